@@ -31,8 +31,9 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError
-from sharegroups import NewTopic, wire
+from sharegroups import NewTopic
 from sharegroups.aio import Admin
+from sharegroups.connection import wire
 
 _TOPIC: Final = "load"
 _WAIT_S: Final = 60.0
@@ -139,12 +140,12 @@ async def _settled(members: list[Member], options: argparse.Namespace) -> float:
         groups: dict[str, list[Member]] = {}
         for each in members:
             groups.setdefault(each.group, []).append(each)
-        if all(_stands(some, options.partitions) for some in groups.values()):
+        if all(_is_stable(some, options.partitions) for some in groups.values()):
             return time.perf_counter() - began_s
     raise BenchmarkError(f"the groups did not stand still within {_SETTLE_S:.0f} s")
 
 
-def _stands(members: list[Member], partitions: int) -> bool:
+def _is_stable(members: list[Member], partitions: int) -> bool:
     same = len({each.epoch for each in members}) == 1 and members[0].epoch > 0
     return same and sum(each.partitions for each in members) >= partitions
 

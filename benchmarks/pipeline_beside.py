@@ -22,8 +22,8 @@ from typing import Any, Final
 
 from benchmarks.machine import busy_seconds
 from benchmarks.processes import BenchmarkError, Process, run_loop, say, worker
-from share_metrics.gauges import Gauges
-from share_metrics.ingest import KINDS, Running, Source, Watch, start
+from share_metrics.gauges.gauges import Gauges
+from share_metrics.ingest.writing import KINDS, Running, Source, Watch, start
 from share_metrics.reader import Kind
 from share_metrics.spark import build_session
 

@@ -21,7 +21,7 @@ from typing import Final
 
 from benchmarks.machine import arguments, busy_seconds, process_tree, tree_cpu_seconds
 from benchmarks.pipeline_ratios import fill, server
-from share_metrics.ingest import Source, start
+from share_metrics.ingest.writing import Source, start
 from share_metrics.reader import Kind
 from share_metrics.spark import build_session, tasks_wanted
 
@@ -57,7 +57,7 @@ def one(url: str, executors: int, entries: int) -> dict[str, float]:
     until = time.monotonic() + _BOUND_S
     while spark.sparkContext.defaultParallelism < executors and time.monotonic() < until:
         time.sleep(0.1)
-    source = Source(url, reader_name="").shared_out(tasks_wanted(spark))
+    source = Source(url, reader_name="").split_into(tasks_wanted(spark))
     with tempfile.TemporaryDirectory(prefix="sg-bench-") as folder:
         ingest(source, Path(folder) / "warm")
         cpu_s, all_s, busy_s, begin = executors_cpu_s(), tree_cpu_seconds(os.getpid()), busy_seconds(), time.monotonic()

@@ -19,8 +19,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from benchmarks.pipeline_ratios import cpu_of, fill, server
-from share_metrics.ingest import Source, stored
-from share_metrics.job import Cluster, Exposition, Job, collected, run
+from share_metrics.ingest.job import Cluster, Exposition, Job, collected, run
+from share_metrics.ingest.writing import Source, stored
 from share_metrics.reader import Kind
 from share_metrics.report import render
 

@@ -34,10 +34,10 @@ from share_metrics.metrics import replay_windows
 from share_metrics.reader import EntryId, Kind, Reader, ReadOptions, Store
 from share_metrics.reader.decoding import RawEntry, decode_page
 from share_metrics.reader.decoding.fast import decode_fast
-from share_metrics.spark import build_session, told_briefly
+from share_metrics.spark import build_session, with_short_errors
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
-from share_node.embedded_store import store_binary
+from share_node.store.embedded_store import store_binary
 
 _KEYS: Final = 4
 _SNAPSHOT_EVERY: Final = 500
@@ -230,7 +230,7 @@ class Bench:
         options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows), "decoder": self.decoder}
         stream = self.spark.readStream.format("redis_streams").options(**options).load()
         times: list[float] = []
-        query = stream.writeStream.foreachBatch(told_briefly(_count))
+        query = stream.writeStream.foreachBatch(with_short_errors(_count))
         running = query.option("checkpointLocation", str(folder)).trigger(availableNow=True).start()
         try:
             while not running.awaitTermination(1):

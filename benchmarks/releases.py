@@ -129,25 +129,25 @@ class Ends:
 
     def __init__(self) -> None:
         self.ended = self.released = self.rejected = 0
-        self._given_back: set[int] = set()
-        self._given_up: set[int] = set()
+        self._released: set[int] = set()
+        self._rejected_offsets: set[int] = set()
 
     def decide(self, offset: int, delivery_count: int) -> str:
         """Return ACCEPT, RELEASE or REJECT for a delivered record."""
         place = offset % 100
         if place == REJECTED:
-            self._given_up.add(offset)
+            self._rejected_offsets.add(offset)
             return "REJECT"
         if place in RELEASED and delivery_count == 1:
-            self._given_back.add(offset)
+            self._released.add(offset)
             return "RELEASE"
         return "ACCEPT"
 
     def confirmed(self, offsets: set[int]) -> None:
         """Count acknowledgements that the leader has confirmed."""
-        back, up = offsets & self._given_back, offsets & self._given_up
-        self._given_back -= back
-        self._given_up -= up
+        back, up = offsets & self._released, offsets & self._rejected_offsets
+        self._released -= back
+        self._rejected_offsets -= up
         self.released += len(back)
         self.rejected += len(up)
         self.ended += len(offsets) - len(back)

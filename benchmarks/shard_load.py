@@ -54,7 +54,7 @@ from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
 from share_coordinator.core.shard import ShareStateShard
-from share_node.ring_search import RingSearches
+from share_node.process_memory.memory_checks import CycleSearches
 
 SHARD: Final = ShardId(ShardKind.SHARE_STATE, "0")
 _TOPIC: Final = bytes(range(1, 17))
@@ -85,7 +85,7 @@ def main(arguments: list[str] | None = None) -> int:
         crew = Crew()
         server, port = store_server("store", "everysec", folder, crew)
         stack.callback(server.stop, terminate=True)
-        searches = RingSearches()
+        searches = CycleSearches()
         searches.start()
         stack.callback(searches.stop)
         uvloop.run(_rounds(f"redis://127.0.0.1:{port}", options))

@@ -1,6 +1,6 @@
 """B8: the cost of the state machine of one share-partition by itself, in µs of process CPU time per delivered record.
 
-Drives `partition_leader.share.core` without I/O, log or store, and measures only the core's time. Acquiring,
+Drives `partition_leader.share_partition.core` without I/O, log or store, and measures only the core's time. Acquiring,
 acknowledging and the result of the write all count. A window of `in_flight` records is kept full, with 500 records per
 fetch and per acknowledgement, in the order of delivery. The workloads:
 
@@ -23,10 +23,11 @@ from typing import Any, Final
 
 from benchmarks.goals import ALTERNATING, GROWTH, STUCK, Limit
 from benchmarks.report import median
-from partition_leader.share.core import effects as fx
-from partition_leader.share.core import events as ev
-from partition_leader.share.core.share_partition import SharePartition
+from partition_leader.share_partition.core import effects as fx
+from partition_leader.share_partition.core import events as ev
+from partition_leader.share_partition.core.share_partition import SharePartition
 from partition_leader.topic_log.core.batch import LogBatch
+from shard_runtime.config.group_config import GroupConfig
 
 FETCH: Final = 500
 WINDOWS: Final = (1_000, 10_000, 50_000)
@@ -42,7 +43,7 @@ class Driver:
     """One share-partition with its log, a member that fetches, and a coordinator that answers at once."""
 
     def __init__(self, in_flight_max: int, log: tuple[LogBatch, ...]) -> None:
-        self.settings = ev.GroupSettings(lock_ms=_LOCK_MS, max_record_locks=in_flight_max)
+        self.settings = GroupConfig(lock_ms=_LOCK_MS, max_record_locks=in_flight_max)
         self.log = log
         self.core = SharePartition(generation=1)
         self.held: deque[_Range] = deque()  # what the member has not acknowledged yet, in the order of delivery

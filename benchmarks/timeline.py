@@ -84,14 +84,14 @@ _ANSWER: Final = "ShareStreamResponse"
 #: The hops, in the order in which a record reaches them.
 WAY: Final = (
     Hop("produce() is called", "sharegroups.producer", "Producer.produce", records=_one),
-    Hop("the producer's loop runs", "sharegroups.aio.sender", "Sender.pump"),
+    Hop("the producer's loop runs", "sharegroups.producing.sender", "Sender.pump"),
     Hop("the request is written", "kip932.rpc.grpc_transport", "_GrpcStream.write", False, _REQUEST, _produced),
     Hop("the leader has read it", "shard_runtime.rpc.adapter", "GrpcServerStream.read", True, _REQUEST, _produced),
     Hop("it is checked", "partition_leader.topic_log.writer", "GroupCommit.submit"),
     Hop("the flush is sent to the store", "shard_runtime.record_log.redis.resp", "RespConnection.run", late=True),
     Hop("the store has answered", "shard_runtime.record_log.redis.resp", "RespConnection.run", True, late=True),
     Hop("memory has it too", "partition_leader.topic_log.topic_log", "TopicLog._committed", records=_committed),
-    Hop("a waiting fetch is woken", "partition_leader.share.partitions", "SharePartitions._drain", late=True),
+    Hop("a waiting fetch is woken", "partition_leader.share_partition.partitions", "SharePartitions._drain", late=True),
     Hop("its answer is written", "shard_runtime.rpc.adapter", "GrpcServerStream.write", False, _ANSWER, _acquired),
     Hop("the worker has read it", "kip932.rpc.grpc_transport", "_GrpcStream.read", True, _ANSWER, _acquired),
     Hop("poll() has returned", "sharegroups.worker.runner", "Runner._take", records=len),

@@ -17,8 +17,12 @@ from typing import Any, Final
 import sharegroups
 from kip932.errors import FencedError, RetriableError
 from kip932.rpc.unserved import UNSERVED
-from sharegroups import admin_values, aio, errors, wire
-from sharegroups.aio import ack_ledger, admin, group_admin, group_listing, log_reading, producer, telling, transactions
+from sharegroups import admin_values, aio, errors
+from sharegroups.administration import group_admin, group_listing, log_reading
+from sharegroups.aio import admin, producer
+from sharegroups.connection import wire
+from sharegroups.consuming import ack_ledger
+from sharegroups.producing import delivery_reports, transactions
 
 _INTRODUCTION = """# Python API
 
@@ -65,7 +69,7 @@ _ALIASES: Final = {
     "Errors": admin,
     "Headers": producer,
     "Offsets": group_admin,
-    "OnDelivery": telling,
+    "OnDelivery": delivery_reports,
 }
 #: Methods that only the asyncio clients have. Other methods that only they have are for the blocking clients' use.
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}

@@ -65,7 +65,7 @@ def example() -> Report:
     """Return an hour of three groups: one that gets a backlog when its leader dies and then catches up, one that has
     been stalled for a quarter of an hour, and one with nothing left to do."""
     mails = _line("mail · mails-0", _take_over, released=420, rejected=12, timed_out=31, redelivered=380)
-    bills = _line("billing · orders-1", _standing, released=15, rejected=0, timed_out=4, redelivered=11)
+    bills = _line("billing · orders-1", _stalled, released=15, rejected=0, timed_out=4, redelivered=11)
     audit = _line("audit · orders-1", lambda _minute: (0, 200))
     stood = {"name": bills.name, "kind": "stalled", "lag": bills.lag}
     return Report(
@@ -96,7 +96,7 @@ def _take_over(minute: int) -> tuple[int, int]:
     return lag, 0 if 25 <= minute < 31 else 2_000 + 600 * (31 <= minute < 46) + round(150 * sin(minute * 1.7))
 
 
-def _standing(minute: int) -> tuple[int, int]:
+def _stalled(minute: int) -> tuple[int, int]:
     return (30 + minute % 7, 210 + minute % 9) if minute < 45 else ((minute - 44) * 180, 0)
 
 

@@ -17,10 +17,10 @@ from pathlib import Path
 import click
 
 from share_metrics.commands import metrics
-from share_node.data_directory import DataDirectory, DataDirectoryError
-from share_node.demo.cluster import DATA
-from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
-from share_node.state_dump import embedded_url
+from share_node.demo.command import CLUSTER_DATA
+from share_node.state.dump import embedded_url
+from share_node.store.data_directory import DataDirectory, DataDirectoryError
+from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -28,12 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     window: tuple[str, ...] = ()
     if options.demo is not None:
-        if not (options.demo / DATA).exists():
+        if not (options.demo / CLUSTER_DATA).exists():
             print(f"No demo has run in {options.demo} yet; run `make demo` first, or give STORE=url.", file=sys.stderr)
             return 1
-        options.data = options.demo / DATA / "metrics"  # so that it is removed with the demo's data
+        options.data = options.demo / CLUSTER_DATA / "metrics"  # so that it is removed with the demo's data
         try:
-            with demo_store(options.demo / DATA) as url:
+            with demo_store(options.demo / CLUSTER_DATA) as url:
                 _metrics("ingest", "--store", url, "--data", str(options.data))
             window = ("--window", "1")  # a demo takes one minute, so windows of a minute would show little
         except (DataDirectoryError, EmbeddedStoreError) as error:

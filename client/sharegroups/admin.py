@@ -23,17 +23,17 @@ from sharegroups.admin_values import (
     TransactionDescription,
     TransactionListing,
 )
+from sharegroups.administration.group_admin import Offsets
+from sharegroups.administration.log_reading import READ_BYTES
 from sharegroups.aio.admin import Admin as AsyncAdmin
 from sharegroups.aio.admin import Errors
-from sharegroups.aio.group_admin import Offsets
-from sharegroups.aio.log_reading import READ_BYTES
-from sharegroups.forks import OfOneProcess
+from sharegroups.forks import ProcessBound
 from sharegroups.loop_thread import LoopThread
 
 T = TypeVar("T")
 
 
-class Admin(OfOneProcess):
+class Admin(ProcessBound):
     """Administers topics, configs, groups and transactions.
 
     Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
@@ -43,12 +43,12 @@ class Admin(OfOneProcess):
     A call about several things returns the result or the error of each. It raises KafkaError if it fails as a whole.
     """
 
-    _WHAT = "admin client"
+    _NOUN = "admin client"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
-        self._belongs_here()
+        self._bind_process()
         self._thread = LoopThread("sharegroups-admin")
         try:
             self._inner = self._thread.run(lambda: AsyncAdmin(settings, transport=transport, **keywords))

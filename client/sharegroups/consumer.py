@@ -15,17 +15,17 @@ from typing import Any, Self
 
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
-from sharegroups.aio.ack_ledger import AckCallback, CommitResult
-from sharegroups.aio.engine import ConsumerEngine
-from sharegroups.aio.keeping import Kept, OnLost
+from sharegroups.consuming.ack_ledger import AckCallback, CommitResult
+from sharegroups.consuming.engine import ConsumerEngine
+from sharegroups.consuming.lock_renewals import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
-from sharegroups.forks import OfOneProcess
+from sharegroups.forks import ProcessBound
 from sharegroups.left_open import close_at_end
 from sharegroups.loop_thread import LoopThread
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
 
 
-class ShareConsumer(OfOneProcess):
+class ShareConsumer(ProcessBound):
     """A member of a share group, for use by one thread at a time.
 
     Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
@@ -34,12 +34,12 @@ class ShareConsumer(OfOneProcess):
     it: in a process forked from that one, every call but `close` raises IllegalStateError.
     """
 
-    _WHAT = "consumer"
+    _NOUN = "consumer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
-        self._belongs_here()
+        self._bind_process()
         self._engine = ConsumerEngine(settings, keywords, transport)
         self._thread = LoopThread("sharegroups-consumer")
         self._lock = threading.Lock()
@@ -264,8 +264,8 @@ class ShareConsumer(OfOneProcess):
             self._leave()
             raise
 
-    def _left_behind(self) -> None:
-        super()._left_behind()
+    def _close_in_child(self) -> None:
+        super()._close_in_child()
         self._lock, self._owner = threading.Lock(), None  # the parent's thread may have held the old lock
 
     def _leave(self) -> None:

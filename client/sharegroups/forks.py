@@ -23,17 +23,17 @@ _REMEDY: Final = (
 )
 
 
-class OfOneProcess:
+class ProcessBound:
     """A client that works only in the process that created it. In a child forked from that, it counts as closed.
 
     A fork copies the client's memory but none of its threads, so a lock that another thread held is never released in
     the copy. The child must therefore find the client closed before it takes a lock.
     """
 
-    _WHAT: ClassVar[str]
+    _NOUN: ClassVar[str]
     _closed: bool
 
-    def _belongs_here(self) -> None:
+    def _bind_process(self) -> None:
         """Remember the process that creates this client. Call it in the constructor."""
         self._closed = False
         self._process_id = os.getpid()
@@ -43,18 +43,18 @@ class OfOneProcess:
         """Raise IllegalStateError when the client is closed, or belongs to another process."""
         self._check_process()
         if self._closed:
-            raise IllegalStateError(f"This {self._WHAT} has already been closed.")
+            raise IllegalStateError(f"This {self._NOUN} has already been closed.")
 
     def _check_process(self) -> None:
         if self._process_id != os.getpid():
-            raise another_process(self._WHAT, self._process_id)
+            raise another_process(self._NOUN, self._process_id)
 
-    def _left_behind(self) -> None:
+    def _close_in_child(self) -> None:
         """Mark the client as closed, since this process is a forked child."""
         self._closed = True
 
 
-_clients: weakref.WeakSet[OfOneProcess] = weakref.WeakSet()
+_clients: weakref.WeakSet[ProcessBound] = weakref.WeakSet()
 
 
 def another_process(what: str, made_in: int) -> IllegalStateError:
@@ -95,7 +95,7 @@ def check_threads() -> None:
 SignalHandler = Callable[[int, FrameType | None], object]
 
 
-def keep_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> dict[int, Any]:
+def handle_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> dict[int, Any]:
     """Handle these signals with `handler` from now on, and return the earlier handlers. Call it in the main thread.
 
     A forked child gets the earlier handlers back, since multiprocessing's Pool could not end its processes otherwise.
@@ -109,8 +109,8 @@ def keep_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTER
 
 @contextmanager
 def signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> Iterator[None]:
-    """Handle these signals with `handler`, like `keep_signals`, until the block ends."""
-    before = keep_signals(handler, numbers)
+    """Handle these signals with `handler`, like `handle_signals`, until the block ends."""
+    before = handle_signals(handler, numbers)
     try:
         yield
     finally:
@@ -120,7 +120,7 @@ def signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, si
                 signal.signal(number, earlier)
 
 
-#: The handlers before each `keep_signals` that is still in effect, the outermost first.
+#: The handlers before each `handle_signals` that is still in effect, the outermost first.
 _before: list[dict[int, Any]] = []
 
 
@@ -142,7 +142,7 @@ def _after_fork() -> None:
 
 def _in_child() -> None:
     for client in list(_clients):
-        client._left_behind()
+        client._close_in_child()
     if _before:
         signal.set_wakeup_fd(-1)  # it was that of the event loop, which the child shares with its parent
         for kept in reversed(_before):

@@ -57,7 +57,7 @@ _open: weakref.WeakSet[LeftRecords] = weakref.WeakSet()
 
 
 @atexit.register
-def _tell_all() -> None:
+def _log_all() -> None:
     for left in list(_open):
         left.tell()
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 from kip932.errors import KafkaError, UnsupportedCompressionTypeError
 from kip932.ids import TopicIdPartition as IdPartition
 from sharegroups import arguments
-from sharegroups.core.acknowledgements import Delivery
-from sharegroups.core.record_batch import Slice
-from sharegroups.core.renewals import Lock
+from sharegroups.consuming.core.acknowledgements import Delivery
+from sharegroups.consuming.core.record_batch import Slice
+from sharegroups.consuming.core.renewals import Lock
 from sharegroups.errors import KeyDeserializationError, ValueDeserializationError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ class Delivered:
         """Return whether the lock has expired, counted from when its request was sent, which was before it began."""
         return bool(self.lock_ms) and now_ms - self.acquired_ms >= self.lock_ms
 
-    def has_lain(self, now_ms: int, need_ms: int) -> bool:
+    def is_stale(self, now_ms: int, need_ms: int) -> bool:
         """Return whether the records have waited in the buffer too long to be handed out.
 
         True when at least a quarter of their lock has passed and at most `need_ms` of it is left.

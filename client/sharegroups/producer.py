@@ -21,19 +21,19 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.aio.producer import Headers
 from sharegroups.aio.producer import Producer as AsyncProducer
-from sharegroups.aio.telling import OnDelivery
-from sharegroups.aio.transactions import no_offsets
-from sharegroups.forks import OfOneProcess
+from sharegroups.forks import ProcessBound
 from sharegroups.left_open import flush_at_end
 from sharegroups.loop_thread import LoopThread
-from sharegroups.produced import ProducedRecord
+from sharegroups.producing.delivery_reports import OnDelivery
+from sharegroups.producing.produced import ProducedRecord
+from sharegroups.producing.transactions import no_offsets
 from sharegroups.reports import DeliveryReport
 
 #: When more callbacks than this wait, produce() runs them itself, so that their number stays bounded.
 _CALLBACKS_MAX: Final = 10_000
 
 
-class Producer(OfOneProcess):
+class Producer(ProcessBound):
     """Sends records to topics; any number of threads may use it.
 
     Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
@@ -42,12 +42,12 @@ class Producer(OfOneProcess):
     every call but `close` raises IllegalStateError.
     """
 
-    _WHAT = "producer"
+    _NOUN = "producer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
-        self._belongs_here()
+        self._bind_process()
         self._thread = LoopThread("sharegroups-producer")
         self._progress = threading.Condition()
         self._callbacks: deque[tuple[OnDelivery, KafkaError | None, DeliveryReport]] = deque()

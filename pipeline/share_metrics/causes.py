@@ -31,13 +31,13 @@ _RAISED: Final = re.compile(
     r"|(?:[\w$]+\.)+(?P<other>[A-Z][\w$]*): (?P<told>.+))"  # as pyarrow.lib.ArrowInvalid
 )
 #: Lines with these words say how a query ended. Spark reads them too: it takes an interruption for a stop.
-_TELLING: Final = re.compile("|".join([LOSS, *STORE, *PASSING, r"Interrupt\w*Exception"]))
+_DECIDING: Final = re.compile("|".join([LOSS, *STORE, *PASSING, r"Interrupt\w*Exception"]))
 #: Texts that only announce another text.
 _HOLLOW: Final = ("Traceback (most recent call last)", "An exception was raised by the Python Proxy", "py4j.protocol.")
 _TASK_LOST: Final = "Job aborted due to stage failure"
 _CHAIN_MAX: Final = 3
 _LINE_MAX: Final = 500
-_TELLING_MAX: Final = 2400
+_DECIDING_MAX: Final = 2400
 
 
 class Ended(NamedTuple):
@@ -72,7 +72,7 @@ def without_frames(words: str) -> str:
 
 
 def _line(line: str) -> str:
-    longest = _TELLING_MAX if _TELLING.search(line) else _LINE_MAX
+    longest = _DECIDING_MAX if _DECIDING.search(line) else _LINE_MAX
     return line if len(line) <= longest else f"{line[: longest // 2]} … {line[-longest // 2 :]}"
 
 
@@ -80,11 +80,13 @@ def _shortened(lines: Sequence[str]) -> str:
     """The lines that are kept, in order, with "…" where lines were left out."""
     numbers = range(len(lines))
     last = {line: number for number, line in enumerate(lines)}
-    telling = {number for line, number in last.items() if _TELLING.search(line)}
+    telling = {number for line, number in last.items() if _DECIDING.search(line)}
     raised = {number for line, number in last.items() if _RAISED.fullmatch(line.strip())}
     part = SHORT_MAX // 3
     kept = _within(lines, numbers, part) | _within(lines, reversed(numbers), part)
-    kept |= _within(lines, sorted(telling), _TELLING_MAX) | _within(lines, sorted(raised - telling, reverse=True), part)
+    kept |= _within(lines, sorted(telling), _DECIDING_MAX) | _within(
+        lines, sorted(raised - telling, reverse=True), part
+    )
     told: list[str] = []
     before = -1
     for number in sorted(kept):

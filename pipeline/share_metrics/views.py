@@ -13,10 +13,11 @@ from typing import Final, NamedTuple
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.commits import visible
-from share_metrics.folders import FolderError
-from share_metrics.ingest import KINDS, stored
-from share_metrics.log_samples import samples
+from share_metrics.archive.commits import visible
+from share_metrics.archive.folders import FolderError
+from share_metrics.ingest.log_samples import samples
+from share_metrics.ingest.read_up_to import read_up_to
+from share_metrics.ingest.writing import KINDS, stored
 from share_metrics.metrics import (
     convergence,
     deletions_of,
@@ -35,7 +36,6 @@ from share_metrics.metrics import (
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 from share_metrics.questions import QUESTIONS
-from share_metrics.read_up_to import read_up_to
 
 #: How long before their end the views begin by default.
 SPAN: Final = timedelta(hours=1)
@@ -102,7 +102,7 @@ def register_history(
             f"nothing was ingested into {data} yet; run `sharegroups metrics ingest --store URL --data {data}` first"
         )
     states, groups = (stored(spark, data, kind) for kind in KINDS)
-    at = at or read_up_to(data, now) or _behind(states, groups)
+    at = at or read_up_to(data, now) or _after_newest(states, groups)
     times = Times(begin or at - SPAN, at, now, window_s)
     return register_views(Rows(states, groups, samples(spark, data, times.begin - _READ_BACK, at)), times)
 
@@ -114,7 +114,7 @@ def register_views(rows: Rows, times: Times | None = None) -> Times:
     that they show. Raises ValueError if the begin is not before the end.
     """
     if times is None:
-        at = _behind(rows.states, rows.groups)
+        at = _after_newest(rows.states, rows.groups)
         times = Times(at - SPAN, at, datetime.now(UTC))
     for name, table in _tables(rows, times).items():
         table.localCheckpoint().createOrReplaceTempView(name)
@@ -176,7 +176,7 @@ def _named(table: DataFrame, topics: DataFrame) -> DataFrame:
     )
 
 
-def _behind(*rows: DataFrame) -> datetime:
+def _after_newest(*rows: DataFrame) -> datetime:
     """The second that follows the newest entry; now if there is none."""
     newest = [of.agg(F.max("ts").cast("double")).collect()[0][0] for of in rows]
     return max((datetime.fromtimestamp(int(at) + 1, UTC) for at in newest if at is not None), default=datetime.now(UTC))

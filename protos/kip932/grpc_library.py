@@ -28,14 +28,14 @@ from typing import Final
 
 POLLING: Final = {"GRPC_EXPERIMENTS": "-event_engine_client"}
 FORKLESS: Final = {"GRPC_ENABLE_FORK_SUPPORT": "0"}
-TRIED: Final = "1.85."
+TESTED_RELEASE: Final = "1.85."
 
 
 @contextmanager
 def choosing(choices: Mapping[str, str]) -> Iterator[None]:
     """Set these variables for imports inside the `with` block, except those that are already set."""
     ours = {}
-    if "grpc" not in sys.modules and metadata.version("grpcio").startswith(TRIED):
+    if "grpc" not in sys.modules and metadata.version("grpcio").startswith(TESTED_RELEASE):
         ours = {name: value for name, value in choices.items() if name not in os.environ}
     os.environ.update(ours)
     try:

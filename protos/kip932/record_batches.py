@@ -31,8 +31,8 @@ PARSED_BYTES_MAX: Final = 1 << 20
 _OLD_RECORDS_PER_BYTE: Final = 516
 #: Counting one field takes as much time as decompressing this many bytes.
 _FIELD_BYTES: Final = 32
-#: Records are counted in slices of this many bytes, each in some milliseconds at most. `breathe` is called between two
-#: slices, once enough fields were counted.
+#: Records are counted in slices of this many bytes, each in some milliseconds at most. `yield_now` is called between
+#: two slices, once enough fields were counted.
 _SLICE_BYTES: Final = 1 << 13
 _RECORDS_FIELD: Final = 2
 #: Tags of the outer message: field 2, one uncompressed record; field 3, the compression.
@@ -53,8 +53,8 @@ def plausible_count(count: int, size_bytes: int) -> int:
     return min(count, max(size_bytes * _OLD_RECORDS_PER_BYTE, BATCH_RECORDS_MAX))
 
 
-def _hold_on() -> None:
-    """The default of `breathe`: do nothing."""
+def _no_yield() -> None:
+    """The default of `yield_now`: do nothing."""
 
 
 def compression_of(data: bytes) -> int:
@@ -81,11 +81,11 @@ def compression_of(data: bytes) -> int:
     return found - (1 << 64) if found >> 63 else found
 
 
-def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[[], object] = _hold_on) -> int:
+def check_batch(data: bytes, announced: int, room_bytes: int, yield_now: Callable[[], object] = _no_yield) -> int:
     """Check that `data` is a RecordBatch of `announced` records. Returns what the check cost, in bytes.
 
     The cost is the batch's bytes, its decompressed bytes, and 32 for each field that was counted in large compressed
-    records. `breathe` is called during long checks; when the check runs in a thread, it can let the event loop run.
+    records. `yield_now` is called during long checks; when the check runs in a thread, it can let the event loop run.
 
     Raises CorruptMessageError and InvalidRecordError; UnsupportedCompressionTypeError when the library that the batch
     needs is not installed here; MoreBytesError when the cost would exceed `room_bytes`.
@@ -97,7 +97,7 @@ def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[
     size = len(data)
     if size > room_bytes:
         raise MoreBytesError
-    value = _parsed(data, announced, breathe)
+    value = _parsed(data, announced, yield_now)
     packed = value.compressed_records
     if value.compression == Compression.NONE:
         if packed:
@@ -112,7 +112,7 @@ def check_batch(data: bytes, announced: int, room_bytes: int, breathe: Callable[
             f"the record batch is marked compressed and holds {len(packed)} bytes of compressed records and "
             f"{len(value.records)} others; expected compressed ones alone"
         )
-    return size + _check_packed(kind, packed, announced, min(room_bytes - size, BATCH_PLAIN_BYTES_MAX), breathe)
+    return size + _check_packed(kind, packed, announced, min(room_bytes - size, BATCH_PLAIN_BYTES_MAX), yield_now)
 
 
 def open_batch(data: bytes, announced: int) -> tuple[int, Sequence[Record]]:
@@ -147,7 +147,7 @@ def _kind(value: RecordBatch) -> Compression | None:
 
 
 def _check_packed(
-    kind: Compression, packed: bytes, announced: int, room_bytes: int, breathe: Callable[[], object]
+    kind: Compression, packed: bytes, announced: int, room_bytes: int, yield_now: Callable[[], object]
 ) -> int:
     """Decompress and check the records; return the cost as in `check_batch`. Large ones are counted piece by piece,
     not kept. The cost excludes the batch's own bytes."""
@@ -160,7 +160,7 @@ def _check_packed(
         if size > PARSED_BYTES_MAX:
             counter = counter or ContentCounter(announced)
             for one in held:
-                _walk(counter, one, breathe)
+                _walk(counter, one, yield_now)
             held.clear()
     if counter is None:
         _compare(len(_message(b"".join(held)).records), announced)
@@ -258,20 +258,20 @@ class ContentCounter:
         return self.records
 
 
-def _walk(counter: ContentCounter, data: bytes, breathe: Callable[[], object]) -> None:
+def _walk(counter: ContentCounter, data: bytes, yield_now: Callable[[], object]) -> None:
     fields = counter.fields
     for at in range(0, len(data), _SLICE_BYTES):
         counter.feed(data[at : at + _SLICE_BYTES])
         if counter.fields - fields > _SLICE_BYTES // 8:
             fields = counter.fields
-            breathe()
+            yield_now()
 
 
-def _parsed(data: bytes, announced: int, breathe: Callable[[], object] = _hold_on) -> RecordBatch:
+def _parsed(data: bytes, announced: int, yield_now: Callable[[], object] = _no_yield) -> RecordBatch:
     """Parse a batch. A large one is counted first, since two bytes can take fifty when parsed."""
     if len(data) > PARSED_BYTES_MAX:
         counter = ContentCounter(announced)
-        _walk(counter, data, breathe)
+        _walk(counter, data, yield_now)
         counter.finish()
     return _message(data)
 

@@ -6,15 +6,14 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from group_coordinator.core.assignor import Assignor
 from group_coordinator.core.assignors import BUILT_IN
-from group_coordinator.core.views import CoordinatorSettings, GroupConfigs
+from group_coordinator.core.views import CoordinatorSettings
 from shard_runtime.config import kafka_configs
-from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.process_settings import Settings as NodeSettings
 
 ASSIGNORS: Final = kafka_configs.ASSIGNORS.name
@@ -63,22 +62,6 @@ def config_of(settings: NodeSettings) -> GroupCoordinatorConfig:
         empty_retention_ms=settings[kafka_configs.EMPTY_RETENTION_MS],
         lost_connection_grace_ms=settings[kafka_configs.LOST_CONNECTION_GRACE_MS],
     )
-
-
-def group_configs(effective: EffectiveConfigs) -> Callable[[str], GroupConfigs]:
-    """Return the function with which group shards read a group's effective configs at each command (GC-27, GC-137,
-    GC-138)."""
-
-    def look_up(group_id: str) -> GroupConfigs:
-        return GroupConfigs(
-            effective.group(group_id, kafka_configs.GROUP_SESSION_TIMEOUT_MS),
-            effective.group(group_id, kafka_configs.GROUP_HEARTBEAT_INTERVAL_MS),
-            effective.group(group_id, kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS),
-            effective.group(group_id, kafka_configs.GROUP_ASSIGNOR),
-            effective.group(group_id, kafka_configs.GROUP_MEMBERS_PER_PARTITION),
-        )
-
-    return look_up
 
 
 def load_assignor(names: Sequence[str], configs: Mapping[str, object]) -> Assignor:

@@ -12,7 +12,7 @@ from typing import Final
 
 import structlog
 
-from group_coordinator.core.letter_circles import Reached, Step, reached, way_back
+from group_coordinator.core.letter_circles import Reachable, Step, reached, return_path
 from group_coordinator.ports import Shards
 from shard_runtime.config.kafka_configs import GROUP_DLQ_TOPIC
 from shard_runtime.rpc.bounds import Turns
@@ -25,20 +25,20 @@ SLICE: Final = 200
 TOLD_MAX: Final = 100
 
 
-class LetterLoops:
+class DeadLetterCycles:
     """Logs each circle once while it lasts. `queue_of`: returns a group's dead-letter topic, "" for none."""
 
     def __init__(self, shards: Shards, queue_of: Callable[[str], str]) -> None:
         self._shards = shards
         self._queue_of = queue_of
         self._told: frozenset[tuple[str, ...]] = frozenset()
-        self._told_of_more = False
+        self._logged_more = False
 
     def closed_by(self, group_id: str, queue: str) -> str:
         """Explain, as the end of a sentence, why the group's letters would come back to it if `queue` were its
         dead-letter topic; "" when, as far as this node knows, they would not."""
         names = next((names for group, names in self._reads() if group == group_id), ())
-        back = way_back(names, reached(queue, self._steps_from)) if names else None
+        back = return_path(names, reached(queue, self._steps_from)) if names else None
         if back is None:
             return ""
         _, steps = back
@@ -69,14 +69,14 @@ class LetterLoops:
         def steps_from(topics: Collection[str]) -> Iterator[Step]:
             return (step for topic in topics for step in edges.get(topic, {}).values())
 
-        found: dict[str, Reached] = {}
+        found: dict[str, Reachable] = {}
         circles: dict[tuple[str, ...], tuple[Step, ...]] = {}
         more = 0
         for group_id, queue, names in readers:
             await turns.step()
             if queue not in found:
                 found[queue] = reached(queue, steps_from)
-            back = way_back(names, found[queue])
+            back = return_path(names, found[queue])
             if back is None:
                 continue
             circle = (Step(back[0], group_id, queue), *back[1])
@@ -90,13 +90,13 @@ class LetterLoops:
         for key, circle in circles.items():
             if key not in self._told:
                 _tell(circle)
-        if more and not self._told_of_more:
+        if more and not self._logged_more:
             log.warning(
                 "further_dead_letter_circles_found",
                 groups=more,
                 effect=f"only the first {TOLD_MAX} circles are logged by name",
             )
-        self._told, self._told_of_more = frozenset(circles), bool(more)
+        self._told, self._logged_more = frozenset(circles), bool(more)
 
     def _reads(self) -> Iterator[tuple[str, Collection[str]]]:
         """Yield the groups that have subscriptions on this node, with the topics that their members subscribe to."""

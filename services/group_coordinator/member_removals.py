@@ -52,7 +52,7 @@ class MemberRemovals:
         self._told = told
         self._removals = Removals()
         self._counted = 0
-        self._something = asyncio.Event()
+        self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._calling: dict[str, asyncio.Task[None]] = {}
 
@@ -60,7 +60,7 @@ class MemberRemovals:
         """Order the end of a member's sessions, after the store confirmed its removal. Never blocks, never raises."""
         order = Order(expired.group_id, expired.member.member_id, expired.group_epoch, self._clock.now_ms())
         self._removals.removed(order, self._leaders())
-        self._something.set()
+        self._wake.set()
 
     def start(self) -> None:
         """Start sending orders; needs a running loop."""
@@ -76,14 +76,14 @@ class MemberRemovals:
 
     async def _run(self) -> None:
         while True:
-            await self._something.wait()
+            await self._wake.wait()
             await asyncio.sleep(GATHER_S)
-            self._something.clear()
+            self._wake.clear()
             try:
                 self._round()
             except Exception:
                 log.exception("session_end_round_failed")
-                self._something.set()
+                self._wake.set()
                 await asyncio.sleep(RETRY_S)
 
     def _round(self) -> None:
@@ -100,15 +100,15 @@ class MemberRemovals:
     async def _call(self, leader: str, orders: Sequence[Order]) -> None:
         """Send one leader its orders; if it was not reached, wait `RETRY_S` before the next call to it."""
         try:
-            if not await self._reached(leader, orders):
+            if not await self._send(leader, orders):
                 self._removals.failed(leader, orders)
                 await asyncio.sleep(RETRY_S)
         finally:
             del self._calling[leader]
             if self._removals:
-                self._something.set()
+                self._wake.set()
 
-    async def _reached(self, leader: str, orders: Sequence[Order]) -> bool:
+    async def _send(self, leader: str, orders: Sequence[Order]) -> bool:
         request = pb.EndMemberSessionsRequest()
         for order in orders:
             request.members.add(group_id=order.group_id, member_id=order.member_id, group_epoch=order.group_epoch)

@@ -88,7 +88,7 @@ class GroupCoordinatorMetrics:
         """Count a member that was removed because it did not heartbeat."""
         self._expired_members.labels(reason).inc()
 
-    def removals_told(self, outcome: str, orders: int) -> None:
+    def count_removals(self, outcome: str, orders: int) -> None:
         """Count orders to leaders that were delivered, or refused by an older build, or not delivered in time."""
         self._removals.labels(outcome).inc(orders)
 

@@ -1,4 +1,5 @@
-"""The whole role, built from what a node passes to it. The composition root builds only this part of the package.
+"""The whole role, with the hosts of its shards, built from what a node passes to it. The composition root builds only
+this part of the package.
 
 Order: build it; give `hosts` to ownership and `service` to the RPC server; call `start`; at the end, after the shards
 were released, call `stop`.
@@ -15,29 +16,70 @@ from prometheus_client import CollectorRegistry
 from group_coordinator.admin_outcomes import AdminOutcomes
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.config import GroupCoordinatorConfig, load_assignor
+from group_coordinator.core.commands import Command
+from group_coordinator.core.records import Record
 from group_coordinator.core.shard import GroupShard
-from group_coordinator.core.views import GroupConfigs, TopicsView
-from group_coordinator.group_shards import Effects, GroupHost, GroupShards
+from group_coordinator.core.views import TopicsView
 from group_coordinator.leader_end_offsets import EndOffsets
-from group_coordinator.letter_loops import LetterLoops
+from group_coordinator.letter_loops import DeadLetterCycles
 from group_coordinator.member_removals import MemberRemovals
 from group_coordinator.metrics import GroupCoordinatorMetrics
 from group_coordinator.ports import Access, Caller
 from group_coordinator.service import GroupCoordinator, Surroundings
 from group_coordinator.service_alterations import OffsetAlterations
-from group_coordinator.service_connections import MemberConnections, tell_expired
+from group_coordinator.service_connections import MemberConnections, expiry_reporter
 from group_coordinator.service_deletions import Deletions
 from group_coordinator.service_offsets import ShareGroupOffsets
 from group_coordinator.state_calls import StateCalls
 from group_coordinator.sweeper import Sweeper
+from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
+from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.hosting.host_options import HostMeter, HostOptions, NoMeter
 from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
 from share_persister.values import Persister
+
+GroupHost = ShardHost[Command, Record]
+Effects = Callable[[Sequence[object]], None]
+MakeHost = Callable[[int, Effects, Callable[[], None]], GroupHost]
+
+
+class GroupShards:
+    """The `ports.Shards` of this process: one host per shard of the group log. Hosts are made once; ownership loads and
+    drops their shards."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.hosts: tuple[GroupHost, ...] = ()
+
+    def build(
+        self, make_host: MakeHost, run: Callable[[int, Sequence[object]], None], drop: Callable[[int], None]
+    ) -> None:
+        """Make the hosts. `run` is called with a shard's durable effects, `drop` when the shard is lost."""
+        self.hosts = tuple(self._host(index, make_host, run, drop) for index in range(self.count))
+
+    async def submit(self, shard: int, command: Command) -> object:
+        """See `ports.Shards`. Before `build` it raises COORDINATOR_NOT_AVAILABLE (GC-6)."""
+        if not self.hosts:
+            raise CoordinatorNotAvailableError("the group coordinator has not started yet")
+        return await self.hosts[shard].submit(command)
+
+    def serving(self) -> Sequence[tuple[int, GroupShard]]:
+        """See `ports.Shards`."""
+        return [(index, shard) for index, host in enumerate(self.hosts) if isinstance(shard := host.shard, GroupShard)]
+
+    @staticmethod
+    def _host(
+        index: int,
+        make_host: MakeHost,
+        run: Callable[[int, Sequence[object]], None],
+        drop: Callable[[int], None],
+    ) -> GroupHost:
+        return make_host(index, lambda effects: run(index, effects), lambda: drop(index))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +88,7 @@ class Node:
 
     `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: since when, by the deadline
     clock, it is known to be complete; −1 when it is not (GC-80). `configs`: the effective configs of a group, clamped
-    (`config.group_configs`, GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
+    (GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
     partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `client_id_of`:
     the client id that a caller sends. `host_options`: the hosts' bounds; their write time-out is the role's own
     setting. `queue_of`: the dead-letter topic of a group, "" for none. `leaders`: the internal addresses of all nodes
@@ -59,7 +101,7 @@ class Node:
     transport: Transport
     registry: CollectorRegistry
     topics: Callable[[], TopicsView]
-    configs: Callable[[str], GroupConfigs]
+    configs: Callable[[str], GroupConfig]
     complete_since_ms: Callable[[], int]
     access: Access
     owner_of: Callable[[int], OwnerAddress | None]
@@ -104,14 +146,14 @@ class GroupCoordinatorRole:
         self._settings = config.settings()
         self.shards = GroupShards(config.shards)
         self.metrics = GroupCoordinatorMetrics(node.registry, self.shards)
-        loops = LetterLoops(self.shards, node.queue_of)
-        self.circle_closed_by = loops.closed_by
+        loops = DeadLetterCycles(self.shards, node.queue_of)
+        self.cycle_closed_by = loops.closed_by
         self._sweeper = Sweeper(
             self.shards, node.complete_since_ms, config.sweep_interval_ms, self.metrics.expired, loops.look
         )
         outcomes = AdminOutcomes()
-        self._removals = MemberRemovals(node.transport, node.leaders, node.clock, self.metrics.removals_told)
-        told = tell_expired(self.metrics.member_expired, self._removals.removed)
+        self._removals = MemberRemovals(node.transport, node.leaders, node.clock, self.metrics.count_removals)
+        told = expiry_reporter(self.metrics.member_expired, self._removals.removed)
         self._calls = StateCalls(
             node.persister, self.shards, self.metrics, outcomes, sweep_soon=self._sweeper.soon, expired=told
         )

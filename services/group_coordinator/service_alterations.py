@@ -28,7 +28,7 @@ SLICE: Final = 500
 Response = pb.AlterShareGroupOffsetsResponse
 
 
-class _Asked(NamedTuple):
+class _Requested(NamedTuple):
     """One requested partition. `entry`: the index of its topic in the request; `error`: why it is refused, if it is."""
 
     entry: int
@@ -78,7 +78,7 @@ class OffsetAlterations:
             )
         return Response(responses=await _results(request, asked, failed))
 
-    async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: Caller) -> list[_Asked]:
+    async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: Caller) -> list[_Requested]:
         """The requested partitions, each checked against access and the image (GC-100, GC-102, GC-105)."""
         view, turns = self._around.topics(), Turns(SLICE)
         found = []
@@ -93,10 +93,10 @@ class OffsetAlterations:
                 )
                 if allowed:
                     error = refusal(known, name, one.partition_index, one.start_offset)
-                found.append(_Asked(entry, name, known, one.partition_index, one.start_offset, error))
+                found.append(_Requested(entry, name, known, one.partition_index, one.start_offset, error))
         return found
 
-    async def _alter(self, group_id: str, asked: Iterable[_Asked]) -> Mapping[TopicIdPartition, errors.KafkaError]:
+    async def _alter(self, group_id: str, asked: Iterable[_Requested]) -> Mapping[TopicIdPartition, errors.KafkaError]:
         """Alter the valid partitions, and return the errors. When a partition is given several offsets, the last one
         counts, as in Kafka."""
         await self._around.ask(group_id, c.RequireEmpty(group_id))
@@ -113,7 +113,7 @@ class OffsetAlterations:
         return {**refused, **begun.refused, **failed}
 
 
-def _beyond(one: _Asked, end: EndOffset | None) -> errors.KafkaError | None:
+def _beyond(one: _Requested, end: EndOffset | None) -> errors.KafkaError | None:
     """The error if the log does not allow the offset, or its end is not known; else None (GC-106)."""
     where = f"{one.name}-{one.partition}"
     if isinstance(end, LogEnd):
@@ -131,7 +131,7 @@ def _beyond(one: _Asked, end: EndOffset | None) -> errors.KafkaError | None:
 
 async def _results(
     request: pb.AlterShareGroupOffsetsRequest,
-    asked: Iterable[_Asked],
+    asked: Iterable[_Requested],
     failed: Mapping[TopicIdPartition, errors.KafkaError],
 ) -> list[Response.TopicResult]:
     topics = [

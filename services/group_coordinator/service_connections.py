@@ -55,7 +55,7 @@ class MemberConnections:
         return pb.ReportMemberConnectionsResponse.Result()
 
 
-def tell_expired(
+def expiry_reporter(
     count: Callable[[str], None], end_sessions: Callable[[c.MemberExpired], None]
 ) -> Callable[[c.MemberExpired], None]:
     """Return the function that reports a member's expulsion: it calls `end_sessions`, which notifies the leaders

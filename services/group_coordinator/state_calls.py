@@ -215,7 +215,7 @@ class StateCalls:
     async def _check(self, shard: int, order: c.CheckSummaries) -> None:
         summaries = await self._persister.summary(order.group_id, order.partitions)
         if order.watched:
-            await self._tell_progress(shard, order, summaries)
+            await self._submit_progress(shard, order, summaries)
         lost = tuple(
             partition
             for partition in order.partitions
@@ -235,7 +235,7 @@ class StateCalls:
                 count=repaired,
             )
 
-    async def _tell_progress(
+    async def _submit_progress(
         self, shard: int, order: c.CheckSummaries, summaries: Mapping[TopicIdPartition, StateSummary | PersisterError]
     ) -> None:
         """Submit an empty group's progress, unless a summary could not be read (GC-46)."""

@@ -16,10 +16,10 @@ from kip932.errors import KafkaError
 from kip932.ids import STARTS_TOPICS_MAX, TopicIdPartition
 from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.led_partitions import LedPartitions, TopicFacts
-from partition_leader.share.core.share_partition import SharePartition
-from partition_leader.share.core.status import Status
-from partition_leader.share.leader_parts import LedPartition
-from partition_leader.share.partitions import SharePartitions
+from partition_leader.share_partition.core.share_partition import SharePartition
+from partition_leader.share_partition.core.status import Status
+from partition_leader.share_partition.leader_parts import LedPartition
+from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.topic_log.core.consumed import Kept, Needed, needed_from
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 #: How long a round may use the coordinators' answers, counted from before it asked.
 TOLD_MS: Final = 10_000
 #: How many log starts are moved at a time.
-SIDE_BY_SIDE: Final = 32
+MOVES_AT_ONCE: Final = 32
 #: How often it is logged, for each topic, that a group without a start offset keeps its records.
 KEPT_EVERY_S: Final = 600.0
 #: How many partitions are checked before other tasks run (CM-96).
@@ -112,7 +112,7 @@ class ConsumedRetention:
                 effect="finished records stay until the next round (sharegroups.retention=consumed)",
             )
             return
-        left, turns = iter(partitions), Turns(_SLICE // SIDE_BY_SIDE)
+        left, turns = iter(partitions), Turns(_SLICE // MOVES_AT_ONCE)
 
         async def some() -> None:
             for partition, led in left:
@@ -120,7 +120,7 @@ class ConsumedRetention:
                 if self._clock.now_ms() < until_ms:
                     await self._trim(partition, led, groups.get(partition.topic_id, {}))
 
-        await asyncio.gather(*(some() for _ in range(min(SIDE_BY_SIDE, len(partitions)))))
+        await asyncio.gather(*(some() for _ in range(min(MOVES_AT_ONCE, len(partitions)))))
 
     async def _trim(
         self, partition: TopicIdPartition, led: LedPartition, groups: Mapping[str, Mapping[int, int]]
@@ -137,7 +137,7 @@ class ConsumedRetention:
             log_start=log_start,
             last_stable=topic_log.last_stable,
         )
-        self._tell_kept(partition, needed)
+        self._log_kept(partition, needed)
         if needed.start <= log_start:
             return
         await self._move(partition, topic_log, needed.start, len(groups))
@@ -166,7 +166,7 @@ class ConsumedRetention:
             groups=groups,
         )
 
-    def _tell_kept(self, partition: TopicIdPartition, needed: Needed) -> None:
+    def _log_kept(self, partition: TopicIdPartition, needed: Needed) -> None:
         if needed.why not in {Kept.NO_STATE, Kept.NOT_BEGUN}:
             return
         self._kept_lines.info(

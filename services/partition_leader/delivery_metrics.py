@@ -14,10 +14,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from kip932.ids import topic_id_text
-from partition_leader.share.core.session import SessionCache
-from partition_leader.share.delay_reports import DelayReports
-from partition_leader.share.delivery_counts import ACK_TYPES, DeliveryCounts, TopicCounts
-from partition_leader.share.partitions import SharePartitions
+from partition_leader.sessions.core.session import SessionCache
+from partition_leader.share_partition.delay_reports import DelayReports
+from partition_leader.share_partition.partitions import SharePartitions
+from partition_leader.share_rpc.delivery_counts import ACK_TYPES, DeliveryCounts, TopicCounts
 
 _MILLISECONDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 _SHARE_PARTITION: Final = ("group", "topic_id", "partition")
@@ -139,7 +139,7 @@ class _Delays(Collector):
         for host in self._partitions.hosts():
             self._reports.count(host.key, host.core)
             records, bound = found.get(host.key.group_id, (0, 0))
-            is_full = host.core.delayed_full(host.group.settings)
+            is_full = host.core.delayed_full(host.config)
             found[host.key.group_id] = (records + host.core.delays().records, bound + is_full)
         waiting = GaugeMetricFamily(
             "share_group_delayed_records", "Records that wait for the end of a delay.", labels=["group"]

@@ -18,7 +18,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import TopicIdPartition, topic_id_text
-from partition_leader.share.leader_parts import LedPartition
+from partition_leader.share_partition.leader_parts import LedPartition
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.log_directory import Leader

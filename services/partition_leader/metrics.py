@@ -12,13 +12,13 @@ from prometheus_client.registry import Collector
 from kip932.ids import TopicIdPartition
 from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.delivery_metrics import DeliveryMetrics
-from partition_leader.share.archived_records import CAUSES
-from partition_leader.share.core.session import Removed, SessionCache
-from partition_leader.share.core.status import DropReason
-from partition_leader.share.leader_parts import LedPartition
-from partition_leader.share.partitions import SharePartitions
+from partition_leader.sessions.core.session import Removed, SessionCache
+from partition_leader.share_partition.archived_records import CAUSES
+from partition_leader.share_partition.core.status import DropReason
+from partition_leader.share_partition.leader_parts import LedPartition
+from partition_leader.share_partition.partitions import SharePartitions
+from partition_leader.topic_log.core.transactions import LATE_MS
 from partition_leader.topic_log.load import LoadReport
-from partition_leader.transaction_metrics import TransactionGauges
 from shard_runtime.clock import Clock
 from shard_runtime.hosting.host_options import HostMeter, NoMeter
 
@@ -172,7 +172,7 @@ class PartitionLeaderMetrics:
 
     def watch_transactions(self, led: Led, clock: Clock) -> None:
         """Compute the gauges of open transactions at each scrape."""
-        self._registry.register(TransactionGauges(led, clock))
+        self._registry.register(_TransactionGauges(led, clock))
 
 
 def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, values: Iterable[str]) -> Counter:
@@ -232,3 +232,41 @@ class _LetterGauges(Collector):
             age_gauge.add_metric([group], oldest_ms / 1000)
             full_gauge.add_metric([group], bound)
         yield from (waiting_gauge, age_gauge, full_gauge)
+
+
+class _TransactionGauges(Collector):
+    def __init__(self, led: Led, clock: Clock) -> None:
+        self._led = led
+        self._clock = clock
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the transactions open in the logs led here, which hold up groups that read committed records: how many,
+        the age of the oldest, the partitions held up for long, and the unstable offsets (PL-1006)."""
+        wall_ms = self._clock.wall_ms()
+        oldest_ms = late = unstable = 0
+        transactions: set[tuple[int, int]] = set()
+        for led in self._led.led().values():
+            log = led.log
+            earliest = log.transactions.earliest
+            if earliest is None:
+                continue
+            longest_ms = max(one.open_ms(wall_ms) for one in log.transactions.open)
+            oldest_ms = max(oldest_ms, longest_ms)
+            late += longest_ms >= LATE_MS
+            unstable += max(log.high_watermark - log.last_stable, 0)
+            transactions |= {(one.producer_id, one.producer_epoch) for one in log.transactions.open}
+        yield GaugeMetricFamily("topic_log_open_transactions", "Transactions open in the logs led.", len(transactions))
+        yield GaugeMetricFamily(
+            "topic_log_oldest_open_transaction_seconds", "Age of the oldest of them.", oldest_ms / 1_000
+        )
+        yield GaugeMetricFamily(
+            "partitions_with_late_transactions_count",
+            f"Partitions with a transaction that is open for {LATE_MS // 1_000} s or longer.",
+            late,
+        )
+        yield GaugeMetricFamily(
+            "topic_log_unstable_offsets",
+            "Offsets between the last stable offset and the high watermark, which groups that read committed records "
+            "do not get yet.",
+            unstable,
+        )

@@ -18,35 +18,35 @@ import structlog
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
 from partition_leader.consumed_retention import ConsumedRetention, StartOffsets
-from partition_leader.dead_letters.carriers import Carriers
+from partition_leader.dead_letters.carriers import NodeSenders
 from partition_leader.dead_letters.post import LetterFacts, LetterPost
 from partition_leader.dead_letters.reports import LetterReports
+from partition_leader.explain.group_backlogs import GroupBacklogs
+from partition_leader.explain.record_explainer import RecordExplainer
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
-from partition_leader.member_reports import MemberReports
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.partition_owners import PartitionOwners
 from partition_leader.service import PartitionLeaderService
-from partition_leader.service_removals import MemberSessions
-from partition_leader.share.archived_records import ArchivedRecords
-from partition_leader.share.core import events as ev
-from partition_leader.share.core.session import SessionCache
-from partition_leader.share.core.share_partition import OPERATION_TIMEOUT_MS
-from partition_leader.share.deadlines import Deadlines
-from partition_leader.share.delay_reports import DelayReports
-from partition_leader.share.delivery_counts import DeliveryCounts
-from partition_leader.share.group_backlogs import GroupBacklogs
-from partition_leader.share.group_view import Effective, GroupViews
-from partition_leader.share.leader_parts import LeaderParts
-from partition_leader.share.member_watch import UNWATCHED
-from partition_leader.share.partitions import SharePartitions
-from partition_leader.share.record_explainer import RecordExplainer
-from partition_leader.share.removals import MemberRemovals
-from partition_leader.share.requests import ShareRequests
-from partition_leader.share.values import FETCH_MAX_BYTES
+from partition_leader.sessions.core.session import SessionCache
+from partition_leader.sessions.member_reports import MemberReports
+from partition_leader.sessions.member_watch import UNWATCHED
+from partition_leader.share_partition.archived_records import ArchivedRecords
+from partition_leader.share_partition.core import events as ev
+from partition_leader.share_partition.core.share_partition import OPERATION_TIMEOUT_MS
+from partition_leader.share_partition.deadlines import Deadlines
+from partition_leader.share_partition.delay_reports import DelayReports
+from partition_leader.share_partition.leader_parts import LeaderParts
+from partition_leader.share_partition.partitions import SharePartitions
+from partition_leader.share_rpc.delivery_counts import DeliveryCounts
+from partition_leader.share_rpc.removals import MemberRemovals
+from partition_leader.share_rpc.requests import ShareRequests
+from partition_leader.share_rpc.service_removals import MemberSessions
+from partition_leader.share_rpc.values import FETCH_MAX_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_rpc.markers import MarkerService
 from partition_leader.transaction_sweep import TransactionSweep
 from shard_runtime.clock import Clock
+from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.record_log.protocol import RecordLog
 from share_persister.values import LeaderPersister
 from transaction_coordinator.coordinator import TransactionCoordinator
@@ -58,8 +58,7 @@ IDLE_INTERVAL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The dependencies and settings of the role. `group`: a group's effective settings; `version`: the metadata they
-    were computed from; `idle_ms`: after how long a group's silent session without a stream ends (PL-524);
+    """The dependencies and settings of the role. `config`: returns a group's effective configs;
     `operation_timeout_ms`: how long a share-partition may take to retire (PL-631); `enabled`: whether share.version is
     1 or higher (GC-8); `leader_of`: the node-to-node address of a partition's leader; `starts`: the share coordinators,
     asked every `consumed_interval_ms` (CM-160); `coordinator_of`: the node-to-node address of a group's coordinator;
@@ -70,9 +69,7 @@ class Surroundings:
     rng: Random
     persister: LeaderPersister
     facts: TopicFacts
-    group: Effective
-    version: Callable[[], int]
-    idle_ms: Callable[[str], int]
+    config: Callable[[str], GroupConfig]
     sessions_max: int
     metrics: PartitionLeaderMetrics
     letters: LetterFacts
@@ -133,26 +130,12 @@ class PartitionLeader:
         )
         removals = MemberRemovals(self.requests, self.share_partitions, around.clock, around.metrics.member_removed)
         self.member_sessions: Final = MemberSessions(removals)
-        explainer = RecordExplainer(
-            self.led,
-            self.share_partitions,
-            sessions,
-            around.persister,
-            clock=around.clock,
-            enabled=around.enabled,
-            letters=self.letters,
-        )
-        self.service: Final = PartitionLeaderService(
-            self.led,
-            self.requests,
-            explainer,
-            GroupBacklogs(self.share_partitions, self.letters, around.clock),
-            around.fetch_max_bytes,
-            transactions=around.transactions,
-        )
+        self.service: Final = self._service(sessions)
         transactions = around.transactions
         self.markers: Final = None if transactions is None else MarkerService(self.led, transactions)
-        self._sweep = None if transactions is None else TransactionSweep(self.led, transactions, around.clock)
+        self._transaction_sweep = (
+            None if transactions is None else TransactionSweep(self.led, transactions, around.clock)
+        )
         self.owner: Final = self.owners.owner
         self._tasks: list[asyncio.Task[None]] = []
         around.metrics.watch(sessions, self.share_partitions, self.led, self.letters)
@@ -165,7 +148,7 @@ class PartitionLeader:
             persister=around.persister,
             deadlines=self._deadlines,
             clock=around.clock,
-            groups=GroupViews(around.group, around.version),
+            config=around.config,
             lead=self.led.lead,
             loaded=around.metrics.delivery.loaded,
             dropped=around.metrics.share_partition_dropped,
@@ -174,6 +157,26 @@ class PartitionLeader:
             delays=self._delays,
             operation_timeout_ms=around.operation_timeout_ms,
             chance=around.rng.random,
+        )
+
+    def _service(self, sessions: SessionCache) -> PartitionLeaderService:
+        around = self._around
+        explainer = RecordExplainer(
+            self.led,
+            self.share_partitions,
+            sessions,
+            around.persister,
+            clock=around.clock,
+            enabled=around.enabled,
+            letters=self.letters,
+        )
+        return PartitionLeaderService(
+            self.led,
+            self.requests,
+            explainer,
+            GroupBacklogs(self.share_partitions, self.letters, around.clock),
+            around.fetch_max_bytes,
+            transactions=around.transactions,
         )
 
     def _consumed_retention(self) -> ConsumedRetention:
@@ -197,7 +200,7 @@ class PartitionLeader:
     def groups_changed(self) -> None:
         """Pass changed group configs to the share-partitions; parked fetches try again (PL-214)."""
         cached = [host.key for host in self.share_partitions.hosts()]
-        self.share_partitions.later(cached, lambda host: host.feed(ev.SettingsChanged(host.group.settings)))
+        self.share_partitions.later(cached, lambda host: host.feed(ev.SettingsChanged(host.config)))
 
     def start(self) -> None:
         """Start the sweeps; needs a running loop."""
@@ -209,8 +212,8 @@ class PartitionLeader:
         ]
         if self._reports is not None:
             self._reports.start()
-        if self._sweep is not None:
-            self._tasks.append(loop.create_task(self._sweep.run(), name="open-transactions"))
+        if self._transaction_sweep is not None:
+            self._tasks.append(loop.create_task(self._transaction_sweep.run(), name="open-transactions"))
 
     def drain(self) -> None:
         """Answer parked fetches now (CM-4)."""
@@ -255,7 +258,7 @@ class PartitionLeader:
             await asyncio.sleep(IDLE_INTERVAL_S)
             try:
                 if self.requests.sessions:
-                    self.requests.expire_idle(self._around.idle_ms, self._around.idle_ms(""))
+                    self.requests.expire_idle()
             except Exception:
                 log.exception("idle_session_sweep_failed")
 
@@ -270,7 +273,7 @@ def _member_reports(around: Surroundings) -> MemberReports | None:
 def _letter_post(around: Surroundings, led: LedPartitions, deadlines: Deadlines) -> LetterPost:
     return LetterPost(
         around.letters,
-        Carriers(led, around.transport, around.leader_of),
+        NodeSenders(led, around.transport, around.leader_of),
         LetterReports(around.metrics),
         deadlines,
         clock=around.clock,

@@ -21,18 +21,18 @@ from kip932.api.v1 import (
     share_stream_pb2,
 )
 from kip932.errors import InvalidRequestError, KafkaError
+from partition_leader.explain.codec import explained, question_of, refused
+from partition_leader.explain.record_explainer import RecordExplainer
 from partition_leader.led_partitions import LedPartitions
-from partition_leader.share.codec import (
+from partition_leader.share_rpc.codec import (
     acknowledge_request,
     batch_bytes,
     fetch_request,
     fill_acknowledge_response,
     fill_fetch_response,
 )
-from partition_leader.share.explain_codec import explained, question_of, refused
-from partition_leader.share.record_explainer import RecordExplainer
-from partition_leader.share.requests import ShareRequests
-from partition_leader.share.values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
+from partition_leader.share_rpc.requests import ShareRequests
+from partition_leader.share_rpc.values import FETCH_MAX_BYTES, ShareAnswer, ShareRequest
 from partition_leader.topic_rpc.fetch_and_offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
 from partition_leader.topic_rpc.log_directory import GroupProgress
@@ -174,10 +174,10 @@ class _ShareStream:
         self._running: dict[int, object] = {}
         self._ready: deque[_Answered] = deque()
         self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)
-        self._promised_bytes = 0
-        self._unread_bytes = 0
+        self._reserved_bytes = 0
+        self._unwritten_bytes = 0
         self._share = stream.context.share
-        self._taken = asyncio.Event()
+        self._answer_taken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
         self._half_closed_by_client = False
 
@@ -202,7 +202,7 @@ class _ShareStream:
             for task in (reader, writer):
                 task.cancel()
             await asyncio.gather(reader, writer, return_exceptions=True)
-            self._share.give(self._unread_bytes)
+            self._share.give(self._unwritten_bytes)
 
     async def _read(self) -> None:
         for sequence in itertools.count():
@@ -210,9 +210,11 @@ class _ShareStream:
             if message is None:
                 return
             await self._slots.acquire()
-            while self._unread_bytes >= ANSWER_BYTES_PER_STREAM or (self._unread_bytes and not self._share.room_bytes):
-                self._taken.clear()
-                await self._taken.wait()
+            while self._unwritten_bytes >= ANSWER_BYTES_PER_STREAM or (
+                self._unwritten_bytes and not self._share.room_bytes
+            ):
+                self._answer_taken.clear()
+                await self._answer_taken.wait()
             self._begin(sequence, message)
             del message
 
@@ -228,7 +230,7 @@ class _ShareStream:
     def _begin(self, sequence: int, message: share_stream_pb2.ShareStreamRequest) -> None:
         kind, promised = message.WhichOneof("request"), 0
         if kind == "fetch":
-            room = max(1, ANSWER_BYTES_PER_STREAM - self._promised_bytes - self._unread_bytes)
+            room = max(1, ANSWER_BYTES_PER_STREAM - self._reserved_bytes - self._unwritten_bytes)
             request = fetch_request(message.fetch, self._connection_id, room, self._share)
             promised = min(max(message.fetch.max_bytes, 0), room)
         elif kind == "acknowledge":
@@ -242,14 +244,14 @@ class _ShareStream:
         def answered(answer: ShareAnswer) -> None:
             self._running.pop(sequence, None)
             size = batch_bytes(answer) if is_fetch else 0
-            self._promised_bytes -= promised
-            self._unread_bytes += size
+            self._reserved_bytes -= promised
+            self._unwritten_bytes += size
             self._share.add(size)
             self._ready.append(_Answered(correlation_id, is_fetch, answer, size))
             self._wake()
 
         self._running[sequence] = None
-        self._promised_bytes += promised
+        self._reserved_bytes += promised
         handle = self._requests.handle(request, answered)
         if sequence in self._running:
             self._running[sequence] = handle
@@ -268,9 +270,9 @@ class _ShareStream:
                 continue
             answered = self._ready.popleft()
             await self._stream.write(await self._response(answered))
-            self._unread_bytes -= answered.size_bytes
+            self._unwritten_bytes -= answered.size_bytes
             self._share.give(answered.size_bytes)
-            self._taken.set()
+            self._answer_taken.set()
             self._slots.release()
 
     async def _response(self, answered: _Answered) -> share_stream_pb2.ShareStreamResponse:

@@ -26,17 +26,17 @@ log = structlog.get_logger(__name__)
 #: How often the led logs are checked, in seconds. A transaction's record is consulted once two checks saw it open.
 SWEEP_S: Final = 1.0
 #: How long an open transaction is left alone after its record was consulted, unless its time-out comes first, in ms.
-ASK_AGAIN_MS: Final = 5_000
+CONSULT_AGAIN_MS: Final = 5_000
 #: How many records one sweep consults; the others have their turn in the next ones.
-ASKED_MAX: Final = 200
+CONSULTED_MAX: Final = 200
 #: How many records are consulted at the same time.
-_TOGETHER: Final = 32
+_CONSULTS_AT_ONCE: Final = 32
 #: How many long-open transactions are logged by name in one sweep, and how many of the partitions of each.
 TOLD_MAX: Final = 5
-_PARTITIONS_TOLD: Final = 5
+_PARTITIONS_LOGGED: Final = 5
 
 
-class OpenOnes(Protocol):
+class TransactionRecords(Protocol):
     """The records of transactional ids, for the sweep of open transactions."""
 
     async def look_after(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
@@ -52,13 +52,13 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """One transaction in the logs led here. `ask_ms`: when its record is consulted next; `seen_ms`: when it was first
-    seen open. `open_ms`: the longest time for which it is open in one of them; `tell_ms`: how long it must be open to
-    be logged, doubled each time it is."""
+    """One transaction in the logs led here. `consult_ms`: when its record is consulted next; `seen_ms`: when it was
+    first seen open. `open_ms`: the longest time for which it is open in one of them; `log_ms`: how long it must be open
+    to be logged, doubled each time it is."""
 
-    ask_ms: int
+    consult_ms: int
     seen_ms: int
-    tell_ms: int = LATE_MS
+    log_ms: int = LATE_MS
     open_ms: int = 0
     partitions: list[TopicIdPartition] = field(default_factory=list)
 
@@ -66,7 +66,7 @@ class _Watched:
 class TransactionSweep:
     """One process's sweep; call `run` as a task."""
 
-    def __init__(self, led: LedPartitions, records: OpenOnes, clock: Clock) -> None:
+    def __init__(self, led: LedPartitions, records: TransactionRecords, clock: Clock) -> None:
         self._led = led
         self._records = records
         self._clock = clock
@@ -83,15 +83,15 @@ class TransactionSweep:
 
     async def sweep(self) -> None:
         """Run one sweep."""
-        await self._look_through()
-        self._tell_long()
+        await self._scan()
+        self._log_late()
         now_ms = self._clock.now_ms()
-        due = [(watched.ask_ms, key) for key, watched in self._watched.items() if watched.ask_ms <= now_ms]
-        keys = [key for _, key in sorted(due)[:ASKED_MAX]]
-        for at in range(0, len(keys), _TOGETHER):
-            await asyncio.gather(*(self._ask(key) for key in keys[at : at + _TOGETHER]))
+        due = [(watched.consult_ms, key) for key, watched in self._watched.items() if watched.consult_ms <= now_ms]
+        keys = [key for _, key in sorted(due)[:CONSULTED_MAX]]
+        for at in range(0, len(keys), _CONSULTS_AT_ONCE):
+            await asyncio.gather(*(self._ask(key) for key in keys[at : at + _CONSULTS_AT_ONCE]))
 
-    async def _look_through(self) -> None:
+    async def _scan(self) -> None:
         """Note which transactions are open now. Their records are read later: a record read before could be older than
         the log."""
         turns, now_ms, wall_ms = Turns(SWEEP_SLICE), self._clock.now_ms(), self._clock.wall_ms()
@@ -106,15 +106,15 @@ class TransactionSweep:
                     watched = (
                         _Watched(now_ms + 1, now_ms)
                         if known is None
-                        else _Watched(known.ask_ms, known.seen_ms, known.tell_ms)
+                        else _Watched(known.consult_ms, known.seen_ms, known.log_ms)
                     )
                     self._watched[key] = watched
                 watched.partitions.append(partition)
                 watched.open_ms = max(watched.open_ms, one.open_ms(wall_ms))
 
-    def _tell_long(self) -> None:
+    def _log_late(self) -> None:
         """Log which transactions hold up readers for long, the longest first."""
-        long = [(watched.open_ms, key) for key, watched in self._watched.items() if watched.open_ms >= watched.tell_ms]
+        long = [(watched.open_ms, key) for key, watched in self._watched.items() if watched.open_ms >= watched.log_ms]
         long.sort(reverse=True)
         for open_ms, key in long[:TOLD_MAX]:
             partitions = self._watched[key].partitions
@@ -126,25 +126,25 @@ class TransactionSweep:
                 producer_epoch=key.identity.epoch,
                 open_s=open_ms // 1_000,
                 partitions=len(partitions),
-                examples=[partition.text for partition in partitions[:_PARTITIONS_TOLD]],
+                examples=[partition.text for partition in partitions[:_PARTITIONS_LOGGED]],
                 try_next="sharegroups transactions describe, or abort, --transactional-id",
             )
         if len(long) > TOLD_MAX:
             log.warning("further_long_transactions_open", transactions=len(long) - TOLD_MAX)
         for open_ms, key in long:
             watched = self._watched[key]
-            while watched.tell_ms <= open_ms:
-                watched.tell_ms *= 2
+            while watched.log_ms <= open_ms:
+                watched.log_ms *= 2
 
     async def _ask(self, key: _Key) -> None:
         watched = self._watched[key]
         try:
             fate, left_ms = await self._records.look_after(*key, self._clock.now_ms() - watched.seen_ms)
         except KafkaError as error:
-            watched.ask_ms = self._clock.now_ms() + ASK_AGAIN_MS
+            watched.consult_ms = self._clock.now_ms() + CONSULT_AGAIN_MS
             log.info("transaction_check_deferred", transactional_id=key[0], cause=error.message)
             return
-        watched.ask_ms = self._clock.now_ms() + min(ASK_AGAIN_MS, max(left_ms, 1))
+        watched.consult_ms = self._clock.now_ms() + min(CONSULT_AGAIN_MS, max(left_ms, 1))
         if fate is not Fate.WAITS:
             for partition in watched.partitions:
                 await self._end(partition, key, commit=fate is Fate.COMMITTED)

@@ -56,7 +56,7 @@ class StoreTime:
         self._bound_ms = bound_ms
         self._ahead_ms = host.wall_ms() - host.now_ms()
         self._compared_ms: int | None = None
-        self._stepped_ms: int | None = None
+        self._last_step_ms: int | None = None
         self.store_ahead_ms = 0
         """By how much the store's clock was ahead of the host's at the last comparison."""
 
@@ -78,7 +78,7 @@ class StoreTime:
         store_was_set = not first and not self._near(by_store, until_now) and self._near(by_host, until_now)
         self._ahead_ms = by_host if store_was_set else by_store
         if not first and not self._near(self._ahead_ms, until_now):
-            self._stepped_ms = now_ms
+            self._last_step_ms = now_ms
         self.store_ahead_ms = by_store - by_host
         self._compared_ms = now_ms
 
@@ -93,7 +93,7 @@ class StoreTime:
                 f"this host's clock is {abs(self.store_ahead_ms) / 1000:.0f} s {order} the store's; expected at most "
                 f"{bound_ms / 1000:.0f} s: set the wrong one right"
             )
-        if self._stepped_ms is not None and now_ms - self._stepped_ms < STEADY_MS:
+        if self._last_step_ms is not None and now_ms - self._last_step_ms < STEADY_MS:
             return f"the clocks of this host and of the store were set within the last {STEADY_MS // 60_000} minutes"
         return ""
 

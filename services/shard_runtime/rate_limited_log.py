@@ -17,7 +17,7 @@ KEYS_MAX: Final = 200
 Level = Literal["info", "warning", "error"]
 
 
-class _Kept:
+class _Interval:
     """One key's present interval: how many lines were held back, and the newest one's fields."""
 
     __slots__ = ("event", "fields", "held_back", "level", "sums", "timer")
@@ -42,7 +42,7 @@ class RateLimitedLog:
         self._log = log
         self._every_s = every_s
         self._keys_max = keys_max
-        self._kept: dict[Hashable, _Kept] = {}
+        self._kept: dict[Hashable, _Interval] = {}
 
     def warning(self, event: str, *, key: Hashable, sums: Mapping[str, int] | None = None, **fields: Any) -> None:
         """Log a warning, within the limit. `key`: the originator and the reason, such as (peer, cause). `sums`: numbers
@@ -79,8 +79,8 @@ class RateLimitedLog:
         for name, number in sums.items():
             kept.sums[name] = kept.sums.get(name, 0) + number
 
-    def _open(self, key: Hashable) -> _Kept:
-        kept = self._kept[key] = _Kept(asyncio.get_running_loop().call_later(self._every_s, self._end, key))
+    def _open(self, key: Hashable) -> _Interval:
+        kept = self._kept[key] = _Interval(asyncio.get_running_loop().call_later(self._every_s, self._end, key))
         return kept
 
     def _end(self, key: Hashable) -> None:

@@ -5,6 +5,6 @@ No module imports this one, so it alone may import the composition root; the imp
 
 import sys
 
-from share_node.serve import serve_role
+from share_node.node.serve import serve_role
 
 sys.exit(serve_role("share_coordinator", sys.argv[1:]))

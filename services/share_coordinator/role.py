@@ -6,10 +6,13 @@ Ownership decides which of the hosts serve; this module only builds them and ret
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from prometheus_client import CollectorRegistry
 
+from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
+from kip932.ids import SharePartitionKey
+from kip932.state_values import DelayedAt
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.host_options import HostMeter, HostOptions
@@ -17,17 +20,61 @@ from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.config import ShareCoordinatorConfig
+from share_coordinator.core import commands as core
 from share_coordinator.core.commands import MetadataView, ShareCommand
 from share_coordinator.core.records import ShareRecord
 from share_coordinator.core.shard import ShareStateShard
 from share_coordinator.dispatch import Dispatcher
-from share_coordinator.local import LocalShareCoordinator
 from share_coordinator.metrics import NoMeter, ShardOverview, ShareCoordinatorMetrics
 from share_coordinator.service import ShareCoordinatorService
+from share_persister.values import Answer, Payload, StateOperation, StoredState, TopicStarts, Value
 
 ShareStateHost = ShardHost[ShareCommand, ShareRecord]
 #: Returns a shard's owner by the hints (CM-14).
 Owner = Callable[[int], OwnerAddress | None]
+
+_LOCAL_COMMANDS: Final[dict[StateOperation, Callable[[SharePartitionKey, Any], core.KeyCommand]]] = {
+    StateOperation.READ: lambda key, read: core.ReadState(key, read.leader_epoch, read.generation),
+    StateOperation.WRITE: core.WriteState,
+    StateOperation.INITIALIZE: lambda key, init: core.InitializeState(key, init.state_epoch, init.start_offset),
+    StateOperation.DELETE: core.DeleteState,
+    StateOperation.SUMMARY: lambda key, asked: (
+        core.ReadSummary(key, None, asked.wall_ms) if isinstance(asked, DelayedAt) else core.ReadSummary(key, asked)
+    ),
+}
+
+
+class LocalShareCoordinator:
+    """The `LocalCoordinator` of a persister in the same process: it gets this coordinator's answers without messages
+    (P-12)."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self._dispatcher = dispatcher
+
+    def owns(self, shard_index: int) -> bool:
+        """Return whether this process serves the shard at present."""
+        return self._dispatcher.active and self._dispatcher.serves(shard_index)
+
+    async def perform(
+        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, within_ms: int
+    ) -> Answer:
+        """Run one operation, for at most `within_ms`."""
+        if not self._dispatcher.active:
+            return Answer(CoordinatorNotAvailableError("the share coordinator has stopped"))
+        outcome = await self._dispatcher.run_one(_LOCAL_COMMANDS[operation](key, payload), within_ms)
+        return self._refusal(key, outcome) if isinstance(outcome, KafkaError) else Answer(None, _value(outcome))
+
+    async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
+        """Return every group's start offsets in these topics, by shard served here (SC-116)."""
+        return await self._dispatcher.topic_starts(topic_ids)
+
+    def _refusal(self, key: SharePartitionKey, error: KafkaError) -> Answer:
+        owner = self._dispatcher.owner(key) if isinstance(error, NotCoordinatorError) else None
+        return Answer(
+            error,
+            leader_epoch=error.leader_epoch if isinstance(error, core.StaleLeaderError) else None,
+            hint=f"{owner.host}:{owner.port}" if owner else None,
+        )
 
 
 class HostedShards:
@@ -118,3 +165,9 @@ class ShareCoordinator:
     async def topics_deleted(self, topic_ids: frozenset[bytes]) -> int:
         """Tombstone the keys of these topics, which were deleted (SC-80). Returns how many."""
         return await self._dispatcher.delete_topics(topic_ids)
+
+
+def _value(reply: core.KeyReply) -> Value:
+    if isinstance(reply, core.StateView):
+        return StoredState(reply.state_epoch, reply.start_offset, reply.batches)
+    return reply

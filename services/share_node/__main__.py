@@ -12,7 +12,7 @@ import sys
 gc.disable()
 atexit.register(gc.freeze)
 
-from share_node.serve import main as serve  # noqa: E402
+from share_node.node.serve import main as serve  # noqa: E402
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["serve"]:

@@ -13,20 +13,20 @@ from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
 from share_node.backup.commands import backup
 from share_node.backup.commands import restore_command as restore
-from share_node.cluster_init import init
-from share_node.data_directory import default_data
 from share_node.demo.command import demo
-from share_node.embedded_store import EmbeddedStoreError
+from share_node.node.serve import START_ERRORS, WITH_PARENT, StopSignal, run
+from share_node.node.serve import main as run_serve
+from share_node.node.up import LEADERS_MAX, Ready, UpOptions
+from share_node.node.up import up as run_up
 from share_node.scaler.command import scaler
-from share_node.serve import START_ERRORS, WITH_PARENT, StopSignal, run
-from share_node.serve import main as run_serve
-from share_node.state_check import check, skip
-from share_node.state_dump import state
-from share_node.state_reading import dump
-from share_node.state_repair import repair
-from share_node.store_option import password_option, url_with_password
-from share_node.up import LEADERS_MAX, Ready, UpOptions
-from share_node.up import up as run_up
+from share_node.state.check import check, skip
+from share_node.state.dump import state
+from share_node.state.reading import dump
+from share_node.state.repair import repair
+from share_node.store.cluster_init import init
+from share_node.store.data_directory import default_data
+from share_node.store.embedded_store import EmbeddedStoreError
+from share_node.store.store_option import password_option, url_with_password
 from sharegroups.cli.group import ToolGroup
 from sharegroups.cli.output import tell
 

@@ -1,4 +1,5 @@
-"""The persister: attempts, back-off, and whether a failed write may have been applied (PL-707, PL-723, GC-74).
+"""The persister: its streams to nodes, attempts, back-off, and whether a failed write may have been applied (PL-707,
+PL-723, GC-74).
 
 When this process owns the shard, the persister calls the coordinator in this process (P-12); otherwise it uses the
 queue to the owner's node. Every operation ends within `operation_timeout_ms`, waits included.
@@ -7,7 +8,10 @@ queue to the owner's node. Every operation ends within `operation_timeout_ms`, w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Collection, Mapping
+from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
 from typing import Any, Final, cast
@@ -22,17 +26,16 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
-from kip932.rpc.transport import Transport
+from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
+from kip932.rpc.transport import ClientStream, Transport, TransportError, TransportStatus
 from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
 from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
-from share_persister.key_locks import KeyLocks
-from share_persister.messages import METHODS
+from share_persister.messages import METHODS, STATE_STREAM
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.retry_rules import may_have_applied, retriable
 from share_persister.routing import state_shard
 from share_persister.settings import PersisterSettings
-from share_persister.state_stream import StateStream
 from share_persister.values import (
     Answer,
     LocalCoordinator,
@@ -46,9 +49,147 @@ from share_persister.values import (
 )
 
 #: How many share-partitions of one administrative call are processed at a time.
-_SIDE_BY_SIDE: Final = 1_000
+_CONCURRENT_MAX: Final = 1_000
 #: How many queues are kept; above that, idle ones are dropped, whose nodes may no longer exist.
 _QUEUES_MAX: Final = 1_024
+
+
+class StateStream:
+    """One StateStream to one node: several requests in flight, answers matched by correlation id (P-4).
+
+    The first request opens it. When it breaks, every waiting request fails, and the next request opens a new one.
+    """
+
+    def __init__(self, transport: Transport, address: str) -> None:
+        self._transport = transport
+        self._address = address
+        self._stream: ClientStream[Any, Any] | None = None
+        self._opening = asyncio.Lock()
+        self._reader: asyncio.Task[None] | None = None
+        self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._next_id = 0
+
+    async def request(self, operation: StateOperation, request: Any, timeout_s: float) -> Any:
+        """Send a read or a write and return its StateStreamResponse. Raises TransportError, and closes the stream then,
+        also when the answer takes longer than `timeout_s`."""
+        self._next_id += 1
+        message = StateStreamRequest(correlation_id=self._next_id)
+        getattr(message, "write" if operation is StateOperation.WRITE else "read").CopyFrom(request)
+        stream: ClientStream[Any, Any] | None = None
+        answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(timeout_s):
+                stream = await self._open()
+                self._waiting[message.correlation_id] = answer
+                await stream.write(message)
+                return await answer
+        except TimeoutError:
+            # It is not known whether this stream still works, so the next request opens a new one.
+            await self._leave(stream)
+            text = f"no answer within {timeout_s:g} s"
+            raise TransportError(TransportStatus.DEADLINE_EXCEEDED, self._address, text) from None
+        except TransportError:
+            await self._leave(stream)
+            raise
+        finally:
+            self._waiting.pop(message.correlation_id, None)
+            if not answer.cancel() and not answer.cancelled():
+                answer.exception()  # retrieve it: the stream may have failed it while the write was under way
+
+    async def close(self) -> None:
+        """End the present stream; its waiting requests fail."""
+        if self._stream is not None:
+            await self._leave(self._stream)
+
+    async def _leave(self, stream: ClientStream[Any, Any] | None) -> None:
+        """End this stream, unless a newer one has replaced it."""
+        if stream is None or stream is not self._stream:
+            return
+        reader = self._reader
+        self._stream = self._reader = None
+        self._fail_waiting(self._gone("the stream was closed"))
+        if reader is not None:
+            reader.cancel()
+        await stream.close()
+
+    async def _open(self) -> ClientStream[Any, Any]:
+        async with self._opening:
+            if self._stream is None:
+                self._stream = await self._transport.open_stream(self._address, STATE_STREAM)
+                self._reader = asyncio.get_running_loop().create_task(self._read(self._stream))
+            return self._stream
+
+    async def _read(self, stream: ClientStream[Any, Any]) -> None:
+        why = self._gone("the peer ended the stream")
+        with contextlib.suppress(asyncio.CancelledError):
+            try:
+                while (response := await stream.read()) is not None:
+                    answer = self._waiting.get(response.correlation_id)
+                    if answer is not None and not answer.done():
+                        answer.set_result(response)
+            except TransportError as error:
+                why = error
+            except Exception as error:
+                why = self._gone(repr(error))
+        if self._stream is stream:
+            self._stream = self._reader = None
+            self._fail_waiting(why)
+            await stream.close()
+
+    def _gone(self, text: str) -> TransportError:
+        return TransportError(TransportStatus.UNAVAILABLE, self._address, text)
+
+    def _fail_waiting(self, why: TransportError) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_exception(why)
+
+
+class KeyLocks:
+    """A lock for each share-partition, granted in order of arrival [SC-99 R]. Keeps the locks that are held now, each
+    with its waiting callers."""
+
+    def __init__(self) -> None:
+        self._held: dict[SharePartitionKey, deque[asyncio.Future[None]]] = {}
+
+    @property
+    def busy(self) -> int:
+        """How many keys are held."""
+        return len(self._held)
+
+    def take(self, key: SharePartitionKey) -> bool:
+        """Take the key's lock if it is free. Returns whether it was taken; if so, call `give_back` later."""
+        if key in self._held:
+            return False
+        self._held[key] = deque()
+        return True
+
+    def give_back(self, key: SharePartitionKey) -> None:
+        """Pass the lock to the caller that has waited longest, or free it."""
+        waiters = self._held[key]
+        while waiters:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+        del self._held[key]
+
+    @asynccontextmanager
+    async def hold(self, key: SharePartitionKey) -> AsyncIterator[None]:
+        """Hold the key's lock, after all callers that arrived before."""
+        if not self.take(key):
+            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._held[key].append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if not waiter.cancelled():
+                    self.give_back(key)  # the lock was passed to this caller just before it was cancelled
+                raise
+        try:
+            yield
+        finally:
+            self.give_back(key)
 
 
 class _Attempts:
@@ -162,7 +303,7 @@ class PersisterClient:
     async def _perform_all(
         self, operation: StateOperation, group_id: str, partitions: Mapping[TopicIdPartition, Payload]
     ) -> dict[TopicIdPartition, Value | PersisterError]:
-        places = asyncio.Semaphore(_SIDE_BY_SIDE)
+        places = asyncio.Semaphore(_CONCURRENT_MAX)
 
         async def one(name: TopicIdPartition, payload: Payload) -> Value | PersisterError:
             async with places:
@@ -202,8 +343,8 @@ class PersisterClient:
         """Make the first attempt without a timer when this process's own coordinator serves the key: it has a time-out
         of its own, and its answer nearly always ends the operation."""
         answer = None
-        if not self._closed and self._is_beside(key):
-            answer = await self._ask_local(operation, key, payload, attempts)
+        if not self._closed and self._is_local(key):
+            answer = await self._call_local(operation, key, payload, attempts)
             if answer.error is None:
                 return answer.value
         try:
@@ -212,7 +353,7 @@ class PersisterClient:
         except TimeoutError:
             raise attempts.failed() from None
 
-    def _is_beside(self, key: SharePartitionKey) -> bool:
+    def _is_local(self, key: SharePartitionKey) -> bool:
         return self._local is not None and self._local.owns(state_shard(key, self._shards))
 
     def _left_s(self, attempts: _Attempts) -> float:
@@ -230,11 +371,11 @@ class PersisterClient:
         shard = state_shard(key, self._shards)
         while not self._closed:
             address = ""
-            if answer is None and self._is_beside(key):
-                answer = await self._ask_local(operation, key, payload, attempts)
+            if answer is None and self._is_local(key):
+                answer = await self._call_local(operation, key, payload, attempts)
             elif answer is None:
                 address = await self._locate(shard, key, operation, attempts)
-                answer = await self._ask_remote(operation, address, QueuedCall(key, payload), attempts)
+                answer = await self._call_remote(operation, address, QueuedCall(key, payload), attempts)
             if answer.error is None:
                 return answer.value
             attempts.error, attempts.leader_epoch = answer.error, answer.leader_epoch
@@ -248,7 +389,7 @@ class PersisterClient:
             answer = None
         raise attempts.failed()
 
-    async def _ask_local(
+    async def _call_local(
         self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
     ) -> Answer:
         assert self._local is not None
@@ -259,7 +400,7 @@ class PersisterClient:
         attempts.unknown = before or (answer.error is not None and may_have_applied(answer.error))
         return answer
 
-    async def _ask_remote(
+    async def _call_remote(
         self, operation: StateOperation, address: str, entry: QueuedCall, attempts: _Attempts
     ) -> Answer:
         attempts.sent += 1
@@ -298,7 +439,7 @@ class PersisterClient:
         since hints may form a circle."""
         if answer.hint is None or answer.hint == address or not isinstance(answer.error, NotCoordinatorError):
             return False
-        self._finder.believe(shard, answer.hint)
+        self._finder.note(shard, answer.hint)
         first, attempts.redirected = not attempts.redirected, True
         return first
 

@@ -70,7 +70,7 @@ class CoordinatorFinder:
         if self._known.get(shard) == address:
             del self._known[shard]
 
-    def believe(self, shard: int, address: str) -> None:
+    def note(self, shard: int, address: str) -> None:
         """Note the coordinator's address, which came with a refusal (CM-14) or from FindCoordinator."""
         self._known[shard] = address
         self._doubted.pop(shard, None)
@@ -95,7 +95,7 @@ class CoordinatorFinder:
         refusal = error_for(found.error_code, found.error_message)
         if refusal is not None:
             raise refusal
-        self.believe(shard, f"{found.host}:{found.port}")
+        self.note(shard, f"{found.host}:{found.port}")
         return self._known[shard]
 
     def _looked_up(self, shard: int, lookup: asyncio.Task[str]) -> None:

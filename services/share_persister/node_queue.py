@@ -61,7 +61,7 @@ class NodeQueue:
         self._send = send
         self._settings = settings
         self._moved = moved
-        self._look_timer: asyncio.TimerHandle | None = None
+        self._check_timer: asyncio.TimerHandle | None = None
         self._queue: list[QueuedCall] = []
         self._worker: asyncio.Task[None] | None = None
 
@@ -90,22 +90,22 @@ class NodeQueue:
         batch: list[QueuedCall] = []
         try:
             while batch := self._take():
-                self._look_later(batch, self._settings.silence_ms)
+                self._schedule_check(batch, self._settings.silence_ms)
                 await self._flush(batch)
-                self._look_no_more()
+                self._cancel_check()
         finally:
             self._worker = None
-            self._look_no_more()
+            self._cancel_check()
             for entry in batch:
                 entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
 
-    def _look_later(self, batch: list[QueuedCall], after_ms: int) -> None:
-        self._look_timer = asyncio.get_running_loop().call_later(after_ms / 1000, self._look, batch)
+    def _schedule_check(self, batch: list[QueuedCall], after_ms: int) -> None:
+        self._check_timer = asyncio.get_running_loop().call_later(after_ms / 1000, self._look, batch)
 
-    def _look_no_more(self) -> None:
-        if self._look_timer is not None:
-            self._look_timer.cancel()
-            self._look_timer = None
+    def _cancel_check(self) -> None:
+        if self._check_timer is not None:
+            self._check_timer.cancel()
+            self._check_timer = None
 
     def _look(self, batch: list[QueuedCall]) -> None:
         """After a time without an answer, fail the calls whose shard another node now owns; check again later."""
@@ -113,7 +113,7 @@ class NodeQueue:
         for entry in [*batch, *self._queue]:
             if not entry.answer.done() and self._moved(entry.key):
                 entry.settle(gone)
-        self._look_later(batch, self._settings.silence_ms // 3)
+        self._schedule_check(batch, self._settings.silence_ms // 3)
 
     def _take(self) -> list[QueuedCall]:
         """Take the next batch, oldest calls first; a second call of a share-partition waits for a later batch."""

@@ -61,10 +61,10 @@ class TopicStartOffsets:
         wanted = frozenset(topic_ids)
         calls = [self._remote(address, wanted) for address in sorted(addresses)]
         if beside:
-            calls.append(self._beside(wanted))
+            calls.append(self._local_starts(wanted))
         return self._merged(await asyncio.gather(*calls))
 
-    async def _beside(self, topic_ids: frozenset[bytes]) -> _Answer:
+    async def _local_starts(self, topic_ids: frozenset[bytes]) -> _Answer:
         assert self._local is not None
         return await self._local.topic_starts(topic_ids)
 

@@ -34,7 +34,7 @@ from transaction_coordinator.core.transaction import (
     timed_out,
 )
 from transaction_coordinator.markers import MarkerCalls
-from transaction_coordinator.records import Looked, Page, TransactionRecords
+from transaction_coordinator.records import Page, ReadRecord, TransactionRecords
 
 log = structlog.get_logger(__name__)
 
@@ -69,7 +69,7 @@ class TransactionCoordinator:
         self._rng = rng
         self._new_id = new_id
         self._max_timeout_ms = max_timeout_ms
-        self._judged = judged
+        self._judge_clock = judged
         self._finishing: dict[tuple[str, Identity], asyncio.Task[Transaction | None]] = {}
 
     async def begin(self, transactional_id: str, asked: Identity | None, timeout_ms: int) -> Identity:
@@ -133,7 +133,7 @@ class TransactionCoordinator:
             found = (await self._records.look(transactional_id)).transaction
         return following(found, identity)
 
-    async def look(self, transactional_id: str) -> Looked:
+    async def look(self, transactional_id: str) -> ReadRecord:
         """Read the record. Raises the errors of `TransactionRecords.look`."""
         return await self._records.look(transactional_id)
 
@@ -178,7 +178,7 @@ class TransactionCoordinator:
     def _now_ms(self, known: Transaction | None, store_ms: int, open_ms: int) -> int:
         """The time by which the age of `known` is measured. When clocks may be wrong, or its start is in the future,
         its age is taken to be `open_ms`."""
-        now_ms, believed = self._judged(store_ms)
+        now_ms, believed = self._judge_clock(store_ms)
         if known is not None and known.state is State.ONGOING and (not believed or now_ms < known.started_ms):
             return known.started_ms + open_ms
         return now_ms

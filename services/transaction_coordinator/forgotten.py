@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 ROUND_S: Final = 600.0
 PAGE_S: Final = 1.0
 #: For how long after its time-out a transaction is left to its producer and leaders, in ms.
-PATIENCE_MS: Final = 60_000
+GRACE_MS: Final = 60_000
 
 
 class Transactions(Protocol):
@@ -45,8 +45,8 @@ class _Found(NamedTuple):
 
 
 def is_forgotten(known: Transaction, now_ms: int) -> bool:
-    """Return whether a transaction is still open or decided `PATIENCE_MS` after its time-out."""
-    return known.state is not State.EMPTY and now_ms >= known.started_ms + known.timeout_ms + PATIENCE_MS
+    """Return whether a transaction is still open or decided `GRACE_MS` after its time-out."""
+    return known.state is not State.EMPTY and now_ms >= known.started_ms + known.timeout_ms + GRACE_MS
 
 
 class ForgottenTransactions:
@@ -73,13 +73,13 @@ class ForgottenTransactions:
             page = await self._transactions.page(cursor)
             for transactional_id, known in page.records.items():
                 if isinstance(known, Transaction) and is_forgotten(known, page.now_ms):
-                    await self._look_after(_Found(transactional_id, known.identity, known.state))
+                    await self._resolve(_Found(transactional_id, known.identity, known.state))
             cursor = page.next_cursor
             if not cursor:
                 return
             await asyncio.sleep(PAGE_S)
 
-    async def _look_after(self, found: _Found) -> None:
+    async def _resolve(self, found: _Found) -> None:
         try:
             fate, _ = await self._transactions.look_after(found.transactional_id, found.identity)
         except KafkaError as error:

@@ -31,7 +31,7 @@ _PAUSE_S: Final = 0.05
 _SLICE: Final = 20
 
 
-class Looked(NamedTuple):
+class ReadRecord(NamedTuple):
     """A record (None when there is none), and the store's clock when it was read or written."""
 
     transaction: Transaction | None
@@ -56,12 +56,12 @@ class TransactionRecords:
         self._rng = rng
         self._expiration_ms = expiration_ms
 
-    async def look(self, transactional_id: str) -> Looked:
+    async def look(self, transactional_id: str) -> ReadRecord:
         """Read a record; no fail-over can undo what is read. Raises CoordinatorNotAvailableError, KafkaStorageError."""
         stored = await self._look(transactional_id)
-        return Looked(_value(transactional_id, stored), stored.now_ms)
+        return ReadRecord(_value(transactional_id, stored), stored.now_ms)
 
-    async def change(self, transactional_id: str, decide: Decide) -> Looked:
+    async def change(self, transactional_id: str, decide: Decide) -> ReadRecord:
         """Decide on the present record and write the decision; try again when another change came first.
 
         The returned record is durable. Raises what `decide` raises, CoordinatorNotAvailableError (the change may be in
@@ -72,7 +72,7 @@ class TransactionRecords:
             known = _value(transactional_id, stored)
             wanted = decide(known, stored.now_ms)
             if wanted is known or wanted is None:
-                return Looked(known, stored.now_ms)
+                return ReadRecord(known, stored.now_ms)
             record = record_bytes(transactional_id, wanted, self._rng.getrandbits(64))
             expires_ms = self._expiration_ms if wanted.state is State.EMPTY else 0
             try:
@@ -80,7 +80,7 @@ class TransactionRecords:
             except StoreUnavailableError as error:
                 raise _away(transactional_id, error) from error
             if changed is not None:
-                return Looked(wanted, changed.now_ms)
+                return ReadRecord(wanted, changed.now_ms)
             await asyncio.sleep(self._rng.random() * min(_PAUSE_S, 0.001 * 2**attempt))
         raise ConcurrentTransactionsError(
             f"the record of transactional id {transactional_id!r} was changed by others {_ATTEMPTS} times; try again"

@@ -14,12 +14,12 @@ from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_partitions
 from transaction_coordinator.coordinator import TransactionCoordinator
 from transaction_coordinator.core.transaction import Cause, Identity
-from transaction_coordinator.telling_service import Surroundings, TransactionsTold, checked_id
+from transaction_coordinator.telling_service import Surroundings, TransactionReads, checked_id
 
 _NONE: Final = -1
 
 
-class TransactionService(TransactionsTold):
+class TransactionService(TransactionReads):
     """The `Transactional` handlers of the cluster service, on any node."""
 
     def __init__(self, coordinator: TransactionCoordinator, surroundings: Surroundings) -> None:

@@ -13,7 +13,7 @@ from kip932.ids import REQUEST_TRANSACTIONS_MAX, TRANSACTIONAL_ID_MAX
 from shard_runtime.rpc.binding import CallContext
 from transaction_coordinator.core.listing import NOT_OPEN, STATES, UNREADABLE, Asked, open_ms, state_name
 from transaction_coordinator.core.transaction import PARTITIONS_MAX, State, Transaction
-from transaction_coordinator.records import Looked, Page
+from transaction_coordinator.records import Page, ReadRecord
 
 #: The most filters in one ListTransactions request, and the most characters of its cursor.
 FILTERS_MAX: Final = 1_000
@@ -31,7 +31,7 @@ class Surroundings(NamedTuple):
 class Records(Protocol):
     """Reads the records of transactional ids. Calls raise KafkaError."""
 
-    async def look(self, transactional_id: str) -> Looked:
+    async def look(self, transactional_id: str) -> ReadRecord:
         """Read one record."""
         ...
 
@@ -40,7 +40,7 @@ class Records(Protocol):
         ...
 
 
-class TransactionsTold:
+class TransactionReads:
     """The read-only handlers; any node answers for all transactions."""
 
     def __init__(self, records: Records, around: Surroundings) -> None:
@@ -69,7 +69,7 @@ class TransactionsTold:
         response.next_cursor = page.next_cursor
         for transactional_id, known in page.records.items():
             if not isinstance(known, Transaction):
-                if asked.passes_unreadable():
+                if asked.matches_unreadable():
                     response.transaction_states.add(
                         transactional_id=transactional_id,
                         producer_id=_NONE,

@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from partition_leader.share.core.status import DropReason
+from partition_leader.share_partition.core.status import DropReason
 from tests.chaos.causes import FINAL_TYPES, Place, attempts_are_bounded, configured, ends_have_causes, one_holder, place
 from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Observed, Produced, read_history
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from partition_leader.share.partition_host import DROPPED_LINE
+from partition_leader.share_partition.host import DROPPED_LINE
 from tests.chaos.history import Dropped, now_ms
 
 

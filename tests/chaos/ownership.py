@@ -11,7 +11,7 @@ from kip932.errors import KafkaError
 from kip932.ids import KEY_TYPE_GROUP, KEY_TYPE_SHARE, SharePartitionKey, topic_id_text
 from kip932.rpc.transport import TransportError
 from sharegroups import Admin
-from sharegroups.wire import FIND_COORDINATOR
+from sharegroups.connection.wire import FIND_COORDINATOR
 from tests.chaos.deployment import Deployment
 from tests.chaos.load import wait_for
 from tests.chaos.workers import TimedTransport

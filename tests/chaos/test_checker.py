@@ -2,7 +2,7 @@
 
 import pytest
 
-from partition_leader.share.core.status import DropReason
+from partition_leader.share_partition.core.status import DropReason
 from tests.chaos import checker
 from tests.chaos.checker import counts_rise
 from tests.chaos.history import Acknowledged, Configured, Delivered, Dropped, Event, Fault, Observed, Produced

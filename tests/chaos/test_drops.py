@@ -11,11 +11,11 @@ import structlog
 
 from kip932.errors import RequestTimedOutError
 from kip932.ids import topic_id_text
-from partition_leader.share import partition_host
-from partition_leader.share.core.status import DropReason
+from partition_leader.share_partition import host
+from partition_leader.share_partition.core.status import DropReason
 from tests.chaos.drops import drops
 from tests.chaos.history import Dropped, now_ms
-from tests.unit.partition_leader.share.worlds import GROUP, World, key, run, settle
+from tests.unit.partition_leader.share_partition.worlds import GROUP, World, key, run, settle
 
 METRIC: Final = "share_partition_drops_total"
 
@@ -28,7 +28,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.JSONRenderer(),
     ]
-    monkeypatch.setattr(partition_host, "log", structlog.wrap_logger(structlog.WriteLogger(out), shape))
+    monkeypatch.setattr(host, "log", structlog.wrap_logger(structlog.WriteLogger(out), shape))
     return out
 
 

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
 from shard_runtime.config.process_settings import load_settings
-from shard_runtime.hosting.retention import Retention
+from shard_runtime.hosting.shard_tenure import Retention
 from shard_runtime.record_log.protocol import LogError, ReaderNotes, StreamId
 from shard_runtime.record_log.redis.keys import slot_of
 from share_metrics.reader import EntryId, Position, Store

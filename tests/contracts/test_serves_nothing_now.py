@@ -25,7 +25,7 @@ from shard_runtime.record_log.redis.stream_copies import StreamCopies
 from shard_runtime.record_log.redis.topology import open_store
 from share_metrics.reader import Store, StoreUnreachableError
 from share_metrics.reader.store import StoreLoadingError
-from share_node.cluster_init import init_cluster
+from share_node.store.cluster_init import init_cluster
 from tests.contracts.world import GROUP, Process, flush
 from tests.support.refusing_store import GREETINGS, RefusingStore
 from tests.support.stores import Server, until

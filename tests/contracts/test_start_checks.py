@@ -15,8 +15,8 @@ from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.redis.connection import ConnectionLostError, ErrorReply
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
 from shard_runtime.record_log.redis.topology import ClusterStoreMap, SentinelStore, SingleStore, open_store
-from share_node.cluster_init import init_cluster
-from share_node.process_store import open_clients
+from share_node.node.process_store import open_clients
+from share_node.store.cluster_init import init_cluster
 from tests.support.ports import free_port
 from tests.support.stores import BOUND_S, Server
 

@@ -17,8 +17,8 @@ from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
 from shard_runtime.record_log.redis.topology import open_store
-from share_node.data_directory import DataDirectory
-from share_node.embedded_store import EmbeddedStore
+from share_node.store.data_directory import DataDirectory
+from share_node.store.embedded_store import EmbeddedStore
 
 OPENSSL = shutil.which("openssl")
 

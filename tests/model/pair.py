@@ -8,14 +8,14 @@ from typing import Any, Final
 
 from kip932 import errors
 from kip932.state_batches import StateBatch
-from partition_leader.share.core import effects as fx
-from partition_leader.share.core import events as ev
-from partition_leader.share.core.backoff import Backoff
-from partition_leader.share.core.limits import LIMITS, Limits
-from partition_leader.share.core.share_partition import SharePartition
-from partition_leader.share.core.status import Status
-from partition_leader.share.core.transitions import DELAYED, PENDING, STATE_MASK
-from partition_leader.share.delay_clock import on_the_leader, on_the_wall
+from partition_leader.share_partition.core import effects as fx
+from partition_leader.share_partition.core import events as ev
+from partition_leader.share_partition.core.limits import LIMITS, Limits
+from partition_leader.share_partition.core.share_partition import SharePartition
+from partition_leader.share_partition.core.status import Status
+from partition_leader.share_partition.core.transitions import DELAYED, PENDING, STATE_MASK
+from partition_leader.share_partition.delay_clock import on_the_leader, on_the_wall
+from shard_runtime.config.group_config import Backoff, GroupConfig
 from tests.model.fetching import Read
 from tests.model.leader import Leader
 from tests.model.orders import Ack, Orders
@@ -41,8 +41,8 @@ class DifferenceError(AssertionError):
     """The product and the model do not agree; the message says on what."""
 
 
-def settings_of(rules: Rules) -> ev.GroupSettings:
-    return ev.GroupSettings(
+def settings_of(rules: Rules) -> GroupConfig:
+    return GroupConfig(
         rules.lock_ms, rules.limit, rules.locks_max, rules.renew, rules.dlq, rules.letters_max,
         Backoff(rules.initial, rules.multiplier, rules.longest, rules.jitter), rules.delay_max, rules.delayed_max,
     )  # fmt: skip
@@ -57,7 +57,7 @@ class Pair:
     def __init__(self, generation: int, rules: Rules, limits: Limits = LIMITS, in_a_row_max: int = 10) -> None:
         self.model = Leader(generation, rules, in_a_row_max, limits.settled_changes)
         self.core = SharePartition(generation, chance=lambda: self.model.chance, limits=limits)
-        self.squeezes = limits.squeezed_batches < LIMITS.squeezed_batches
+        self.squeezes = limits.merged_batches < LIMITS.merged_batches
         self.rules = rules
         self.now = 0
         self.steps = 0

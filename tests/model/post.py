@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
-from partition_leader.share.core.effects import DeadLetter
+from partition_leader.share_partition.core.effects import DeadLetter
 
 ROUND_MAX = 4
 Ended = dict[int, list[tuple[int, int]]]

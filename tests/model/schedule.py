@@ -11,7 +11,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Final, NamedTuple
 
-from partition_leader.share.core.limits import LIMITS, Limits
+from partition_leader.share_partition.core.limits import LIMITS, Limits
 from tests.model.asking import draw_ack, kind_at
 from tests.model.fetching import Read
 from tests.model.leader import ACCEPT
@@ -45,8 +45,8 @@ class Fetch(NamedTuple):
 def draw_limits(rng: Random, squeezed: int) -> Limits:
     """Draw small limits. Where finished batches are joined early (PL-915), settled ones are not (PL-935): the model
     knows only the pieces that result from the latter."""
-    limits = small(rng, squeezed_batches=squeezed)
-    early = squeezed < LIMITS.squeezed_batches
+    limits = small(rng, merged_batches=squeezed)
+    early = squeezed < LIMITS.merged_batches
     return limits._replace(settled_changes=LIMITS.settled_changes) if early else limits
 
 
@@ -60,7 +60,7 @@ class Schedule:
         self.log = TopicLog()
         self.now = 1_000
         self.committed = self.rng.random() < 0.5
-        squeezed = self.rng.choice((2, LIMITS.squeezed_batches))
+        squeezed = self.rng.choice((2, LIMITS.merged_batches))
         self.in_a_row_max = self.rng.choice((1, 2, 10))
         self.rules = self.draw_rules()
         self.log.append(self.rng.randint(1, 8))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple, cast
 
-from partition_leader.share.core.events import AbortedTransaction
+from partition_leader.share_partition.core.events import AbortedTransaction
 from partition_leader.topic_log.core.transactions import LogTransactions
 
 

@@ -82,7 +82,7 @@ def test_rooms_share_no_file() -> None:
 
 
 def a_place(old: str, new: str) -> Place:
-    path = "services/partition_leader/share/core/locks.py"
+    path = "services/partition_leader/share_partition/core/locks.py"
     source = (ROOT / path).read_text(encoding="utf-8")
     assert source.count(old) == 1
     at = source.index(old)
@@ -125,4 +125,4 @@ def test_an_equivalent_change_is_counted_apart_and_never_as_found(capsys: pytest
 
 def test_every_equivalent_change_is_one_of_todays_sources() -> None:
     assert Equivalents.load(LIST).stale() == []
-    assert Equivalents({("client/sharegroups/core/pace.py", "x", "border: x"): "none"}).stale()
+    assert Equivalents({("client/sharegroups/consuming/core/fetch_pace.py", "x", "border: x"): "none"}).stale()

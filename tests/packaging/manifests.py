@@ -36,7 +36,7 @@ from shard_runtime.config.process_settings import (
 )
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.rpc.server import LIVENESS, READINESS
-from share_node.cluster_init import WAIT_S, init
+from share_node.store.cluster_init import WAIT_S, init
 
 KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "kubernetes"
 #: The oldest release that the manifests promise to support, and the newest whose schemas the validator has.

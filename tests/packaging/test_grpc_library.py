@@ -9,7 +9,7 @@ from importlib import metadata
 
 import pytest
 
-from kip932.grpc_library import FORKLESS, POLLING, TRIED
+from kip932.grpc_library import FORKLESS, POLLING, TESTED_RELEASE
 
 CHOICES = {**POLLING, **FORKLESS}
 
@@ -49,10 +49,12 @@ def imported(module: str, *words: str, **environment: str) -> list[str]:
 
 def test_the_release_in_use_is_one_that_this_was_tried_with() -> None:
     version = metadata.version("grpcio")
-    assert version.startswith(TRIED), f"grpcio is {version}: measure B4 and B5 with and without {CHOICES}, then say so"
+    assert version.startswith(TESTED_RELEASE), (
+        f"grpcio is {version}: measure B4 and B5 with and without {CHOICES}, then say so"
+    )
 
 
-@pytest.mark.parametrize("module", ["share_node.serve", "share_node.commands"])
+@pytest.mark.parametrize("module", ["share_node.node.serve", "share_node.commands"])
 def test_they_are_chosen_while_grpc_is_imported_and_not_left_behind(module: str) -> None:
     assert imported(module) == [" ".join(CHOICES.values()), "None None"]
 
@@ -68,7 +70,7 @@ def test_a_client_chooses_about_forks_alone_and_its_program_may_choose_otherwise
 
 
 def test_who_has_chosen_keeps_his_choice() -> None:
-    found = imported("share_node.serve", GRPC_EXPERIMENTS="-event_engine_dns", GRPC_ENABLE_FORK_SUPPORT="1")
+    found = imported("share_node.node.serve", GRPC_EXPERIMENTS="-event_engine_dns", GRPC_ENABLE_FORK_SUPPORT="1")
     assert found == ["-event_engine_dns 1"] * 2
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from share_metrics.commands import ingest, settings_of
-from share_metrics.spark.starting import check_master
+from share_metrics.spark.session import check_master
 
 from .manifest_links import faults_of, matches
 from .manifests import (

@@ -1,4 +1,4 @@
-"""A module's test has its name and place: `partition_leader/share/fetch.py` has `tests/unit/partition_leader/share/
+"""A module's test has its name and place: `partition_leader/fetch/fetch.py` has `tests/unit/partition_leader/fetch/
 test_fetch.py`. Longer modules that have none are listed in covered_elsewhere.txt, each with the test that covers it.
 """
 

@@ -8,7 +8,8 @@ import sharegroups
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
 from kip932.rpc.transport import service_methods
 from kip932.rpc.unserved import UNSERVED
-from sharegroups import aio, config, wire
+from sharegroups import aio, config
+from sharegroups.connection import wire
 from tools.api_page import rpcs_of
 from tools.reference import FOLDER, PAGES
 

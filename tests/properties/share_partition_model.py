@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant
 
 from kip932.state_batches import StateBatch
-from partition_leader.share.core import effects as fx
-from partition_leader.share.core import events as ev
-from partition_leader.share.core.limits import Limits
-from partition_leader.share.core.share_partition import SharePartition
-from partition_leader.share.core.status import Overview, Status
+from partition_leader.share_partition.core import effects as fx
+from partition_leader.share_partition.core import events as ev
+from partition_leader.share_partition.core.limits import Limits
+from partition_leader.share_partition.core.share_partition import SharePartition
+from partition_leader.share_partition.core.status import Overview, Status
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.batch_headers import Header
 
 LOCK_MS = 1_000
@@ -85,7 +86,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool, letters_max: int, limits: Limits
     ) -> None:
         self.limits = limits  # the windows here are small
-        self.settings = ev.GroupSettings(LOCK_MS, limit, max_locks, True, dlq, letters_max)
+        self.settings = GroupConfig(LOCK_MS, limit, max_locks, True, dlq, letters_max)
         for size, hole in spans:
             self.append(size, hole)
         self.new_leader()

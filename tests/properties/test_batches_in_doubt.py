@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from kip932.errors import InvalidRecordError, NetworkError, OutOfOrderSequenceNumberError
 from kip932.ids import TopicPartition
-from sharegroups.core.produce_buffer import Behind, ProduceBuffer
-from sharegroups.core.produce_lane import BATCHES_IN_FLIGHT, NO_IDENTITY, Group, Outcome, ProducerIdentity
-from sharegroups.core.unconfirmed_batches import Meaning
+from sharegroups.producing.core.produce_buffer import ProduceBuffer, SecondRequest
+from sharegroups.producing.core.produce_lane import BATCHES_IN_FLIGHT, NO_IDENTITY, Group, Outcome, ProducerIdentity
+from sharegroups.producing.core.unconfirmed_batches import Meaning
 
 T0 = TopicPartition("t", 0)
 
@@ -82,7 +82,7 @@ class Story:
     def attempt(self, budget: int, behind: int, outcome: str, appended: bool) -> None:
         """Take one turn of the sender with some node's metadata, which may be outdated; then apply the outcome."""
         meaning = self.meanings[max(len(self.meanings) - 1 - behind, 0)]
-        gone, _ = self.buffer.outlived(lambda _: meaning)
+        gone, _ = self.buffer.take_outdated(lambda _: meaning)
         for group in gone:
             doubts = [batch.unconfirmed for batch in group.batches if batch.unconfirmed is not None]
             assert len(doubts) == len(group.batches), "only what is in doubt fails"
@@ -103,7 +103,7 @@ class Story:
         meaning = self.meanings[-1]
         groups = self.buffer.take([T0], self.identity, budget, {"t": meaning}) if self.buffer.ready(0) else []
         if T0 in self.buffer.following(0):
-            groups += self.buffer.take([T0], self.identity, budget, {"t": meaning}, behind=Behind(0))
+            groups += self.buffer.take([T0], self.identity, budget, {"t": meaning}, behind=SecondRequest(0))
         self.another_partition_fails()
         assert len(groups) <= 1 + self.idempotent
         assert sum(len(group.batches) for group in groups) <= BATCHES_IN_FLIGHT, "the leader would not know all again"

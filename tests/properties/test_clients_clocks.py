@@ -18,7 +18,7 @@ import pytest
 from kip932.errors import KafkaError, RequestTimedOutError
 from sharegroups.aio import Producer
 from sharegroups.aio.consumer import KeepAlive
-from sharegroups.aio.keeping import Kept
+from sharegroups.consuming.lock_renewals import Kept
 from sharegroups.messages import AcknowledgeType, Message, delivered_of
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from group_coordinator.core import commands as c
-from group_coordinator.core.views import GroupConfigs
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.group_driver import KAFKA, Driver
 
 MEMBERS = ("A", "B", "C")
@@ -29,7 +29,7 @@ class Group:
     def __init__(self, interval_ms: int, fast: bool) -> None:
         self.driver = Driver(
             settings=replace(KAFKA, fast_first_assignment=fast),
-            configs=GroupConfigs(assignment_interval_ms=interval_ms, session_timeout_ms=45_000),
+            configs=GroupConfig(assignment_interval_ms=interval_ms, session_timeout_ms=45_000),
         )
         self.partitions = 1
         self.driver.create("t", 1)

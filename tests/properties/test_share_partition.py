@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
 from kip932.errors import CoordinatorNotAvailableError, RequestTimedOutError
-from partition_leader.share.core import effects as fx
-from partition_leader.share.core import events as ev
-from partition_leader.share.core.status import Status
+from partition_leader.share_partition.core import effects as fx
+from partition_leader.share_partition.core import events as ev
+from partition_leader.share_partition.core.status import Status
 from tests.properties.share_partition_model import ACQUIRED, AVAILABLE, LOCK_MS, SharePartitionModel
 
 MAX_EXAMPLES = int(os.environ.get("SHARE_PARTITION_EXAMPLES", "60"))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from group_coordinator.core.assignor import GroupSpec, MemberSpec, check_targets
-from group_coordinator.core.shared_assignor import SharedAssignor, sharing_of
+from group_coordinator.core.assignors import SharedAssignor, sharing_of
 from group_coordinator.core.views import Assignment, canonical
 
 TOPICS = [bytes([number]) * 16 for number in (1, 2, 3)]

@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from kip932.errors import KafkaError
 from kip932.record_batches import open_batch
 from sharegroups.aio import Producer
-from sharegroups.core.produce_lane import BATCHES_IN_FLIGHT
 from sharegroups.errors import NotSentError
+from sharegroups.producing.core.produce_lane import BATCHES_IN_FLIGHT
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.paced import PacedCluster
 from tests.support.virtual_time import run

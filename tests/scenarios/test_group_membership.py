@@ -9,8 +9,8 @@ import pytest
 
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as r
-from group_coordinator.core.views import GroupConfigs
 from kip932 import errors
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.group_cluster import KAFKA, GroupCluster, assigned
 from tests.support.group_driver import topic_id
 from tests.support.virtual_time import virtual
@@ -78,7 +78,7 @@ async def test_group_size_limit() -> None:
 @virtual
 async def test_session_expiry_and_rejoin() -> None:
     async with GroupCluster() as world:
-        world.configs = GroupConfigs(501, 500, 0)
+        world.configs = GroupConfig(session_timeout_ms=501, heartbeat_interval_ms=500, assignment_interval_ms=0)
         world.create("foo", 2)
         first = await world.heartbeat("m", 0, ["foo"])
         foo = await world.until_assigned("m", first.member_epoch)
@@ -219,7 +219,7 @@ async def test_session_timeout_and_heartbeat_interval_are_dynamic_per_group() ->
     async with GroupCluster() as world:
         assert (await world.heartbeat("m", 0, ["foo"])).heartbeat_interval_ms == 5_000
         assert _timer_ms(world) == 45_000
-        world.configs = GroupConfigs(50_000, 10_000, 0)
+        world.configs = GroupConfig(session_timeout_ms=50_000, heartbeat_interval_ms=10_000, assignment_interval_ms=0)
         changed = await world.heartbeat("m", 2)
         assert (changed.heartbeat_interval_ms, changed.member_epoch) == (10_000, 2)
         assert _timer_ms(world) == 50_000

@@ -13,8 +13,9 @@ from tests.simulation.edge import Edge
 from tests.simulation.history import Share
 
 if TYPE_CHECKING:
-    from partition_leader.share.core.events import AckBatch, GroupSettings
-    from partition_leader.share.partition_host import SharePartitionHost
+    from partition_leader.share_partition.core.events import AckBatch
+    from partition_leader.share_partition.host import SharePartitionHost
+    from shard_runtime.config.group_config import GroupConfig
 
 
 class Retries:
@@ -24,7 +25,7 @@ class Retries:
         self._edge = edge
         self._seen: dict[str, tuple[BackoffSeen, int]] = {}
 
-    def look(self, group_id: str, settings: GroupSettings) -> None:
+    def look(self, group_id: str, settings: GroupConfig) -> None:
         """Note the settings of a group that a decision reads."""
         found = (backoff_of(settings), settings.delay_max_ms)
         if self._seen.get(group_id) != found:
@@ -48,7 +49,7 @@ class Delays:
         stored = await self._read(generation)
         host, clock = self._host, self._host._clock
         ahead_ms = clock.wall_ms() - WALL_START_MS - self._edge.now_ms()
-        loaded = (host.log.epoch, generation, ahead_ms, host.group.settings.delay_max_ms)
+        loaded = (host.log.epoch, generation, ahead_ms, host.config.delay_max_ms)
         self._edge.tell(StateLoaded, self._share, self._object_id, *loaded)
         return stored
 
@@ -56,7 +57,7 @@ class Delays:
         """Note acknowledgements that reach it."""
         if back := tuple(_taken_back(batches)):
             self._edge.tell(TakeBackAsked, self._share, member_id, self._object_id, back)
-        settings = self._host.group.settings
+        settings = self._host.config
         if not (settings.backoff.initial_ms or any(batch.delays for batch in batches)):
             return
         told = tuple((first, last, tuple(types), delays) for first, last, types, delays, _ in batches)
@@ -73,6 +74,6 @@ def _taken_back(batches: Sequence[AckBatch]) -> Iterator[tuple[int, int]]:
             yield from [(first + at, first + at) for at, said in enumerate(undelivered) if said]
 
 
-def backoff_of(settings: GroupSettings) -> BackoffSeen:
+def backoff_of(settings: GroupConfig) -> BackoffSeen:
     """Return a back-off in the form that histories use."""
     return BackoffSeen(*settings.backoff) if settings.backoff.initial_ms else BackoffSeen()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from group_coordinator.core.commands import ConnectionBack, ConnectionLost, MemberExpired
-from partition_leader.share.core.session import OPENING_EPOCH, Removed, SessionKey, SessionRequest, SessionStep
+from partition_leader.sessions.core.session import OPENING_EPOCH, Removed, SessionKey, SessionRequest, SessionStep
 from tests.simulation.edge import Edge
 from tests.simulation.member_events import (
     ClocksRestarted,

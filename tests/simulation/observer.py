@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.share.core.effects import Fenced
-from partition_leader.share.core.events import AckBatch, Initialized
-from partition_leader.share.core.invariants import BrokenInvariantError
+from partition_leader.share_partition.core.effects import Fenced
+from partition_leader.share_partition.core.events import AckBatch, Initialized
+from partition_leader.share_partition.core.invariants import BrokenInvariantError
 from tests.simulation.coordinator_edges import Groups, States
 from tests.simulation.delay_edge import Delays, Retries
 from tests.simulation.edge import Edge
@@ -42,14 +43,14 @@ from tests.simulation.leader_events import (
 from tests.simulation.member_edges import Removals
 
 if TYPE_CHECKING:
-    from partition_leader.share.core import events as ev
-    from partition_leader.share.core.effects import AcquiredRange, Effect
-    from partition_leader.share.core.events import GroupSettings
-    from partition_leader.share.core.session import ClosedSession, SessionStep
-    from partition_leader.share.core.transitions import IllegalTransitionError
-    from partition_leader.share.operation_result import OperationResult
-    from partition_leader.share.partition_host import SharePartitionHost
-    from partition_leader.share.values import PartitionAnswer, ShareAnswer, ShareRequest
+    from partition_leader.sessions.core.session import ClosedSession, SessionStep
+    from partition_leader.share_partition.core import events as ev
+    from partition_leader.share_partition.core.effects import AcquiredRange, Effect
+    from partition_leader.share_partition.core.transitions import IllegalTransitionError
+    from partition_leader.share_partition.host import SharePartitionHost
+    from partition_leader.share_partition.operation_result import OperationResult
+    from partition_leader.share_rpc.values import PartitionAnswer, ShareAnswer, ShareRequest
+    from shard_runtime.config.group_config import GroupConfig
     from tests.simulation.world import World
 
 _NO_OBJECT: Final = (0, 0, 0)
@@ -93,13 +94,11 @@ class _Leader:
         self._session_step = requests._session_step
         self._release = requests._release
         self._obtain = partitions.obtain
-        groups = partitions._parts.groups
-        self._settings = groups.current
+        self._settings = partitions._parts.config
         self._limits: dict[str, tuple[int, int, int]] = {}
         self._retries = Retries(self.edge)
-        vars(groups).update(current=self.settings)
         vars(requests).update(handle=self.handle, _session_step=self.session_step, _release=self.release)
-        vars(partitions).update(obtain=self.obtain)
+        vars(partitions).update(obtain=self.obtain, _parts=replace(partitions._parts, config=self.settings))
 
     def handle(self, request: ShareRequest, on_answer: Callable[[ShareAnswer], None]) -> object:
         """Replaces `ShareRequests.handle`."""
@@ -149,16 +148,16 @@ class _Leader:
             vars(host).update(observed=_Object(self, host))
         return host
 
-    def settings(self, group_id: str) -> tuple[GroupSettings, str, bool]:
-        """Replaces `GroupViews.current`, where every decision gets its limits. Records them when they differ from the
+    def settings(self, group_id: str) -> GroupConfig:
+        """Replaces `LeaderParts.config`, where every decision gets its limits. Records them when they differ from the
         previous read, so that even limits in force for a moment are recorded (a release and an expiry do not show
         theirs)."""
-        found: tuple[GroupSettings, str, bool] = self._settings(group_id)
-        limits = (found[0].delivery_count_limit, found[0].lock_ms, found[0].max_record_locks)
+        found: GroupConfig = self._settings(group_id)
+        limits = (found.delivery_count_limit, found.lock_ms, found.max_record_locks)
         if self._limits.get(group_id) != limits:
             self._limits[group_id] = limits
             self.edge.tell(LimitsSeen, group_id, *limits)
-        self._retries.look(group_id, found[0])
+        self._retries.look(group_id, found)
         return found
 
     def _ended(self, closed: ClosedSession) -> None:
@@ -348,7 +347,7 @@ class _Object:
         host, edge, number = self._host, self._edge, self._leader.request
         epochs = (host.log.epoch, host.core._state.state_epoch)
         begun = (edge.now_ms(), len(edge.events), host.core.start_offset)
-        settings = host.group.settings
+        settings = host.config
         self._leader.acked[number, self._partition] = (epochs[0], self._id, epochs[1])
         self._delays.asked(number, member_id, batches)
 

@@ -20,10 +20,10 @@ from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.memory.store import memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
-from share_node.data_directory import NodeIdentity
-from share_node.internal import LeaderForNodes
-from share_node.process import NodeProcess
-from share_node.process_store import StoreClient
+from share_node.node.internal import LeaderForNodes
+from share_node.node.process import NodeProcess
+from share_node.node.process_store import StoreClient
+from share_node.store.data_directory import NodeIdentity
 from tests.simulation.clock import LIFE, Life, living
 
 if TYPE_CHECKING:
@@ -200,8 +200,8 @@ def wired() -> Iterator[None]:
 
     try:
         with (
-            mock.patch("share_node.process.RpcServer", server),
-            mock.patch("share_node.roles.GrpcTransport", transport),
+            mock.patch("share_node.node.process.RpcServer", server),
+            mock.patch("share_node.node.roles.GrpcTransport", transport),
         ):
             yield
     finally:

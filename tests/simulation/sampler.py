@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.ids import STATE_ACQUIRED, SharePartitionKey
-from partition_leader.share.core.status import Status
-from partition_leader.share.core.transitions import DELAYED, PENDING
+from partition_leader.share_partition.core.status import Status
+from partition_leader.share_partition.core.transitions import DELAYED, PENDING
 from shard_runtime.config import kafka_configs
 from tests.simulation.history import GroupSeen, SizesSeen, StateSeen
 from tests.simulation.inside import confirmed, locks_used, running, seen, share_of, states
@@ -172,7 +172,7 @@ def _delay_ends(host: Any) -> list[int]:
 def _held_up(host: Any) -> bool:
     """Return True if no new record is acquired though locks are free, counted independently and without the dead
     letters (PL-915), and waiting records hold up nothing (PL-935)."""
-    core, window, settings = host.core, host.core._state.window, host.group.settings
+    core, window, settings = host.core, host.core._state.window, host.config
     full = core.dead_letters_full(settings) or core.delayed_full(settings)
     if not core.dead_letters_waiting or core.can_acquire(settings) or full:
         return False

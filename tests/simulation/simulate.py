@@ -81,7 +81,7 @@ def _limits(run: Run) -> Iterator[None]:
         return
     rng = Random(f"{run.seed}/{SMALL_LIMITS}")
     with (
-        mock.patch("partition_leader.share.partition_host.LIMITS", small(rng)),
+        mock.patch("partition_leader.share_partition.host.LIMITS", small(rng)),
         set_small(rng, *((name,) for name in WIDTHS), *PAGES),
     ):
         yield

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from shard_runtime.record_log.memory import MemoryStore, Stage
 from shard_runtime.record_log.memory.functions import READ_ONLY
-from shard_runtime.record_log.memory.pipeline import Arrived
+from shard_runtime.record_log.memory.store import CommandsArrived
 from shard_runtime.record_log.redis.connection import Command
 from tests.simulation.clock import SimLoop, context_of
 from tests.simulation.points import CrashPoints, Point
@@ -64,7 +64,7 @@ class SimStorage:
 
     # ---- the network
 
-    def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Event) -> None:
+    def sent(self, client: str, commands: Sequence[Command], on: CommandsArrived, lost: Event) -> None:
         """Carry a pipeline to the store, even if its process is killed meanwhile. Some arrive in two parts; between
         them others may write and the store may fail over."""
 

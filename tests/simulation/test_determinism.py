@@ -214,13 +214,20 @@ def test_errors_in_logs_and_callbacks_are_complaints_and_lesser_lines_are_not() 
 PACKAGES = (
     "protos/kip932",
     "client/sharegroups/aio",
-    "client/sharegroups/core",
+    "client/sharegroups/connection",
+    "client/sharegroups/consuming",
+    "client/sharegroups/producing",
+    "client/sharegroups/administration",
     "services/shard_runtime",
     "services/partition_leader",
     "services/share_coordinator",
     "services/group_coordinator",
 )
-FILES = ("services/share_node/roles.py", "services/share_node/process.py", "services/share_node/views.py")
+FILES = (
+    "services/share_node/node/roles.py",
+    "services/share_node/node/process.py",
+    "services/share_node/node/views.py",
+)
 #: Names imported from these modules would escape the seeding, which replaces them in their modules.
 SOURCES = {"time", "uuid", "os", "secrets", "random", "datetime"}
 #: A class whose seeding is replaced, and names that neither draw random bits nor show the time.
@@ -234,7 +241,7 @@ BEYOND = {
     "services/shard_runtime/metrics/endpoint.py:to_thread": "the port for metrics, which is not opened",
     "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be looked at in one step",
     "services/partition_leader/topic_rpc/produce_batches.py:time.sleep": "in that thread",
-    "services/partition_leader/dead_letters/source_codec.py:run_in_executor": "source batches too large for one step",
+    "services/partition_leader/dead_letters/preparing.py:run_in_executor": "source batches too large for one step",
     "services/partition_leader/topic_log/reader.py:run_in_executor": "look-ups by time in batches that are large",
 }
 #: Uses of `id` that only distinguish objects, and order nothing: file and line's text.
@@ -243,7 +250,7 @@ IDS = {"services/shard_runtime/record_log/redis/writer.py": "id(held): held"}
 #: A counter, an empty container or a random source in a module.
 KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")
 #: Empty for ever; `core` shares them where there is nothing.
-EMPTY = {"services/partition_leader/share/core/batch.py"}
+EMPTY = {"services/partition_leader/share_partition/core/batch.py"}
 #: State that a real process keeps, and no run sets.
 OWN = {"protos/kip932/rpc/grpc_transport.py": "which process opened a channel first; a run opens none"}
 

@@ -9,9 +9,9 @@ from functools import cache
 import pytest
 
 from kip932.ids import ACK_RENEW, EPOCH_LEAVE
-from partition_leader.share import partition_host
-from partition_leader.share.core.in_flight import Window
-from partition_leader.share.core.limits import LIMITS, Limits
+from partition_leader.share_partition import host
+from partition_leader.share_partition.core.in_flight import Window
+from partition_leader.share_partition.core.limits import LIMITS, Limits
 from tests.simulation import history as h
 from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.checkers.reading import shortened
@@ -61,7 +61,7 @@ def test_leaders_sweep_at_small_limits_and_at_the_usual_ones_after_it(monkeypatc
     played("small limits")
     assert made
     assert LIMITS not in made
-    assert vars(partition_host)["LIMITS"] is LIMITS
+    assert vars(host)["LIMITS"] is LIMITS
 
 
 @pytest.mark.rule("CM-160")

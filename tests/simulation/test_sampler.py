@@ -8,7 +8,7 @@ import pytest
 
 from kip932.ids import ACK_ACCEPT
 from tests.simulation.sampler import _forgotten, _overdue_ms
-from tests.unit.partition_leader.share.core.bench import LOCK_MS, Bench
+from tests.unit.partition_leader.share_partition.core.bench import LOCK_MS, Bench
 
 
 def host(bench: Bench) -> SimpleNamespace:

@@ -13,7 +13,7 @@ from google.protobuf.message import Message
 from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import GroupCoordinatorConfig
-from group_coordinator.core.views import GroupConfigs, Topic
+from group_coordinator.core.views import Topic
 from group_coordinator.ports import AllowAll
 from group_coordinator.role import GroupCoordinatorRole, Node
 from kip932 import errors
@@ -26,6 +26,7 @@ from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
 from kip932.state_values import DelayedAt, StateSummary, StateWrite
 from shard_runtime.cluster.owners import OwnerAddress
+from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
@@ -155,7 +156,7 @@ class GroupCluster:
     def __init__(self, config: GroupCoordinatorConfig = KAFKA, access: object | None = None) -> None:
         self.config = config
         self.access = access or AllowAll()
-        self.configs = GroupConfigs(assignment_interval_ms=0)
+        self.configs = GroupConfig(assignment_interval_ms=0)
         self.image = Image()
         self.complete_since_ms: int | None = None
         self.enabled = True

@@ -12,7 +12,8 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import Initializing, Lifecycle
 from group_coordinator.core.records import Record, StateMetadata, TargetMetadata
 from group_coordinator.core.shard import GroupShard
-from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, Topic
+from group_coordinator.core.views import CoordinatorSettings, Topic
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.clocks import WALL_MS
 
 KAFKA = CoordinatorSettings(fast_first_assignment=False)
@@ -53,7 +54,7 @@ class Driver:
     """A shard, its log, its image and its clock."""
 
     settings: CoordinatorSettings = KAFKA
-    configs: GroupConfigs = field(default_factory=lambda: GroupConfigs(assignment_interval_ms=0))
+    configs: GroupConfig = field(default_factory=lambda: GroupConfig(assignment_interval_ms=0))
     assignor: Assignor = field(default_factory=SimpleAssignor)
     image: Image = field(default_factory=Image)
     now_ms: int = 1_000_000

@@ -10,7 +10,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from share_metrics.commits import Span, Written, commit, raw
+from share_metrics.archive.commits import Span, Written, commit, raw
 from share_metrics.reader import Kind, schema_of
 from share_metrics.reader.decoding import to_batch
 

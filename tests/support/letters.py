@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sharegroups.produced import ProducedRecord, encode
+from sharegroups.producing.produced import ProducedRecord, encode
 from tests.support.fake_cluster.cluster import FakeCluster
 
 REJECTED = b"Offset rejected by client."

@@ -12,14 +12,14 @@ from random import Random
 from typing import Final
 from unittest import mock
 
-from partition_leader.share.core.limits import LIMITS, Limits
+from partition_leader.share_partition.core.limits import LIMITS, Limits
 
 #: Small values; the smallest is the most frequent.
 SMALL: Final = (2, 2, 3, 4, 5)
-_CORE: Final = "partition_leader.share.core"
+_CORE: Final = "partition_leader.share_partition.core"
 _LOG: Final = "partition_leader.topic_log"
 #: The width from which a stretch of records counts as sparse, and is treated span by span.
-WIDTHS: Final = (f"{_CORE}.spans._DENSE", f"{_CORE}.ack_stretch._WIDTH_PER_ACK")
+WIDTHS: Final = (f"{_CORE}.spans._DENSE", f"{_CORE}.acknowledge._WIDTH_PER_ACK")
 #: How many entries or bytes of a topic log one read takes. All constants of a row get one size.
 PAGES: Final = (
     (f"{_LOG}.core.pages.PAGE_BATCHES", f"{_LOG}.reader.PAGE_BATCHES", f"{_LOG}.load._INDEX_PAGE"),

@@ -12,8 +12,7 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.member import Member
 from group_coordinator.core.shard import GroupShard
-from group_coordinator.core.views import CoordinatorSettings as GroupSettings
-from group_coordinator.core.views import GroupConfigs
+from group_coordinator.core.views import CoordinatorSettings
 from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.ids import topic_id_text
 from partition_leader.topic_log.codec import read_batch
@@ -22,6 +21,7 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
+from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.memory.store import memory_cluster_store
@@ -100,7 +100,7 @@ def _records(dump: Dump, shard: ShardId, start: StreamId) -> Iterable[Entry]:
 
 def group_shard() -> GroupShard:
     """Return an empty shard; a replay queries neither topics nor configs."""
-    return GroupShard(_no_topics, lambda _: GroupConfigs(), GroupSettings(), SimpleAssignor())
+    return GroupShard(_no_topics, lambda _: GroupConfig(), CoordinatorSettings(), SimpleAssignor())
 
 
 def _no_topics() -> Any:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+
+from google.protobuf.message import Message
 
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest
@@ -16,10 +18,16 @@ from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeC
 from kip932.api.v1.incremental_alter_configs_pb2 import IncrementalAlterConfigsRequest
 from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest
 from kip932.api.v1.metadata_pb2 import MetadataRequest
-from kip932.errors import KafkaError, LeaderNotAvailableError, UnknownTopicOrPartitionError, error_for
-from kip932.ids import OFFSET_LATEST, TopicIdPartition, TopicPartition
-from kip932.rpc.transport import Transport, TransportError
-from sharegroups import arguments, wire
+from kip932.errors import (
+    InvalidRequestError,
+    KafkaError,
+    LeaderNotAvailableError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
+from kip932.ids import OFFSET_LATEST, RESOURCE_BROKER, TopicIdPartition, TopicPartition
+from kip932.rpc.transport import Method, Transport, TransportError
+from sharegroups import arguments
 from sharegroups.admin_values import (
     AlterConfig,
     ClusterDescription,
@@ -32,19 +40,20 @@ from sharegroups.admin_values import (
     RecordsRead,
     TopicDescription,
 )
-from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.config_calls import at_their_nodes
-from sharegroups.aio.coordinator_calls import at_any, until_answered, while_no_room
-from sharegroups.aio.explaining import Question, explained
-from sharegroups.aio.group_admin import GroupAdmin
-from sharegroups.aio.log_reading import READ_BYTES, Span, read
-from sharegroups.aio.transaction_admin import TransactionAdmin
+from sharegroups.administration.explaining import Question, explained
+from sharegroups.administration.group_admin import GroupAdmin
+from sharegroups.administration.log_reading import READ_BYTES, Span, read
+from sharegroups.administration.transaction_admin import TransactionAdmin
 from sharegroups.arguments import partition, text, whole
 from sharegroups.config import ADMIN, Config, given_settings
+from sharegroups.connection import wire
+from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.coordinator_calls import at_any, until_answered, while_no_room
+from sharegroups.connection.security import transport_for
 from sharegroups.errors import NetworkError
-from sharegroups.security import transport_for
 
 Errors = dict[str, KafkaError | None]
+ResponseT = TypeVar("ResponseT", bound=Message)
 
 #: How long a call waits for a leader of its partitions, s: a node's answer may be older than a leader of a new topic.
 LEADER_WAIT_S: Final = 2.0
@@ -313,7 +322,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         for resource in arguments.items("describe_configs", resources, "ConfigResource", ConfigResource, instead):
             _check_resource("describe_configs", resource)
             request.resources.add(resource_type=resource.type, resource_name=resource.name)
-        answers, missing = await at_their_nodes(self._cluster, wire.DESCRIBE_CONFIGS, request, self._timeout_s)
+        answers, missing = await _at_config_nodes(self._cluster, wire.DESCRIBE_CONFIGS, request, self._timeout_s)
         return {
             ConfigResource(result.resource_type, result.resource_name): error_for(
                 result.error_code, result.error_message
@@ -339,7 +348,7 @@ class Admin(GroupAdmin, TransactionAdmin):
                 value = None if change.value is None else text(call, f"the value of {name}", change.value)
                 operation = whole(call, "AlterConfig.operation", change.operation)
                 entry.configs.add(name=name, config_operation=operation, value=value)
-        answers, missing = await at_their_nodes(self._cluster, wire.ALTER_CONFIGS, request, self._timeout_s)
+        answers, missing = await _at_config_nodes(self._cluster, wire.ALTER_CONFIGS, request, self._timeout_s)
         return {
             ConfigResource(result.resource_type, result.resource_name): error_for(
                 result.error_code, result.error_message
@@ -367,4 +376,47 @@ def _config(config: DescribeConfigsResponse.Config) -> ConfigEntry:
             for synonym in config.synonyms
         ),
         config.documentation if config.HasField("documentation") else None,
+    )
+
+
+async def _at_config_nodes(
+    cluster: Cluster, method: Method[Any, ResponseT], request: Any, timeout_s: float
+) -> tuple[list[ResponseT], dict[ConfigResource, KafkaError]]:
+    """Return the answers to a request with `resources`, and an error for each resource whose node is not alive.
+
+    A node's own configs are asked of that node, which alone knows them; the rest of any node. Raises KafkaError,
+    RequestTimedOutError after `timeout_s` without an answer.
+    """
+    parts: dict[str, Any] = {}
+    for resource in request.resources:
+        node = resource.resource_name if resource.resource_type == RESOURCE_BROKER else ""
+        if node not in parts:
+            parts[node] = type(request)()
+            parts[node].CopyFrom(request)
+            parts[node].ClearField("resources")
+        parts[node].resources.append(resource)
+    if any(parts):
+        await until_answered(cluster, "Metadata", timeout_s, lambda: cluster.fetch_metadata([]))
+    answers: list[ResponseT] = []
+    errors: dict[ConfigResource, KafkaError] = {}
+    for node, part in parts.items():
+        address = cluster.address(int(node)) if node.isdecimal() else None
+        if not node:
+            answers.append(await at_any(cluster, method, part, timeout_s))
+        elif address is None:
+            alive = ", ".join(map(str, cluster.node_ids()))
+            errors[ConfigResource.broker(node)] = InvalidRequestError(
+                f"no node {node!r} is alive; the live nodes of the cluster are {alive}"
+            )
+        else:
+            answers.append(await _at_node(cluster, address, method, part, timeout_s))
+    return answers, errors
+
+
+async def _at_node(
+    cluster: Cluster, address: str, method: Method[Any, ResponseT], request: Any, timeout_s: float
+) -> ResponseT:
+    one_s = min(timeout_s, cluster.timeout_s)
+    return await until_answered(
+        cluster, method.name, timeout_s, lambda: cluster.transport.call(address, method, request, one_s)
     )

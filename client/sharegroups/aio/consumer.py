@@ -1,6 +1,6 @@
-"""The share consumer for asyncio: wraps `aio.engine` for one task at a time, and runs the acknowledgement callback.
+"""The share consumer for asyncio: wraps `consuming.engine` for one task at a time, runs the acknowledgement callback.
 
-Rules CL-26, CL-28, CL-29; `aio.engine` carries out the rest of CL-20 to CL-28.
+Rules CL-26, CL-28, CL-29; `consuming.engine` carries out the rest of CL-20 to CL-28.
 """
 
 from __future__ import annotations
@@ -14,29 +14,29 @@ from typing import Any, Self
 from kip932.errors import KafkaError
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
-from sharegroups.aio.ack_ledger import AckCallback, CommitResult
-from sharegroups.aio.engine import ConsumerEngine
-from sharegroups.aio.keeping import Kept, OnLost
+from sharegroups.consuming.ack_ledger import AckCallback, CommitResult
+from sharegroups.consuming.engine import ConsumerEngine
+from sharegroups.consuming.lock_renewals import Kept, OnLost
 from sharegroups.errors import ConcurrentModificationError, IllegalStateError
-from sharegroups.forks import OfOneProcess
+from sharegroups.forks import ProcessBound
 from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_of
 
 
-class ShareConsumer(OfOneProcess):
+class ShareConsumer(ProcessBound):
     """A member of a share group. Takes settings as a dict, or as keywords with `_` for `.` (CL-44).
 
     Raises ConfigError for invalid settings, InvalidGroupIdError without a group. Use it as `async with`, or call
     `close`.
     """
 
-    _WHAT = "consumer"
+    _NOUN = "consumer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
     ) -> None:
         self._engine = ConsumerEngine(settings, keywords, transport)
         self._busy = False
-        self._belongs_here()
+        self._bind_process()
 
     async def __aenter__(self) -> Self:
         return self

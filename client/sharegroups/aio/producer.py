@@ -25,18 +25,18 @@ from kip932.errors import (
 )
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
-from sharegroups.aio.cluster import Cluster
-from sharegroups.aio.sender import Sender
-from sharegroups.aio.telling import OnDelivery
-from sharegroups.aio.transactions import Transactions, no_offsets
 from sharegroups.config import producer_config
-from sharegroups.core.stall_diagnosis import LOOK_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.core.stall_diagnosis import EXAMINE_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.connection.security import transport_for
 from sharegroups.errors import BufferFullError
-from sharegroups.forks import OfOneProcess
+from sharegroups.forks import ProcessBound
 from sharegroups.left_open import LeftRecords
-from sharegroups.produced import ProducedRecord, header_pairs, size_of
+from sharegroups.producing.delivery_reports import OnDelivery
+from sharegroups.producing.produced import ProducedRecord, header_pairs, size_of
+from sharegroups.producing.sender import Sender
+from sharegroups.producing.transactions import Transactions, no_offsets
 from sharegroups.reports import DeliveryReport
-from sharegroups.security import transport_for
 
 log = logging.getLogger(__name__)
 
@@ -53,13 +53,13 @@ _RECORDS_A_TURN: Final = 256
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
 
 
-class Producer(OfOneProcess):
+class Producer(ProcessBound):
     """Sends records. Create it inside the event loop; use it as `async with`, or call `close`.
 
     Raises ConfigError for invalid settings.
     """
 
-    _WHAT = "producer"
+    _NOUN = "producer"
 
     def __init__(
         self, settings: Mapping[str, Any] | None = None, *, transport: Transport | None = None, **keywords: Any
@@ -80,9 +80,9 @@ class Producer(OfOneProcess):
         #: Monotonic seconds, for the age of batches.
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
         #: Topics for which the log already says that the producer waits for them.
-        self._told_waiting: set[str] = set()
+        self._logged_waiting: set[str] = set()
         self._turn = 0
-        self._belongs_here()
+        self._bind_process()
         self._transactions = Transactions(self.cluster, self._config, self.sender, self.flush)
         self._is_transactional = self.sender.transaction is not None
 
@@ -125,10 +125,10 @@ class Producer(OfOneProcess):
             await self.produce(topic, value, key, partition, done, headers=headers, timestamp=timestamp)
             return await delivered
         except asyncio.CancelledError as cancelled:
-            cancelled.add_note(self._taken_back(topic, delivered, done))
+            cancelled.add_note(self._take_back(topic, delivered, done))
             raise
 
-    def _taken_back(self, topic: str, delivered: asyncio.Future[DeliveryReport], done: OnDelivery) -> str:
+    def _take_back(self, topic: str, delivered: asyncio.Future[DeliveryReport], done: OnDelivery) -> str:
         """Take back the record of a cancelled `send`. Returns a sentence about the outcome."""
         if delivered.done() and not delivered.cancelled():
             failed = delivered.exception()
@@ -263,7 +263,7 @@ class Producer(OfOneProcess):
             self._check_open()
         arguments.text("produce", "topic", topic)
         self.cluster.start()
-        telling = asyncio.get_running_loop().call_later(LOOK_AFTER_S, self._tell_waiting, topic)
+        warning_timer = asyncio.get_running_loop().call_later(EXAMINE_AFTER_S, self._log_waiting, topic)
         try:
             async with asyncio.timeout(self._config["max.block.ms"] / 1000):
                 self.cluster.want([topic])
@@ -286,16 +286,16 @@ class Producer(OfOneProcess):
                 f"create it first, for example with: sharegroups topics create {quote(topic)}"
             ) from None
         finally:
-            telling.cancel()
-            self._told_waiting.discard(topic)
+            warning_timer.cancel()
+            self._logged_waiting.discard(topic)
 
-    def _tell_waiting(self, topic: str) -> None:
+    def _log_waiting(self, topic: str) -> None:
         """Log once for all calls that wait for this topic now."""
-        if topic in self._told_waiting or topic in self.cluster.topics:
+        if topic in self._logged_waiting or topic in self.cluster.topics:
             return
-        self._told_waiting.add(topic)
+        self._logged_waiting.add(topic)
         kind, where = UNKNOWN if topic in self.cluster.errors else UNREACHABLE, self._config["bootstrap.servers"]
-        trouble = Trouble(kind, where, (topic,), self.cluster.trouble or f"no answer within {LOOK_AFTER_S:g} s")
+        trouble = Trouble(kind, where, (topic,), self.cluster.trouble or f"no answer within {EXAMINE_AFTER_S:g} s")
         text = f"{trouble.text(name='the name given to the producer')} It waits for max.block.ms"
         log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})
 

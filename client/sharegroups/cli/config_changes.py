@@ -10,7 +10,7 @@ from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from sharegroups.admin import Admin
 from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource
-from sharegroups.cli.nearest import nearest
+from sharegroups.cli.most_similar import most_similar
 from sharegroups.cli.output import UsageFailure, tell
 
 #: The noun for each type of resource, which is also the option that names one.
@@ -80,7 +80,7 @@ def change(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig
 
 
 def _require_known(resource: ConfigResource, names: Iterable[str], known: Mapping[str, ConfigEntry]) -> None:
-    faults = [f"{name!r}{_near(name, known)}" for name in names if name not in known]
+    faults = [f"{name!r}{_similar_name(name, known)}" for name in names if name not in known]
     if faults:
         option = f"--{NOUNS[resource.type]} {resource.name}" if resource.name else "--broker-defaults"
         raise InvalidConfigError(
@@ -89,6 +89,6 @@ def _require_known(resource: ConfigResource, names: Iterable[str], known: Mappin
         )
 
 
-def _near(name: str, known: Iterable[str]) -> str:
-    found = nearest(name, known)
+def _similar_name(name: str, known: Iterable[str]) -> str:
+    found = most_similar(name, known)
     return "" if found is None else f" (did you mean {found!r}?)"

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, TypeVar
 
 import click
 
-from kip932.errors import GroupIdNotFoundError, KafkaError
+from kip932.errors import GroupIdNotFoundError, KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.printable import printable
 from sharegroups.admin import Admin
-from sharegroups.admin_values import ConfigEntry, ConfigResource, ListGroupsResult
+from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource, ListGroupsResult
 from sharegroups.cli.config_changes import NOUNS, change, changes_of, listed, name_of, own_source
-from sharegroups.cli.dead_letter_note import dead_letter_note
 from sharegroups.cli.kafka_layout import KafkaLayout
 from sharegroups.cli.output import (
     FILE,
@@ -31,7 +31,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 _TYPES: Final = {
@@ -51,6 +51,9 @@ _SOURCES: Final = {
 _WHOSE: Final = "--group G, --topic T, --broker ID, or --entity-type with --entity-name"
 #: The text for a value that the services keep secret; Kafka prints null, as for a missing value.
 _HIDDEN: Final = "(hidden)"
+_DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
+_DLQ_ENABLED: Final = "errors.deadletterqueue.group.enable"
+_AUTO_CREATE: Final = "errors.deadletterqueue.auto.create.topics.enable"
 Described = Mapping[ConfigResource, Mapping[str, ConfigEntry]]
 
 
@@ -97,7 +100,7 @@ def describe(*, every: bool, bootstrap_server: str, command_config: Path | None,
     """
     kind, name = _entity(**entity)
     given = settings(bootstrap_server, command_config)
-    with failures("Describing configs"), reached_admin(given) as admin:
+    with failures("Describing configs"), open_reachable_admin(given) as admin:
         names, groups_listed = _all_names(admin, kind) if name is None else ([name], ListGroupsResult(()))
         resources = [ConfigResource(kind, each) for each in names]
         found = admin.describe_configs(resources) if resources else {}
@@ -149,12 +152,12 @@ def alter(
         raise UsageFailure("nothing to change; give --add-config, --add-config-file or --delete-config")
     resource = ConfigResource(kind, name)
     given = settings(bootstrap_server, command_config)
-    with failures(f"Altering configs of {name_of(resource)}"), reached_admin(given) as admin:
+    with failures(f"Altering configs of {name_of(resource)}"), open_reachable_admin(given) as admin:
         change(admin, resource, changes)
         with suppress(KafkaError):  # the change is made; only a note is lost
             if _is_absent(admin, resource):
                 tell(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
-            if note := dead_letter_note(admin, resource, changes):
+            if note := _dead_letter_note(admin, resource, changes):
                 tell(note)
     if output == "json":
         print_json({"type": noun, "name": name, "changed": [each.name for each in changes]})
@@ -211,6 +214,28 @@ def _is_absent(admin: Admin, resource: ConfigResource) -> bool:
     if isinstance(found, KafkaError) and not isinstance(found, GroupIdNotFoundError):
         raise found
     return isinstance(found, GroupIdNotFoundError)
+
+
+def _dead_letter_note(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig]) -> str:
+    """Return a note when these changes name a missing dead-letter topic that no node will create; else "".
+
+    The name is accepted all the same, as in Kafka, since the topic may be created later (PL-903, PL-906).
+    Raises KafkaError.
+    """
+    named = [each.value for each in changes if each.name == _DLQ_NAME and each.operation != OP_DELETE and each.value]
+    if resource.type != RESOURCE_GROUP or not named:
+        return ""
+    topic = str(named[0])
+    wanted, cluster = ConfigResource.topic(topic), ConfigResource.broker()
+    if not isinstance(admin.describe_configs([wanted])[wanted], UnknownTopicOrPartitionError):
+        return ""
+    defaults = admin.describe_configs([cluster])[cluster]
+    if not isinstance(defaults, Exception) and _AUTO_CREATE in defaults and defaults[_AUTO_CREATE].value == "true":
+        return ""
+    return (
+        f"Note: topic {topic!r} does not exist; until it does, dead letters of group {resource.name!r} wait. "
+        f"Create it: sharegroups topics create {quote(topic)} --config {_DLQ_ENABLED}=true"
+    )
 
 
 def _print(shown: Described, absent: list[ConfigResource], every: bool) -> None:

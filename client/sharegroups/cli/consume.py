@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import struct
+import uuid
+from collections.abc import Callable, Mapping
+from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
 from sharegroups.cli import clients
 from sharegroups.cli.console import Console, ConsoleConsumer
-from sharegroups.cli.formatting import document
+from sharegroups.cli.formatting import Formatter, document
 from sharegroups.cli.interrupts import attended
 from sharegroups.cli.output import (
     FILE,
@@ -25,11 +28,57 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.plugins import DESERIALIZERS, FORMATTERS, Deserializer, find
 from sharegroups.cli.stall_warning import Warnings, find_trouble
 from sharegroups.messages import AcknowledgeType, Message
 
 _DEFAULT_GROUP = "console-share-consumer"
+
+T = TypeVar("T")
+
+
+class LineFormatter(Protocol):
+    """Turns records into text."""
+
+    def line(self, message: Message) -> str:
+        """Return the text of the record, with its line separator. Any exception is a formatting error (CT-32)."""
+        ...
+
+
+#: Makes a formatter from the formatter properties.
+MakeFormatter = Callable[[Mapping[str, str]], LineFormatter]
+Deserializer = Callable[[bytes], Any]
+
+
+class NoOpFormatter:
+    """Writes nothing; for counting records, or consuming all of them."""
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        del properties
+
+    def line(self, message: Message) -> str:
+        """Return an empty text."""
+        return ""
+
+
+def _number_deserializer(form: str) -> Deserializer:
+    return lambda data: struct.unpack(form, data)[0]
+
+
+#: What `consume` takes by Kafka's class names; the user's own are given as module:name.
+FORMATTERS: Final[Mapping[str, MakeFormatter]] = {
+    "DefaultMessageFormatter": Formatter,
+    "NoOpMessageFormatter": NoOpFormatter,
+}
+DESERIALIZERS: Final[Mapping[str, Deserializer]] = {
+    "ByteArrayDeserializer": bytes,
+    "StringDeserializer": bytes.decode,
+    "ShortDeserializer": _number_deserializer(">h"),
+    "IntegerDeserializer": _number_deserializer(">i"),
+    "LongDeserializer": _number_deserializer(">q"),
+    "FloatDeserializer": _number_deserializer(">f"),
+    "DoubleDeserializer": _number_deserializer(">d"),
+    "UUIDDeserializer": lambda data: uuid.UUID(data.decode()),
+}
 
 
 @click.command()
@@ -148,14 +197,37 @@ def _writer(output: str, formatter_name: str | None, properties: dict[str, str])
     """Return the function that turns a record into a line."""
     if output == "json" and formatter_name is not None:
         raise UsageFailure("--output json and --formatter exclude each other; give one of them")
-    formatter = find("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(properties)
+    formatter = _known_or_imported("--formatter", formatter_name or "DefaultMessageFormatter", FORMATTERS)(properties)
     return formatter.line if output == "text" else lambda message: document(message) + "\n"
+
+
+def _known_or_imported(option: str, name: str, known: Mapping[str, T]) -> T:
+    """Return the entry of `known` with this name, with or without Kafka's package; else the object at module:name.
+
+    Raises UsageFailure when there is none.
+    """
+    found = known.get(name.rpartition(".")[2])
+    if found is not None:
+        return found
+    module, colon, path = name.partition(":")
+    if not colon:
+        raise UsageFailure(f"{option} {name!r} is not known; known: {', '.join(known)}, or one of yours as module:name")
+    try:
+        own: Any = import_module(module)
+        for part in path.split("."):
+            own = getattr(own, part)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UsageFailure(f"{option} {name!r} cannot be loaded: {error}. Is its folder on PYTHONPATH?") from error
+    if not callable(own):
+        raise UsageFailure(f"{option} {name!r} is a {type(own).__name__}; expected a class or a function")
+    made: T = own
+    return made
 
 
 def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer]:
     named = {"key": key, "value": value}
     return {
-        f"{part}.deserializer": find(f"--{part}-deserializer", name, DESERIALIZERS)
+        f"{part}.deserializer": _known_or_imported(f"--{part}-deserializer", name, DESERIALIZERS)
         for part, name in named.items()
         if name is not None
     }

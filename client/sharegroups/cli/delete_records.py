@@ -22,7 +22,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 
 _END: Final = -1
 _OFFSET_MAX: Final = 2**63 - 1
@@ -41,7 +41,7 @@ def delete_records(texts: tuple[str, ...], bootstrap_server: str, command_config
     """
     wanted = _wanted(texts)
     given = settings(bootstrap_server, command_config)
-    with failures("Deleting records"), reached_admin(given) as admin:
+    with failures("Deleting records"), open_reachable_admin(given) as admin:
         found = admin.delete_records(wanted)
     done = {part: start for part, start in sorted(found.items()) if not isinstance(start, KafkaError)}
     failed = {part: error for part, error in sorted(found.items()) if isinstance(error, KafkaError)}

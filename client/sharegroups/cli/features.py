@@ -21,7 +21,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 
 #: The features that nodes report, each as a config of the node.
 _NAMES: Final = ("share.version",)
@@ -38,7 +38,7 @@ def features(bootstrap_server: str, command_config: Path | None, output: str) ->
     listed on standard error.
     """
     given = settings(bootstrap_server, command_config)
-    with failures("Describing features"), reached_admin(given) as admin:
+    with failures("Describing features"), open_reachable_admin(given) as admin:
         nodes = [ConfigResource.broker(str(node.node_id)) for node in admin.describe_cluster().nodes]
         found = admin.describe_configs(nodes, documentation=True) if nodes else {}
     errors = {node.name: told for node, told in found.items() if isinstance(told, KafkaError)}

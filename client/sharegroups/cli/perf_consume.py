@@ -224,7 +224,7 @@ def consume(
                 print_json({"consumer": "all"} | race.total().values())
             else:
                 click.echo(race.total().row(dates))
-    _tell_rest(race, each, output, stats=stats, print_metrics=print_metrics)
+    _print_metrics(race, each, output, stats=stats, print_metrics=print_metrics)
     if not race.is_enough:
         tell(
             f"WARNING: Exiting before consuming the expected number of records: timeout ({timeout_ms} ms) exceeded. "
@@ -233,7 +233,7 @@ def consume(
     finish(race.is_enough)
 
 
-def _tell_rest(race: Race, each: list[dict[str, Any]], output: str, *, stats: bool, print_metrics: bool) -> None:
+def _print_metrics(race: Race, each: list[dict[str, Any]], output: str, *, stats: bool, print_metrics: bool) -> None:
     for number, (given, metrics) in enumerate(zip(each, race.metrics, strict=True), start=1):
         if output == "json":
             if stats or print_metrics:

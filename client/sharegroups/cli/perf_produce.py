@@ -28,7 +28,7 @@ from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-_LOOK_S: Final = 0.2
+_CHECK_S: Final = 0.2
 _PAYLOADS: Final = 64
 _LETTERS: Final = bytes(range(65, 91))
 
@@ -82,18 +82,18 @@ class Load:
     def _run(self, producer: Producer) -> None:
         self._began_s = self._reported_s = time.monotonic()
         while self.produced < self._records and not self._stopping:
-            if (ahead_s := self._ahead_s()) > 0:
-                producer.poll(min(ahead_s, _LOOK_S))
+            if (ahead_s := self._wait_s()) > 0:
+                producer.poll(min(ahead_s, _CHECK_S))
             else:
                 payload = self._payloads[self.produced % _PAYLOADS]
                 producer.produce(self._topic, payload, on_delivery=partial(self._report, time.monotonic()))
                 self.produced += 1
                 producer.poll(0)
-            self._tell_interval()
-        while not self._stopping and producer.flush(_LOOK_S):
-            self._tell_interval()
+            self._print_interval()
+        while not self._stopping and producer.flush(_CHECK_S):
+            self._print_interval()
 
-    def _ahead_s(self) -> float:
+    def _wait_s(self) -> float:
         """Return how long to wait before the next record, s."""
         if self._per_s < 0:
             return 0.0
@@ -108,7 +108,7 @@ class Load:
         for each in (self.sent, self._recent):
             each.add(self._size, (self._confirmed_s - since_s) * 1000)
 
-    def _tell_interval(self) -> None:
+    def _print_interval(self) -> None:
         now_s = time.monotonic()
         if now_s - self._reported_s >= self._interval_s:
             self._print(self._recent, now_s - self._reported_s, is_last=False)

@@ -32,7 +32,7 @@ from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
 #: How often, s, the wait for confirmations checks whether a signal has come.
-_LOOK_S: Final = 0.2
+_CHECK_S: Final = 0.2
 
 
 class _Outcome:
@@ -94,7 +94,7 @@ class _Feed:
                 except ValueError as error:
                     raise UsageFailure(f"line {self.taken} of the input: {error}") from error
             self._feeding = False
-            while not self._stopping and producer.flush(_LOOK_S):
+            while not self._stopping and producer.flush(_CHECK_S):
                 pass
             if self._stopping:
                 self._end(producer)

@@ -25,7 +25,7 @@ def require_answer(given: Mapping[str, Any]) -> None:
 
 
 @contextmanager
-def reached_admin(given: Mapping[str, Any]) -> Iterator[Admin]:
+def open_reachable_admin(given: Mapping[str, Any]) -> Iterator[Admin]:
     """Open an admin client with these settings, once a node has answered. Raises KafkaError, ConfigError."""
     require_answer(given)
     with clients.open_client(Admin, given) as admin:

@@ -19,7 +19,14 @@ from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
 from sharegroups.cli.output import tell
 from sharegroups.config import ADMIN
-from sharegroups.core.stall_diagnosis import LEADERLESS, STATELESS, UNCOORDINATED, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.connection.core.stall_diagnosis import (
+    LEADERLESS,
+    STATELESS,
+    UNCOORDINATED,
+    UNKNOWN,
+    UNREACHABLE,
+    Trouble,
+)
 
 #: How long `find_trouble` may take, ms.
 _ASK_MS: Final = 2000

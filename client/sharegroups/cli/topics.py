@@ -15,7 +15,7 @@ from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
 from sharegroups.cli.columns import legend
 from sharegroups.cli.config_changes import change, changes_of
 from sharegroups.cli.delete_records import delete_records
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -31,7 +31,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.topic_retention import keep_only_needed
 
 
@@ -44,7 +44,7 @@ topics.add_command(delete_records)
 
 
 def _admin(bootstrap_server: str, command_config: Path | None) -> AbstractContextManager[Admin]:
-    return reached_admin(settings(bootstrap_server, command_config))
+    return open_reachable_admin(settings(bootstrap_server, command_config))
 
 
 @topics.command()
@@ -144,7 +144,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
     """Describe topics, all of them without names: ids, partitions, leaders."""
     with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
-        near = _near(admin, found)
+        near = _similar_names(admin, found)
         shortened = keep_only_needed(admin, {topic.name for topic in found if topic.error is None}) if names else set()
     if output == "json":
         print_json([_document(topic) for topic in found])
@@ -174,7 +174,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
     finish(all(topic.error is None for topic in found))
 
 
-def _near(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
+def _similar_names(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
     """Return the hint after the error of each topic that does not exist: the topic that may have been meant."""
     unknown = [topic.name for topic in found if isinstance(topic.error, UnknownTopicOrPartitionError)]
     known: list[str] = []

@@ -29,7 +29,7 @@ _CLOSE_S: Final = 30.0
 _POLL_S: Final = 1.0
 #: How long confirmations may take before open records are given up, s, and how often they are checked.
 _SETTLE_S: Final = 60.0
-_LOOK_S: Final = 0.02
+_CHECK_S: Final = 0.02
 
 
 class Place(NamedTuple):
@@ -62,7 +62,7 @@ class Verification:
         self._pattern = pattern
         self._given = count()
         self._verbose = verbose
-        self._tells_types = tells_types
+        self._prints_types = tells_types
         self._stopping = False
         #: The taken records whose acknowledgement is not final, with the last type given.
         self._open: dict[Place, AcknowledgeType] = {}
@@ -73,11 +73,11 @@ class Verification:
         """Take records until the limit is reached or a signal comes. Raises KafkaError."""
         consumer.set_acknowledgement_commit_callback(self._settled)
         with suppress(WakeupError):
-            while self._goes_on:
+            while self._wants_more:
                 left = self._left
                 if left == 0:
                     self._settle(consumer)
-                    if not self._goes_on:
+                    if not self._wants_more:
                         break
                 if left is not None:
                     consumer.want(left)
@@ -104,7 +104,7 @@ class Verification:
         consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
 
     @property
-    def _goes_on(self) -> bool:
+    def _wants_more(self) -> bool:
         return not self._stopping and (self._limit is None or self.acknowledged < self._limit)
 
     @property
@@ -144,7 +144,7 @@ class Verification:
             if time.monotonic() > until:
                 self._open.clear()
                 self._waiting.clear()
-            time.sleep(_LOOK_S)
+            time.sleep(_CHECK_S)
             consumer.commit_async()  # runs the callback
 
     def _settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
@@ -168,7 +168,7 @@ class Verification:
         fields: dict[str, Any] = {"success": error is None}
         if error is not None:
             fields["error"] = f"{error.name}: {error}"
-        if self._tells_types:
+        if self._prints_types:
             fields["ackTypeCounts"] = dict(sorted(kinds.items()))
         emit("offsets_acknowledged", count=len(places), partitions=_partitions(places), **fields)
 

@@ -13,7 +13,7 @@ from sharegroups.cli import clients
 from sharegroups.cli.console import ConsoleConsumer
 from sharegroups.cli.interrupts import attended
 from sharegroups.cli.output import NAME, UsageFailure, connection_options, failures, settings
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.stall_warning import Warnings
 from sharegroups.cli.verification import Verification, emit
 from sharegroups.config import ADMIN
@@ -102,7 +102,7 @@ def _pattern(text: str | None, mode: str) -> list[AcknowledgeType]:
 def _set_reset(given: dict[str, Any], group: str, strategy: str) -> None:
     known = {setting.name for setting in ADMIN}
     resource = ConfigResource.group(group)
-    with reached_admin({name: value for name, value in given.items() if name in known}) as admin:
+    with open_reachable_admin({name: value for name, value in given.items() if name in known}) as admin:
         _change(admin, resource, AlterConfig("share.auto.offset.reset", strategy))
     emit("offset_reset_strategy_set", offsetResetStrategy=strategy)
 

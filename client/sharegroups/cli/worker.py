@@ -1,14 +1,21 @@
-"""`sharegroups worker module:attribute`: runs a Worker that a program defines (CL-129)."""
+"""`sharegroups worker module:attribute`: runs a Worker that a program defines (CL-129).
+
+With --reload it runs the worker in a process of its own, and restarts it when a source file changes.
+"""
 
 from __future__ import annotations
 
 import difflib
 import gc
 import os
+import signal
+import subprocess
 import sys
+import time
 import traceback
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final
 
 import click
@@ -22,6 +29,13 @@ from sharegroups.worker.core.policy import described
 #: Where the modules of this library are.
 _LIBRARY: Final = str(Path(sharegroups.__file__).parent) + os.sep
 _SEE: Final = "Name it as module:attribute, for example shop.mail:worker"
+#: How often --reload checks the source files, s.
+_RELOAD_POLL_S: Final = 0.5
+#: How many source files it watches at most, and the folders that it leaves out.
+_WATCHED_FILES_MAX: Final = 5_000
+_SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", ".venv", "venv", "build", "dist"})
+#: How long the worker may take to stop before it is killed, s: development does not wait for long jobs.
+_RELOAD_STOP_S: Final = 5.0
 
 
 @click.command()
@@ -61,9 +75,7 @@ def worker(
     143 after SIGTERM.
     """
     if reloads:
-        from sharegroups.cli.reloading import reloading  # noqa: PLC0415 - for development only
-
-        sys.exit(reloading([word for word in sys.argv[1:] if word != "--reload"]))
+        sys.exit(_run_reloading([word for word in sys.argv[1:] if word != "--reload"]))
     found = find_worker(target)
     _adjust(found, concurrency, grace, health_port, health_host)
     if bootstrap_server is not None:
@@ -170,3 +182,63 @@ def _adjust(
         found.health_port = health_port
     if health_host is not None:
         found.health_host = health_host
+
+
+def _run_reloading(words: list[str]) -> int:
+    """Run `sharegroups <words>` in a process of its own, and restart it after each change of a source file.
+
+    Returns the exit status when a signal has come.
+    """
+    ended = _noted_signals()
+    folder = Path.cwd()
+    seen = source_files(folder)
+    click.echo(f"watching {len(seen)} Python files below {folder}", err=True)
+    while True:
+        process = subprocess.Popen([sys.executable, "-c", "from sharegroups.cli import run; run()", *words])
+        changed = None
+        while not ended and changed is None:
+            time.sleep(_RELOAD_POLL_S)
+            now = source_files(folder)
+            changed = next((path for path in sorted(now.keys() | seen.keys()) if now.get(path) != seen.get(path)), None)
+            seen = now
+        _stop_process(process, ended[0] if ended else signal.SIGTERM)
+        if ended:
+            return 128 + ended[0]
+        click.echo(f"{changed} has changed: starting again", err=True)
+
+
+def source_files(folder: Path) -> dict[str, float]:
+    """Return the Python files below `folder` with their modification times."""
+    found: dict[str, float] = {}
+    for place, folders, names in os.walk(folder):
+        folders[:] = sorted(name for name in folders if name not in _SKIPPED_FOLDERS and not name.startswith("."))
+        for name in names:
+            if name.endswith(".py") and len(found) < _WATCHED_FILES_MAX:
+                path = os.path.join(place, name)
+                try:
+                    found[path] = os.stat(path).st_mtime
+                except OSError:  # removed in between
+                    continue
+    return found
+
+
+def _noted_signals() -> list[int]:
+    """Return a list to which the number of each SIGINT and SIGTERM is appended from now on."""
+    ended: list[int] = []
+
+    def note(number: int, _frame: FrameType | None) -> None:
+        ended.append(number)
+
+    signal.signal(signal.SIGINT, note)
+    signal.signal(signal.SIGTERM, note)
+    return ended
+
+
+def _stop_process(process: subprocess.Popen[bytes], number: int) -> None:
+    if process.poll() is None:
+        process.send_signal(number)
+    try:
+        process.wait(_RELOAD_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -22,7 +22,7 @@ log = logging.getLogger("sharegroups.worker")
 #: The most records of failed jobs that are held here during their delay; further ones are released at once.
 HELD_MAX: Final = 1_000
 #: The greatest value that a group's sharegroups.retry.delay.max.ms can have, s: 30 days.
-DELAY_MOST_S: Final = 2_592_000
+DELAY_MAX_S: Final = 2_592_000
 _TYPES: Final = {Step.ACCEPT: AcknowledgeType.ACCEPT, Step.REJECT: AcknowledgeType.REJECT}
 
 
@@ -63,15 +63,15 @@ class Acknowledging:
         If the leader does not support delays, the record is held here until the delay is over, and its lock is kept
         alive. Returns the shorter delay used instead if `delay_s` is above the group's maximum or 30 days, else None.
         """
-        asked_s = None if delay_s is None else min(delay_s, DELAY_MOST_S)
+        capped_s = None if delay_s is None else min(delay_s, DELAY_MAX_S)
         try:
-            self._acknowledge(job, AcknowledgeType.RELEASE, asked_s)
+            self._acknowledge(job, AcknowledgeType.RELEASE, capped_s)
         except UnsupportedVersionError:
-            self._hold(job, asked_s or 0.0)
+            self._hold(job, capped_s or 0.0)
         except DelayTooLongError as error:
             self._acknowledge(job, AcknowledgeType.RELEASE, error.maximum)
             return error.maximum
-        return asked_s if asked_s != delay_s else None
+        return capped_s if capped_s != delay_s else None
 
     def send_due(self) -> None:
         """Release the held records whose delay is over. Call it while no poll is in progress."""
@@ -104,9 +104,9 @@ class Acknowledging:
                 )
             self._acknowledge(job, AcknowledgeType.RELEASE, 0)
             return
-        self._held[job] = asyncio.get_running_loop().call_later(delay_s, self._ripe, job)
+        self._held[job] = asyncio.get_running_loop().call_later(delay_s, self._delay_over, job)
 
-    def _ripe(self, job: Job) -> None:
+    def _delay_over(self, job: Job) -> None:
         if self._held.pop(job, None) is not None:
             self._over.append(job)
             self._due()

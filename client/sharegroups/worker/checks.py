@@ -19,7 +19,7 @@ from sharegroups.errors import (
     RetriableError,
     UnknownTopicOrPartitionError,
 )
-from sharegroups.worker.acknowledging import DELAY_MOST_S
+from sharegroups.worker.acknowledging import DELAY_MAX_S
 from sharegroups.worker.core.policy import Release, Retry
 from sharegroups.worker.job import JobSpec
 from sharegroups.worker.pools import WorkerError
@@ -33,9 +33,9 @@ _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
 #: How long one request may take, ms, and how long to wait before the next, s.
 _ASK_MS: Final = 3_000
-_AGAIN_S: Final = 1.0
+_RETRY_S: Final = 1.0
 #: The delivery count limit assumed when the group's cannot be read: Kafka's default.
-USUAL_LIMIT: Final = 5
+DEFAULT_DELIVERY_LIMIT: Final = 5
 
 
 class GroupLimits(NamedTuple):
@@ -61,7 +61,7 @@ async def look(
     """
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
-    where, told_s = settings.get("bootstrap.servers"), 0.0
+    where, unreachable_since_s = settings.get("bootstrap.servers"), 0.0
     clock = asyncio.get_running_loop().time
     async with Admin(own) as admin:
         while not stopping.is_set():
@@ -69,15 +69,15 @@ async def look(
                 limits = await _limits(admin, str(settings["group.id"]))
                 missing = await _topics(admin, [spec.topic for spec in specs])
             except (RetriableError, RequestTimedOutError) as error:
-                if not told_s:
+                if not unreachable_since_s:
                     log.warning("the cluster at %s does not answer yet, waiting for it: %s", where, error)
-                told_s = told_s or clock()
+                unreachable_since_s = unreachable_since_s or clock()
                 await _pause(stopping)
                 continue
-            if told_s:
-                log.info("the cluster at %s answers, after %.0f s", where, clock() - told_s)
+            if unreachable_since_s:
+                log.info("the cluster at %s answers, after %.0f s", where, clock() - unreachable_since_s)
             check_limits(specs, limits, str(settings["group.id"]))
-            await _tell_new(admin, str(settings["group.id"]), limits.reset)
+            await _log_new_group(admin, str(settings["group.id"]), limits.reset)
             for line in other_backoffs(specs, limits, str(settings["group.id"])):
                 log.info("%s", line)
             return limits, missing
@@ -107,7 +107,7 @@ def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str
     if isinstance(outcome, Retry):
         asks, less = f"Retry(backoff={outcome.backoff:.10g}, maximum={outcome.maximum:.10g})", "maximum"
     advice = f"Take a {less} of at most {limits.delay_max:.10g}"
-    if delay <= DELAY_MOST_S:
+    if delay <= DELAY_MAX_S:
         value = math.ceil(delay * 1000)
         advice += f", or raise the group's: sharegroups configs alter --group {group} --add-config {_DELAY_MAX}={value}"
     raise WorkerError(
@@ -170,14 +170,16 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
         raise found
     if isinstance(found, KafkaError) or _LIMIT not in found:
         why = found if isinstance(found, KafkaError) else f"it has no {_LIMIT}"
-        log.warning("the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, USUAL_LIMIT)
-        return GroupLimits(USUAL_LIMIT)
+        log.warning(
+            "the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, DEFAULT_DELIVERY_LIMIT
+        )
+        return GroupLimits(DEFAULT_DELIVERY_LIMIT)
     letters_to = found[_LETTERS].value if _LETTERS in found else None
-    limit, reset = int(found[_LIMIT].value or USUAL_LIMIT), found[_RESET].value if _RESET in found else None
+    limit, reset = int(found[_LIMIT].value or DEFAULT_DELIVERY_LIMIT), found[_RESET].value if _RESET in found else None
     return GroupLimits(limit, letters_to or "", backoff_of(found), _delay_max(found), reset or "")
 
 
-async def _tell_new(admin: Admin, group: str, reset: str) -> None:
+async def _log_new_group(admin: Admin, group: str, reset: str) -> None:
     """Log that a group does not exist yet, with where it begins and the nearest name; ignore failed queries.
 
     A typo in the group's name would run each job again, or none.
@@ -217,7 +219,7 @@ async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
 
 async def _pause(stopping: asyncio.Event) -> None:
     try:
-        async with asyncio.timeout(_AGAIN_S):
+        async with asyncio.timeout(_RETRY_S):
             await stopping.wait()
     except TimeoutError:
         pass

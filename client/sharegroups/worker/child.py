@@ -21,7 +21,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any, NamedTuple
 
-from sharegroups.forks import keep_signals
+from sharegroups.forks import handle_signals
 from sharegroups.worker.core.policy import described
 from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
 
@@ -39,7 +39,7 @@ def serve(work: Connection, alive: Connection, packed: bytes) -> None:
     `packed`: the job of each topic, pickled.
     """
     os.setpgid(0, 0)
-    keep_signals(_ignore)  # a supervisor may signal every process; the worker decides
+    handle_signals(_ignore)  # a supervisor may signal every process; the worker decides
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     with suppress(EOFError, OSError):  # the worker has closed `work` or ended
         try:

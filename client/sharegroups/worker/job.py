@@ -12,7 +12,7 @@ from kip932.printable import printable
 from sharegroups.worker.core.policy import DONE, Kind, Outcome, Retry, Verdict, class_name, described, verdict_of
 
 if TYPE_CHECKING:
-    from sharegroups.aio.keeping import Kept
+    from sharegroups.consuming.lock_renewals import Kept
     from sharegroups.messages import Message
 
 #: Exit status of a process for handlers if importing the program calls `Worker.run`.

@@ -8,13 +8,13 @@ from contextlib import contextmanager
 from typing import Final
 
 from kip932.printable import printable
-from sharegroups.core.stall_diagnosis import UNKNOWN, Trouble
+from sharegroups.connection.core.stall_diagnosis import UNKNOWN, Trouble
 
 #: The format of log lines, in `sharegroups worker` too.
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
 #: How long a repeated warning is dropped, s. The consumer first checks its topics 2 s after its start, for up to 2 s.
-_FIRST_LOOK_S: Final = 10.0
-_WATCH: Final = logging.getLogger("sharegroups.aio.stall_watch")
+_FIRST_CHECK_S: Final = 10.0
+_WATCH: Final = logging.getLogger("sharegroups.consuming.stall_watch")
 
 
 class PrintableFormatter(logging.Formatter):
@@ -46,9 +46,9 @@ def logging_to_stderr() -> Iterator[None]:
 
 
 @contextmanager
-def missing_told(topics: frozenset[str], clock_s: Callable[[], float]) -> Iterator[None]:
+def missing_topics_logged_once(topics: frozenset[str], clock_s: Callable[[], float]) -> Iterator[None]:
     """Inside the block, drop the consumer's first warning that `topics` do not exist, but not its later ones."""
-    until_s = clock_s() + _FIRST_LOOK_S
+    until_s = clock_s() + _FIRST_CHECK_S
 
     def is_new(record: logging.LogRecord) -> bool:
         trouble = getattr(record, "trouble", None)

@@ -30,7 +30,7 @@ from sharegroups.worker.pools import Finished, Report, WorkerError
 log = logging.getLogger("sharegroups.worker")
 
 #: The worker gives up after this many processes in a row that ended before they were ready.
-_STILLBORN_MAX: Final = 3
+_FAILED_STARTS_MAX: Final = 3
 _START_S: Final = 60.0
 #: How long processes may take to exit once the worker stops, s: each client that a handler left open takes up to 5
 #: (CL-140), and `atexit` functions need time too.
@@ -60,7 +60,7 @@ class ProcessPool:
         self._packed = _packed(specs)
         self._ready: deque[Job] = deque()
         self._slots: list[_Slot] = []
-        self._stillborn = 0
+        self._failed_starts = 0
         self._started = asyncio.Event()
         self._error: WorkerError | None = None
         self._stopped = False
@@ -130,7 +130,7 @@ class ProcessPool:
 
     def _join(self) -> None:
         until_s = time.monotonic() + _END_S
-        late = [slot for slot in self._slots if not slot.ends_by(until_s)]
+        late = [slot for slot in self._slots if not slot.wait_until(until_s)]
         if late:
             log.error(
                 "%d processes for handlers did not end within %g s after their last job, and were killed: their atexit "
@@ -138,7 +138,7 @@ class ProcessPool:
                 len(late), _END_S,
             )  # fmt: skip
         for slot in self._slots:
-            slot.bury()
+            slot.release()
 
     # One process.
 
@@ -167,16 +167,16 @@ class ProcessPool:
     def _heard(self, slot: _Slot) -> None:
         """Read the messages of the process, and notice when it has closed its pipe."""
         for heard in slot.work.read():
-            self._hear(slot, heard)
+            self._handle_message(slot, heard)
         if slot.work.has_ended:
             self._closed(slot)
 
-    def _hear(self, slot: _Slot, heard: Any) -> None:
+    def _handle_message(self, slot: _Slot, heard: Any) -> None:
         if isinstance(heard, child.Unable):
             self._unable(heard)
             return
         if heard == "ready":
-            self._stillborn = 0
+            self._failed_starts = 0
             slot.is_ready = True
             self._started.set()
         else:
@@ -201,12 +201,12 @@ class ProcessPool:
         """Handle the end of a process: its job has failed, and another process takes its place."""
         slot.is_over = True
         for heard in slot.work.read():  # what it sent just before its end
-            self._hear(slot, heard)
+            self._handle_message(slot, heard)
         unbegun = slot.job is not None and slot.work.is_sending and not slot.is_late
         slot.close(self._loop)
         self._slots.remove(slot)
-        slot.bury()
-        how, job, seconds = _how(slot.process.exitcode), slot.done(), self._loop.time() - slot.began
+        slot.release()
+        how, job, seconds = _exit_text(slot.process.exitcode), slot.done(), self._loop.time() - slot.began
         if job is not None and unbegun:  # the process never received all of it
             self._ready.appendleft(job)
         elif job is not None:
@@ -217,11 +217,11 @@ class ProcessPool:
         if self._stopped:
             return
         if not slot.is_ready:
-            self._stillborn += 1
+            self._failed_starts += 1
             if slot.process.exitcode == RUN_AT_IMPORT_STATUS:
                 self._fail(WorkerError(_RUN_AT_IMPORT))
                 return
-            if self._stillborn >= _STILLBORN_MAX:
+            if self._failed_starts >= _FAILED_STARTS_MAX:
                 self._fail(
                     WorkerError(f"processes for handlers end before they are ready: the last one {how}; see above")
                 )
@@ -289,7 +289,7 @@ class _Slot:
             os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
 
-    def ends_by(self, until_s: float) -> bool:
+    def wait_until(self, until_s: float) -> bool:
         """Wait for the process to end, and return whether it did in time. Not to be called in the loop's thread."""
         left_s = max(0.0, until_s - time.monotonic())
         if self.watch is None:
@@ -297,7 +297,7 @@ class _Slot:
             return not self.process.is_alive()
         return bool(wait([self.watch], left_s))
 
-    def bury(self) -> None:
+    def release(self) -> None:
         """Kill the process and its group, and free its resources. The group is killed before the process is waited for:
         until then its id cannot be reused."""
         self.kill()
@@ -335,7 +335,7 @@ def _packed(specs: Mapping[str, JobSpec]) -> bytes:
     return pickle.dumps(dict(specs))
 
 
-def _how(code: int | None) -> str:
+def _exit_text(code: int | None) -> str:
     """Return how a process ended, in words."""
     if code is None:
         return "closed its connection"

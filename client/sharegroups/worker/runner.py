@@ -8,15 +8,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kip932.printable import printable
 from sharegroups.aio import ShareConsumer
 from sharegroups.errors import KafkaError, WakeupError
 from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
-from sharegroups.worker.again import ENDED_BEFORE, Jobs
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.isolation import PARKED_S, Isolation, runs_alone
 from sharegroups.worker.core.policy import Decision, Kind, Step, Verdict, archived, decide
@@ -27,6 +27,9 @@ from sharegroups.worker.pools import Finished, Pool, WorkerError
 from sharegroups.worker.processes import ProcessPool
 from sharegroups.worker.tasks import TaskPool
 from sharegroups.worker.threads import ThreadPool
+
+if TYPE_CHECKING:
+    from sharegroups.consuming.lock_renewals import Kept
 
 log = logging.getLogger("sharegroups.worker")
 
@@ -43,6 +46,67 @@ _CLOSE_S: Final = 5.0
 _LOCK_S: Final = 30.0
 #: How long the outcomes of earlier jobs may take to be confirmed before a job that runs alone begins, s.
 _COMMIT_S: Final = 5.0
+#: The most successful jobs remembered until the cluster confirms them; the oldest are forgotten first.
+REMEMBERED_JOBS_MAX: Final = 10_000
+_DONE_BEFORE: Final = "its job ended well here before, and the cluster did not take that; it is not done a second time"
+
+#: The topic id, partition and offset of a record.
+_Place = tuple[bytes, int, int]
+
+
+class UnacknowledgedJobs:
+    """The jobs that wait, run, or have ended and are not acknowledged yet, by the place of their record.
+
+    A record is delivered again while this worker has its job, or after the job succeeded, when the lock was lost: after
+    a server's restart or a suspension of this process. Its handler may still run, or has ended; it is not started a
+    second time (CL-126a, CL-126b).
+    """
+
+    def __init__(self) -> None:
+        self._by_place: dict[_Place, Job] = {}
+        #: The identities of records whose jobs succeeded and whose acknowledgement is not confirmed yet.
+        self._ended: OrderedDict[_Place, int] = OrderedDict()
+
+    def add(self, job: Job) -> None:
+        """Add a job that this worker will run."""
+        self._by_place[_place(job.message)] = job
+
+    def remove(self, job: Job) -> None:
+        """Remove a job that is acknowledged, or whose record goes back to the group."""
+        place = _place(job.message)
+        if self._by_place.get(place) is job:
+            del self._by_place[place]
+
+    def take_over(self, message: Message, kept: Kept) -> bool:
+        """Return whether the worker already has the record's job. If so, this delivery replaces the previous one."""
+        job = self._by_place.get(_place(message))
+        if job is None or not _is_same_record(job.message, message):
+            return False
+        job.kept.forget(job.message)
+        log.warning(
+            "%s is delivered again, as number %d, while %s is not done with it: it is not begun a second time, and its "
+            "end counts for this delivery",
+            job.place, message.delivery_count(), job.spec.name,
+        )  # fmt: skip
+        job.deliver(message, kept)
+        return True
+
+    def remember(self, message: Message) -> None:
+        """Note that the record's job succeeded and that its acknowledgement is about to be sent."""
+        place = _place(message)
+        self._ended[place] = _record_identity(message)
+        self._ended.move_to_end(place)
+        if len(self._ended) > REMEMBERED_JOBS_MAX:
+            self._ended.popitem(last=False)
+
+    def confirmed(self, partition: TopicIdPartition, offsets: Iterable[int]) -> None:
+        """Forget records whose acknowledgement the cluster confirmed: if one comes again, a user asked for that."""
+        for offset in offsets:
+            self._ended.pop((partition.topic_id, partition.partition, offset), None)
+
+    def has_succeeded(self, message: Message) -> bool:
+        """Return whether the record's job succeeded here, but its acknowledgement was refused or lost."""
+        return bool(self._ended) and self._ended.get(_place(message)) == _record_identity(message)
 
 
 class Runner:
@@ -80,11 +144,11 @@ class Runner:
         self._tasks_begin = any(spec.is_async for spec in specs.values())
         self._prefetch = Prefetch(sum(pool.size for pool in set(self._pools.values())), prefetch)
         self._acknowledging = Acknowledging(self._consumer, tally, self._wake)
-        self._jobs = Jobs()
+        self._jobs = UnacknowledgedJobs()
         self._isolation = Isolation[Job]()
         self._finished: list[Finished] = []
         #: Once the worker stops: the jobs that no handler has begun, whose records go back to the group.
-        self._back: list[Job] = []
+        self._to_release: list[Job] = []
         self._gathering: asyncio.TimerHandle | None = None
         self._polling = False
         self._stopping = asyncio.Event()
@@ -185,7 +249,7 @@ class Runner:
         return self._limits.deliveries if known is None else known
 
     @property
-    def _letters_to(self) -> str:
+    def _dead_letter_topic(self) -> str:
         """The group's dead-letter topic, from the same source as `_group_limit`."""
         known = self._consumer.dead_letter_topic()
         return self._limits.letters_to if known is None else known
@@ -225,8 +289,8 @@ class Runner:
             if (error := message.error()) is not None:
                 why = f"the record cannot be read: {error.name}: {error.message}"
                 self._finished.append(Finished(job, Verdict(Kind.REJECTED, why), 0.0))
-            elif self._jobs.ended_well(message):
-                self._finished.append(Finished(job, Verdict(Kind.DONE, ENDED_BEFORE), 0.0))
+            elif self._jobs.has_succeeded(message):
+                self._finished.append(Finished(job, Verdict(Kind.DONE, _DONE_BEFORE), 0.0))
             elif not self._jobs.take_over(message, kept):
                 if self._isolation.is_running or self._is_isolated(job):
                     alone.append(job)
@@ -242,7 +306,7 @@ class Runner:
     def _keep(self, jobs: list[Job]) -> bool:
         """Return whether the worker runs these jobs; once it stops, their records go back to the group instead."""
         if self._stopping.is_set():
-            self._back += jobs
+            self._to_release += jobs
             return False
         for job in jobs:
             self._jobs.add(job)
@@ -296,8 +360,8 @@ class Runner:
             Kind.RELEASED: "was released",
         }[verdict.kind]
         tail = f"; {decision.told}" if decision.told else ""
-        if decision.step.gives_up and self._letters_to:
-            tail += f"; it becomes a letter in {self._letters_to}"
+        if decision.step.gives_up and self._dead_letter_topic:
+            tail += f"; it becomes a letter in {self._dead_letter_topic}"
         trace = f"\n{verdict.trace}" if verdict.trace else ""
         text = "%s: %s, delivery %d of %d, %s: %s%s%s"
         why = printable(verdict.why)  # it may hold others' data
@@ -355,7 +419,7 @@ class Runner:
         closes the session, or, while jobs still run, once no fetch of this worker waits at a leader: such a fetch
         would acquire them again.
         """
-        back = self._back = [*self._back, *self._take_back_all()]
+        back = self._to_release = [*self._to_release, *self._take_back_all()]
         deadline, release_at = self._loop.time() + self._grace, self._loop.time() + PARKED_S
         running = self._in_hand
         if running or back or self._acknowledging.held:
@@ -398,7 +462,7 @@ class Runner:
         if count < self._group_limit or job.is_lost:
             log.warning("%s: %s %s within %g s; its job is done again", job.place, job.spec.name, how, self._grace)
             return
-        letter = f"; it becomes a letter in {self._letters_to}" if self._letters_to else ""
+        letter = f"; it becomes a letter in {self._dead_letter_topic}" if self._dead_letter_topic else ""
         log.error(
             "%s: %s %s within %g s, and %s%s",
             job.place, job.spec.name, how, self._grace, archived(self._group_limit), letter,
@@ -406,26 +470,26 @@ class Runner:
         self._tally.job(job.spec.topic, Step.ARCHIVE.value, self._loop.time() - job.waits_since)
 
     def _release_back(self) -> None:
-        self._tally.events["given_back"] += len(self._back) + self._acknowledging.release_held()
+        self._tally.events["given_back"] += len(self._to_release) + self._acknowledging.release_held()
         self._take_back_now()
 
     def _take_back_now(self) -> None:
-        for job in self._back:
+        for job in self._to_release:
             self._acknowledging.take_back(job)
-        self._back.clear()
+        self._to_release.clear()
 
     def _take_back_all(self) -> list[Job]:
-        back = [job for pool in set(self._pools.values()) for job in pool.take_back(self._may_go)]
-        back += self._isolation.take_back(self._may_go)
+        back = [job for pool in set(self._pools.values()) for job in pool.take_back(self._may_release)]
+        back += self._isolation.take_back(self._may_release)
         for job in back:
             self._jobs.remove(job)
             self._isolation.ended(job, self._loop.time())
         return back
 
     def _waits_too_long(self, job: Job, before: float) -> bool:
-        return job.waits_since < before and self._may_go(job) and not self._isolation.runs(job)
+        return job.waits_since < before and self._may_release(job) and not self._isolation.runs(job)
 
-    def _may_go(self, job: Job) -> bool:
+    def _may_release(self, job: Job) -> bool:
         """Return whether the record may be released without a run: at its last delivery, a release could archive it."""
         return job.message.delivery_count() < self._group_limit
 
@@ -452,3 +516,17 @@ class Runner:
 def topics_of(specs: Iterable[JobSpec]) -> list[str]:
     """Return the topics of these jobs."""
     return [spec.topic for spec in specs]
+
+
+def _place(message: Message) -> _Place:
+    return message.topic_id(), message.partition(), message.offset()
+
+
+def _is_same_record(one: Message, other: Message) -> bool:
+    """Return whether both are the same record: a store that lost its latest records may reuse their offsets."""
+    return one.timestamp() == other.timestamp() and one.key() == other.key() and one.value() == other.value()
+
+
+def _record_identity(message: Message) -> int:
+    """Return a hash of the fields that `_is_same_record` compares."""
+    return hash((message.timestamp(), message.key(), message.value()))

@@ -34,7 +34,7 @@ class TaskPool:
         self._ready: deque[Job] = deque()
         self._at_work: dict[asyncio.Task[None], Job] = {}
         self._timed_out: set[Job] = set()
-        self._left_alone: set[asyncio.Task[None]] = set()
+        self._abandoned: set[asyncio.Task[None]] = set()
         self._stopped = False
         self._finished: list[Finished] = []
 
@@ -124,24 +124,24 @@ class TaskPool:
     def _expire(self, task: asyncio.Task[None], job: Job) -> None:
         self._timed_out.add(job)
         task.cancel()
-        self._loop.call_later(SWALLOW_S, self._leave_alone, task, job)
+        self._loop.call_later(SWALLOW_S, self._abandon_task, task, job)
 
-    def _leave_alone(self, task: asyncio.Task[None], job: Job) -> None:
+    def _abandon_task(self, task: asyncio.Task[None], job: Job) -> None:
         """Fail a job whose handler did not end after its cancellation, and leave the handler running."""
         if task not in self._at_work or self._stopped:
             return
-        self._left_alone.add(task)
-        task.add_done_callback(self._left_alone.discard)
+        self._abandoned.add(task)
+        task.add_done_callback(self._abandoned.discard)
         log.error(
             "%s: %s was cancelled after %g s and did not end within %g s more: it swallows asyncio.CancelledError. Its "
             "job counts as failed, and it runs on beside the others; let it re-raise CancelledError",
             job.place, job.spec.name, job.spec.timeout or 0, SWALLOW_S,
         )  # fmt: skip
         self._ended(task, Finished(job, _timed_out(job), (job.spec.timeout or 0) + SWALLOW_S))
-        if len(self._left_alone) >= self.size:
+        if len(self._abandoned) >= self.size:
             self._give_up(
                 WorkerError(
-                    f"{len(self._left_alone)} handlers run on after their cancellation, as many as may run at once: "
+                    f"{len(self._abandoned)} handlers run on after their cancellation, as many as may run at once: "
                     "the worker ends, since only that stops them"
                 )
             )

@@ -120,9 +120,9 @@ class ThreadPool:
             try:
                 self._work(number)
             except BaseException as error:
-                self._survive(number, error)
+                self._handle_interruption(number, error)
 
-    def _survive(self, number: int, error: BaseException) -> None:
+    def _handle_interruption(self, number: int, error: BaseException) -> None:
         with suppress(BaseException):  # logging runs the user's code too
             log.error("a thread for handlers was interrupted by %s; it goes on", described(error))
         if (job := self._at_work.pop(number, None)) is not None:

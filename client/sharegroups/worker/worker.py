@@ -35,9 +35,9 @@ _PREFETCH: Final = 500
 _GRACE_S: Final = 20.0
 #: The Worker's own arguments, and how similar a keyword must be to one (0 to 1) to count as a typo of it.
 _ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "cut_off_counts", "health_port", "health_host")
-_ALIKE: Final = 0.75
+_SIMILARITY_MIN: Final = 0.75
 #: Settings of the consumer that the worker decides.
-_OWN: Final = (
+_WORKER_SETTINGS: Final = (
     "share.acknowledgement.mode",
     "share.acquire.mode",
     "max.poll.records",
@@ -190,7 +190,7 @@ class Worker:
         self._check_parent()
         from sharegroups.worker.checks import look  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
         from sharegroups.worker.health import Health  # noqa: PLC0415
-        from sharegroups.worker.logs import missing_told  # noqa: PLC0415
+        from sharegroups.worker.logs import missing_topics_logged_once  # noqa: PLC0415
         from sharegroups.worker.runner import Runner  # noqa: PLC0415
         from sharegroups.worker.standstill import standstill_logged  # noqa: PLC0415
 
@@ -207,7 +207,7 @@ class Worker:
             if found is None:
                 return
             limits, missing = found
-            stack.enter_context(missing_told(missing, self._loop.time))
+            stack.enter_context(missing_topics_logged_once(missing, self._loop.time))
             self._runner = Runner(
                 self.settings,
                 self._specs,
@@ -220,7 +220,7 @@ class Worker:
             )
             if self._stopping.is_set():
                 self._runner.stop()
-            self._tell_start()
+            self._log_start()
             stack.enter_context(standstill_logged(self._runner.at_work))
             try:
                 await self._runner.run()
@@ -262,7 +262,7 @@ class Worker:
         if name := self.settings["client.id"]:
             log.info("this worker's client.id is %s", name)
 
-    def _tell_start(self) -> None:
+    def _log_start(self) -> None:
         group, by_kind = self.settings["group.id"], dict[str, list[JobSpec]]()
         for spec in self._specs.values():
             where = "on the loop" if spec.is_async else "in processes" if spec.in_process else "on threads"
@@ -310,11 +310,11 @@ def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) ->
     from sharegroups.config import consumer_config, given_settings  # noqa: PLC0415 - light, but not needed to import us
     from sharegroups.errors import ConfigError  # noqa: PLC0415
 
-    if unknown := [name for name in keywords if difflib.get_close_matches(name, _ARGUMENTS, 1, _ALIKE)]:
-        near = difflib.get_close_matches(unknown[0], _ARGUMENTS, 1, _ALIKE)[0]
+    if unknown := [name for name in keywords if difflib.get_close_matches(name, _ARGUMENTS, 1, _SIMILARITY_MIN)]:
+        near = difflib.get_close_matches(unknown[0], _ARGUMENTS, 1, _SIMILARITY_MIN)[0]
         raise ConfigError(f"Worker has no argument {unknown[0]!r}; did you mean {near!r}?")
     given = given_settings(settings, keywords, "Worker")
-    for name in _OWN:
+    for name in _WORKER_SETTINGS:
         if name in given:
             instead = "; use value= of @worker.job" if name == "value.deserializer" else ": the worker decides it"
             raise ConfigError(f"{name} cannot be set for a Worker{instead}")

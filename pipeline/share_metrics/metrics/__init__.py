@@ -4,13 +4,13 @@ They take rows of the reader, from a store or from Parquet. They return rows by 
 tumbling windows of event time. The name of a lower bound ends in `_lb`.
 """
 
-from .groups import convergence, group_windows, share_partition_counts
-from .lag import lag_seconds, with_log_ends
-from .membership import memberships
-from .pace import paces, with_arrivals
-from .progress import progress, progress_of
-from .quality import gaps, quality, shard_skew
-from .replaying import (
+from share_metrics.metrics.groups import convergence, group_windows, share_partition_counts
+from share_metrics.metrics.lag import lag_seconds, with_log_ends
+from share_metrics.metrics.membership import memberships
+from share_metrics.metrics.pace import paces, with_arrivals
+from share_metrics.metrics.progress import progress, progress_of
+from share_metrics.metrics.quality import gaps, quality, shard_skew
+from share_metrics.metrics.replaying import (
     deletions_of,
     ends_of,
     loads_of,
@@ -21,7 +21,7 @@ from .replaying import (
     replay_windows_of,
     replayed,
 )
-from .stalls import episodes, fill_windows, stalls, with_delayed
+from share_metrics.metrics.stalls import episodes, fill_windows, stalls, with_delayed
 
 __all__ = [
     "convergence",

@@ -95,10 +95,10 @@ def standing(marked: DataFrame, columns: Sequence[str]) -> DataFrame:
     old = marked.where(~late)
     states = old.where(F.col("record_type").isin("snapshot", "update")).groupBy(*KEY)
     last = F.max(F.when(F.col("start_offset").isNotNull(), F.struct(*ORDER)))
-    stood = states.agg(
+    state_begins = states.agg(
         F.coalesce(F.max(F.when(F.col("record_type") == "snapshot", F.struct(*ORDER))), last).alias("stood")
     )
-    kept = old.join(stood, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*columns)
+    kept = old.join(state_begins, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*columns)
     return marked.where(late).select(*columns).unionByName(kept)
 
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import COLD, in_order, newest, so_far, timed, windowed
+from share_metrics.metrics.common import COLD, in_order, newest, so_far, timed, windowed
 
 _MEMBER: Final = ("group_id", "member_id")
 _REASONS: Final = ("left", "expired", "fenced", "admin")

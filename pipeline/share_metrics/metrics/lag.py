@@ -7,7 +7,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import KEY, at_least_0
+from share_metrics.metrics.common import KEY, at_least_0
 
 _LOG: Final = ("topic_id", "partition")
 #: How long the last known end of a log counts as current, s; at least two windows.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import ORDER
+from share_metrics.metrics.common import ORDER
 
 _MEMBER = ("group_id", "member_id")
 _GIVEN = ("member_epoch", "assigned")

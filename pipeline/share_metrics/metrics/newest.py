@@ -8,9 +8,8 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
+from share_metrics.metrics.common import COLD, KEY, ORDER, WRITE, is_cold, is_repeated
 from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN
-
-from .common import COLD, KEY, ORDER, WRITE, is_cold, is_repeated
 
 _COUNTED = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
 _VALUES = ("start_offset", "delivery_complete_count", "hwm", "speo")

@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from .common import KEY
+from share_metrics.metrics.common import KEY
 
 
 def with_arrivals(filled: DataFrame, window_s: int, until: datetime) -> DataFrame:

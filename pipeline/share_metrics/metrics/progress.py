@@ -8,11 +8,10 @@ from __future__ import annotations
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
-from share_metrics.measuring import Part
-from share_metrics.progress_rows import COUNTS, NEWEST, TOLD
-
-from .common import KEY, at_least_0, ratio
-from .replaying import measure
+from share_metrics.metrics.common import KEY, at_least_0, ratio
+from share_metrics.metrics.replaying import measure
+from share_metrics.replay.measuring import Part
+from share_metrics.replay.progress_rows import COUNTS, NEWEST, TOLD
 
 _COLUMNS = (*COUNTS, *TOLD, *NEWEST, "done_at", "hwm_at")
 

@@ -7,9 +7,8 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
+from share_metrics.metrics.common import KEY, ratio
 from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, NOT_RECORDS, UNKNOWN
-
-from .common import KEY, ratio
 
 _GAP: Final = "from_id string, to_id string, lost bigint, reason string"
 

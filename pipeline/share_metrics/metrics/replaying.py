@@ -10,12 +10,11 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from share_metrics.measuring import EVERY, Measured, Part, measured
-from share_metrics.progress_rows import COUNTS, NEWEST, TOLD
-from share_metrics.replay import Replay
-from share_metrics.write_columns import Key
-
-from .common import KEY, ORDER, place
+from share_metrics.metrics.common import KEY, ORDER, place
+from share_metrics.replay.measuring import EVERY, Measured, Part, measured
+from share_metrics.replay.progress_rows import COUNTS, NEWEST, TOLD
+from share_metrics.replay.replay import Replay
+from share_metrics.replay.write_columns import Key
 
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _TALLY: Final = pa.struct(

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 from pyspark.sql.window import WindowSpec
 
-from .common import KEY, ORDER, timed, windowed
-from .lag import with_log_ends
+from share_metrics.metrics.common import KEY, ORDER, timed, windowed
+from share_metrics.metrics.lag import with_log_ends
 
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
@@ -162,11 +162,11 @@ def _with_eras(windows: DataFrame, deleted: DataFrame | None) -> DataFrame:
         ends = deleted.select(*KEY, "window", F.lit(True).alias("gone"))
         marked = windows.join(ends, [*KEY, "window"], "left").withColumn("gone", F.coalesce("gone", F.lit(False)))
     of_key = _by_window(*KEY)
-    made_anew = F.lag("gone", 1, False).over(of_key) | ((F.col("tombstones") > 0) & ~F.col("gone"))
+    recreated = F.lag("gone", 1, False).over(of_key) | ((F.col("tombstones") > 0) & ~F.col("gone"))
     earlier = of_key.rowsBetween(Window.unboundedPreceding, -1)
     other_epoch = F.col("state_epoch") != F.last("state_epoch", ignorenulls=True).over(earlier)
     reset = F.coalesce(other_epoch, F.lit(False)) | (F.col("state_epoch_resets") > 0)
-    begins = marked.withColumn("begins", F.when(made_anew | reset, 1).otherwise(0))
+    begins = marked.withColumn("begins", F.when(recreated | reset, 1).otherwise(0))
     return begins.withColumn("era", F.sum("begins").over(_so_far(*KEY)))
 
 

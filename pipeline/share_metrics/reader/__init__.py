@@ -4,11 +4,11 @@ It keeps no cursor in the store: callers keep the offsets up to which they have 
 publishes these positions to the owners of streams, who keep later entries longer (PM-12).
 """
 
-from .offsets import EntryId, Gap, Position, Range, Tip
-from .reading import DataLossError, Reader, ReadOptions
-from .schemas import Kind, schema_of
-from .store import Store, StoreReplyError, StoreUnreachableError
-from .streams import NoClusterError
+from share_metrics.reader.offsets import EntryId, Gap, Position, Range, Tip
+from share_metrics.reader.reading import DataLossError, Reader, ReadOptions
+from share_metrics.reader.schemas import Kind, schema_of
+from share_metrics.reader.store import Store, StoreReplyError, StoreUnreachableError
+from share_metrics.reader.streams import NoClusterError
 
 __all__ = [
     "DataLossError",

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kip932.entry_checksum import damage
-
-from .decoding import RawEntry
-from .offsets import entry_id
+from share_metrics.reader.decoding import RawEntry
+from share_metrics.reader.offsets import entry_id
 
 
 def stored_entry(stream: str, raw: Any) -> RawEntry:

@@ -9,17 +9,16 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from kip932.records.v1 import topic_log_pb2 as pb
+from share_metrics.reader.decoding import RawEntry
+from share_metrics.reader.decoding.log_meta import decode_log_meta, topic_partition
+from share_metrics.reader.entries import indexed_entry, stored_entry
+from share_metrics.reader.offsets import entry_id
+from share_metrics.reader.schemas import Kind
+from share_metrics.reader.scripts import INDEX, TIP
+from share_metrics.reader.store import Store
+from share_metrics.reader.streams import streams_of
 
-from .decoding import RawEntry
-from .decoding.log_meta import decode_log_meta, topic_partition
-from .entries import indexed_entry, stored_entry
-from .offsets import entry_id
-from .schemas import Kind
-from .scripts import INDEX, TIP
-from .store import Store
-from .streams import streams_of
-
-_LOOKED_AT: Final = 64
+_ENTRIES_CHECKED: Final = 64
 _CLAIM_LETTER: Final = "C"
 SCHEMA: Final = pa.schema(
     [
@@ -51,14 +50,14 @@ def log_ends(store: Store) -> list[LogEnd]:
     streams = streams_of(store, Kind.LOG_META)
     tips = store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
     there = [(stream, tip) for stream, tip in zip(streams, tips, strict=True) if tip]
-    firsts = store.pipeline([(one, ("EVAL_RO", INDEX, 1, one, "-", "+", _LOOKED_AT)) for one, _ in there])
+    firsts = store.pipeline([(one, ("EVAL_RO", INDEX, 1, one, "-", "+", _ENTRIES_CHECKED)) for one, _ in there])
     controls = [stream.removesuffix("log") + "ctl" for stream, _ in there]
-    starts = store.pipeline([(one, ("XREVRANGE", one, "+", "-", "COUNT", _LOOKED_AT)) for one in controls])
+    starts = store.pipeline([(one, ("XREVRANGE", one, "+", "-", "COUNT", _ENTRIES_CHECKED)) for one in controls])
     found = [LogEnd(*topic_partition(stream), 0, 0, 0) for stream, tip in zip(streams, tips, strict=True) if not tip]
     for (stream, tip), key, first, start in zip(there, controls, firsts, starts, strict=True):
         main = [indexed_entry(stream, raw) for raw in first]
         control = [stored_entry(key, raw) for raw in start]
-        known = [at for at in (_first_offset(main), _told_start(control)) if at is not None]
+        known = [at for at in (_first_offset(main), _newest_start(control)) if at is not None]
         end = _end(main, entry_id(tip[0]).seq, int(tip[1]))
         found.append(LogEnd(*topic_partition(stream), max(known, default=0 if end == 0 else None), end, end))
     return sorted(found)
@@ -92,7 +91,7 @@ def _first_offset(entries: Sequence[RawEntry]) -> int | None:
     return marked
 
 
-def _told_start(entries: Sequence[RawEntry]) -> int | None:
+def _newest_start(entries: Sequence[RawEntry]) -> int | None:
     """The log start offset of the newest record that has one; it may be inside a batch (CM-45)."""
     for entry in entries:
         if entry.letter != "L" or entry.damage:

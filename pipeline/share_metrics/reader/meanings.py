@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from .schemas import Kind
+from share_metrics.reader.schemas import Kind
 
 #: The columns that rows of every kind and type have.
 COMMON: Final = {

@@ -1,6 +1,6 @@
 """Plans the ranges of streams to read next, and finds entries that are already lost (PM-9…PM-11).
 
-Pure, except that it reads a few ids through `Look`; planning never transfers an entry's payload.
+Pure, except that it reads a few ids through `StreamQueries`; planning never transfers an entry's payload.
 """
 
 from __future__ import annotations
@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip
+from share_metrics.reader.offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip
 
 
-class Look(Protocol):
+class StreamQueries(Protocol):
     """The queries to the store that planning needs."""
 
     def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterable[Range]:
@@ -41,7 +41,13 @@ TO_THE_TIP = Goal()
 
 
 def plan_stream(
-    stream: str, start: Position, tip: Tip | None, look: Look, *, goal: Goal = TO_THE_TIP, limit: int | None = None
+    stream: str,
+    start: Position,
+    tip: Tip | None,
+    look: StreamQueries,
+    *,
+    goal: Goal = TO_THE_TIP,
+    limit: int | None = None,
 ) -> StreamPlan:
     """Plan one stream from `start` on, at most `limit` entries (None: no limit).
 
@@ -64,11 +70,11 @@ def plan_stream(
     if known is None or n + planned == known:
         return StreamPlan(Position(end_id, n + planned), ranges, gaps)
     if goal.through is not None and goal.n is not None:
-        stands = _added_up_to(stream, goal.through, tip, look)
-        if stands < goal.n:
+        added_by_goal = _added_up_to(stream, goal.through, tip, look)
+        if added_by_goal < goal.n:
             gaps = [gap for gap in gaps if gap.reason != "tail"]
-            if n + planned < stands:
-                gaps.append(Gap(stream, start.id, end_id, stands - n - planned, "missing"))
+            if n + planned < added_by_goal:
+                gaps.append(Gap(stream, start.id, end_id, added_by_goal - n - planned, "missing"))
             return StreamPlan(Position(goal.through, goal.n), ranges, gaps)
     if n + planned > known:
         gaps.append(Gap(stream, start.id, start.id, n + planned - known, "tail"))
@@ -86,7 +92,7 @@ def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
 
 
 def _before(  # noqa: PLR0917 - what a plan knows
-    stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, look: Look
+    stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, look: StreamQueries
 ) -> tuple[int, list[Gap]]:
     """Entries added up to `start`, or up to the first stored one if that is later; and the gaps before it."""
     if tip.added < start.n or tip.last < start.id:
@@ -101,7 +107,7 @@ def _before(  # noqa: PLR0917 - what a plan knows
     return gone, [Gap(stream, start.id, min(first, through), gone - start.n, "trimmed")]
 
 
-def _added_up_to(stream: str, at: EntryId, tip: Tip, look: Look) -> int:
+def _added_up_to(stream: str, at: EntryId, tip: Tip, look: StreamQueries) -> int:
     """How many entries were added up to an id: the store's count less the entries stored after the id."""
     return tip.added - (_count(look.runs(stream, at, tip.last, None)) if tip.last > at else 0)
 

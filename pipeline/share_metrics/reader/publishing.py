@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from .offsets import START, EntryId, Position
-from .store import Store, StoreReplyError, StoreUnreachableError
+from share_metrics.reader.offsets import START, EntryId, Position
+from share_metrics.reader.store import Store, StoreReplyError, StoreUnreachableError
 
 _log = logging.getLogger(__name__)
 

@@ -1,21 +1,21 @@
-"""Streams, plans and pages of one kind of record: the reader's interface (PM-1a)."""
+"""Streams, plans and pages of one kind of record: the reader's interface (PM-1a). It finds what was lost (PM-11)."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
-from .collector import collector_paused
-from .counting import Count
-from .decoding import RawEntry, decode_page, fast, gap_row, to_batch
-from .entries import indexed_entry, stored_entry
-from .offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip, entry_id
-from .planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
-from .schemas import MALFORMED, Kind
-from .scripts import INDEX, TIP, WALK
-from .store import Store
-from .streams import streams_of
+from share_metrics.reader.decoding import RawEntry, decode_page, fast, gap_row, to_batch
+from share_metrics.reader.entries import indexed_entry, stored_entry
+from share_metrics.reader.offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip, entry_id
+from share_metrics.reader.planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
+from share_metrics.reader.schemas import MALFORMED, Kind
+from share_metrics.reader.scripts import INDEX, TIP, WALK
+from share_metrics.reader.store import Store
+from share_metrics.reader.streams import streams_of
 
 _WALK_MAX: Final = 4_096
 _INDEX_PAGE_MAX: Final = 64
@@ -40,6 +40,64 @@ class ReadOptions:
     decoder: str = "auto"
 
 
+class HasId(Protocol):
+    """The part of an entry that counting needs."""
+
+    @property
+    def id(self) -> EntryId:
+        """The entry's id."""
+        ...
+
+
+class RangeCount:
+    """Counts the entries of one range as its pages arrive, and finds the gaps if some are missing (PM-11). Pure.
+
+    Call `take` for each page, then `end`. With `consecutive` ids, a gap ends at the first entry after the missing ones,
+    so that its row comes before the rows that follow it. Otherwise the place of a loss is unknown, and the gap ends
+    where the range ends.
+    """
+
+    def __init__(self, piece: Range, *, consecutive: bool) -> None:
+        self._piece = piece
+        self._consecutive = consecutive
+        self._left = piece.entries
+        self._last = piece.after
+        self._next = EntryId(piece.through.epoch, piece.through.seq - piece.entries + 1)
+
+    def take(self, page: Sequence[HasId]) -> list[Gap]:
+        """The gaps before and within a page, which has at least one entry."""
+        self._left -= len(page)
+        if not self._consecutive:
+            return []
+        whole = page[0].id == self._next and page[-1].id == _plus(self._next, len(page) - 1)
+        gaps = [] if whole else self._holes(page)
+        self._last = page[-1].id
+        self._next = _plus(self._last, 1)
+        return gaps
+
+    def end(self) -> list[Gap]:
+        """The gap of the entries that are missing at the end, if any. More entries than planned mean a lost tail."""
+        if not self._left:
+            return []
+        reason = "missing" if self._left > 0 else "tail"
+        return [Gap(self._piece.stream, self._last, self._piece.through, abs(self._left), reason)]
+
+    def _holes(self, page: Sequence[HasId]) -> list[Gap]:
+        gaps = []
+        last, expected = self._last, self._next
+        for one in page:
+            if one.id.epoch == expected.epoch and one.id.seq > expected.seq:
+                lost = one.id.seq - expected.seq
+                gaps.append(Gap(self._piece.stream, last, one.id, lost, "missing"))
+                self._left -= lost
+            last, expected = one.id, _plus(one.id, 1)
+        return gaps
+
+
+def _plus(at: EntryId, count: int) -> EntryId:
+    return EntryId(at.epoch, at.seq + count)
+
+
 class Reader:
     """Reads one kind of record from a store. It holds no position: callers keep offsets (PM-8).
 
@@ -53,11 +111,11 @@ class Reader:
         self._options = options or ReadOptions()
         if self._options.light and kind is not Kind.SHARE_STATE:
             raise ValueError(f"only share_state can be read light, not {kind}: nothing else has state batches")
-        if self._options.decoder == "fast" and not fast.is_there():
+        if self._options.decoder == "fast" and not fast.is_installed():
             raise ValueError(
                 "the fast decoder needs the package ptars: in a clone, pip install '.[metrics-fast]'; python needs none"
             )
-        self._fast = kind is Kind.SHARE_STATE and self._options.decoder != "python" and fast.is_there()
+        self._fast = kind is Kind.SHARE_STATE and self._options.decoder != "python" and fast.is_installed()
 
     def streams(self, shards: int | None = None) -> list[str]:
         """All streams of the kind, including those that do not exist yet."""
@@ -98,7 +156,7 @@ class Reader:
                 stream,
                 begins[stream],
                 tip,
-                _Look(self, (tip or NO_STREAM).last),
+                _StreamQueries(self, (tip or NO_STREAM).last),
                 goal=(goals or {}).get(stream, TO_THE_TIP),
                 limit=shares[stream],
             )
@@ -114,7 +172,7 @@ class Reader:
         yield from self._told(list(gaps))
         rows: list[RawEntry] = []
         for piece in ranges:
-            count = Count(piece, consecutive=self._kind is not Kind.LOG_META)
+            count = RangeCount(piece, consecutive=self._kind is not Kind.LOG_META)
             for page in self._pages(piece):
                 yield from self._told(count.take(page))
                 rows += page
@@ -130,7 +188,7 @@ class Reader:
     def runs(
         self, stream: str, after: EntryId, through: EntryId, limit: int | None, last: EntryId | None = None
     ) -> Iterator[Range]:
-        """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.Look`.
+        """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.StreamQueries`.
 
         `last`: the id of the stream's last entry, if known. A `through` other than `last` need not be an entry's id.
         """
@@ -229,23 +287,23 @@ class Reader:
         return batch
 
     def _told(self, gaps: Sequence[Gap]) -> Iterator[Any]:
-        self._heed(gaps)
+        self._check_loss(gaps)
         if gaps:
             yield to_batch(self._kind, [gap_row(gap) for gap in gaps])
 
-    def _heed(self, gaps: Sequence[Gap]) -> None:
+    def _check_loss(self, gaps: Sequence[Gap]) -> None:
         if gaps and self._options.fail_on_data_loss:
             raise DataLossError(f"{gaps[0].stream} lost entries: {gaps[0].text}")
 
 
-class _Look(NamedTuple):
-    """The `planning.Look` for a stream whose last entry is known."""
+class _StreamQueries(NamedTuple):
+    """The `planning.StreamQueries` for a stream whose last entry is known."""
 
     reader: Reader
     last: EntryId
 
     def runs(self, stream: str, after: EntryId, through: EntryId, limit: int | None) -> Iterator[Range]:
-        """See `planning.Look`."""
+        """See `planning.StreamQueries`."""
         return self.reader.runs(stream, after, through, limit, self.last)
 
 
@@ -256,3 +314,20 @@ def lag(start: Position, tip: Tip | None) -> int:
     if tip.added < start.n:  # the store lost a tail, so the count of `start` is not comparable
         return tip.length
     return max(1, tip.added - max(start.n, tip.trimmed))
+
+
+@contextmanager
+def collector_paused() -> Iterator[None]:
+    """Pause the garbage collector inside the block. Use it to create thousands of small objects without cycles.
+
+    The collector runs after every 700 new lists and tuples, and a page has 15,000: these runs took half of a reader's
+    CPU (PM-79). It may still run once another thread leaves such a block.
+    """
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

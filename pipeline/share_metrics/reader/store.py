@@ -61,7 +61,7 @@ class StoreReplyError(Exception):
     """The store refused a read."""
 
 
-def _not_now(reply: object) -> bool:
+def _refused_for_now(reply: object) -> bool:
     """Return whether a node refused to serve the key here or now, executing nothing (CM-182).
 
     MovedError is an AskError.
@@ -180,7 +180,7 @@ class Store:
                 for index, reply in zip(indexes, found, strict=True):
                     if type(reply) is AskError:  # or its subclass MovedError
                         reply = self._asked(f"{reply.host}:{reply.port}", commands[index][1])  # noqa: PLW2901
-                    if _not_now(reply):
+                    if _refused_for_now(reply):
                         moved.append(index)
                         refusal = reply
                     elif isinstance(reply, Exception):

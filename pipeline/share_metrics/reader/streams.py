@@ -7,10 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from kip932.ids import topic_id_text
 from kip932.records.v1 import metadata_log_pb2 as pb
-
-from .offsets import entry_id
-from .schemas import Kind
-from .store import Store
+from share_metrics.reader.offsets import entry_id
+from share_metrics.reader.schemas import Kind
+from share_metrics.reader.store import Store
 
 _META_LOG: Final = "{meta}:log"
 _CLUSTER_ID: Final = "{meta}:cluster"

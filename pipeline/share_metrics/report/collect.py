@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
@@ -29,16 +31,24 @@ from share_metrics.metrics import (
     with_delayed,
     with_log_ends,
 )
-from share_metrics.metrics.common import KEY
+from share_metrics.metrics.common import KEY, ORDER, standing
 from share_metrics.metrics.newest import topic_names
 from share_metrics.metrics.stalls import COUNTS, GAUGES, STALL_AFTER_S, last_known
-from share_metrics.poison import POISON_MAX, Reason
-
-from .between import Between
-from .ends import ends_by_group
-from .lines import SUMMED, archived, before_page, claims, key_of, lines_of, name_of, points_of, stood_at, totals
-from .model import ROWS_MAX, SHOWN_MAX, Counts, Report
-from .streams import skewed
+from share_metrics.replay.append_times import percentile_ms
+from share_metrics.replay.poison import POISON_MAX, Reason
+from share_metrics.report.lines import (
+    SUMMED,
+    archived,
+    at_end,
+    before_page,
+    claims,
+    key_of,
+    lines_of,
+    name_of,
+    points_of,
+    totals,
+)
+from share_metrics.report.model import ROWS_MAX, SHOWN_MAX, Counts, Ends, Report
 
 #: How long before the report's begin all rows are read; older rows only if they give the state at that time (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -49,6 +59,15 @@ _OF_WINDOWS: Final = tuple(
         (*KEY, "window", *SUMMED, *COUNTS, *GAUGES, "done_at", "hwm_at", "tombstones", "leader_epoch_changes")
     )
 )
+_EDGES_SCHEMA: Final = pa.schema(
+    [
+        ("stream", pa.string()),
+        *((name, pa.int64()) for name in ("begun_epoch", "begun_seq", "ended_epoch", "ended_seq")),
+    ]
+)
+#: Greater than every id.
+_AFTER_ALL: Final = (1 << 63, 0)
+_QUANTILES: Final = (0.5, 0.95, 0.99)
 
 
 class Logs(NamedTuple):
@@ -63,6 +82,54 @@ class Known(NamedTuple):
 
     until: datetime
     behind_s: int = 0
+
+
+class RowsBetween:
+    """Selects the rows for a page: `since` and `until` for several kinds, with one query for both (PM-7, PM-32).
+
+    The query finds where each stream reaches the page's begin and end. Its result, a row for each stream, comes to the
+    driver, so the plans that use it are short.
+    """
+
+    def __init__(self, rows: Sequence[DataFrame], begin: datetime, end: datetime) -> None:
+        first, *others = (one.select("stream", "ts", *ORDER) for one in rows)
+        for other in others:
+            first = first.unionByName(other)
+        at = {"begun": F.col("ts") >= F.lit(begin), "ended": F.col("ts") >= F.lit(end), "any": F.col("ts").isNotNull()}
+        # By epoch too, so that the minimum is of plain numbers, which Spark aggregates without a sort.
+        found = first.groupBy("stream", "epoch").agg(
+            *(F.min(F.when(when, F.col("seq"))).alias(name) for name, when in at.items())
+        ).collect()  # fmt: skip
+        edges: dict[str, dict[str, tuple[int, int]]] = {}
+        for row in found:
+            here = edges.setdefault(row["stream"], {})
+            for name in at:
+                if row[name] is not None:
+                    here[name] = min(here.get(name, _AFTER_ALL), (row["epoch"], row[name]))
+        self._older = {
+            name for name, one in edges.items() if "any" in one and one["any"] < one.get("begun", _AFTER_ALL)
+        }
+        none = (None, None)
+        told = [(name, *one.get("begun", none), *one.get("ended", none)) for name, one in sorted(edges.items())]
+        self._edges = pa.table([list(column) for column in zip(*told, strict=True)] or [[]] * 5, schema=_EDGES_SCHEMA)
+
+    def until(self, rows: DataFrame) -> DataFrame:
+        """Rows before the end, and those without a time."""
+        return self._before(rows).select(*rows.columns)
+
+    def both(self, rows: DataFrame) -> DataFrame:
+        """Share-state rows before the end that `since` would keep for the begin."""
+        marked = self._before(rows)
+        if not self._older:  # no stream has rows before the begin
+            return marked.select(*rows.columns)
+        reached = F.struct(*ORDER) >= F.struct("begun_epoch", "begun_seq")
+        known = F.col("begun_epoch").isNotNull()
+        return standing(marked.withColumn("reached", F.coalesce(known & reached, F.lit(False))), rows.columns)
+
+    def _before(self, rows: DataFrame) -> DataFrame:
+        joined = rows.join(F.broadcast(rows.sparkSession.createDataFrame(self._edges)), "stream", "left")
+        never = F.col("ts").isNull() | F.col("ended_epoch").isNull()
+        return joined.where(never | (F.struct(*ORDER) < F.struct("ended_epoch", "ended_seq")))
 
 
 def collect(  # noqa: PLR0917 - what a report is made of
@@ -85,7 +152,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
     told_by = end if known is None else min(end, known.until)
-    between = Between((states, groups), begin - READ_BACK, end)
+    between = RowsBetween((states, groups), begin - READ_BACK, end)
     states = between.both(states)
     # Computed once, since everything below uses it. In particular, the rows of states are read only for this.
     found = measure(states, window_s).localCheckpoint()
@@ -102,7 +169,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     span = min(end - begin, READ_BACK)
-    stood = _lagging(stood_at(with_arrivals(filled, window_s, told_by), begin, end, told_by), logs, window_s)
+    stood = _lagging(at_end(with_arrivals(filled, window_s, told_by), begin, end, told_by), logs, window_s)
     done = totals(windows.where(F.col("window") < F.lit(end)), stood, begin, begin - span)
     points = points_of(_blank_after(filled.where(here), known_end), done[:SHOWN_MAX])
     still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
@@ -123,7 +190,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         stalls=_rows(still.orderBy(F.desc("kind"), F.desc("window"), *KEY), names) if counts.stalls else [],
         episodes=_rows(runs, names) if counts.stalls else [],
         groups=shown[:ROWS_MAX],
-        skew=skewed(row for row in streams if row["keys"] is not None)[:ROWS_MAX],
+        skew=skew_rows(row for row in streams if row["keys"] is not None)[:ROWS_MAX],
         quality=streams[:ROWS_MAX],
         gaps=_gaps(streams, groups),
         incomplete=incomplete,
@@ -258,3 +325,44 @@ def _rows(found: DataFrame, names: dict[str, str] | None = None) -> list[dict[st
     ]
     rows = [row.asDict() for row in found.limit(ROWS_MAX).select(*texts).collect()]
     return [row | {"name": name_of(row, names)} for row in rows] if names is not None else rows
+
+
+def ends_by_group(rows: Iterable[Mapping[str, Any]]) -> list[Ends]:
+    """The times from append to end of the groups whose records ended, by id (PM-91).
+
+    `rows`: counts by group, `bound` and `ms`, as from `ends_of`.
+    """
+    counts: dict[str, dict[str, Counter[int]]] = {}
+    for row in rows:
+        of_group = counts.setdefault(row["group_id"], {name: Counter() for name in ("least", "most", "unknown")})
+        of_group[row["bound"]][row["ms"] or 0] += row["records"]
+    return [_ends_of_group(group, **found) for group, found in sorted(counts.items())]
+
+
+def _ends_of_group(group: str, least: Counter[int], most: Counter[int], unknown: Counter[int]) -> Ends:
+    bounds = [(percentile_ms(least, share), percentile_ms(most, share)) for share in _QUANTILES]
+    p50, p95, p99 = (None if low is None or high is None else (low, high) for low, high in bounds)
+    return Ends(group, least.total(), unknown.total(), p50, p95, p99)
+
+
+def skew_rows(streams: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """How evenly streams are used: a row for each stream with records, the largest first (PM-62).
+
+    Each row has `entries`, `bytes`, the number of `keys`, and the `skew` of all streams, which is the largest divided
+    by the mean, and their Gini coefficient.
+    `streams`: rows of `metrics.loads_of`, with `keys` as lists.
+    """
+    used = [one for one in streams if one["records"]]
+    ordered = sorted(one["records"] for one in used)
+    count, total = len(ordered), sum(ordered)
+    ranked = sum(rank * entries for rank, entries in enumerate(ordered, 1))
+    shared = (
+        {"skew": ordered[-1] * count / total, "gini": 2 * ranked / (count * total) - (count + 1) / count}
+        if used
+        else {}
+    )
+    rows = [
+        {"stream": one["stream"], "entries": one["records"], "bytes": one["bytes"], "keys": len(one["keys"])} | shared
+        for one in used
+    ]
+    return sorted(rows, key=lambda row: (-row["entries"], row["stream"]))

@@ -10,8 +10,7 @@ from pyspark.sql import DataFrame, Row
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics.common import KEY
-
-from .model import MARKS_MAX, Before, Event, Mark, Pace, PartitionLine, Point
+from share_metrics.report.model import MARKS_MAX, Before, Event, Mark, Pace, PartitionLine, Point
 
 SUMMED: Final = (
     "finished_count", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count",
@@ -26,7 +25,7 @@ _BEFORE: Final = {
 _PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seconds"}
 
 
-def stood_at(filled: DataFrame, begin: datetime, end: datetime, told_by: datetime) -> DataFrame:
+def at_end(filled: DataFrame, begin: datetime, end: datetime, told_by: datetime) -> DataFrame:
     """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
 
     This is the last window that was read or has records, else the last window. Deleted share-partitions have no lag.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from html import escape
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from .groups import GroupLine, group_lines
-from .model import BEHIND_S, ROWS_MAX, SHOWN_MAX, Ends, Event, PartitionLine, Report, totals
-from .svg import bar, chart
+from share_metrics.report.model import BEHIND_S, ROWS_MAX, SHOWN_MAX, Ends, Event, PartitionLine, Report, totals
+from share_metrics.report.svg import bar, chart
 
 _STYLE: Final = """
 :root{color-scheme:light dark;--ink:#1c2127;--dim:#5c6670;--paper:#fff;--line:#d8dee4;--mark:#1f6feb}
@@ -47,11 +46,11 @@ _LINE_HEAD: Final = (
 )  # fmt: skip
 _WINDOWS: Final = {1: "second", 60: "minute", 3_600: "hour"}
 _SIZES: Final = {"s": 1, "min": 60, "h": 3_600}
-_GROUPS_TELL: Final = (
+_GROUPS_HINT: Final = (
     "<p class='dim'>Arrived and finished are records a second over this page, of the windows at both of whose ends the "
     "lag is known; drained in: how long the lag takes at this pace.</p>"
 )
-_ENDS_TELL: Final = (
+_ENDS_HINT: Final = (
     "<p class='dim'>Of records that were finished or given up on this page: how long from their append until then. A "
     "record was appended after the last write of its share-partition that did not have it yet, and no later than the "
     "first one that had it; so each figure lies between two. Not known: appended before anything that was read.</p>"
@@ -63,6 +62,25 @@ _RATES: Final = (
 _QUALITY: Final = ("stream", "entries", "claims", "noops", "quarantined", "unknown", "gaps", "lost")
 
 
+class GroupLine(NamedTuple):
+    """A group at the end of the page. Unknown values are None.
+
+    `lag_least`: the lag may be greater, since that of some share-partition is unknown or a lower bound. Rates are in
+    records a second, from the share-partitions and windows for which both rates are known. `drain_s`: seconds until the
+    lag is 0 at these rates; infinite if the group does not gain on the producers.
+    """
+
+    group_id: str
+    state: str | None
+    members: int | None
+    share_partitions: int
+    lag: int | None
+    lag_least: bool
+    arrived_per_s: float | None
+    finished_per_s: float | None
+    drain_s: float | None
+
+
 def render(report: Report) -> str:
     """The whole page. Equal reports give equal bytes."""
     shown, folded = report.partitions[:SHOWN_MAX], report.partitions[SHOWN_MAX:]
@@ -71,12 +89,12 @@ def render(report: Report) -> str:
         f'<p class="dim">{escape(report.begin)} to {escape(report.end)}, UTC, windows of {report.window_s:,} s</p>',
         _summary(report),
         "<h2>Groups</h2>",
-        _GROUPS_TELL,
+        _GROUPS_HINT,
         _groups(report),
         "<h2>Beside the time before</h2>",
-        _beside(report),
+        _comparison(report),
         "<h2>From append to end</h2>",
-        _ENDS_TELL,
+        _ENDS_HINT,
         _ends(report.ends),
         "<h2>Share-partitions</h2>",
         "<p class='dim'>Largest lag first. Lag is high watermark less finished records at the end of this page, by "
@@ -141,7 +159,7 @@ def _summary(report: Report) -> str:
     findings = "; ".join(report.findings)
     words = f"{findings[0].upper()}{findings[1:]}." if findings else _WELL
     light = f'<p><span class="light {report.light}">{report.light}</span> {words}</p>'
-    notes = _late(report.behind_s) + _dark(sums["lag_unknown"])
+    notes = _late(report.behind_s) + _unknown_lag(sums["lag_unknown"])
     return f'{light}{notes}<div class="tiles">{shown}</div><p class="dim">{done}</p>'
 
 
@@ -160,13 +178,64 @@ def _groups(report: Report) -> str:
     )  # fmt: skip
 
 
+def group_lines(partitions: Iterable[PartitionLine], standing: Iterable[Mapping[str, Any]]) -> list[GroupLine]:
+    """The groups with share-partitions or a state other than Dead, largest lag first; unknown lags before all (PM-89).
+
+    `standing`: rows with `group_id`, `state` and `members` at the end.
+    """
+    by_group: dict[str, list[PartitionLine]] = {}
+    for line in partitions:
+        if not line.gone:
+            by_group.setdefault(line.group_id, []).append(line)
+    told = {row["group_id"]: row for row in standing}
+    there = by_group.keys() | {group for group, row in told.items() if row["state"] != "Dead"}
+    found = [_group_line(group, by_group.get(group, ()), told.get(group, {})) for group in there]
+    return sorted(found, key=lambda one: (one.lag is not None, -(one.lag or 0), one.group_id))
+
+
+def _group_line(group: str, lines: Sequence[PartitionLine], told: Mapping[str, Any]) -> GroupLine:
+    lags = [line.lag for line in lines if line.lag is not None]
+    lag = sum(lags) if lags or not lines else None
+    paces = [line.pace for line in lines if line.pace is not None]
+    arrived = sum(pace.arrived / pace.seconds for pace in paces) if paces else None
+    finished = sum(pace.finished / pace.seconds for pace in paces) if paces else None
+    return GroupLine(
+        group,
+        told.get("state"),
+        told.get("members"),
+        len(lines),
+        lag,
+        any(line.lag is None or line.lag_least for line in lines),
+        arrived,
+        finished,
+        drain_s(lag, arrived, finished, told.get("members")),
+    )
+
+
+def drain_s(
+    lag: int | None, arrived_per_s: float | None, finished_per_s: float | None, members: int | None
+) -> float | None:
+    """Seconds until the lag is 0 at these rates; None if unknown.
+
+    Infinite if the lag does not shrink, or if the group has no members.
+    """
+    if lag == 0:
+        return 0.0
+    if lag and members == 0:
+        return float("inf")
+    if lag is None or arrived_per_s is None or finished_per_s is None:
+        return None
+    gained = finished_per_s - arrived_per_s
+    return lag / gained if gained > 0 else float("inf")
+
+
 def _group_lag(line: GroupLine) -> str | int:
     if line.lag is None:
         return "unknown"
     return f"≥\N{NO-BREAK SPACE}{line.lag:,}" if line.lag_least else line.lag
 
 
-def _beside(report: Report) -> str:
+def _comparison(report: Report) -> str:
     """The sums of the page beside those of the time before it (PM-93)."""
     before, sums = report.before, totals(report)
     if before is None:
@@ -236,7 +305,7 @@ def _drained(seconds: float | None) -> str | None:
     return f"{max(whole, 1)} s"
 
 
-def _dark(share_partitions: int) -> str:
+def _unknown_lag(share_partitions: int) -> str:
     if not share_partitions:
         return ""
     return (

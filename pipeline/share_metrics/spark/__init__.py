@@ -1,7 +1,7 @@
 """The reader as a Spark data source, and a session for it (PM-1b)."""
 
-from .batches import told_briefly
-from .session import build_session, own_source, tasks_wanted
-from .source import RedisStreams
+from share_metrics.spark.batches import with_short_errors
+from share_metrics.spark.session import build_session, own_source, tasks_wanted
+from share_metrics.spark.source import RedisStreams
 
-__all__ = ["RedisStreams", "build_session", "own_source", "tasks_wanted", "told_briefly"]
+__all__ = ["RedisStreams", "build_session", "own_source", "tasks_wanted", "with_short_errors"]

@@ -17,7 +17,7 @@ class BatchError(Exception):
     """Spark failed in a batch; the text says why, without Java's stacks."""
 
 
-def told_briefly(write: Write) -> Write:
+def with_short_errors(write: Write) -> Write:
     """Wrap `write` so that its Java errors have no stacks in their texts.
 
     To distinguish a stopped query from a failed one, Spark searches that text for the name of py4j's exception followed

@@ -1,25 +1,70 @@
-"""Starts a Spark session with the settings that this package needs, as found in trials (PM-66, PM-70)."""
+"""Starts a Spark session with the settings that this package needs, as found in trials (PM-66, PM-70).
+
+It finds causes of failure before Spark starts, and takes the options of a spark-submit that started this program.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import signal
+import socket
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import SparkSession
 
 from share_metrics.causes import cause
 from share_metrics.java import SparkStartError, java_home
-
-from .source import RedisStreams
-from .starting import check_master, starting
-from .submitted import check_submitted, is_submitted, submitted_conf
+from share_metrics.spark.source import RedisStreams
 
 #: Where Spark runs by default.
 LOCAL: Final = "local[2]"
 _PYTHON: Final = "spark.pyspark.python"
+_MASTER: Final = "spark.master"
+_APP_NAME: Final = "spark.app.name"
+#: The masters that Spark knows.
+_MASTERS: Final = re.compile(r"local(?:\[(?:\d+|\*)(?:,\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
+_STANDALONE: Final = "spark://"
+#: How long a standalone master may take to accept a connection, s.
+_MASTER_ANSWER_S: Final = 5.0
+#: The variable in which spark-submit passes the port of its Java process to the program that it starts.
+_GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
+#: The Java option that silences Spark's logs, except for what `spark.log.level` asks for.
+QUIET: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
+_SETTINGS: Final = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    # When a query is stopped in the middle of a batch, Spark searches the error's text with a regular expression that
+    # recurses for each character. With the default stack size the thread overflows for long texts. (With spark-submit
+    # this comes too late, since its Java is already running.)
+    "spark.driver.extraJavaOptions": f"-Xss4m {QUIET}",
+    # By default Spark waits for ever for a query that does not stop.
+    "spark.sql.streaming.stopTimeout": "60s",
+    "spark.sql.session.timeZone": "UTC",
+    # If enabled, each column function calls Java five times to record its call site in Python, which errors then name.
+    "spark.python.sql.dataFrameDebugging.enabled": "false",
+    # A reader with pushFilters fails while this is off, which is the default (PM-15).
+    "spark.sql.python.filterPushdown.enabled": "true",
+    "spark.sql.sources.partitionOverwriteMode": "dynamic",
+    "spark.sql.parquet.compression.codec": "zstd",
+    # With a byte limit for the batches sent to Python, Spark adds up the sizes of all columns at each row, which takes
+    # 18 of 22 µs for a row of this package. At this value it does not. A batch has 10,000 rows at most in any case.
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647b",
+}
+#: Use the loopback, and fewer shuffle tasks: Spark's default of 200 is for a cluster, and most would be empty here.
+_ON_ONE_MACHINE: Final = {
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.host": "127.0.0.1",
+    "spark.sql.shuffle.partitions": "4",
+}
+#: Settings that this package needs regardless of a cluster's defaults: windows and hours are UTC.
+_REQUIRED: Final = frozenset({"spark.sql.session.timeZone", "spark.sql.python.filterPushdown.enabled"})
 
 
 def build_session(name: str, master: str | None = None, settings: Mapping[str, str] | None = None) -> SparkSession:
@@ -31,7 +76,7 @@ def build_session(name: str, master: str | None = None, settings: Mapping[str, s
     override the defaults too.
     """
     given = dict(settings or {})
-    with starting():
+    with spark_starting():
         try:
             told = submitted_conf() if is_submitted() else {}
             if told:
@@ -64,6 +109,53 @@ def _before_java(master: str, given: Mapping[str, str]) -> None:
         os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 
+def is_submitted() -> bool:
+    """Return whether spark-submit has started this program. Its Java process starts before Python."""
+    return _GATEWAY_PORT in os.environ
+
+
+def submitted_conf() -> dict[str, str]:
+    """The settings of spark-submit: its options, `--conf`, and the cluster's own defaults; none that are _REQUIRED."""
+    SparkContext._ensure_initialized()
+    told = {key: value for key, value in SparkConf().getAll() if key not in _REQUIRED}
+    if told.get(_APP_NAME, "").endswith(".py"):  # no name was given, so Spark uses the file's
+        del told[_APP_NAME]
+    return told
+
+
+def check_submitted(told: Mapping[str, str], master: str | None) -> str:
+    """The master that spark-submit has chosen. Raises SparkStartError if the command names another one."""
+    chosen = told[_MASTER]
+    if master not in {None, chosen}:
+        raise SparkStartError(
+            f"spark-submit runs this with master {chosen}, and the command says --master {master}; leave out the "
+            f"latter, or give it to spark-submit instead"
+        )
+    return chosen
+
+
+def check_master(master: str) -> None:
+    """Raise SparkStartError for a master that Spark does not know, or a standalone master that does not answer.
+
+    Spark itself would retry for more than a minute, and fail with a stack trace that does not name the address.
+    """
+    if not _MASTERS.fullmatch(master):
+        raise SparkStartError(f"{master!r} is no master that Spark knows; try local[2] or spark://HOST:7077")
+    if not master.startswith(_STANDALONE):
+        return
+    reasons = []
+    for address in master.removeprefix(_STANDALONE).split(","):
+        host, _, port = address.rpartition(":")
+        if not (host and port.isdecimal()):
+            raise SparkStartError(f"{master!r} does not say where the master is; try spark://HOST:7077")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_MASTER_ANSWER_S).close()
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    raise SparkStartError(f"no master of Spark answers at {', '.join(reasons)}; is it started, is --master right?")
+
+
 def is_local(master: str) -> bool:
     """Return whether Spark runs in a single Java process on this machine."""
     return master == "local" or master.startswith("local[")
@@ -72,6 +164,35 @@ def is_local(master: str) -> bool:
 def defaults(master: str) -> dict[str, str]:
     """The default settings for a master."""
     return {**_SETTINGS, **_ON_ONE_MACHINE} if is_local(master) else dict(_SETTINGS)
+
+
+@contextmanager
+def spark_starting() -> Iterator[None]:
+    """Start Spark inside the block. On failure, ends the processes that it started. Restores the handler of Ctrl-C.
+
+    A Java process that is abandoned while it starts would never end. Spark's own handler of Ctrl-C calls Java in the
+    middle of another call, which breaks the connection to Java and prints tracebacks.
+    """
+    before, main = _children(), threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if main else None  # also None if the handler was not set from Python
+    try:
+        yield
+    except BaseException:
+        for pid in _children() - before:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGTERM)
+        raise
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+def _children() -> set[int]:
+    """The live processes that this thread has started; empty where the system does not show them."""
+    try:
+        return {int(pid) for pid in Path(f"/proc/self/task/{threading.get_native_id()}/children").read_text().split()}
+    except OSError:
+        return set()
 
 
 def tasks_wanted(session: SparkSession) -> int:
@@ -93,33 +214,3 @@ def own_source(session: SparkSession) -> None:
     other is serialised, and that task then cannot be read (OptionalDataException).
     """
     session.dataSource.register(RedisStreams)
-
-
-#: The Java option that silences Spark's logs, except for what `spark.log.level` asks for.
-QUIET: Final = f'"-Dlog4j2.configurationFile={Path(__file__).with_name("log4j2.properties")}"'
-_SETTINGS: Final = {
-    "spark.ui.enabled": "false",
-    "spark.ui.showConsoleProgress": "false",
-    # When a query is stopped in the middle of a batch, Spark searches the error's text with a regular expression that
-    # recurses for each character. With the default stack size the thread overflows for long texts. (With spark-submit
-    # this comes too late, since its Java is already running.)
-    "spark.driver.extraJavaOptions": f"-Xss4m {QUIET}",
-    # By default Spark waits for ever for a query that does not stop.
-    "spark.sql.streaming.stopTimeout": "60s",
-    "spark.sql.session.timeZone": "UTC",
-    # If enabled, each column function calls Java five times to record its call site in Python, which errors then name.
-    "spark.python.sql.dataFrameDebugging.enabled": "false",
-    # A reader with pushFilters fails while this is off, which is the default (PM-15).
-    "spark.sql.python.filterPushdown.enabled": "true",
-    "spark.sql.sources.partitionOverwriteMode": "dynamic",
-    "spark.sql.parquet.compression.codec": "zstd",
-    # With a byte limit for the batches sent to Python, Spark adds up the sizes of all columns at each row, which takes
-    # 18 of 22 µs for a row of this package. At this value it does not. A batch has 10,000 rows at most in any case.
-    "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647b",
-}
-#: Use the loopback, and fewer shuffle tasks: Spark's default of 200 is for a cluster, and most would be empty here.
-_ON_ONE_MACHINE: Final = {
-    "spark.driver.bindAddress": "127.0.0.1",
-    "spark.driver.host": "127.0.0.1",
-    "spark.sql.shuffle.partitions": "4",
-}

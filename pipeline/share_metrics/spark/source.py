@@ -26,8 +26,7 @@ from kip932.ids import shard_index
 from share_metrics.reader import EntryId, Gap, Kind, Position, Range, Reader, Tip, schema_of
 from share_metrics.reader.offsets import from_offsets, to_offsets
 from share_metrics.reader.planning import Goal, StreamPlan, pack, split
-
-from .options import LATEST, SourceOptions, read_options
+from share_metrics.spark.options import LATEST, SourceOptions, read_options
 
 FORMAT: Final = "redis_streams"
 

@@ -67,7 +67,7 @@ class AdminCalls:
         """Note that a change begins, or its next round."""
         self._calls[group_id] = call
 
-    def of_attempt(self, group_id: str, attempt: int, now_ms: int) -> AdminCall | None:
+    def with_attempt(self, group_id: str, attempt: int, now_ms: int) -> AdminCall | None:
         """Return the group's call if it has this attempt number (GC-76a)."""
         call = self.under_way(group_id, now_ms)
         return call if call is not None and call.attempt == attempt else None

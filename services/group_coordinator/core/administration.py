@@ -101,7 +101,7 @@ class Administration:
         group_id = command.group_id
         if (group := self._groups.get(group_id)) is None:
             return Decision((), False)
-        call = self.calls.of_attempt(group_id, command.attempt, context.now_ms)
+        call = self.calls.with_attempt(group_id, command.attempt, context.now_ms)
         draft = upkeep.finished(group, command, context, None if call is None else call.before)
         if call is not None:
             if orders := [effect for effect in draft.effects if isinstance(effect, c.InitializeState)]:
@@ -114,14 +114,14 @@ class Administration:
 
     def delete_group(self, command: c.DeleteGroup, context: Context, fresh: bool) -> Decision[Record, object]:
         """Begin to delete a group (GC-91); delete it at once when it has no state (GC-93)."""
-        group = self._to_delete_of(command.group_id, context)
+        group = self._deletable(command.group_id, context)
         written, effects = self._delete(group, context, fresh, command.call_id)
         return Decision(written, c.DeletionBegun(under_way=bool(effects)), effects)
 
     def delete_offsets(self, command: c.DeleteOffsets, context: Context, fresh: bool) -> Decision[Record, object]:
         """Begin to delete a group's offsets for whole topics (GC-96…GC-98)."""
         del fresh
-        group = self._to_delete_of(command.group_id, context)
+        group = self._deletable(command.group_id, context)
         if group.lifecycle is None:
             return Decision((), c.DeletionBegun(under_way=False))
         states, partitions, begun = offsets_deletion(group, context.view, command.topic_names)
@@ -136,7 +136,7 @@ class Administration:
     def deletion_finished(self, command: c.DeletionFinished, context: Context, fresh: bool) -> Decision[Record, object]:
         """Note the outcome of a deletion of state, and complete the deletion (GC-92, GC-93, GC-98)."""
         del fresh
-        call = self.calls.of_attempt(command.group_id, command.attempt, context.now_ms)
+        call = self.calls.with_attempt(command.group_id, command.attempt, context.now_ms)
         group = self._groups.get(command.group_id)
         if call is None or group is None:
             raise CoordinatorNotAvailableError(
@@ -231,7 +231,7 @@ class Administration:
         self._begin(group.group_id, AdminKind.DELETE_GROUP, attempt, context)
         return draft.records, list(draft.effects)
 
-    def _to_delete_of(self, group_id: str, context: Context) -> Group:
+    def _deletable(self, group_id: str, context: Context) -> Group:
         """Return the group if it is empty and no other call changes it, else raise (GC-90, GC-91, GC-96, GC-107)."""
         if (group := self._groups.get(group_id)) is None:
             raise GroupIdNotFoundError(f"group {group_id} does not exist; ListGroups shows the groups that do")

@@ -18,9 +18,10 @@ from group_coordinator.core.lifecycle import Lifecycle
 from group_coordinator.core.member import Member
 from group_coordinator.core.records import Record, Tombstone
 from group_coordinator.core.topic_readiness import ReadinessMemo, TopicReadiness
-from group_coordinator.core.views import Assignment, CoordinatorSettings, GroupConfigs, Topic, TopicsView
+from group_coordinator.core.views import Assignment, CoordinatorSettings, Topic, TopicsView
 from kip932 import errors
 from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
+from shard_runtime.config.group_config import GroupConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Context:
     """The inputs of a decision besides the group."""
 
     view: TopicsView
-    configs: GroupConfigs
+    configs: GroupConfig
     settings: CoordinatorSettings
     assignor: Assignor
     memo: ReadinessMemo
@@ -102,7 +103,7 @@ def beat(group: Group, member: Member | None, command: Heartbeat, context: Conte
     bump = _update_member(draft, member, command)
     readiness = context.memo.of(draft.group, context.view)
     settled = draft.group.assignment_epoch >= draft.group.epoch
-    bump = bump or (settled and (readiness.pending or _computed_otherwise(draft.group, context)))
+    bump = bump or (settled and (readiness.pending or _assignor_changed(draft.group, context)))
     if bump or readiness.metadata_hash != draft.group.metadata_hash:
         bump = True
         draft.bump(readiness.metadata_hash)
@@ -158,7 +159,7 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
     return subscribed != before.subscribed
 
 
-def _computed_otherwise(group: Group, context: Context) -> bool:
+def _assignor_changed(group: Group, context: Context) -> bool:
     """Return whether the target was computed by another assignor than the group's present one (GC-24c). A target from
     an older build, whose assignor is not known, stays."""
     return group.computed_by not in ("", computed_by(context.configs, context.assignor))

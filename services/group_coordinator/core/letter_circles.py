@@ -23,10 +23,10 @@ class Step(NamedTuple):
 #: Returns the edges that begin at one of these topics; when several groups make the same edge, one of them is enough.
 StepsFrom = Callable[[Collection[str]], Iterable[Step]]
 #: Each topic that letters in a dead-letter topic can reach, with the step that leads there; None for that topic itself.
-Reached = Mapping[str, Step | None]
+Reachable = Mapping[str, Step | None]
 
 
-def reached(queue: str, steps_from: StepsFrom) -> Reached:
+def reached(queue: str, steps_from: StepsFrom) -> Reachable:
     """Find the topics that letters in `queue` can reach, nearest first."""
     found: dict[str, Step | None] = {queue: None}
     newest = [queue]
@@ -42,7 +42,7 @@ def reached(queue: str, steps_from: StepsFrom) -> Reached:
     return found
 
 
-def way_back(reads: Collection[str], found: Reached) -> tuple[str, tuple[Step, ...]] | None:
+def return_path(reads: Collection[str], found: Reachable) -> tuple[str, tuple[Step, ...]] | None:
     """Return the nearest topic that the group reads and its letters reach, with the steps that lead there from its
     dead-letter topic; None when there is no such topic."""
     topic = next((topic for topic in found if topic in reads), None)

@@ -23,10 +23,10 @@ SLACK_MS: Final = 1_000
 UNDER_WAY_MS: Final = 1_000
 #: How long after an expected expulsion the other members heartbeat, to get the freed partitions. Also the shortest
 #: interval that they are given.
-AFTER_MS: Final = 50
+REBALANCE_DELAY_MS: Final = 50
 SHORTEST_MS: Final = 250
 #: Expulsions within this time of the first are awaited together.
-TOGETHER_MS: Final = 1_000
+EXPULSIONS_WINDOW_MS: Final = 1_000
 
 
 class Expelled(NamedTuple):
@@ -50,7 +50,7 @@ class _Expected:
     session_ms: int
 
 
-class _Heard(NamedTuple):
+class _Heartbeat(NamedTuple):
     at_ms: int
     interval_ms: int
 
@@ -61,7 +61,7 @@ class LostConnections:
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions
         self._expected: dict[str, dict[str, _Expected]] = {}
-        self._heard: dict[MemberKey, _Heard] = {}
+        self._heard: dict[MemberKey, _Heartbeat] = {}
 
     def lost(self, key: MemberKey, leader: str, now_ms: int, ago_ms: int, grace_ms: int) -> bool:
         """Note that a leader lost the member's session `ago_ms` ago. Returns whether its heartbeat is expected now
@@ -85,7 +85,7 @@ class LostConnections:
     def back(self, key: MemberKey) -> bool:
         """Note that the member has a session again: only its session time-out counts. Returns whether an early
         heartbeat was expected (GC-37)."""
-        found = self._forgotten(key)
+        found = self._pop_expected(key)
         if found is None:
             return False
         self._sessions.restart(key, found.session_ms)
@@ -96,19 +96,19 @@ class LostConnections:
 
         A heartbeat that may have been sent before the connection was lost proves nothing: the next one is expected.
         """
-        self._heard[key] = _Heard(now_ms, interval_ms)
+        self._heard[key] = _Heartbeat(now_ms, interval_ms)
         found = self._expected.get(key[0], {}).get(key[1])
         if found is not None and now_ms - found.lost_ms < UNDER_WAY_MS:
             found.session_ms = session_ms
             found.deadline_ms = session_ms = min(session_ms, now_ms + found.grace_ms)
         else:
-            self._forgotten(key)
+            self._pop_expected(key)
         self._sessions.restart(key, session_ms)
 
     def expelled(self, key: MemberKey, now_ms: int) -> Expelled | None:
         """Return why the member's session has ended, or None when its time-out has passed; forget its expected
         heartbeat."""
-        found = self._forgotten(key)
+        found = self._pop_expected(key)
         if found is None or found.session_ms <= now_ms:
             return None
         return Expelled(found.leader, now_ms - found.since_ms)
@@ -120,20 +120,22 @@ class LostConnections:
         if not group:
             return interval_ms
         first_ms = min(each.deadline_ms for each in group.values())
-        last_ms = max(each.deadline_ms for each in group.values() if each.deadline_ms - first_ms <= TOGETHER_MS)
-        return min(interval_ms, max(last_ms + AFTER_MS - now_ms, SHORTEST_MS))
+        last_ms = max(
+            each.deadline_ms for each in group.values() if each.deadline_ms - first_ms <= EXPULSIONS_WINDOW_MS
+        )
+        return min(interval_ms, max(last_ms + REBALANCE_DELAY_MS - now_ms, SHORTEST_MS))
 
     def forget(self, key: MemberKey) -> None:
         """Forget a removed member."""
         self._heard.pop(key, None)
-        self._forgotten(key)
+        self._pop_expected(key)
 
     def clear(self) -> None:
         """Forget all expected heartbeats, since all session clocks restart."""
         self._heard.clear()
         self._expected.clear()
 
-    def _forgotten(self, key: MemberKey) -> _Expected | None:
+    def _pop_expected(self, key: MemberKey) -> _Expected | None:
         group = self._expected.get(key[0])
         found = None if group is None else group.pop(key[1], None)
         if group is not None and not group:

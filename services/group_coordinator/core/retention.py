@@ -27,12 +27,12 @@ Progress = tuple[tuple[TopicIdPartition, int, int], ...]
 class ServedTime:
     """One shard's count of served time, in milliseconds. `kept_ms`: the count in its log."""
 
-    __slots__ = ("_counted_ms", "_looked_ms", "kept_ms")
+    __slots__ = ("_counted_ms", "_counted_until_ms", "kept_ms")
 
     def __init__(self) -> None:
         self.kept_ms = 0
         self._counted_ms = 0
-        self._looked_ms: int | None = None
+        self._counted_until_ms: int | None = None
 
     def keep(self, served_ms: int) -> None:
         """Take the count that the log now has, after a replay or undo."""
@@ -41,18 +41,18 @@ class ServedTime:
 
     def begin(self, now_ms: int) -> None:
         """Begin to count: the shard is served from now on, and time before this does not count (GC-32a)."""
-        self._looked_ms = now_ms
+        self._counted_until_ms = now_ms
 
     def at(self, now_ms: int) -> int:
         """Return the count at this time."""
-        if self._looked_ms is None:
+        if self._counted_until_ms is None:
             return self._counted_ms
-        return self._counted_ms + min(max(0, now_ms - self._looked_ms), _STEP_MAX_MS)
+        return self._counted_ms + min(max(0, now_ms - self._counted_until_ms), _STEP_MAX_MS)
 
     def count(self, now_ms: int) -> int:
         """Advance the count to this time, and return it."""
         self._counted_ms = self.at(now_ms)
-        self._looked_ms = now_ms
+        self._counted_until_ms = now_ms
         return self._counted_ms
 
     def to_keep(self, retention_ms: int) -> records.ServedTime | None:

@@ -25,9 +25,10 @@ from group_coordinator.core.records import ColdCopy, DeletedGroup, Record, Tombs
 from group_coordinator.core.rewriting import Key, anchor_key, live_record
 from group_coordinator.core.sessions import Sessions
 from group_coordinator.core.topic_readiness import ReadinessMemo
-from group_coordinator.core.views import CoordinatorSettings, GroupConfigs, TopicsView
+from group_coordinator.core.views import CoordinatorSettings, TopicsView
 from kip932.errors import CoordinatorLoadInProgressError, GroupIdNotFoundError, InQuarantineError
 from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE
+from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.hosting.quarantine import Quarantine
 from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
 
@@ -59,7 +60,7 @@ class GroupShard:
     def __init__(
         self,
         topics: Callable[[], TopicsView],
-        configs: Callable[[str], GroupConfigs],
+        configs: Callable[[str], GroupConfig],
         settings: CoordinatorSettings,
         assignor: Assignor,
     ) -> None:
@@ -77,7 +78,7 @@ class GroupShard:
         self._last_attempt = 0
         self._checked_ms: dict[str, int] = {}  # of every group, the least recently checked first
         self._swept_version = -1
-        self._blind = False
+        self._image_incomplete = False
         self._loaded_ms = _NOT_LOADED
 
     @property
@@ -87,7 +88,7 @@ class GroupShard:
 
     def decide(self, command: c.Command, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         """Decide a command without changing a group. Raises KafkaError to refuse it."""
-        if hurt := self._quarantine.hurts(getattr(command, "group_id", None)):
+        if hurt := self._quarantine.damage_of(getattr(command, "group_id", None)):
             raise InQuarantineError(_damaged(cast(c.Heartbeat, command).group_id, hurt))
         decision: Decision[Record, object] = _DECIDE[type(command)](self, command, now_ms, wall_ms)
         return decision
@@ -102,7 +103,7 @@ class GroupShard:
             token = UndoToken(group_id, None, served_ms=self._served.kept_ms)
             self._served.keep(value.served_ms)
             return token
-        if self._quarantine.hurts(group_id):
+        if self._quarantine.damage_of(group_id):
             return UndoToken(group_id, None)
         before, deleted = self._groups.get(group_id), self._administration.deleted.get(group_id)
         if kind is DeletedGroup or (isinstance(value, Tombstone) and value.kind == records.DELETED):
@@ -358,10 +359,10 @@ class GroupShard:
     def _require_topics(self, view: TopicsView, now_ms: int) -> None:
         """Refuse to decide assignments or to expire members while the image may lack topics that exist."""
         if not view.complete:
-            self._blind = True
+            self._image_incomplete = True
             raise CoordinatorLoadInProgressError("the coordinator is still reading the cluster's metadata")
-        if self._blind:
-            self._blind = False
+        if self._image_incomplete:
+            self._image_incomplete = False
             self._restart_sessions(now_ms)
 
     def _restart_sessions(self, now_ms: int) -> None:

@@ -47,19 +47,6 @@ class TopicsView(Protocol):
         ...
 
 
-class GroupConfigs(NamedTuple):
-    """The effective configs of one group, clamped to the broker's bounds (GC-27, GC-32, GC-137).
-
-    `assignor`: the group's own choice; "default" for the broker's (GC-58). `members_per_partition`: see GC-52a.
-    """
-
-    session_timeout_ms: int = 45_000
-    heartbeat_interval_ms: int = 5_000
-    assignment_interval_ms: int = 1_000
-    assignor: str = "default"
-    members_per_partition: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
     """The role's settings that decisions depend on (GC-139a, OP-19)."""

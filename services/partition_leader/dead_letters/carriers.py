@@ -1,4 +1,4 @@
-"""Sends packed letters to the leaders of their partitions: one request in flight for each node (PL-912).
+"""Sends packed letters to the leaders of their partitions: one Produce request in flight for each node (PL-912).
 
 A partition that this process leads is appended to directly. Letters that accumulate for another node while a request is
 in flight go into the next one. Nothing is retried here. A node that does not answer holds a bounded number of rounds.
@@ -7,36 +7,46 @@ in flight go into the next one. Nothing is retried here. A node that does not an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from kip932.api.v1 import partition_leader_service_pb2 as service_pb
+from kip932.api.v1 import produce_pb2 as pb
 from kip932.errors import (
     KafkaError,
     LeaderNotAvailableError,
     NetworkError,
     NotLeaderOrFollowerError,
     ThrottlingQuotaExceededError,
+    UnknownServerError,
+    error_for,
 )
 from kip932.ids import TopicIdPartition
-from kip932.rpc.transport import Transport
+from kip932.rpc.transport import Method, Transport, TransportError
 from partition_leader.dead_letters.letter_codec import Packed
-from partition_leader.dead_letters.produce_codec import produce
 from partition_leader.led_partitions import LedPartitions
+from partition_leader.topic_log.core.batch import NewBatch
 
 TIMEOUT_MS: Final = 8_000
 #: How many rounds may be on their way to one node or wait for it; a round has about 1 MiB at most, or one large letter.
 ROUNDS_MAX: Final = 16
 REQUEST_BYTES: Final = 4 << 20
-_HERE: Final = ""
+_LOCAL: Final = ""
+_PRODUCE: Final[Method[pb.ProduceRequest, pb.ProduceResponse]] = Method(
+    f"/{service_pb.DESCRIPTOR.services_by_name['PartitionLeaderService'].full_name}/Produce",
+    pb.ProduceRequest,
+    pb.ProduceResponse,
+)
+_ACKS_ALL: Final = -1
 
 
-class _Load(NamedTuple):
+class _QueuedRound(NamedTuple):
     partition: TopicIdPartition
     packed: Packed
     answer: asyncio.Future[KafkaError | None]
 
 
-class Carriers:
+class NodeSenders:
     """Sends letters to all nodes. `leader_of` returns the node-to-node address of a partition's leader, None when none
     is known."""
 
@@ -46,8 +56,8 @@ class Carriers:
         self._led = led
         self._transport = transport
         self._leader_of = leader_of
-        self._queues: dict[str, list[_Load]] = {}
-        self._on_the_way: dict[str, int] = {}
+        self._queues: dict[str, list[_QueuedRound]] = {}
+        self._rounds_by_node: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def carry(self, partition: TopicIdPartition, packed: Packed) -> None:
@@ -58,7 +68,7 @@ class Carriers:
         except NotLeaderOrFollowerError:
             await self._send(partition, packed)
             return
-        with self._place(_HERE):
+        with self._place(_LOCAL):
             await log.append(packed.batches, TIMEOUT_MS)
 
     async def _send(self, partition: TopicIdPartition, packed: Packed) -> None:
@@ -66,7 +76,7 @@ class Carriers:
         if address is None:
             raise LeaderNotAvailableError(f"no live leader is known of partition {partition.text}")
         with self._place(address):
-            load = _Load(partition, packed, asyncio.get_running_loop().create_future())
+            load = _QueuedRound(partition, packed, asyncio.get_running_loop().create_future())
             self._queues.setdefault(address, []).append(load)
             if address not in self._tasks:
                 task = asyncio.get_running_loop().create_task(self._work(address), name="dead-letters-to-node")
@@ -75,18 +85,18 @@ class Carriers:
         if error is not None:
             raise error
 
-    def _place(self, address: str) -> _Place:
-        if self._on_the_way.get(address, 0) >= ROUNDS_MAX:
+    def _place(self, address: str) -> _Slot:
+        if self._rounds_by_node.get(address, 0) >= ROUNDS_MAX:
             where = f"the node at {address}" if address else "this node's own logs"
             raise ThrottlingQuotaExceededError(f"{ROUNDS_MAX} rounds of letters are on their way to {where}")
-        return _Place(self._on_the_way, address)
+        return _Slot(self._rounds_by_node, address)
 
     async def _work(self, address: str) -> None:
-        loads: list[_Load] = []
+        loads: list[_QueuedRound] = []
         try:
             while loads := self._next(address):
                 parts = {load.partition: load.packed.batches for load in loads}
-                answers = await produce(self._transport, address, parts, TIMEOUT_MS)
+                answers = await _produce(self._transport, address, parts, TIMEOUT_MS)
                 for load in loads:
                     if not load.answer.done():
                         load.answer.set_result(answers[load.partition])
@@ -96,10 +106,10 @@ class Carriers:
                 if not load.answer.done():
                     load.answer.set_result(NetworkError("the way to that node was closed"))
 
-    def _next(self, address: str) -> list[_Load]:
+    def _next(self, address: str) -> list[_QueuedRound]:
         """Return the loads of the next request: each partition at most once, oldest first."""
-        taken: dict[TopicIdPartition, _Load] = {}
-        left: list[_Load] = []
+        taken: dict[TopicIdPartition, _QueuedRound] = {}
+        left: list[_QueuedRound] = []
         size = 0
         for load in self._queues.get(address, ()):
             if load.answer.done():  # its sender no longer waits
@@ -120,7 +130,7 @@ class Carriers:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-class _Place:
+class _Slot:
     """Counts one round for a node while its block runs."""
 
     def __init__(self, taken: dict[str, int], address: str) -> None:
@@ -134,3 +144,36 @@ class _Place:
         self._taken[self._address] -= 1
         if not self._taken[self._address]:
             del self._taken[self._address]
+
+
+async def _produce(
+    transport: Transport,
+    address: str,
+    parts: Mapping[TopicIdPartition, Sequence[NewBatch]],
+    timeout_ms: int,
+) -> dict[TopicIdPartition, KafkaError | None]:
+    """Append to partitions that the node at `address` leads. Returns each partition's error, None when its batches are
+    stored. When the node does not answer, every partition gets NetworkError, and its outcome is unknown."""
+    request = pb.ProduceRequest(acks=_ACKS_ALL, timeout_ms=timeout_ms)
+    topics: dict[bytes, pb.ProduceRequest.TopicData] = {}
+    for (topic_id, index), batches in parts.items():
+        topic = topics.get(topic_id)
+        if topic is None:
+            topic = topics[topic_id] = request.topic_data.add(topic_id=topic_id)
+        data = topic.partition_data.add(index=index)
+        for batch in batches:
+            data.batches.add(
+                record_batch=batch.data, record_count=batch.record_count, max_timestamp_ms=batch.max_timestamp_ms
+            )
+    try:
+        # The node answers within its own time-out; some time after that it counts as unreachable.
+        response = await transport.call(address, _PRODUCE, request, 1.25 * timeout_ms / 1000)
+    except TransportError as error:
+        return dict.fromkeys(parts, NetworkError(str(error)))
+    found: dict[TopicIdPartition, KafkaError | None] = {
+        TopicIdPartition(topic.topic_id, result.index): error_for(result.error_code, result.error_message)
+        for topic in response.responses
+        for result in topic.partition_responses
+    }
+    missing = UnknownServerError(f"the node at {address} answered nothing for this partition")
+    return {partition: found.get(partition, missing) for partition in parts}

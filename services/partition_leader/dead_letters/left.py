@@ -25,8 +25,8 @@ from kip932.ids import SharePartitionKey
 from partition_leader.dead_letters.core.waiting import Stretch
 from partition_leader.dead_letters.reports import AGAIN_MS as TOLD_AGAIN_MS
 from partition_leader.dead_letters.reports import Who, offsets_text
-from partition_leader.share.dead_letter_port import LettersWaiting
-from partition_leader.share.deadlines import Deadlines
+from partition_leader.share_partition.dead_letter_port import LettersWaiting
+from partition_leader.share_partition.deadlines import Deadlines
 from shard_runtime.clock import Clock
 from shard_runtime.rate_limited_log import RateLimitedLog
 
@@ -37,14 +37,14 @@ AGAIN_MS: Final = 30_000
 #: For how long after such a change attempts are more frequent, and their interval: a new topic has no leader for a
 #: moment.
 SOON_MS: Final = 10_000
-SOON_AGAIN_MS: Final = 2_000
+SOON_RETRY_MS: Final = 2_000
 #: How many share-partitions are loaded at a time, and the pause before the next ones are loaded.
 SLICE: Final = 50
 SLICE_PAUSE_MS: Final = 200
 #: How many share-partitions are remembered; the letters of others wait until a member fetches.
 LEFT_MAX: Final = 10_000
 #: After these errors nothing waits here any more: the state or the partition is deleted, or another process has it.
-_GONE: Final = (
+_NOTHING_WAITS: Final = (
     FencedLeaderEpochError,
     FencedStateEpochError,
     GroupIdNotFoundError,
@@ -55,7 +55,7 @@ _GONE: Final = (
 
 
 @dataclass(slots=True)
-class Left:
+class LeftBehind:
     """The letters that one share-partition left behind. `reason`: why they could not be written; empty when they were
     not tried."""
 
@@ -70,7 +70,7 @@ class Left:
         return LettersWaiting(self.letters, max(0, now_ms - self.oldest_ms), 1, topic, self.reason, due_ms)
 
 
-class LeftLetters:
+class LeftBehindLetters:
     """The left-behind letters of a process. `load` loads a share-partition for its letters; set it before the first
     ones are left."""
 
@@ -78,7 +78,7 @@ class LeftLetters:
         self.load: Callable[[SharePartitionKey], None] = lambda _: None
         self._deadlines = deadlines
         self._clock = clock
-        self._left: dict[SharePartitionKey, Left] = {}
+        self._left: dict[SharePartitionKey, LeftBehind] = {}
         self._soon_until_ms = 0
         self._lines = RateLimitedLog(log, every_s=TOLD_AGAIN_MS / 1000)
 
@@ -100,8 +100,8 @@ class LeftLetters:
         if key not in self._left and len(self._left) >= LEFT_MAX:
             return
         oldest_ms, now_ms = min(stretch.since_ms for stretch in stretches), self._clock.now_ms()
-        due_ms = now_ms + (SOON_AGAIN_MS if now_ms < self._soon_until_ms else AGAIN_MS)
-        found = self._left.setdefault(key, Left(0, oldest_ms, reason, due_ms))
+        due_ms = now_ms + (SOON_RETRY_MS if now_ms < self._soon_until_ms else AGAIN_MS)
+        found = self._left.setdefault(key, LeftBehind(0, oldest_ms, reason, due_ms))
         found.letters += sum(stretch.letters for stretch in stretches)
         found.oldest_ms = min(found.oldest_ms, oldest_ms)
         self._arm()
@@ -115,14 +115,14 @@ class LeftLetters:
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
         """Forget a share-partition that was loaded, and so has taken its letters, or whose `error` shows that none wait
         here."""
-        if error is None or isinstance(error, _GONE):
+        if error is None or isinstance(error, _NOTHING_WAITS):
             self._left.pop(key, None)
 
-    def get(self, key: SharePartitionKey) -> Left | None:
+    def get(self, key: SharePartitionKey) -> LeftBehind | None:
         """Return what a share-partition has left behind, None for nothing."""
         return self._left.get(key)
 
-    def items(self) -> Iterable[tuple[SharePartitionKey, Left]]:
+    def items(self) -> Iterable[tuple[SharePartitionKey, LeftBehind]]:
         """Return everything that was left behind."""
         return self._left.items()
 

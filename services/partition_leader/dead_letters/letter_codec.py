@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
 from kip932.errors import KafkaError
 from kip932.record_batches import open_batch
-from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
+from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 
 #: Prefix of the server's headers; a source record's headers with this prefix are not copied.
@@ -25,6 +25,9 @@ _BATCH_BYTES: Final = 12
 #: Timestamps of copies, in ms, are at least the first and below the second: a batch stores their differences, which
 #: must fit in 64 bits, as must the timestamps.
 _TIMES: Final = (-(2**62), 2**62)
+
+#: A decoded batch: its base timestamp, in ms, and its records.
+DecodedBatch = tuple[int, Sequence[Record]]
 
 
 class Source(NamedTuple):
@@ -63,7 +66,7 @@ class Packed(NamedTuple):
     size: int
 
 
-def decoded(batch: LogBatch) -> tuple[int, Sequence[Record]] | None:
+def decoded(batch: LogBatch) -> DecodedBatch | None:
     """Return the base timestamp and the records of a source batch; None when it has none, or cannot be decoded."""
     if batch.is_control or not batch.data:
         return None

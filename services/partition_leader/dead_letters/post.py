@@ -23,7 +23,7 @@ from kip932.errors import (
     ThrottlingQuotaExceededError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition, topic_id_text
-from partition_leader.dead_letters.carriers import Carriers
+from partition_leader.dead_letters.carriers import NodeSenders
 from partition_leader.dead_letters.core.destination import (
     ENABLE_CONFIG,
     GIVEN_UP,
@@ -37,13 +37,13 @@ from partition_leader.dead_letters.core.destination import (
     destination,
 )
 from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
-from partition_leader.dead_letters.left import LeftLetters
+from partition_leader.dead_letters.left import LeftBehindLetters
 from partition_leader.dead_letters.letter_codec import Origin, packed
-from partition_leader.dead_letters.preparing import Prepared, Preparing
+from partition_leader.dead_letters.preparing import LetterBuilder, Prepared
 from partition_leader.dead_letters.reports import LetterReports, Told, Who
-from partition_leader.share.core.effects import DeadLetter
-from partition_leader.share.dead_letter_port import LetterSender, LettersWaiting
-from partition_leader.share.deadlines import Deadlines
+from partition_leader.share_partition.core.effects import DeadLetter
+from partition_leader.share_partition.dead_letter_port import LetterSender, LettersWaiting
+from partition_leader.share_partition.deadlines import Deadlines
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.protocol import LogError
 
@@ -78,7 +78,7 @@ class LetterFacts(Protocol):
         ...
 
 
-class _Box:
+class _Outbox:
     """The letters of one share-partition object."""
 
     __slots__ = ("gone", "leaving", "letters", "post", "sender", "task", "told")
@@ -103,7 +103,7 @@ class LetterPost:
     def __init__(
         self,
         facts: LetterFacts,
-        carriers: Carriers,
+        carriers: NodeSenders,
         reports: LetterReports,
         deadlines: Deadlines,
         *,
@@ -116,9 +116,9 @@ class LetterPost:
         self._deadlines = deadlines
         self._clock = clock
         self._rng = rng
-        self.left: Final = LeftLetters(deadlines, clock)
-        self._boxes: dict[LetterSender, _Box] = {}  # by sender: a key may have a successor already
-        self._by_key: dict[SharePartitionKey, _Box] = {}
+        self.left: Final = LeftBehindLetters(deadlines, clock)
+        self._outboxes: dict[LetterSender, _Outbox] = {}  # by sender: a key may have a successor already
+        self._by_key: dict[SharePartitionKey, _Outbox] = {}
         self._places = asyncio.Semaphore(ROUNDS_AT_ONCE)
         self._creating: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -127,24 +127,24 @@ class LetterPost:
 
     def send(self, sender: LetterSender, letter: DeadLetter) -> None:
         """Write these letters."""
-        box = self._boxes.get(sender)
+        box = self._outboxes.get(sender)
         if box is None:
-            box = self._boxes[sender] = self._by_key[sender.key] = _Box(self, sender)
+            box = self._outboxes[sender] = self._by_key[sender.key] = _Outbox(self, sender)
         since_ms, now_ms = self.left.taken(sender.key), self._clock.now_ms()
         box.letters.add(letter.dead_letter_id, letter.cause, letter.ranges, now_ms, since_ms)
-        self._look_at_bound(box)
+        self._check_bound(box)
         self._arm(box)
 
     def leave(self, sender: LetterSender) -> None:
         """Postpone the letters that failed: the sender retires (PL-921)."""
-        box = self._boxes.get(sender)
+        box = self._outboxes.get(sender)
         if box is not None:
             box.leaving = True
             self._postpone(box, box.letters.take_failed())
 
     def forget(self, sender: LetterSender) -> None:
         """Drop the letters of a sender that has ended."""
-        box = self._boxes.pop(sender, None)
+        box = self._outboxes.pop(sender, None)
         if box is not None:
             box.gone = True
             if box.leaving:  # its time was over before all were tried
@@ -174,7 +174,7 @@ class LetterPost:
         """Yield for each share-partition with letters: its group, how many, the age of the oldest (ms), and whether
         they are at the bound."""
         now_ms = self._clock.now_ms()
-        for box in self._boxes.values():
+        for box in self._outboxes.values():
             oldest = box.letters.oldest_ms
             if oldest is not None:
                 yield box.sender.key.group_id, box.letters.count, now_ms - oldest, box.sender.letters_full()
@@ -184,9 +184,9 @@ class LetterPost:
     def look_again(self) -> None:
         """Try failed letters again now, because topics or configs changed (PL-912)."""
         now_ms = self._clock.now_ms()
-        for box in list(self._boxes.values()):
+        for box in list(self._outboxes.values()):
             box.letters.hurry(now_ms)
-            self._look_at_bound(box)
+            self._check_bound(box)
             self._arm(box)
         self.left.look_again()
 
@@ -201,7 +201,7 @@ class LetterPost:
 
     # --- rounds
 
-    def _arm(self, box: _Box) -> None:
+    def _arm(self, box: _Outbox) -> None:
         due_ms = box.letters.due_ms
         if box.gone or box.task is not None or due_ms is None:
             return
@@ -210,7 +210,7 @@ class LetterPost:
         else:
             self._deadlines.set(box.due, due_ms)
 
-    def begin(self, box: _Box) -> None:
+    def begin(self, box: _Outbox) -> None:
         """Begin the next round of this share-partition, unless one is under way."""
         if box.gone or box.task is not None:
             return
@@ -219,16 +219,16 @@ class LetterPost:
         self._tasks.add(box.task)
         box.task.add_done_callback(self._tasks.discard)
 
-    async def _rounds(self, box: _Box) -> None:
+    async def _rounds(self, box: _Outbox) -> None:
         try:
             while not box.gone and (stretches := box.letters.take(self._clock.now_ms())):
                 await self._round(box, stretches)
-                self._look_at_bound(box)
+                self._check_bound(box)
         finally:
             box.task = None
             self._arm(box)
 
-    async def _round(self, box: _Box, stretches: list[Stretch]) -> None:
+    async def _round(self, box: _Outbox, stretches: list[Stretch]) -> None:
         """Run one round. After an unforeseen error its letters wait as after any other failure."""
         try:
             where = await self._destination(box)
@@ -243,7 +243,7 @@ class LetterPost:
             log.exception("dead_letter_round_failed", share_partition=box.sender.key.text)
             self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the letters wait"))
 
-    async def _destination(self, box: _Box) -> tuple[Destination, QueueTopic] | Failure:
+    async def _destination(self, box: _Outbox) -> tuple[Destination, QueueTopic] | Failure:
         """Return where the letters go, after creating the topic if need be, or why they cannot be written."""
         key = box.sender.key
         name = ""
@@ -269,8 +269,8 @@ class LetterPost:
             task.add_done_callback(lambda _: self._creating.pop(name, None))
         await asyncio.shield(task)
 
-    async def _write(self, box: _Box, stretches: list[Stretch], where: Destination, topic: QueueTopic) -> None:
-        making = Preparing(
+    async def _write(self, box: _Outbox, stretches: list[Stretch], where: Destination, topic: QueueTopic) -> None:
+        making = LetterBuilder(
             self._origin(box),
             box.sender.log,
             topic.max_message_bytes,
@@ -293,7 +293,7 @@ class LetterPost:
         else:
             self._failed(box, stretches, failure)
 
-    async def _carry(self, box: _Box, prepared: Prepared, topic: QueueTopic) -> Failure | None:
+    async def _carry(self, box: _Outbox, prepared: Prepared, topic: QueueTopic) -> Failure | None:
         partition = TopicIdPartition(topic.topic_id, box.sender.key.partition % topic.partitions)
         failure: Failure | None = None
         try:
@@ -307,7 +307,7 @@ class LetterPost:
         self._reports.meter.letter_request(box.sender.key.group_id, failure is not None)
         return failure
 
-    def _written(self, box: _Box, prepared: Prepared, topic: QueueTopic, who: Who) -> None:
+    def _written(self, box: _Outbox, prepared: Prepared, topic: QueueTopic, who: Who) -> None:
         """Note that the letters are in their topic. Letters that were too large wait on their own; letters beyond the
         round's bytes are due at once."""
         letters = box.letters
@@ -317,14 +317,14 @@ class LetterPost:
         if prepared.without_copy:
             self._reports.without_copy(who, prepared.without_copy, topic.max_message_bytes)
         letters.end(prepared.left)
-        self._tell_done(box, prepared.taken)
+        self._notify_done(box, prepared.taken)
         if prepared.too_large:
             text = f"even without a copy it is larger than max.message.bytes ({topic.max_message_bytes})"
             self._alone(box, prepared.too_large, Failure(Reason.TOO_LARGE, text, _TOO_LARGE_ADVICE))
         if prepared.circling:
             self._give_up(box, prepared.circling, circling(who.topic, who.queue))
 
-    def _refused(self, box: _Box, prepared: Prepared, where: Destination, failure: Failure) -> None:
+    def _refused(self, box: _Outbox, prepared: Prepared, where: Destination, failure: Failure) -> None:
         """Find the record at fault: try letter by letter, then that one without its copy, then let it wait. It never
         shares a round again, since its refusal would break up the round."""
         taken, rest = prepared.taken, [*prepared.left, *prepared.too_large, *prepared.circling]
@@ -338,7 +338,7 @@ class LetterPost:
 
     # --- failures
 
-    def _failed(self, box: _Box, stretches: list[Stretch], failure: Failure) -> None:
+    def _failed(self, box: _Outbox, stretches: list[Stretch], failure: Failure) -> None:
         """Handle a failure that stops all letters of this share-partition: they wait, or are given up."""
         letters, now_ms = box.letters, self._clock.now_ms()
         letters.failed(failure)
@@ -356,7 +356,7 @@ class LetterPost:
                 who = self._who(box)
                 self._reports.failed(who, letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
 
-    def _alone(self, box: _Box, stretches: Sequence[Stretch], failure: Failure) -> None:
+    def _alone(self, box: _Outbox, stretches: Sequence[Stretch], failure: Failure) -> None:
         """Handle letters that failed on their own: no others have to wait for them."""
         if self._drops(box, failure, DROP_ATTEMPTS):
             self._give_up(box, stretches, failure)
@@ -370,33 +370,33 @@ class LetterPost:
             pause = again[0].due_ms - now_ms
             self._reports.failed(self._who(box), box.letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
 
-    def _drops(self, box: _Box, failure: Failure, attempts: int) -> bool:
+    def _drops(self, box: _Outbox, failure: Failure, attempts: int) -> bool:
         """Return whether the group's policy gives letters up now (PL-907)."""
         if failure.reason is Reason.METADATA or not self._facts.view(box.sender.key.group_id).queue.drops:
             return False
         return failure.reason not in TRANSIENT or attempts >= DROP_ATTEMPTS
 
-    def _give_up(self, box: _Box, stretches: Sequence[Stretch], failure: Failure) -> None:
+    def _give_up(self, box: _Outbox, stretches: Sequence[Stretch], failure: Failure) -> None:
         spans = sorted((found.first, found.last) for found in stretches)
         self._reports.given_up(self._who(box), spans, failure)
-        self._tell_done(box, stretches)
+        self._notify_done(box, stretches)
 
-    def _postpone(self, box: _Box, stretches: Sequence[Stretch]) -> None:
+    def _postpone(self, box: _Outbox, stretches: Sequence[Stretch]) -> None:
         self._note_left(box, stretches)
         for number, spans in by_letter(stretches).items():
             box.sender.letters_postponed(number, spans)
 
-    def _note_left(self, box: _Box, stretches: Sequence[Stretch]) -> None:
+    def _note_left(self, box: _Outbox, stretches: Sequence[Stretch]) -> None:
         self.left.note(self._who(box), stretches, "" if box.letters.failure is None else box.letters.failure.told)
 
-    def _tell_done(self, box: _Box, stretches: Iterable[Stretch]) -> None:
+    def _notify_done(self, box: _Outbox, stretches: Iterable[Stretch]) -> None:
         if not box.gone:
             for number, spans in by_letter(stretches).items():
                 box.sender.letters_done(number, spans)
 
     # --- helpers
 
-    def _look_at_bound(self, box: _Box) -> None:
+    def _check_bound(self, box: _Outbox) -> None:
         full = not box.gone and box.sender.letters_full()
         if full != box.told.full:
             box.told.full = full
@@ -405,10 +405,10 @@ class LetterPost:
     def _name(self, key: SharePartitionKey) -> str:
         return self._facts.name(key.topic_id) or topic_id_text(key.topic_id)
 
-    def _origin(self, box: _Box) -> Origin:
+    def _origin(self, box: _Outbox) -> Origin:
         key = box.sender.key
         return Origin(key.group_id, self._name(key), key.partition, topic_id_text(key.topic_id))
 
-    def _who(self, box: _Box, queue: str | None = None) -> Who:
+    def _who(self, box: _Outbox, queue: str | None = None) -> Who:
         key = box.sender.key
         return Who(key, self._name(key), self._facts.view(key.group_id).queue.topic if queue is None else queue)

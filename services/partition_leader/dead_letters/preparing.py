@@ -1,17 +1,89 @@
-"""Makes one round's letters from its stretches: with copies where possible, up to the bytes of a round."""
+"""Makes one round's letters from its stretches: with copies of the source records where possible, which are read from
+the share-partition's log (PL-911), up to the bytes of a round.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from kip932.errors import OffsetOutOfRangeError
 from partition_leader.dead_letters.core.destination import HOPS_MAX
 from partition_leader.dead_letters.core.waiting import Stretch
-from partition_leader.dead_letters.letter_codec import Letter, Origin, fits, hops_of, letter
-from partition_leader.dead_letters.source_codec import SourceRecords
+from partition_leader.dead_letters.letter_codec import (
+    DecodedBatch,
+    Letter,
+    Origin,
+    Source,
+    decoded,
+    fits,
+    hops_of,
+    letter,
+)
+from partition_leader.topic_log.core.batch import LogBatch
 from partition_leader.topic_log.topic_log import TopicLog
 
 ROUND_BYTES: Final = 1 << 20
+_READ_BYTES: Final = 1 << 20
+#: The largest batch that is decoded on the event loop; a larger one is decoded in a thread.
+_DECODED_AT_ONCE: Final = 1 << 14
+
+
+class SourceRecords:
+    """Source records of one round, to be read in ascending order; keeps one decoded batch, and the batches of one read
+    of the log.
+
+    `through`: the last offset that the round needs.
+    """
+
+    def __init__(self, log: TopicLog, through: int) -> None:
+        self._log = log
+        self._through = through
+        self._read: Sequence[LogBatch] = ()
+        self._missing_to = -1
+        self._decoded: LogBatch | None = None
+        self._records: DecodedBatch | None = None
+
+    async def at(self, offset: int) -> Source | None:
+        """Return the record; None when the log does not have it any more, or it cannot be decoded.
+
+        Raises KafkaError, LogError when the log cannot be read at present, or this node does not lead it any more.
+        """
+        batch = self._in_memory(offset)
+        if batch is None and offset > self._missing_to:
+            await self._load(offset)
+            batch = self._in_memory(offset)
+        if batch is None:
+            return None
+        if batch is not self._decoded:
+            self._decoded = batch
+            if batch.size <= _DECODED_AT_ONCE:
+                self._records = decoded(batch)
+            else:
+                self._records = await asyncio.get_running_loop().run_in_executor(None, decoded, batch)
+        if self._records is None:
+            return None
+        base_ms, records = self._records
+        record = records[offset - batch.base_offset]
+        return Source(record, base_ms + record.timestamp_delta_ms)
+
+    def _in_memory(self, offset: int) -> LogBatch | None:
+        for batch in self._read:
+            if batch.base_offset <= offset <= batch.last_offset:
+                return batch
+        return None
+
+    async def _load(self, offset: int) -> None:
+        self._read = ()
+        try:
+            result = await self._log.read(offset, _READ_BYTES, self._through - offset + 1)
+        except OffsetOutOfRangeError:
+            self._missing_to = offset
+            return
+        self._read = result.batches
+        self._missing_to = max(offset, result.data_offset - 1)
 
 
 @dataclass(slots=True)
@@ -28,7 +100,7 @@ class Prepared:
     without_copy: list[int] = field(default_factory=list)
 
 
-class Preparing:
+class LetterBuilder:
     """Makes letters of one share-partition for one topic.
 
     `log`: where source records are read; unused when neither copies nor hops are needed. `copies`: whether letters get

@@ -10,7 +10,7 @@ import structlog
 from kip932.ids import SharePartitionKey
 from partition_leader.dead_letters.core.destination import Failure, Reason
 from partition_leader.dead_letters.core.waiting import WaitingLetters
-from partition_leader.share.dead_letter_port import Spans
+from partition_leader.share_partition.dead_letter_port import Spans
 from shard_runtime.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger(__name__)

@@ -141,7 +141,7 @@ async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int, jump_off
     data_end = -1
     holes = Holes()
     unseen: list[int] = []  # epochs whose first entries were not among those read
-    blind = False  # whether an epoch may have batches that were not read
+    skipped_entries = False  # whether an epoch may have batches that were not read
     cursor = StreamId(epoch, 0)
     while True:
         page = await record_log.read_back(stream, cursor, _HOP_ENTRIES)
@@ -150,21 +150,21 @@ async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int, jump_off
         for entry in page:
             ends[entry.id.epoch] = max(ends.get(entry.id.epoch, 0), entry.id.seq)  # a claim's seq is 0
             newest_damaged.setdefault(entry.id.epoch, bool(entry.damage))
-            blind = blind or bool(entry.damage)
-            if data_end < 0 and not blind and entry.kind == BATCH_TYPE:
+            skipped_entries = skipped_entries or bool(entry.damage)
+            if data_end < 0 and not skipped_entries and entry.kind == BATCH_TYPE:
                 data_end = entry.id.seq
             _note_hole(holes, entry)
         oldest = page[-1]
         if oldest.id.seq != 0:
-            blind = True
+            skipped_entries = True
             unseen.append(oldest.id.epoch)
         cursor = StreamId(oldest.id.epoch, 0)
     epochs, log_end = rebuild(ends)
     if data_end < 0:
-        data_end = log_end if blind else 0
+        data_end = log_end if skipped_entries else 0
     begun = dict(epochs.as_list())
-    long = [each for each in unseen if ends[each] - begun[each] >= jump_offsets][:HOLES_MAX]
-    for each in long:  # a jump's marker is the first entry after the claim
+    jumped_epochs = [each for each in unseen if ends[each] - begun[each] >= jump_offsets][:HOLES_MAX]
+    for each in jumped_epochs:  # a jump's marker is the first entry after the claim
         for entry in await record_log.index(stream, StreamId(each, 0), StreamId(each, ends[each]), 1):
             _note_hole(holes, entry)
     unsure = any(damaged and ends[epoch] >= log_end for epoch, damaged in newest_damaged.items())

@@ -31,12 +31,12 @@ log = structlog.get_logger(__name__)
 
 _FIRST_PAGE = 8
 _last_offset = attrgetter("last_offset")
-_LOSSES_TOLD_MAX: Final = 1_000
+_LOSSES_LOGGED_MAX: Final = 1_000
 _LARGEST_PAGE = 512
 _NO_LIMIT: Final = 1 << 62
 #: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB, since zstd makes
 #: at most 32,768 bytes of one.
-_OPENED_AT_ONCE = 1 << 9
+_DECODED_AT_ONCE = 1 << 9
 
 
 class LogReader:
@@ -145,7 +145,7 @@ class LogReader:
         self._check_leader()
         for first, last in coverage.above(state.log_start):
             state.holes.add(first, last + 1)
-            if (first, last) in self._losses or len(self._losses) >= _LOSSES_TOLD_MAX:
+            if (first, last) in self._losses or len(self._losses) >= _LOSSES_LOGGED_MAX:
                 continue
             self._losses.add((first, last))
             self._unreadable(last - first + 1)
@@ -323,7 +323,7 @@ class LogReader:
 
 async def _timestamps(batch: LogBatch) -> list[int]:
     """Return the timestamp of each record. A large batch is decoded in a thread, since it may be compressed."""
-    if batch.size <= _OPENED_AT_ONCE:
+    if batch.size <= _DECODED_AT_ONCE:
         return _timestamps_of(batch)
     return await asyncio.get_running_loop().run_in_executor(None, _timestamps_of, batch)
 

@@ -1,4 +1,5 @@
-"""The log of one topic-partition in its leader: append, read, find, trim (CM-40…CM-47, PL-006…PL-008).
+"""The log of one topic-partition in its leader: append, read, find, trim, and the transactions in it
+(CM-40…CM-47, PL-006…PL-008).
 
 A TopicLog lives from one claim until the shard is lost. It owns the partition's two streams under that epoch, and the
 memory of their end. It never claims, renews or releases (that is ownership), and never decodes a batch to serve it
@@ -8,16 +9,16 @@ memory of their end. It never claims, renews or releases (that is ownership), an
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 
 import structlog
 
 from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
-from partition_leader.topic_log.beyond_log import BeyondLogError, beyond_log
-from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+from partition_leader.topic_log.core.batch import CONTROL_ABORT, CONTROL_COMMIT, LogBatch, NewBatch
 from partition_leader.topic_log.core.recovery import TailMemory
+from partition_leader.topic_log.core.transactions import AbortedTransaction, OpenTransaction
 from partition_leader.topic_log.load import apply_draft, load_state
 from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log.operations import (
@@ -31,7 +32,6 @@ from partition_leader.topic_log.operations import (
 from partition_leader.topic_log.reader import LogReader
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import AppendOutcome, FoundOffset, LogListener, LogState, ReadResult
-from partition_leader.topic_log.transactions import TopicTransactions
 from partition_leader.topic_log.trim import LogTrimmer
 from partition_leader.topic_log.writer import GroupCommit, again
 from shard_runtime.clock import Clock
@@ -44,6 +44,59 @@ __all__ = [
 ]  # fmt: skip
 
 log = structlog.get_logger(__name__)
+
+
+class TopicTransactions:
+    """The transactions of one topic log, for those that join, end and supervise them (CM-44).
+
+    A transaction's durable record decides how it ends; the transaction coordinator keeps it. Here its batches and
+    markers are put in order: after the marker of a transaction none of its batches is appended.
+
+    `end`: appends a marker of (producer id, epoch) with this control type, and waits until it is durable.
+    """
+
+    __slots__ = ("_end", "_state")
+
+    def __init__(self, state: LogState, end: Callable[[tuple[int, int], int], Awaitable[None]]) -> None:
+        self._state = state
+        self._end = end
+
+    @property
+    def open(self) -> Collection[OpenTransaction]:
+        """The transactions that have records here and no marker yet, in the order of their first offsets."""
+        return self._state.transactions.open.values()
+
+    @property
+    def earliest(self) -> OpenTransaction | None:
+        """The open transaction that holds the last stable offset back; None when none is open."""
+        return self._state.transactions.earliest
+
+    def aborted_in(self, first: int, last: int) -> tuple[AbortedTransaction, ...]:
+        """Return the aborted transactions with offsets in `first`…`last`, in the order of their markers."""
+        return self._state.transactions.aborted_in(first, last)
+
+    def needs_join(self, producer_id: int, epoch: int) -> bool:
+        """Return whether a batch of this transaction may be appended only after its durable record names this
+        partition; then call `join`."""
+        opened = self._state.transactions.open.get(producer_id)
+        if opened is not None and opened.producer_epoch == epoch:
+            return False
+        return self._state.joined.get(producer_id) != epoch
+
+    def join(self, producer_id: int, epoch: int) -> None:
+        """Note that the durable record of the transaction names this partition."""
+        if not self._state.producers.ended(producer_id, epoch):
+            self._state.join(producer_id, epoch)
+
+    async def end(self, producer_id: int, epoch: int, *, commit: bool) -> None:
+        """Append the COMMIT or ABORT marker; does nothing when the transaction has its marker here. The marker is
+        durable when this returns, and no batch of this epoch is taken any more. Call it only as the durable record of
+        the transaction says. Raises KafkaError."""
+        await self._end((producer_id, epoch), CONTROL_COMMIT if commit else CONTROL_ABORT)
+
+
+class BeyondLogError(KafkaStorageError):
+    """Stored state is further beyond the log's end than a lost tail explains (CM-83); it is not used."""
 
 
 class TopicLog:
@@ -269,7 +322,7 @@ class TopicLog:
             return before
         if min_end > min(before + self._settings.jump_offsets, OFFSET_MAX):
             self._meter.end_not_raised()
-            error = beyond_log(self.shard.name, before, min_end, self._settings.jump_offsets)
+            error = _beyond_log(self.shard.name, before, min_end, self._settings.jump_offsets)
             key = (self.shard.name, BeyondLogError)
             self._refusals.error("state_beyond_log_end", key=key, cause=error.message, effect="the log end stays")
             raise error
@@ -431,3 +484,13 @@ def _checked(outcome: AppendOutcome) -> AppendOutcome:
     if outcome.error is not None:
         raise again(outcome.error)
     return outcome
+
+
+def _beyond_log(name: str, log_end: int, stored_end: int, jump_offsets: int) -> BeyondLogError:
+    """Return the error for the partition `name`, with what to do."""
+    return BeyondLogError(
+        f"{name}: the log ends at {log_end}, but state is stored up to {stored_end}; at most "
+        f"{jump_offsets} offsets can be of a tail that the store lost, so the stored state is "
+        "damaged or forged. Nothing was changed. If the log did lose as much, start the leader with a larger "
+        "log.lost.tail.jump.offsets; else set the group's offset anew"
+    )

@@ -75,7 +75,7 @@ class OffsetsService:
                 try:
                     await self._list_offset(partition, asked, one, context, committed=committed)
                     if asked.HasField("share_group_id"):
-                        await self._tell_backlog(partition, asked, one, allowance)
+                        await self._add_backlog(partition, asked, one, allowance)
                         await turns.step(_LOADED_COST if one.HasField("group_waiting") else 1)
                 except KafkaError as error:
                     one.error_code, one.error_message = wire_code(error), error.message
@@ -104,7 +104,7 @@ class OffsetsService:
         if asked.HasField("holes_from"):
             into.holes = topic_log.holes_from(max(asked.holes_from, 0))
 
-    async def _tell_backlog(
+    async def _add_backlog(
         self,
         partition: TopicIdPartition,
         asked: list_offsets_pb2.ListOffsetsRequest.Partition,
@@ -138,7 +138,7 @@ class OffsetsService:
         _reads_committed(request.isolation_level)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.max_wait_ms, 0), FETCH_WAIT_MAX_MS) / 1000
-        growth = _Growth()
+        growth = _LogWatch()
         try:
             while True:
                 growth.changed.clear()
@@ -154,7 +154,7 @@ class OffsetsService:
         finally:
             growth.forget()
 
-    async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _Growth, context: object) -> _FetchAttempt:
+    async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _LogWatch, context: object) -> _FetchAttempt:
         """Read all partitions once, with room taken for the answer (CM-92). Raises ThrottlingQuotaExceededError when
         there is no room."""
         share = context.share if isinstance(context, CallContext) else UNBOUNDED
@@ -235,7 +235,7 @@ def _known_epoch(
     return asked.current_leader_epoch if asked.HasField("current_leader_epoch") else None
 
 
-class _Growth:
+class _LogWatch:
     """Listens to the logs of one fetch, from before the read on, so that it misses no change."""
 
     def __init__(self) -> None:
@@ -269,7 +269,7 @@ class _Growth:
 class _FetchAttempt:
     """One read of all partitions of a fetch."""
 
-    def __init__(self, directory: LogDirectory, max_bytes: int, growth: _Growth, committed: bool) -> None:
+    def __init__(self, directory: LogDirectory, max_bytes: int, growth: _LogWatch, committed: bool) -> None:
         self.response = fetch_pb2.FetchResponse()
         self.turns = Turns(SLICE)
         self.size = 0

@@ -16,7 +16,7 @@ from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
 from shard_runtime.rpc.bounds import Turns, check_partitions
 from transaction_coordinator.core.transaction import Fate, Identity, fate
-from transaction_coordinator.records import Looked
+from transaction_coordinator.records import ReadRecord
 
 #: How many partitions are taken before other tasks run.
 _STEP: Final = 256
@@ -26,7 +26,7 @@ _Result = pb.WriteTxnMarkersResponse.PartitionResult
 class Records(Protocol):
     """The records of transactional ids."""
 
-    async def look(self, transactional_id: str) -> Looked:
+    async def look(self, transactional_id: str) -> ReadRecord:
         """Return the record. Raises KafkaError."""
         ...
 

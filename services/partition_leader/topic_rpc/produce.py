@@ -39,7 +39,7 @@ _CHECKED_AT_ONCE: Final = 1 << 20
 #: How many partitions and batches are taken before other tasks run: some 5 ms.
 _STEP: Final = 256
 #: How many batches of one request may be queued for the store at a time; all partitions share its connection.
-_WAVE: Final = 1024
+_QUEUED_BATCHES_MAX: Final = 1024
 
 _Result = tuple[TopicIdPartition, "asyncio.Future[AppendOutcome] | AppendOutcome"]
 
@@ -218,7 +218,7 @@ class ProduceService:
             taken += 1 + len(part.batches)
             if taken > _STEP:
                 taken = await _step()
-            if wave and sent + len(part.batches) > _WAVE:
+            if wave and sent + len(part.batches) > _QUEUED_BATCHES_MAX:
                 await asyncio.wait(wave)
                 wave, sent = [], 0
                 timeout_ms = max(int((deadline - clock()) * 1000), 1)

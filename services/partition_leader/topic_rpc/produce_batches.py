@@ -19,7 +19,7 @@ from partition_leader.topic_log.core.batch import NO_PRODUCER, NewBatch
 
 _SEQUENCE_MAX: Final = 2**31 - 1
 _NO_NUMBER: Final = -1
-_BREATH_S: Final = 0.0001
+_YIELD_S: Final = 0.0001
 _ALL_THREE: Final = "set all three, zeros too, as InitProducerId gave them, or none of them"
 
 
@@ -72,7 +72,7 @@ def check_rest(parts: Iterable[ProducedPart]) -> None:
         try:
             for batch in part.unchecked:
                 size = len(batch.data)
-                room_bytes -= check_batch(batch.data, batch.record_count, size + room_bytes, _breathe) - size
+                room_bytes -= check_batch(batch.data, batch.record_count, size + room_bytes, _yield_lock) - size
         except MoreBytesError:
             part.error = InvalidRecordError(
                 f"the compressed record batches of one request have more than {BATCH_PLAIN_BYTES_MAX} bytes when "
@@ -82,9 +82,9 @@ def check_rest(parts: Iterable[ProducedPart]) -> None:
             part.error = error
 
 
-def _breathe() -> None:
+def _yield_lock() -> None:
     """Release the interpreter lock: a computing thread would make the event loop wait 5 ms for each of its steps."""
-    time.sleep(_BREATH_S)
+    time.sleep(_YIELD_S)
 
 
 def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int, transactional_id: str) -> NewBatch:

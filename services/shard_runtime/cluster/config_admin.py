@@ -108,7 +108,7 @@ class ConfigAdmin:
         setting: AnySetting,
     ) -> None:
         chain = list(self._chain(resource.resource_type, resource.resource_name, setting))
-        text, source = self._in_force(resource, setting, chain), chain[0].source
+        text, source = self._effective_text(resource, setting, chain), chain[0].source
         config = result.configs.add(
             name=setting.name,
             value=None if setting.sensitive else text,
@@ -124,7 +124,9 @@ class ConfigAdmin:
                     name=found.name, value=None if setting.sensitive else found.text, source=found.source
                 )
 
-    def _in_force(self, resource: DescribeConfigsRequest.Resource, setting: AnySetting, chain: Sequence[Found]) -> str:
+    def _effective_text(
+        self, resource: DescribeConfigsRequest.Resource, setting: AnySetting, chain: Sequence[Found]
+    ) -> str:
         if resource.resource_type == RESOURCE_GROUP and chain[0].source != SOURCE_DEFAULT:
             typed = cast(Setting[object], setting)
             return typed.text(self._configs.group(resource.resource_name, typed))

@@ -170,7 +170,7 @@ class Lookups:
             error: KafkaError = UnknownTopicIdError(f"topic id {topic_id_text(asked.topic_id)} is not known")
             response.topics.add(error_code=error.code, error_message=error.message, topic_id=asked.topic_id)
         else:
-            error = _not_there(asked.name)
+            error = _missing_topic_error(asked.name)
             response.topics.add(
                 error_code=error.code, error_message=error.message, name=asked.name, topic_id=NULL_TOPIC_ID
             )
@@ -205,7 +205,7 @@ class Lookups:
         )
 
 
-def _not_there(name: str) -> KafkaError:
+def _missing_topic_error(name: str) -> KafkaError:
     """Return the error for a missing topic: the name is invalid, or no topic has it yet (CM-22)."""
     if possible_topic_name(name):
         return UnknownTopicOrPartitionError(f"topic {name!r} does not exist")

@@ -115,7 +115,7 @@ class MetadataLog:
                 if await self._append(self.image.version + 1, payload):
                     basis = self._basis._replace(tip=metadata_digest(payload))
                     self._step(self.image.apply(self.image.version + 1, changes), basis)
-                    await self._fold()
+                    await self._write_snapshot()
                     break
             else:
                 raise StoreUnavailableError(f"{_ATTEMPTS_MAX} other changes of the metadata came first; try again")
@@ -153,10 +153,10 @@ class MetadataLog:
                 cause="the log no longer has the entries from which this node's image was built",
                 effect="the image is rebuilt",
             )
-            await self._take_in(MetadataImage(), _Basis(), await self._store.read_metadata(0, _PAGE))
+            await self._apply_pages(MetadataImage(), _Basis(), await self._store.read_metadata(0, _PAGE))
             self.complete_since_ms = began_ms
             return
-        await self._take_in(self.image, self._basis, entries)
+        await self._apply_pages(self.image, self._basis, entries)
         self.complete_since_ms = began_ms
 
     async def _check_cluster(self) -> None:
@@ -168,12 +168,12 @@ class MetadataLog:
                 "wiped or replaced. Point store.url at the right store, or restore its data."
             )
 
-    async def _take_in(self, image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> None:
+    async def _apply_pages(self, image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]) -> None:
         """Apply a page and all later ones. Then require that enough replicas have the last entry, and so all before
         it."""
         newest = None
         while True:
-            image, basis = await self._fold_in(image, basis, entries)
+            image, basis = await self._apply_entries(image, basis, entries)
             newest = entries[-1] if entries else newest
             if len(entries) < _PAGE:
                 break
@@ -192,7 +192,7 @@ class MetadataLog:
         self._step(image, basis)
         self.sound = True
 
-    async def _fold_in(
+    async def _apply_entries(
         self, image: MetadataImage, basis: _Basis, entries: Sequence[StoredMetadata]
     ) -> tuple[MetadataImage, _Basis]:
         for stored in entries:
@@ -258,7 +258,7 @@ class MetadataLog:
             self.sound = False  # the entry may be in the log: the next read shows it
             raise
 
-    async def _fold(self) -> None:
+    async def _write_snapshot(self) -> None:
         """Fold old entries into a snapshot entry. When that fails, the next change tries again.
 
         Does nothing while entries have parts that this build cannot read: its snapshot would lose these parts.

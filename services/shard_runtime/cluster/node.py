@@ -69,7 +69,12 @@ class ClusterNode:
             ttl_ms=settings[LEASE_MS],
         )
         self.owners = Owners(store, clock, self.registry.node)
-        self.configs = EffectiveConfigs(settings, self._overrides, lambda: self.registry.record.node_id)
+        self.configs = EffectiveConfigs(
+            settings,
+            self._overrides,
+            lambda: self.registry.record.node_id,
+            lambda: self.metadata.image.version,
+        )
         self.ownership: Ownership | None = None
         self._deleted_topics = DeletedTopics(record_log, store, self.metadata, clock, settings[LEASE_MS])
         self._log = record_log

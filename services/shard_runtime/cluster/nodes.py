@@ -23,7 +23,7 @@ log = structlog.get_logger(__name__)
 #: The wake that a node publishes when its entry has changed.
 NODES_CHANGED: Final = "nodes"
 #: How long after an entry's lapse the list is read again, ms: the store's clock must be past the lapse by then.
-_BEHIND_MS: Final = 5
+_AFTER_LAPSE_MS: Final = 5
 
 
 def new_incarnation() -> int:
@@ -150,7 +150,7 @@ class NodeRegistry:
     def _pause_ms(self) -> int:
         """Return milliseconds until the next renewal: an interval, or less when another node's entry lapses sooner."""
         overdue_ms = self._overdue_ms
-        return min(self._interval_ms, overdue_ms + _BEHIND_MS) if overdue_ms else self._interval_ms
+        return min(self._interval_ms, overdue_ms + _AFTER_LAPSE_MS) if overdue_ms else self._interval_ms
 
     async def _renew(self) -> None:
         self._overdue_ms = 0  # unknown until the answer arrives

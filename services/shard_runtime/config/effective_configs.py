@@ -7,6 +7,7 @@ are stored (GC-145…GC-147).
 from __future__ import annotations
 
 import difflib
+import itertools
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeVar, cast
 
@@ -14,6 +15,8 @@ import structlog
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from shard_runtime.config import group_extensions, kafka_configs
+from shard_runtime.config.group_config import Backoff, GroupConfig
 from shard_runtime.config.kafka_configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
@@ -32,6 +35,10 @@ T = TypeVar("T")
 #: No suggestion is made for a longer name.
 _NAME_MAX: Final = 200
 
+#: The effective configs of at most this many groups are kept; one more clears them.
+_GROUPS_MAX: Final = 10_000
+_QUEUES_VERSION: Final = 2  # share.version from which on there are dead-letter queues (PL-901)
+
 #: (resource type, resource name) → the configs set on it: `MetadataImage.config`.
 Overrides = Callable[[int, str], Mapping[str, str]]
 
@@ -42,7 +49,7 @@ TABLES: Final[Mapping[int, SettingTable]] = {
 }
 _WARNED_MAX: Final = 1_000
 #: Advice added to a refusal, where the alternative is not obvious.
-_INSTEAD: Final = {
+_ADVICE: Final = {
     GROUP_LOCK_DURATION_MS.name: (
         " A job that takes longer renews the lock while it works: acknowledge the record with RENEW, in explicit mode."
     ),
@@ -50,12 +57,25 @@ _INSTEAD: Final = {
 
 
 class EffectiveConfigs:
-    """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003)."""
+    """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003).
 
-    def __init__(self, settings: Settings, overrides: Overrides, node_id: Callable[[], int] = lambda: -1) -> None:
+    `version`: changes whenever `overrides` may, and the effective configs of a group are computed once for each;
+    without it they are computed whenever they are read.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        overrides: Overrides,
+        node_id: Callable[[], int] = lambda: -1,
+        version: Callable[[], int] | None = None,
+    ) -> None:
         self.settings = settings
         self.overrides = overrides
         self._node_id = node_id
+        self._version = version or itertools.count().__next__
+        self._groups: dict[str, GroupConfig] = {}
+        self._groups_version = -1
         self._warned: set[tuple[str, str, str]] = set()
 
     def broker(self, setting: Setting[T]) -> T:
@@ -82,6 +102,48 @@ class EffectiveConfigs:
         if setting.synonym:
             return self.broker(cast(Setting[T], BROKER_CONFIGS[setting.synonym]))
         return setting.default
+
+    def group_config(self, group_id: str) -> GroupConfig:
+        """Return all effective configs of a group, under the present metadata (PL-1003, GC-138)."""
+        version = self._version()
+        if version != self._groups_version or len(self._groups) >= _GROUPS_MAX:
+            self._groups, self._groups_version = {}, version
+        found = self._groups.get(group_id)
+        if found is None:
+            found = self._groups[group_id] = self._group_config(group_id)
+        return found
+
+    def _group_config(self, group_id: str) -> GroupConfig:
+        def value(setting: Setting[T]) -> T:
+            return self.group(group_id, setting)
+
+        has_queue = self.broker(kafka_configs.SHARE_VERSION) >= _QUEUES_VERSION
+        dead_letter_topic = value(kafka_configs.GROUP_DLQ_TOPIC) if has_queue else ""
+        delay_max_ms = value(group_extensions.GROUP_RETRY_DELAY_MAX_MS)
+        return GroupConfig(
+            lock_ms=value(kafka_configs.GROUP_LOCK_DURATION_MS),
+            delivery_count_limit=value(kafka_configs.GROUP_DELIVERY_COUNT_LIMIT),
+            max_record_locks=value(kafka_configs.GROUP_MAX_RECORD_LOCKS),
+            renew_enabled=value(kafka_configs.GROUP_RENEW_ENABLE),
+            dlq_enabled=bool(dead_letter_topic),
+            dead_letters_max=value(group_extensions.GROUP_DLQ_WAITING_MAX),
+            backoff=Backoff(
+                value(group_extensions.GROUP_RETRY_INITIAL_MS),
+                value(group_extensions.GROUP_RETRY_MULTIPLIER),
+                min(delay_max_ms, value(group_extensions.GROUP_RETRY_MAX_MS)),
+                value(group_extensions.GROUP_RETRY_JITTER),
+            ),
+            delay_max_ms=delay_max_ms,
+            delayed_max=value(group_extensions.GROUP_RETRY_DELAYED_MAX),
+            dead_letter_topic=dead_letter_topic,
+            auto_offset_reset=value(kafka_configs.GROUP_AUTO_OFFSET_RESET),
+            read_committed=value(kafka_configs.GROUP_ISOLATION_LEVEL) == "read_committed",
+            session_timeout_ms=value(kafka_configs.GROUP_SESSION_TIMEOUT_MS),
+            heartbeat_interval_ms=value(kafka_configs.GROUP_HEARTBEAT_INTERVAL_MS),
+            assignment_interval_ms=value(kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS),
+            assignor=value(kafka_configs.GROUP_ASSIGNOR),
+            members_per_partition=value(kafka_configs.GROUP_MEMBERS_PER_PARTITION),
+        )
 
     def bounds(self, setting: AnySetting | Setting[T]) -> tuple[int, int] | None:
         """Return the broker's bounds of a config; None when it has none."""
@@ -134,7 +196,7 @@ class EffectiveConfigs:
             if name in changed and bounds is not None and not bounds[0] <= cast(int, value) <= bounds[1]:
                 raise InvalidConfigError(
                     f"{name} must be in the range {bounds[0]} to {bounds[1]} inclusive. It was to be {value}; "
-                    f"{' and '.join(setting.bounds or ())} of the services set the range.{_INSTEAD.get(name, '')}"
+                    f"{' and '.join(setting.bounds or ())} of the services set the range.{_ADVICE.get(name, '')}"
                 )
         pair = (GROUP_SESSION_TIMEOUT_MS, GROUP_HEARTBEAT_INTERVAL_MS)
         if changed & {setting.name for setting in pair}:

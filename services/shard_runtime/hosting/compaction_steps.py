@@ -18,8 +18,8 @@ from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, Stre
 log = structlog.get_logger(__name__)
 
 _FAILED_COPY_RETRY_MS = 60_000
-_NAMES_TOLD = 5
-_NAME_TOLD = 64
+_LOGGED_NAMES_MAX = 5
+_LOGGED_NAME_CHARS_MAX = 64
 
 
 def copy_next_slice(
@@ -88,7 +88,7 @@ async def _keep_from(
     trim goes on without them: the stream must not grow for readers that may not exist.
     """
     notes, trouble = None, ""
-    if tenure.retention.asks_readers:
+    if tenure.retention.needs_reader_notes:
         try:
             notes = await record_log.readers(shard_id)
         except LogError as error:
@@ -100,7 +100,7 @@ async def _keep_from(
             tenure.readers_missed = False
     keep_from, malformed = tenure.retention.keep_from(clock.now_ms(), notes)
     if malformed:
-        told = ", ".join(name[:_NAME_TOLD] for name in malformed[:_NAMES_TOLD])
+        told = ", ".join(name[:_LOGGED_NAME_CHARS_MAX] for name in malformed[:_LOGGED_NAMES_MAX])
         trouble = f"{len(malformed)} fields are no reader's, as {told}"
     if trouble and trouble != tenure.readers_trouble:
         log.warning(

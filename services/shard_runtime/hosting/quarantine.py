@@ -58,7 +58,7 @@ class Quarantine:
         if healed.newly_whole:
             self._whole.discard(key)
 
-    def hurts(self, key: Hashable) -> Sequence[DamagedEntry]:
+    def damage_of(self, key: Hashable) -> Sequence[DamagedEntry]:
         """Damaged entries after this key's newest copy that may belong to it; empty when the key is whole."""
         if not self._named and not self._unknown:
             return ()

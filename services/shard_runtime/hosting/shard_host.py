@@ -6,7 +6,8 @@ lease. It never decides anything about groups or share state, and it never claim
 The host answers only after every append that the answer depends on is durable, and only while the lease is valid (CM-3,
 SR-24). When the store refuses an append, the host undoes its records in reverse order (CM-13). After any other failed
 append it gives the lease up: ownership then calls `lost`, which fails the waiting callers, and claims the shard again.
-A caller's write time-out rolls nothing back (SC-63).
+A caller's write time-out rolls nothing back (SC-63). The host also gives the lease up when an operator has settled
+damaged entries of the shard, so that the next replay applies the settlement (CM-109).
 """
 
 from __future__ import annotations
@@ -30,7 +31,6 @@ from shard_runtime.hosting.deadline_timer import DeadlineTimer
 from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState, NoMeter
 from shard_runtime.hosting.kafka_errors import FailureMapping, coordinator_failure
 from shard_runtime.hosting.replay import replay_log
-from shard_runtime.hosting.settlement_watch import guard_quarantine
 from shard_runtime.hosting.shard import Codec, CommandT, RecordT, Shard
 from shard_runtime.hosting.shard_tenure import FlushBatch, PendingCommand, ShardTenure, expire
 from shard_runtime.ownership.lease import Lease
@@ -39,6 +39,7 @@ from shard_runtime.record_log.protocol import (
     Appended,
     AppendRefusedError,
     Claimed,
+    LogError,
     RecordLog,
     ShardId,
     ShardLostError,
@@ -368,7 +369,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self.state, self._demand = HostState.ACTIVE, 0
         tenure.retention.note(self._clock.now_ms(), tenure.last)
         self._meter.loaded(replayed.entries, replayed.unknown, self._clock.now_ms() - started_ms)
-        guard_quarantine(tenure, self._log, self._options.settlements_every_ms)
+        _guard_quarantine(tenure, self._log, self._options.settlements_every_ms)
         for command in tenure.shard.loaded(self._clock.now_ms()):
             if tenure is self._tenure:
                 self._execute(tenure, command, PendingCommand(None))
@@ -399,3 +400,26 @@ class ShardHost(Generic[CommandT, RecordT]):
             except TimeoutError:
                 log.warning("commands_unanswered_at_release", shard=self.shard_id.tag, commands=self.waiting)
         self.lost("it moves to another node")
+
+
+def _guard_quarantine(tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, every_ms: int) -> None:
+    """Start `_watch_settlements` if the replay put entries in quarantine."""
+    if tenure.shard.quarantined():
+        tenure.watch = asyncio.get_running_loop().create_task(_watch_settlements(tenure, record_log, every_ms))
+
+
+async def _watch_settlements(tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, every_ms: int) -> None:
+    """While entries of the shard are in quarantine, check every `every_ms` whether an operator has settled one; if so,
+    give the shard up (CM-109). This node claims it again at once, and the replay applies the settlement."""
+    shard = tenure.lease.shard
+    while tenure.shard.quarantined():
+        await asyncio.sleep(every_ms / 1_000)
+        try:
+            settled = await record_log.skipped(shard)
+        except LogError as error:
+            log.debug("settlements_read_failed", shard=shard.tag, cause=str(error))
+            continue
+        waiting = {found.at for found in tenure.shard.quarantined()}
+        if found := sorted(waiting & {str(entry) for entry in settled}):
+            tenure.lease.give_up(f"an operator settled damaged entries ({', '.join(found[:3])}); it is replayed anew")
+            return

@@ -1,22 +1,25 @@
 """The state a host keeps while it owns its shard: the shard, its lease, the queue, the flush in flight, the last id.
 
-Bookkeeping only, no I/O: `shard_host` decides when things happen.
+Bookkeeping only, no I/O: `shard_host` decides when things happen, `Retention` which entries a trim must keep.
 """
 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Final, Generic, NamedTuple
 
 from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
-from shard_runtime.hosting.retention import Retention
 from shard_runtime.hosting.shard import Anchor, CommandT, RecordT, Shard
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.protocol import Appended, Entry, StreamId
+from shard_runtime.record_log.protocol import STREAM_START, Appended, Entry, ReaderNotes, StreamId
+
+#: A reader's note: `<id of the last entry read> <when the note was written, in ms, by the store's clock>`
+_READER_NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")
 
 
 class PendingCommand:
@@ -61,6 +64,87 @@ class FlushBatch:
     """Commands that are appended in one flush and answered together, in order."""
 
     commands: list[PendingCommand] = field(default_factory=list)
+
+
+class EntryAges:
+    """Finds the id below which all entries are older than a time span (SR-29, PM).
+
+    It holds a few pairs (time, last id at that time): everything up to that id was appended by then. Entries found by a
+    load count as appended at the load, so they are kept too long rather than not long enough.
+    """
+
+    _MARKS = 10
+
+    def __init__(self, span_ms: int) -> None:
+        self._span_ms = span_ms
+        self._marks: deque[tuple[int, StreamId]] = deque()
+
+    def note(self, now_ms: int, last: StreamId) -> None:
+        """Note that entries up to `last` are in the stream at `now_ms`."""
+        if self._span_ms and (not self._marks or now_ms - self._marks[-1][0] >= self._span_ms // self._MARKS):
+            self._marks.append((now_ms, last))
+
+    def keep_from(self, now_ms: int) -> StreamId | None:
+        """The id below which every entry is older than `span_ms`; None when that is 0: nothing needs to be kept."""
+        if not self._span_ms:
+            return None
+        marks = self._marks
+        while len(marks) > 1 and now_ms - marks[1][0] >= self._span_ms:
+            marks.popleft()
+        return marks[0][1] if marks and now_ms - marks[0][0] >= self._span_ms else STREAM_START
+
+
+class TrimBound(NamedTuple):
+    """Where a trim must stop; `keep_from` is None when it need not. `malformed`: readers whose notes cannot be parsed
+    and are ignored."""
+
+    keep_from: StreamId | None
+    malformed: tuple[str, ...] = ()
+
+
+class Retention:
+    """Decides what a trim must keep although no claim replays it: the history, and the entries that live readers have
+    not read yet (SR-29).
+
+    Readers note in a hash beside the stream how far they have read (PM-12). Other processes write these notes, so they
+    are not trusted: a note can only keep more, and never more than what was appended within the allowed lag.
+
+    A reader is live while its note is younger than the allowed lag and all entries it has not read were appended within
+    that lag. Any other reader is ignored: it is dead, or has lost entries already.
+    """
+
+    def __init__(self, history_ms: int, readers_max_lag_ms: int) -> None:
+        self._history = EntryAges(history_ms)
+        #: True when readers may lag by more than the history that is kept anyway: only then do their notes matter.
+        self.needs_reader_notes = readers_max_lag_ms > history_ms
+        self._lag = EntryAges(readers_max_lag_ms if self.needs_reader_notes else 0)
+        self._max_lag_ms = readers_max_lag_ms
+
+    def note(self, now_ms: int, last: StreamId) -> None:
+        """Note that entries up to `last` are in the stream at `now_ms`."""
+        self._history.note(now_ms, last)
+        self._lag.note(now_ms, last)
+
+    def keep_from(self, now_ms: int, notes: ReaderNotes | None) -> TrimBound:
+        """The smallest id that must be kept: by the history, or by the live reader that has read least.
+
+        `now_ms` is this owner's clock; a note's age is by the store's clock.
+        """
+        points = [] if (history := self._history.keep_from(now_ms)) is None else [history]
+        malformed: list[str] = []
+        lag_limit = self._lag.keep_from(now_ms)
+        if notes is not None and lag_limit is not None:
+            for name, value in notes.values.items():
+                match = _READER_NOTE.fullmatch(value)
+                if match is None:
+                    malformed.append(name)
+                    continue
+                read, age_ms = StreamId(int(match[1]), int(match[2])), notes.now_ms - int(match[3])
+                if (
+                    abs(age_ms) <= self._max_lag_ms and read >= lag_limit
+                ):  # abs: the store's clock may have been set back
+                    points.append(read)
+        return TrimBound(min(points, default=None), tuple(sorted(malformed)))
 
 
 class ShardTenure(Generic[CommandT, RecordT]):

@@ -35,7 +35,7 @@ class MetricsEndpoint:
         self._request_s = request_s
         self._answer_s = answer_s
         self._server: asyncio.Server | None = None
-        self._asking: dict[asyncio.StreamWriter, None] = {}
+        self._unrequested: dict[asyncio.StreamWriter, None] = {}
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._answering = asyncio.Semaphore(_ANSWERS_MAX)
@@ -61,16 +61,16 @@ class MetricsEndpoint:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._open.add(writer)
-        self._asking[writer] = None
+        self._unrequested[writer] = None
         if len(self._open) > CONNECTIONS_MAX:
-            silent = next(iter(self._asking))
-            del self._asking[silent]
+            silent = next(iter(self._unrequested))
+            del self._unrequested[silent]
             self._open.discard(silent)
             silent.transport.abort()
         try:
             async with asyncio.timeout(self._request_s):
                 head = await reader.readuntil(b"\r\n\r\n")
-            self._asking.pop(writer, None)
+            self._unrequested.pop(writer, None)
             async with asyncio.timeout(self._answer_s):
                 async with self._answering:
                     answer = await self._answer(head)
@@ -83,7 +83,7 @@ class MetricsEndpoint:
             pass  # the client left, was too slow, or does not speak HTTP: no answer can reach it
         finally:
             writer.transport.abort()
-            self._asking.pop(writer, None)
+            self._unrequested.pop(writer, None)
             self._open.discard(writer)
 
     async def _answer(self, head: bytes) -> bytes:

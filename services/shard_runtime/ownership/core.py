@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from heapq import nlargest
+from itertools import islice
 from typing import Final
 
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
+from shard_runtime.ownership.placement import target
 from shard_runtime.ownership.shard_claims import HELD_PHASES, ClaimPhase, ShardClaim, ShardClaims
-from shard_runtime.ownership.targets import Targets
 from shard_runtime.record_log.protocol import (
     ClaimAnswer,
     Claimed,
@@ -28,9 +29,50 @@ from shard_runtime.record_log.protocol import (
     WaitHistory,
 )
 
-_HISTORIES_KEPT: Final = 64
+_HISTORIES_MAX: Final = 64
 #: How many shards' targets one reconcile computes, which takes some 10 ms.
-_LOOKS_MAX: Final = 1_000
+_TARGETS_MAX: Final = 1_000
+
+
+class Targets:
+    """The node that each wanted shard targets (CM-11). Computing it costs a hash per node, so it is computed only when
+    the nodes or the wanted shards changed, for a bounded number of shards at a time (CM-88)."""
+
+    def __init__(self) -> None:
+        self.wanted: frozenset[ShardId] = frozenset()
+        self._nodes: Mapping[ShardKind, frozenset[int]] = {}
+        self._found: dict[ShardId, int | None] = {}
+        self._due: dict[ShardId, None] = {}
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether targets are still to be computed."""
+        return bool(self._due)
+
+    def change(self, wanted: frozenset[ShardId], nodes: Mapping[ShardKind, frozenset[int]]) -> None:
+        """Note the shards whose target may have changed: few, unless nodes joined or left."""
+        if nodes != self._nodes:
+            self._found.clear()
+            self._nodes = dict(nodes)
+            self._due = dict.fromkeys(wanted | self.wanted)
+        elif wanted is not self.wanted:
+            self._due.update(dict.fromkeys(wanted ^ self.wanted))
+        self.wanted = wanted
+
+    def look(self, most: int) -> list[ShardId]:
+        """Compute the targets of at most `most` of the noted shards, and return these shards."""
+        shards = list(islice(self._due, most))
+        for shard in shards:
+            del self._due[shard]
+            if shard in self.wanted:
+                self._found[shard] = target(shard, self._nodes.get(shard.kind, frozenset()))
+            else:
+                self._found.pop(shard, None)
+        return shards
+
+    def of(self, shard: ShardId, unknown: int | None = None) -> int | None:
+        """Return the node that a shard targets; None when no node can have it, `unknown` while it is not computed."""
+        return self._found.get(shard, unknown)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +94,7 @@ class OwnershipCore:
         self._first_seen: dict[str, int] = {}
         self._claims_made = 0
         self._targets = Targets()
-        self._astray: dict[ShardId, ShardClaim] = {}
+        self._misplaced: dict[ShardId, ShardClaim] = {}
         self._left_out = False
 
     # ---- what is known
@@ -81,7 +123,7 @@ class OwnershipCore:
         """Note that this process saw `history` as the store's present one (CM-11a). Histories are never repeated."""
         if history and history not in self._first_seen:
             self._first_seen[history] = now_ms
-            while len(self._first_seen) > _HISTORIES_KEPT:
+            while len(self._first_seen) > _HISTORIES_MAX:
                 del self._first_seen[next(iter(self._first_seen))]
 
     def waited(self, history: str, now_ms: int) -> bool:
@@ -108,9 +150,9 @@ class OwnershipCore:
         """
         self._targets.change(wanted, nodes)
         plan = Plan()
-        for shard in self._targets.look(_LOOKS_MAX):
-            self._look_at(shard)
-        for claim in list(self._astray.values()):
+        for shard in self._targets.look(_TARGETS_MAX):
+            self._retarget(shard)
+        for claim in list(self._misplaced.values()):
             self._send_away(claim, plan)
         for claim in self._to_claim(now_ms, claims_max, demand_of):
             history = history_of(claim.shard)
@@ -123,24 +165,24 @@ class OwnershipCore:
         """Whether the last reconcile left targets to compute; the next one is then due at once."""
         return self._targets.unfinished
 
-    def _look_at(self, shard: ShardId) -> None:
+    def _retarget(self, shard: ShardId) -> None:
         wanted, found = shard in self._targets.wanted, self._targets.of(shard)
         if wanted and found == self.identity.node_id:
             self._shard_claims.targets_here(shard)
-            self._astray.pop(shard, None)
+            self._misplaced.pop(shard, None)
         elif (claim := self._shard_claims.get(shard)) is not None:
             self._shard_claims.targets_elsewhere(claim)
             if wanted and found is None:  # no node may take it: keep it
-                self._astray.pop(shard, None)
+                self._misplaced.pop(shard, None)
             else:
-                self._astray[shard] = claim
+                self._misplaced[shard] = claim
 
     def _send_away(self, claim: ShardClaim, plan: Plan) -> None:
         """Plan to hand over a shard that belongs elsewhere; while a claim is under way, wait for its answer first."""
         self._plan_release(claim, plan)
         if claim.phase is not ClaimPhase.FREE:
             return
-        del self._astray[claim.shard]
+        del self._misplaced[claim.shard]
         if claim.shard not in self._targets.wanted:
             self._shard_claims.forget(claim)
             plan.forgotten.append(claim.shard)
@@ -294,7 +336,7 @@ class OwnershipCore:
         named = map(self._shard_claims.get, self.to_renew() if among is None else among)
         return [self._renewal(each, tail_checked) for each in named if each is not None and each.phase in HELD_PHASES]
 
-    def last_word(self, shard: ShardId, tail_checked: Callable[[ShardId], str]) -> list[Renewal]:
+    def final_renewals(self, shard: ShardId, tail_checked: Callable[[ShardId], str]) -> list[Renewal]:
         """Return the renewal to send before a release, to record that the tail is whole; none when the owner record
         has that already. Without it, a log whose end has just jumped would jump again at the next claim (CM-104)."""
         claim = self._shard_claims.get(shard)

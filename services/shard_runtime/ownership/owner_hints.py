@@ -90,10 +90,10 @@ class OwnHints:
             for kind, hints in self._own(held[first : first + _AT_ONCE]).items():
                 if self._new:
                     await self._write_new()
-                await self._compare(kind, list(hints.items()))
+                await self.expected(kind, list(hints.items()))
         self._checked_ms = self._clock.now_ms()
 
-    async def _compare(self, kind: ShardKind, said: list[tuple[str, tuple[int, int]]]) -> None:
+    async def expected(self, kind: ShardKind, said: list[tuple[str, tuple[int, int]]]) -> None:
         """Correct the stored hints that differ. Their leases are read again after the wait, since they may have
         changed."""
         found = await self._store.hints_of(kind, [name for name, _ in said])

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
-from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
+from collections import defaultdict, deque
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -18,11 +18,9 @@ from kip932.errors import RetriableError
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.core import OwnershipCore
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.ownership.lease_checks import LeaseLook
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity, RenewalOutcome
 from shard_runtime.ownership.owner_hints import OwnHints
 from shard_runtime.ownership.placement import candidates
-from shard_runtime.ownership.renewals import Renewals
 from shard_runtime.ownership.shard_claims import ClaimPhase, ShardClaim
 from shard_runtime.ownership.shard_owner import OwnershipOptions, ShardOwner
 from shard_runtime.rate_limited_log import RateLimitedLog
@@ -42,6 +40,134 @@ from shard_runtime.record_log.protocol import (
 __all__ = ["Ownership", "OwnershipOptions", "ShardOwner"]
 
 log = structlog.get_logger(__name__)
+
+
+class Renewals:
+    """Renews the leases of all held shards in rounds, at most `most` per call (CM-3, CM-88); `core` judges the answers.
+
+    Each store node (named by its history) has a round of its own, so a node that does not answer costs no leases on
+    other nodes. Within a round, calls are made one after the other, so that tens of thousands of leases do not occupy
+    this process or the store for long.
+    """
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        core: OwnershipCore,
+        clock: Clock,
+        *,
+        renewed: Callable[[Renewal, RenewalOutcome], None],
+        spawn: Callable[[Coroutine[Any, Any, None]], object],
+        most: int,
+    ) -> None:
+        self._log = record_log
+        self._core = core
+        self._clock = clock
+        self._renewed = renewed
+        self._spawn = spawn
+        self._most = most
+        self._under_way: set[str] = set()
+        self._sorting = False
+
+    def start(self) -> None:
+        """Begin a round for each store node whose last one has ended."""
+        if not self._sorting:
+            self._sorting = True
+            self._spawn(self._begin(self._core.to_renew()))
+
+    async def _begin(self, shards: Sequence[ShardId]) -> None:
+        groups: defaultdict[str, list[ShardId]] = defaultdict(list)
+        try:
+            for first in range(0, len(shards), self._most):
+                for shard in shards[first : first + self._most]:
+                    groups[self._log.history_of(shard)].append(shard)
+                await asyncio.sleep(0)
+        finally:
+            self._sorting = False
+        for node in groups.keys() - self._under_way:
+            self._under_way.add(node)
+            self._spawn(self._round(node, groups[node]))
+
+    async def _round(self, node: str, shards: Sequence[ShardId]) -> None:
+        try:
+            for first in range(0, len(shards), self._most):
+                among = shards[first : first + self._most]
+                await self._renew(self._core.renewals(self._log.tail_checked, among))
+        except LogError as error:  # the next round begins with the leases that end first
+            log.warning("lease_renewal_failed", shards=len(shards), cause=str(error))
+        finally:
+            self._under_way.discard(node)
+
+    async def _renew(self, renewals: Sequence[Renewal]) -> None:
+        answers = await self._log.renew(renewals)
+        now_ms = self._clock.now_ms()
+        for renewal, answer in zip(renewals, answers, strict=True):
+            self._renewed(renewal, self._core.renewed(renewal, answer, now_ms))
+
+
+class LeaseChecks:
+    """Checks each of `leases`: calls `lost` for a shard that the log found lost, and counts an interruption when a
+    store node becomes unavailable and again when it is back.
+
+    With at most `checks_max` leases, all are checked at each tick. With more, they are checked once per `tick_ms`, in
+    slices of `checks_max`; other tasks run between the slices (CM-88).
+    """
+
+    def __init__(
+        self,
+        record_log: RecordLog,
+        clock: Clock,
+        leases: Mapping[ShardId, Lease],
+        lost: Callable[[ShardId, LogError], None],
+        options: OwnershipOptions,
+    ) -> None:
+        self._log = record_log
+        self._clock = clock
+        self._leases = leases
+        self._lost = lost
+        self._options = options
+        self._away: set[ShardId] = set()
+        self._began_ms = 0
+        self._running = False
+
+    def tick(self) -> Coroutine[Any, Any, None] | None:
+        """Check the leases. With very many, returns a coroutine that does so, for the caller to run."""
+        now_ms, options = self._clock.now_ms(), self._options
+        if len(self._leases) <= options.checks_max:
+            self._look(list(self._leases))
+        elif not self._running and now_ms - self._began_ms >= options.tick_ms * 9 // 10:
+            self._running, self._began_ms = True, now_ms
+            return self._check_in_slices(list(self._leases))
+        return None
+
+    def ended(self, shard: ShardId) -> None:
+        """Forget a shard whose lease has ended."""
+        self._away.discard(shard)
+
+    async def _check_in_slices(self, shards: Sequence[ShardId]) -> None:
+        try:
+            for first in range(0, len(shards), self._options.checks_max):
+                self._look(shards[first : first + self._options.checks_max])
+                await asyncio.sleep(0)
+        finally:
+            self._running = False
+
+    def _look(self, shards: Sequence[ShardId]) -> None:
+        available: dict[str, bool] = {}  # at this moment, by store node; its history names the node
+        for shard in shards:
+            lease = self._leases.get(shard)
+            if lease is None:
+                continue
+            failure = self._log.lost(shard)
+            if failure is not None:
+                self._lost(shard, failure)
+                continue
+            node = self._log.history_of(shard)
+            if node not in available:
+                available[node] = self._log.available_for(shard)
+            if available[node] == (shard in self._away):
+                lease.paused()
+                self._away ^= {shard}
 
 
 class Ownership:
@@ -83,8 +209,8 @@ class Ownership:
         self._claims: dict[ShardId, Claimed] = {}
         self._loads: dict[ShardId, asyncio.Task[None]] = {}
         self._to_load: deque[ShardClaim] = deque()
-        self._look = LeaseLook(record_log, clock, self._leases, self._lost, options)
-        self._hints = OwnHints(store, clock, identity.node_id, self._to_be_said, self.core.terms.lease_ms)
+        self._look = LeaseChecks(record_log, clock, self._leases, self._lost, options)
+        self._hints = OwnHints(store, clock, identity.node_id, self._leases_to_publish, self.core.terms.lease_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
         self._claims_sent: set[asyncio.Task[None]] = set()
@@ -164,7 +290,7 @@ class Ownership:
         if self._woken:
             self._woken = False
             self.core.woken()
-        self._look_at_store()
+        self._check_store()
         if self._renewals_due():
             self._renewed_ms = self._clock.now_ms()
             self._renewals.start()
@@ -178,7 +304,7 @@ class Ownership:
     def _renewals_due(self) -> bool:
         return bool(self._leases) and self._clock.now_ms() - self._renewed_ms >= self._options.tick_ms * 9 // 10
 
-    def _look_at_store(self) -> None:
+    def _check_store(self) -> None:
         self.core.see_history(self._log.history, self._clock.now_ms())
         if look := self._look.tick():
             self._spawn(look)
@@ -363,16 +489,16 @@ class Ownership:
         if lease is not None and self._leases.get(shard) is lease:
             self._end_lease(shard)
             owner.lost("it moves to another node")
-            await self._give_back(shard, lease)
+            await self._send_release(shard, lease)
         self.core.released(shard)
         self._wake.set()
 
-    async def _give_back(self, shard: ShardId, lease: Lease) -> None:
+    async def _send_release(self, shard: ShardId, lease: Lease) -> None:
         try:
             if self._deleted(shard):
                 await self._log.delete_streams(shard)
             else:
-                await self._log.renew(self.core.last_word(shard, self._log.tail_checked))
+                await self._log.renew(self.core.final_renewals(shard, self._log.tail_checked))
                 await self._log.release(shard, lease.incarnation, lease.epoch)
             await self._log.drop(shard)
         except LogError as error:
@@ -383,7 +509,7 @@ class Ownership:
                 effect="the lease expires by itself",
             )
 
-    def _to_be_said(self, among: Collection[ShardId] | None = None) -> Iterator[Lease]:
+    def _leases_to_publish(self, among: Collection[ShardId] | None = None) -> Iterator[Lease]:
         """Return the leases among `among` to publish as hints: not those of deleted topics, whose hints are removed
         (CM-21).
 

@@ -46,7 +46,7 @@ class OwnershipOptions:
     tick_ms: int = 1_000
     claims_max: int = 512
     """How many shards may be claimed, or being claimed, and not served yet; each needs its lease renewed (CM-88)."""
-    looks_max: int = 2_000
+    checks_max: int = 2_000
     """How many leases are checked before other tasks get a turn."""
     renewals_max: int = 2_000
     """How many leases one call renews: a call with forty thousand would block everything else for half a second."""

@@ -152,7 +152,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
         connection = caller.connection_id
         came(connection, len(data))
         try:
-            size = bound.weigh(data, COUNTED_AT_ONCE)
+            size = bound.memory_bytes(data, COUNTED_AT_ONCE)
             if size is None:
                 size = await _weigh_long(bound, data, budget, connection)
             if size is None or not (budget.take(connection, size) or await budget.wait(connection, size)):
@@ -181,7 +181,7 @@ async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, connectio
     if not (budget.take(connection, size) or await budget.wait(connection, size)):
         return None
     try:
-        return await bound.weigh_long(data)
+        return await bound.memory_bytes_in_thread(data)
     finally:
         budget.give(connection, size)
 
@@ -257,8 +257,8 @@ class GrpcServerStream:
         if data is grpc.aio.EOF:
             return None
         self._came(self.context.connection_id, len(data))
-        size = self._bound.weigh(data, COUNTED_AT_ONCE)
-        self.context.message_bytes = await self._bound.weigh_long(data) if size is None else size
+        size = self._bound.memory_bytes(data, COUNTED_AT_ONCE)
+        self.context.message_bytes = await self._bound.memory_bytes_in_thread(data) if size is None else size
         return self._bound.method.request_type.FromString(data)
 
     async def write(self, message: Message) -> None:

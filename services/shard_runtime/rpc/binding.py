@@ -38,7 +38,7 @@ _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 @dataclass(slots=True)
 class CallContext:
     """The caller. `client_id`: the name it gives itself; `share`: its part of the node's byte budget (CM-92);
-    `message_bytes`: the memory that the last message read from a stream takes (`BoundMethod.weigh`).
+    `message_bytes`: the memory that the last message read from a stream takes (`BoundMethod.memory_bytes`).
 
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
@@ -89,7 +89,7 @@ class BoundMethod:
     handler: Callable[..., Awaitable[Any]]
     request_bytes_max: int | None = REQUEST_BYTES_MAX
 
-    def weigh(self, data: bytes, fields_max: int = FIELDS_MAX) -> int | None:
+    def memory_bytes(self, data: bytes, fields_max: int = FIELDS_MAX) -> int | None:
         """Return the bytes that a request takes in memory once it is parsed, its own bytes included.
 
         Returns None when it has more than `fields_max` fields, those of its entries included. Raises RpcFailureError
@@ -103,19 +103,19 @@ class BoundMethod:
         fields, entries = count(data, shape_of(self.method.request_type.DESCRIPTOR), fields_max)
         return None if fields > fields_max else size + entries * ENTRY_BYTES
 
-    async def weigh_long(self, data: bytes) -> int:
-        """Return what `weigh` does, for a request of many fields: a thread counts them, one request at a time.
+    async def memory_bytes_in_thread(self, data: bytes) -> int:
+        """Return what `memory_bytes` does, for a request of many fields: a thread counts them, one request at a time.
 
         Raises RpcFailureError when it is too large, or has more fields than any request needs.
         """
-        size = await asyncio.get_running_loop().run_in_executor(_COUNTING, self.weigh, data)
+        size = await asyncio.get_running_loop().run_in_executor(_COUNTING, self.memory_bytes, data)
         if size is None:
             raise self._too_many()
         return size
 
     def parse(self, data: bytes) -> Message:
         """Parse a request. Raises DecodeError for broken bytes, RpcFailureError for too many bytes or fields."""
-        if self.weigh(data) is None:
+        if self.memory_bytes(data) is None:
             raise self._too_many()
         return self.method.request_type.FromString(data)
 

@@ -1,12 +1,15 @@
 """One process's gRPC server: services, health, reflection, limits, and a drain that ends in bounded time (CM-4).
 
-Without TLS it listens on loopback only, unless a flag allows more (CM-60).
+Without TLS it listens on loopback only, unless a flag allows more (CM-60). The process checks from inside whether the
+server still accepts new clients (CM-85).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+import socket
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +21,6 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  
 
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.rate_limited_log import RateLimitedLog
-from shard_runtime.rpc.accept_watch import call_ourselves, watch
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
 from shard_runtime.rpc.binding import bind
 from shard_runtime.rpc.budget import Budget, default_bytes
@@ -32,9 +34,23 @@ LIVENESS: Final = "liveness"
 READINESS: Final = "readiness"
 #: gRPC's bit set of compression algorithms: only uncompressed messages.
 _IDENTITY_ONLY: Final = 1
-
-
 _TERMINATION_S: Final = 60.0
+
+#: The process calls its own server every ACCEPT_CHECK_S. A call has ACCEPT_TURNS turns of the event loop, each at least
+#: ACCEPT_TURN_S long; after ACCEPT_MISSES_MAX misses in a row the server counts as one that accepts no calls.
+ACCEPT_CHECK_S: Final = 2.0
+ACCEPT_TURN_S: Final = 0.1
+ACCEPT_TURNS: Final = 100
+ACCEPT_MISSES_MAX: Final = 3
+#: File descriptors that a call to this server may need: both ends of its connection, and gRPC's own.
+CALL_DESCRIPTORS: Final = 8
+_HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
+_UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+#: Use a new connection for each call, and no proxy.
+_NEW_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+
+#: Calls the server once; returns whether it answered.
+Probe = Callable[[], Awaitable[bool]]
 
 
 class ListenError(Exception):
@@ -223,16 +239,16 @@ class RpcServer:
                 pass
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-        self._tell_failed(why)
+        self._report_failed(why)
 
     async def _ask(self) -> None:
         """Watch whether new clients are accepted, but not with TLS: the certificate need not be valid for a call from
         this process."""
         if self._credentials is None:
-            await watch(call_ourselves(self.host, self.port), lambda: self._server.accepted)
-            self._tell_failed("calls to ourselves through the port stay unanswered")
+            await watch_accepting(accept_probe(self.host, self.port), lambda: self._server.accepted)
+            self._report_failed("calls to ourselves through the port stay unanswered")
 
-    def _tell_failed(self, why: str) -> None:
+    def _report_failed(self, why: str) -> None:
         self._failed(
             f"the listener at {self.address} takes no calls any more ({why}); this node gives its shards up and ends, "
             "to be started anew"
@@ -268,3 +284,88 @@ def refuse_plaintext(host: str, allowed: bool) -> None:
             "Listen on 127.0.0.1; or, where the network keeps others out, allow it with the setting "
             "allow.plaintext=true. The services of this release cannot serve TLS."
         )
+
+
+class AcceptWatch:
+    """Decides when to give up a server that does not answer: after `misses_max` misses in a row. It never waits."""
+
+    def __init__(self, misses_max: int = ACCEPT_MISSES_MAX) -> None:
+        self._misses_max = misses_max
+        self._misses = 0
+
+    def seen(self, answered: bool, taken_meanwhile: bool) -> bool:
+        """Note the outcome of a call to this server. Returns True when it has missed too many in a row."""
+        self._misses = 0 if answered or taken_meanwhile else self._misses + 1
+        return self._misses >= self._misses_max
+
+
+async def watch_accepting(
+    probe: Probe,
+    accepted: Callable[[], int],
+    *,
+    every_s: float = ACCEPT_CHECK_S,
+    turn_s: float = ACCEPT_TURN_S,
+    turns: int = ACCEPT_TURNS,
+    misses_max: int = ACCEPT_MISSES_MAX,
+) -> None:
+    """Call this server every `every_s` by its real port, on a new connection; return when it no longer accepts calls.
+
+    Without this check, a server that accepts no clients would keep its leases for ever (CM-85). A busy event loop, a
+    stopped process and a suspended machine do not count as misses: a call's time-out is counted in turns of the event
+    loop, each at least `turn_s` long, so anything that stops the loop also stops the count. Nor does it count as a miss
+    when other calls were accepted in the meantime, as in a flood of connections, or when this process has too few file
+    descriptors for the call. `accepted` returns the number of calls accepted so far.
+    """
+    decides = AcceptWatch(misses_max)
+    while True:
+        await asyncio.sleep(every_s)
+        if not _descriptors_left():
+            continue
+        before = accepted()
+        answered = await _answer_in_turns(probe, turn_s, turns)
+        if decides.seen(answered, accepted() > before):
+            return
+
+
+def accept_probe(host: str, port: int) -> Probe:
+    """Return a probe that requests the server's health; any answer counts. `host` may be the wildcard address."""
+    near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    target = f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
+    request = health_pb2.HealthCheckRequest(service=LIVENESS).SerializeToString()
+
+    async def probe() -> bool:
+        async with grpc.aio.insecure_channel(target, options=_NEW_CONNECTION) as channel:
+            try:
+                await channel.unary_unary(_HEALTH_CHECK)(request)
+            except grpc.aio.AioRpcError as error:
+                return error.code() not in _UNANSWERED
+            return True
+
+    return probe
+
+
+async def _answer_in_turns(probe: Probe, turn_s: float, turns: int) -> bool:
+    """Return the probe's answer; False when there is none after `turns` turns of the event loop."""
+    call = asyncio.ensure_future(probe())
+    try:
+        for _ in range(turns):
+            await asyncio.wait({call}, timeout=turn_s)
+            if call.done():
+                return call.result()
+        return False
+    finally:
+        call.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await call
+
+
+def _descriptors_left() -> bool:
+    """Return whether descriptors are left for both ends of a connection: with one, the call would be sent and never
+    accepted."""
+    with contextlib.ExitStack() as opened:
+        try:
+            for _ in range(CALL_DESCRIPTORS):
+                opened.enter_context(socket.socket())
+        except OSError:
+            return False
+    return True

@@ -29,7 +29,7 @@ EVERY_S: Final = 0.05
 _STALLED_EVERY: Final = 4
 #: All connections are checked when the process has grown by a 16th of the budget, and at every 100th check.
 _GROWTH_PART: Final = 16
-LOOKS_MAX: Final = 100
+FULL_CHECK_EVERY: Final = 100
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 #: How many descriptors are checked before other tasks get a turn.
 SLICE: Final = 200
@@ -43,7 +43,7 @@ _COUNTERS_AT: Final = 120
 _TCP_INFO_BYTES: Final = _COUNTERS_AT + _COUNTERS.size
 #: Allowance for HTTP/2's own bytes: per message, per check, and as fractions (1/n) of what is received and sent.
 _MESSAGE_EXTRA: Final = 512
-_LOOK_EXTRA: Final = 1024
+_CHECK_EXTRA: Final = 1024
 _RECEIVED_PART: Final = 64
 _SENT_PART: Final = 512
 _NO_DESCRIPTOR: Final = (errno.EMFILE, errno.ENFILE)
@@ -58,7 +58,7 @@ class Traffic:
 
 
 @dataclass(slots=True)
-class _Seen:
+class _Counters:
     received: int
     sent: int
     unfinished: int = 0
@@ -71,7 +71,7 @@ class Unfinished:
         self._budget = budget
         self._on_cut = on_cut
         self._traffic: dict[str, Traffic] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _Counters] = {}
         self._task: asyncio.Task[None] | None = None
         self.unfinished_bytes = 0
         self._throttled = 0
@@ -109,7 +109,7 @@ class Unfinished:
             # Without a free descriptor the check fails; the counts stay and the next check continues from them.
             with contextlib.suppress(OSError):
                 now = _resident_bytes()
-                if now > resident + self._budget.total_bytes // _GROWTH_PART or looks >= LOOKS_MAX:
+                if now > resident + self._budget.total_bytes // _GROWTH_PART or looks >= FULL_CHECK_EVERY:
                     await self.look(port, looks)
                     resident, looks = now, 0
                 resident = min(resident, now)
@@ -143,10 +143,10 @@ class Unfinished:
     def _count(self, peer: str, received: int, sent: int, looks: int) -> None:
         seen = self._seen.get(peer)
         if seen is None:
-            seen = self._seen[peer] = _Seen(0, 0)
+            seen = self._seen[peer] = _Counters(0, 0)
         traffic = self._traffic.pop(peer, None) or Traffic()
         new, told = received - seen.received, sent - seen.sent
-        extra = looks * _LOOK_EXTRA + traffic.messages * _MESSAGE_EXTRA + new // _RECEIVED_PART + told // _SENT_PART
+        extra = looks * _CHECK_EXTRA + traffic.messages * _MESSAGE_EXTRA + new // _RECEIVED_PART + told // _SENT_PART
         seen.unfinished = max(0, seen.unfinished + new - traffic.bytes - extra)
         seen.received, seen.sent = received, sent
 

@@ -3,30 +3,38 @@
 It owns the states of its keys and two timers: cold copies (SC-73…SC-75), and the sweep for keys whose topic no longer
 exists [SC-80 R]. It never waits and never reads a clock: a host appends the records that `decide` returns, then answers
 (SC-14, SC-59).
+
+A request passes the checks of table 2.3, in its order, before it is decided (SC-20…SC-31, SC-43). Each raises the
+KafkaError of its row, or lets the request pass; none changes anything.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from kip932.errors import InQuarantineError, KafkaError
-from kip932.ids import SharePartitionKey
-from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, WriteStats, clip, combine, delayed_at
+from kip932.errors import (
+    FencedStateEpochError,
+    InQuarantineError,
+    InvalidRequestError,
+    KafkaError,
+    UnknownTopicOrPartitionError,
+)
+from kip932.ids import (
+    NULL_TOPIC_ID,
+    STATE_ACKNOWLEDGED,
+    STATE_ARCHIVED,
+    STATE_ARCHIVING,
+    STATE_AVAILABLE,
+    SharePartitionKey,
+    topic_id_text,
+)
+from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats, clip, combine, delayed_at
 from kip932.state_values import StateSummary
 from shard_runtime.hosting.quarantine import Healed, Quarantine
 from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
-from share_coordinator.core.checks import (
-    check_batches,
-    check_epochs,
-    check_key,
-    check_leader,
-    check_metadata,
-    check_state_epoch,
-    initialised,
-)
 from share_coordinator.core.commands import (
     CommandBatch,
     CopyCold,
@@ -43,6 +51,7 @@ from share_coordinator.core.commands import (
     Removed,
     RemoveOrphans,
     ShareCommand,
+    StaleLeaderError,
     StateView,
     WriteState,
 )
@@ -54,10 +63,14 @@ from share_coordinator.core.plausible import (
 )
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
-from share_coordinator.core.topic_starts import topic_starts
 
 #: How many keys one background command may touch, so that requests do not wait long for it (SR-17).
 KEYS_PER_SLICE: Final = 500
+#: The most share-partitions of one shard in one answer (CM-91).
+TOPIC_STARTS_MAX: Final = 4_000
+#: The state epoch in a Delete whose epoch is not to be checked (SC-29).
+UNCHECKED_STATE_EPOCH: Final = -1
+_STORABLE: Final = frozenset({STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVING, STATE_ARCHIVED})
 _SWEEP_RETRY_MS: Final = 1_000
 
 _Decision = Decision[ShareRecord, object]
@@ -115,7 +128,7 @@ class ShareStateShard:
             copies = [copy for key in command.keys for copy in self._cold_copy(key, wall_ms)]
             return Decision(copies, len(copies))
         if isinstance(command, ListStarts):
-            return Decision((), topic_starts(self._states, self._quarantine.entries(), command.topic_ids))
+            return Decision((), _topic_starts(self._states, self._quarantine.entries(), command.topic_ids))
         record, reply = self._decide_key(command, wall_ms)
         return Decision((record,) if record else (), reply)
 
@@ -123,7 +136,7 @@ class ShareStateShard:
         if isinstance(command, DeleteTopics):
             return [key for key in self._known() if key.topic_id in command.topic_ids]
         if isinstance(command, DropDamaged):
-            return [key for key in command.keys if self._quarantine.hurts(key)]
+            return [key for key in command.keys if self._quarantine.damage_of(key)]
         known = self._known()
         return [key for key in command.keys if key in known and self._orphaned(key)]
 
@@ -146,7 +159,7 @@ class ShareStateShard:
 
     def _decide_key(self, command: Any, wall_ms: int) -> _KeyDecision:
         check_key(command.key)
-        self._require_whole(command.key)
+        self._refuse_damaged(command.key)
         state = self._states.get(command.key)
         return _DECIDE[type(command)](self, command, state, wall_ms)
 
@@ -264,9 +277,9 @@ class ShareStateShard:
         """Return the damaged entries that no later snapshot or tombstone of their share-partition supersedes."""
         return self._quarantine.entries()
 
-    def _require_whole(self, key: SharePartitionKey) -> None:
+    def _refuse_damaged(self, key: SharePartitionKey) -> None:
         """Refuse a share-partition whose stored state is damaged (SC-114): what is left may look whole, or absent."""
-        if hurt := self._quarantine.hurts(key):
+        if hurt := self._quarantine.damage_of(key):
             raise InQuarantineError(
                 f"the stored state of {key.text} is in quarantine: {_told(hurt)}. It is neither read nor changed until "
                 "an operator settles that: `sharegroups state check` shows what is damaged, and `sharegroups state "
@@ -305,7 +318,7 @@ class ShareStateShard:
         self._cold_queue.clear()
         self._cold_deadline = now_ms + self._cold_interval_ms
         self._sweep_since = self._sweep_deadline = now_ms
-        keys = tuple(key for key in self._to_drop if self._quarantine.hurts(key))
+        keys = tuple(key for key in self._to_drop if self._quarantine.damage_of(key))
         return [DropDamaged(keys[at : at + KEYS_PER_SLICE]) for at in range(0, len(keys), KEYS_PER_SLICE)]
 
     def next_deadline(self) -> int | None:
@@ -354,7 +367,7 @@ class ShareStateShard:
 
     def _cold_copy(self, key: SharePartitionKey, wall_ms: int) -> Iterable[ShareSnapshot]:
         state = self._states.get(key)
-        whole = not self._quarantine.hurts(key)
+        whole = not self._quarantine.damage_of(key)
         if whole and state is not None and not state.cold_copied and wall_ms - state.write_ms >= self._cold_interval_ms:
             yield state.cold_copy(key, wall_ms, _COLD)
 
@@ -369,7 +382,7 @@ class ShareStateShard:
 
     def rewrite(self, keys: Iterable[Hashable], wall_ms: int) -> Sequence[Sequence[ShareRecord]]:
         """Return cold copies of the keys that have undamaged state, one append per key (SC-73, SC-114, CM-18)."""
-        whole = (key for key in keys if isinstance(key, SharePartitionKey) and not self._quarantine.hurts(key))
+        whole = (key for key in keys if isinstance(key, SharePartitionKey) and not self._quarantine.damage_of(key))
         found = ((key, self._states.get(key)) for key in whole)
         return [(state.cold_copy(key, wall_ms, _COLD),) for key, state in found if state is not None]
 
@@ -393,3 +406,92 @@ def _told(hurt: Sequence[DamagedEntry]) -> str:
 def _tombstones(keys: list[SharePartitionKey]) -> _Decision:
     records = [ShareTombstone(key) for key in keys[:KEYS_PER_SLICE]]
     return Decision(records, Removed(len(records), len(keys) - len(records)))
+
+
+def check_key(key: SharePartitionKey) -> None:
+    """Rows 1 and 2: refuse a null topic id, or a negative partition."""
+    if key.topic_id == NULL_TOPIC_ID:
+        raise InvalidRequestError(f"group {key.group_id!r}: the topic id is null; expected a topic's id")
+    if key.partition < 0:
+        raise InvalidRequestError(f"{key.text}: partition {key.partition} is negative; expected 0 or more")
+
+
+def check_epochs(key: SharePartitionKey, *, leader_epoch: int = 0, state_epoch: int = 0) -> None:
+    """Row 2a (SC-28): refuse a negative epoch, which no leader or group has: such a request would not be fenced."""
+    for name, epoch in (("leader", leader_epoch), ("state", state_epoch)):
+        if epoch < 0:
+            raise InvalidRequestError(f"{key.text}: {name} epoch {epoch} is negative; expected 0 or more")
+
+
+def initialised(key: SharePartitionKey, state: ShareState | None) -> ShareState:
+    """Row 3: return the state, or raise when the key has none."""
+    if state is None:
+        raise InvalidRequestError(f"{key.text} has no state; the group coordinator must initialise it first")
+    return state
+
+
+def check_leader(pair: tuple[int, int], state: ShareState) -> None:
+    """Row 4: refuse an older leader, by (leader epoch, generation) as one ordered pair (SC-29a); equal and higher ones
+    pass (SC-26)."""
+    if state.fence > pair:
+        raise StaleLeaderError(
+            f"leader epoch {pair[0]} (generation {pair[1]}) is below the stored {state.fence[0]} "
+            f"(generation {state.fence[1]}); another leader has taken over",
+            state.fence[0],
+        )
+
+
+def check_state_epoch(state_epoch: int, state: ShareState | None) -> None:
+    """Row 5: refuse an older state epoch. A key without state, or −1 in a Delete, is not checked (SC-27, SC-29)."""
+    if state is not None and state_epoch != UNCHECKED_STATE_EPOCH and state.fence_state_epoch > state_epoch:
+        raise FencedStateEpochError(
+            f"state epoch {state_epoch} is below the stored {state.fence_state_epoch}; read the state again"
+        )
+
+
+def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None:
+    """SC-43 [R]: refuse a batch that describes no possible state of records; overlapping batches are legal."""
+    for batch in batches:
+        first, last, state, count, until = batch
+        if first > last or state not in _STORABLE or count < 0 or (until and (until < 0 or state != STATE_AVAILABLE)):
+            raise InvalidRequestError(
+                f"{key.text}: state batch {batch} (first-last:state:count@not_before_ms) is not valid; expected first "
+                f"<= last, state one of {sorted(_STORABLE)}, count >= 0, not_before_ms >= 0, and 0 but with state 0"
+            )
+
+
+def check_metadata(key: SharePartitionKey, metadata: MetadataView) -> None:
+    """Row 6: refuse an unknown topic or partition; always last, so that a stale leader of a deleted topic learns that
+    it is stale (SC-30)."""
+    count = metadata.partition_count(key.topic_id)
+    if count is None:
+        raise UnknownTopicOrPartitionError(f"topic {topic_id_text(key.topic_id)} is not in this node's metadata")
+    if key.partition >= count:
+        raise UnknownTopicOrPartitionError(
+            f"topic {topic_id_text(key.topic_id)} has {count} partitions; partition {key.partition} was asked for"
+        )
+
+
+def _topic_starts(
+    states: Mapping[SharePartitionKey, ShareState], damaged: Iterable[DamagedEntry], topic_ids: Collection[bytes]
+) -> tuple[tuple[SharePartitionKey, int], ...]:
+    """Return each share-partition of the topics, of every group, with its start offset; −1: its leader has not chosen
+    one yet (SC-116).
+
+    The answer is complete or refused: the leader that trims a log by it must know of every group. Raises
+    InQuarantineError when a damaged entry may belong to one of them, InvalidRequestError for too many of them.
+    """
+    for entry in damaged:
+        if not isinstance(entry.key, SharePartitionKey) or entry.key.topic_id in topic_ids:
+            whose = "nobody can tell whose it was" if entry.key is None else f"it is of {entry.key}"
+            raise InQuarantineError(
+                f"entry {entry.at} of {entry.stream} is damaged, and {whose}; how far its group is, is not known until "
+                "an operator settles that: `sharegroups state repair` shows what can be done"
+            )
+    found = [(key, state.start_offset) for key, state in states.items() if key.topic_id in topic_ids]
+    if len(found) > TOPIC_STARTS_MAX:
+        raise InvalidRequestError(
+            f"{len(found)} share-partitions of one shard have state for the {len(topic_ids)} topics; at most "
+            f"{TOPIC_STARTS_MAX} go into one answer: ask for fewer topics at once"
+        )
+    return tuple(found)

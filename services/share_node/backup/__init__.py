@@ -1,5 +1,4 @@
 """`sharegroups backup` and `restore`: a cluster's streams as files, and files as the streams of a new store (CM-140).
 
-`format`, `manifest` and `cut` decide and are pure; `segments` writes and reads files; `taking` and `restoring` wait for
-the store.
+`format` and `manifest` are pure; `segments` writes and reads files; `taking` and `restoring` wait for the store.
 """

@@ -30,18 +30,18 @@ from share_node.backup.manifest import Manifest
 from share_node.backup.restoring import Checked, check, restore
 from share_node.backup.segments import BackupFilesError, SegmentWriter
 from share_node.backup.taking import BackupRun, Progress
-from share_node.data_directory import DataDirectory, DataDirectoryError, default_data
-from share_node.embedded_store import EmbeddedStore, EmbeddedStoreError
-from share_node.process_store import CLUSTER_MEMO
-from share_node.serve import StopSignal, run, unless_stopped
-from share_node.state_dump import which_store
-from share_node.store_option import url_with_password
-from share_node.stored_copy import readable, warn
+from share_node.node.process_store import CLUSTER_MEMO
+from share_node.node.serve import StopSignal, run, unless_stopped
+from share_node.state.dump import which_store
+from share_node.store.data_directory import DataDirectory, DataDirectoryError, default_data
+from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
+from share_node.store.store_option import url_with_password
+from share_node.store.stored_copy import readable, warn
 from sharegroups.cli.interrupts import status_of
 from sharegroups.cli.output import tell
 
 _MIB: Final = 1024 * 1024
-_TOLD_EVERY_S: Final = 5.0
+_PROGRESS_EVERY_S: Final = 5.0
 #: A page of large batches may take long on a slow link; it is also the longest wait for a store that does not answer.
 _SETTINGS: Final = StoreSettings(call_ms=60_000, reply_ms=30_000)
 _ERRORS: Final = (
@@ -151,10 +151,10 @@ def _data_of_up() -> Path:
     return path
 
 
-_Told = Callable[[Progress], contextlib.AbstractAsyncContextManager[None]]
+_ProgressPrinter = Callable[[Progress], contextlib.AbstractAsyncContextManager[None]]
 
 
-async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told: _Told) -> Manifest:
+async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told: _ProgressPrinter) -> Manifest:
     cluster = StoreClusterStore(open_store(url), StoreSettings())
     try:
         cluster_id = await cluster.cluster_id()
@@ -172,7 +172,7 @@ async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told
 
 
 async def _restore(
-    url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], told: _Told
+    url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], told: _ProgressPrinter
 ) -> dict[str, object]:
     store = open_store(url)
     await check_store(store, None, 0, allow=allow, tell=warn)
@@ -217,11 +217,11 @@ async def _writable(
         lock.release()
 
 
-def _told(quiet: bool) -> _Told:
+def _told(quiet: bool) -> _ProgressPrinter:
     """Return a context manager that prints progress on standard error from time to time, unless `quiet`."""
 
     @contextlib.asynccontextmanager
-    async def telling(progress: Progress) -> AsyncIterator[None]:
+    async def printing(progress: Progress) -> AsyncIterator[None]:
         task = asyncio.create_task(_tell(progress)) if not quiet else None
         try:
             yield
@@ -229,12 +229,12 @@ def _told(quiet: bool) -> _Told:
             if task is not None:
                 task.cancel()
 
-    return telling
+    return printing
 
 
 async def _tell(progress: Progress) -> None:
     while True:
-        await asyncio.sleep(_TOLD_EVERY_S)
+        await asyncio.sleep(_PROGRESS_EVERY_S)
         size = f", {progress.bytes / _MIB:.0f} MiB read" if progress.bytes else ""
         click.echo(f"{progress.step}: {progress.done} of {progress.total}{size}", err=True)
 

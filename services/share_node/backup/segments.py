@@ -42,7 +42,7 @@ class SegmentWriter:
         self._kept: tuple[int, int, int] | None = None
         self._made: list[Path] = []
         self._made_directory = not directory.exists()
-        self._may_write()
+        self._require_empty()
 
     def add(self, item: Item) -> None:
         """Write one item."""
@@ -104,7 +104,7 @@ class SegmentWriter:
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
 
-    def _may_write(self) -> None:
+    def _require_empty(self) -> None:
         with self._told():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             found = next(self.directory.iterdir(), None)

@@ -1,20 +1,37 @@
-"""Runs the demo on a cluster: produce, let workers work, kill one, wait until every record is accounted for."""
+"""Runs the demo on a cluster: produce, let workers work, kill one, wait until every record is accounted for.
+
+The workers are processes of their own. Records that they reject go as dead letters into a topic of their own.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import secrets
+import subprocess
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import IO, Final, NamedTuple
 
-from share_node.demo.crew import WorkerProcess, hire
 from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
 from share_node.demo.ledger import Ledger, Place, Report
-from share_node.demo.letters import how_many, letters_topic, set_up
 from share_node.demo.orders import Orders
-from sharegroups import Admin, DeliveryReport, KafkaError, NewTopic, Producer, UnknownTopicOrPartitionError
+from sharegroups import (
+    Admin,
+    AlterConfig,
+    ConfigResource,
+    DeliveryReport,
+    KafkaError,
+    NewTopic,
+    Producer,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+)
 
 #: Fewer than workers: members of a share group share a partition, so others continue with a killed one's records.
 PARTITIONS: Final = 2
@@ -23,6 +40,9 @@ KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0
 #: Lines of a worker's log that the demo shows, the first of each sort.
 _LOGGED: Final = (", failed: ", ", was rejected: ")
+_DISMISS_WAIT_S: Final = 30.0
+#: Lines of each worker's log that are kept, for the error when it ends at its start.
+_LOG_LINES_KEPT: Final = 20
 
 
 class DemoError(Exception):
@@ -54,6 +74,92 @@ class Outcome:
     no_letters: str = ""
 
 
+class WorkerProcess:
+    """One worker process, started, killed and dismissed by the demo; each result line that it prints becomes a Report,
+    each line of its log is passed on."""
+
+    def __init__(
+        self,
+        orders: Orders,
+        command: list[str],
+        on_report: Callable[[Report], None],
+        on_log: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        self.number = int(orders.number)
+        self._topic = orders.topic
+        self._on_report = on_report
+        self._on_log = on_log
+        self._last: deque[str] = deque(maxlen=_LOG_LINES_KEPT)
+        # A session of its own: so Ctrl-C at the terminal only reaches the demo, which dismisses its workers. When the
+        # demo is killed, their standard input closes.
+        self.process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+            env=os.environ | orders.environment(),
+        )
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
+        pipes: Mapping[Callable[[str], None], IO[str]] = {
+            self._take_result: self.process.stdout, self._take_log_line: self.process.stderr
+        }  # fmt: skip
+        self._listeners = [
+            threading.Thread(target=_read_lines, args=(pipe, hear), daemon=True) for hear, pipe in pipes.items()
+        ]
+        for listener in self._listeners:
+            listener.start()
+
+    def _take_result(self, line: str) -> None:
+        try:
+            fields = json.loads(line)
+        except ValueError:
+            return  # the line a SIGKILL cut short
+        place = Place(self._topic, fields["partition"], fields["offset"])
+        self._on_report(Report(place, self.number, fields["count"], fields["outcome"], Tally(fields["tally"])))
+
+    def _take_log_line(self, line: str) -> None:
+        self._last.append(line.rstrip())
+        self._on_log(line.rstrip())
+
+    @property
+    def last_words(self) -> str:
+        """The last lines of its log."""
+        return "\n".join(self._last)
+
+    def kill(self) -> None:
+        """Send SIGKILL: the worker does not leave its group."""
+        self.process.kill()
+
+    def dismiss(self) -> None:
+        """Ask the worker to leave in good order; kill it after a bounded wait."""
+        if self.process.stdin is not None:
+            with contextlib.suppress(OSError):
+                self.process.stdin.close()
+        try:
+            self.process.wait(_DISMISS_WAIT_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+        for listener in self._listeners:
+            listener.join(5)
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+
+def _read_lines(pipe: IO[str], hear: Callable[[str], None]) -> None:
+    for line in pipe:
+        hear(line)
+
+
+def _start_worker(orders: Orders, on_report: Callable[[Report], None], on_log: Callable[[str], None]) -> WorkerProcess:
+    """Start a worker with these orders."""
+    return WorkerProcess(orders, [sys.executable, "-m", "share_node.demo.worker"], on_report, on_log)
+
+
 class Demo:
     """One run, on a topic and a group of its own."""
 
@@ -65,7 +171,7 @@ class Demo:
         self._input_path = input_path
         self._workers_wanted = workers
         name = f"demo-{secrets.token_hex(4)}"
-        self.topic, self.group, self.letters = name, name, letters_topic(name)
+        self.topic, self.group, self.letters = name, name, _letters_topic(name)
         self._ledger = Ledger()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -82,9 +188,10 @@ class Demo:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
                     raise DemoError(f"topic {self.topic} could not be created: {error}")
-            self._no_letters = set_up(admin, self.group, self.letters)
+            self._no_letters = _set_up_letters(admin, self.group, self.letters)
             self._workers = [
-                hire(self._orders(n), self._take_report, self._take_log) for n in range(1, self._workers_wanted + 1)
+                _start_worker(self._orders(n), self._take_report, self._take_log)
+                for n in range(1, self._workers_wanted + 1)
             ]
             try:
                 self._wait_for_members(admin)
@@ -94,7 +201,7 @@ class Demo:
                 self._wait_for_no_lag(admin)
                 seconds = time.monotonic() - started
                 if self._no_letters is None:
-                    self._ledger.letters = how_many(admin, self.letters)
+                    self._ledger.letters = _count_letters(admin, self.letters)
             finally:
                 for worker in self._workers:
                     worker.dismiss()
@@ -215,3 +322,31 @@ class Demo:
                 return
             time.sleep(0.1)
         raise DemoError(f"group {self.group} still has lag after {STALLED_AFTER_S:.0f} s although every result is in")
+
+
+def _letters_topic(topic: str) -> str:
+    """Return the name of the dead-letter topic that belongs to a topic of the demo."""
+    return f"dlq.{topic}"
+
+
+def _set_up_letters(admin: Admin, group: str, topic: str) -> KafkaError | None:
+    """Give the group a dead-letter topic. Returns the error when the cluster refuses; the group has none then."""
+    made = NewTopic(topic, 1, config={"errors.deadletterqueue.group.enable": "true"})
+    error = admin.create_topics([made])[topic]
+    if error is not None:
+        return error
+    changes = [AlterConfig("errors.deadletterqueue.topic.name", topic)]
+    resource = ConfigResource.group(group)
+    error = admin.incremental_alter_configs({resource: changes})[resource]
+    if error is not None:
+        admin.delete_topics([topic])
+    return error
+
+
+def _count_letters(admin: Admin, topic: str) -> int:
+    """Return how many dead letters were written to the topic. Raises KafkaError."""
+    here = TopicPartition(topic, 0)
+    found = admin.list_offsets([here])[here]
+    if isinstance(found, KafkaError):
+        raise found
+    return found

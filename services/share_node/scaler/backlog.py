@@ -15,10 +15,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Final
 
+from google.protobuf.message import DecodeError
+
+from kip932.api.v1.fetch_pb2 import FetchRequest, FetchResponse
+from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest, ListOffsetsResponse
+from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
-from kip932.rpc.transport import Transport, TransportError
-from share_node.scaler.backlog_codec import FETCH, LIST_OFFSETS, empty, end_request, fetch_request, oldest_ms
+from kip932.rpc.transport import Method, Transport, TransportError
 from share_node.scaler.demand import PartitionBacklog, Trigger
 from sharegroups.admin_values import ShareGroupOffset
 from sharegroups.aio.admin import Admin
@@ -26,6 +30,12 @@ from sharegroups.aio.admin import Admin
 #: How many partitions' oldest records are looked up at a time; and the time-out for each.
 LOOKUPS_MAX: Final = 16
 LOOKUP_WAIT_S: Final = 5.0
+
+#: The leaders' methods whose requests Admin does not have.
+_FETCH: Final = Method("/kip932.api.v1.PartitionLeaderService/Fetch", FetchRequest, FetchResponse)
+_LIST_OFFSETS: Final = Method(
+    "/kip932.api.v1.PartitionLeaderService/ListOffsets", ListOffsetsRequest, ListOffsetsResponse
+)
 
 #: Asks the leader at an address about a topic's partition, from an offset on; None when it did not answer.
 _Ask = Callable[[str, bytes, int, int], Awaitable[int | None]]
@@ -83,7 +93,7 @@ class BacklogReader:
             if isinstance(start := starts[name], int) and isinstance(end := ends[name], int)
         }
         asked = {name: start for name, (start, lag) in found.items() if lag > 0}
-        nothing = await self._of_leaders(asked, partial(self._empty, trigger.group))
+        nothing = await self._of_leaders(asked, partial(self._empty_offsets, trigger.group))
         return {name: (start, max(0, lag - nothing.get(name, 0))) for name, (start, lag) in found.items()}
 
     async def _of_leaders(self, starts: Mapping[TopicPartition, int], ask: _Ask) -> dict[TopicPartition, int]:
@@ -107,24 +117,78 @@ class BacklogReader:
     async def _timestamp(self, address: str, topic_id: bytes, partition: int, offset: int) -> int | None:
         try:
             answer = await self._transport.call(
-                address, FETCH, fetch_request(topic_id, partition, offset), LOOKUP_WAIT_S
+                address, _FETCH, fetch_request(topic_id, partition, offset), LOOKUP_WAIT_S
             )
         except TransportError:
             return None  # the lag is known; the age follows at the next request
-        return oldest_ms(answer)
+        return first_timestamp_ms(answer)
 
-    async def _empty(self, group: str, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
+    async def _empty_offsets(self, group: str, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
         """Return how many offsets from `start` on have nothing for the group; None when the leader does not answer."""
         try:
             answer = await self._transport.call(
-                address, LIST_OFFSETS, end_request(topic_id, partition, start, group), LOOKUP_WAIT_S
+                address, _LIST_OFFSETS, empty_offsets_request(topic_id, partition, start, group), LOOKUP_WAIT_S
             )
         except TransportError:
             return None  # a lag that is too large starts one worker too many, one that is too small starts none
-        return empty(answer)
+        return empty_offsets(answer)
 
 
 def _work(offset: ShareGroupOffset, lag: int) -> int:
     if offset.waiting is None or offset.in_flight is None:
         return lag
     return offset.waiting + offset.in_flight
+
+
+def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
+    """Request the batch with `offset`, and as little more as possible, without waiting (CM-45): a leader returns at
+    least one batch."""
+    request = FetchRequest(max_wait_ms=0, min_bytes=1, max_bytes=1)
+    request.topics.add(topic_id=topic_id).partitions.add(
+        partition=partition, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=1
+    )
+    return request
+
+
+def first_timestamp_ms(response: FetchResponse) -> int | None:
+    """Return the first non-empty batch's timestamp, ms since 1970; None when there is no such batch, or it is invalid.
+
+    It is the batch's base timestamp: records of a batch differ by at most the producer's linger.
+    """
+    for topic in response.responses:
+        for part in topic.partitions:
+            for batch in part.records:
+                if not batch.is_control:
+                    return _base_timestamp_ms(batch.batch)
+    return None
+
+
+def _base_timestamp_ms(batch: bytes) -> int | None:
+    try:
+        return RecordBatch.FromString(batch).base_timestamp_ms
+    except DecodeError:
+        return None
+
+
+def empty_offsets_request(topic_id: bytes, partition: int, start: int, group: str) -> ListOffsetsRequest:
+    """Request the log's end, and the number of offsets from `start` to there that have nothing for the group
+    (CM-105)."""
+    request = ListOffsetsRequest()
+    request.topics.add(topic_id=topic_id).partitions.add(
+        partition_index=partition,
+        current_leader_epoch=-1,
+        timestamp=OFFSET_LATEST,
+        holes_from=start,
+        share_group_id=group,
+    )
+    return request
+
+
+def empty_offsets(response: ListOffsetsResponse) -> int:
+    """Return the number of offsets that have nothing for the group; from a leader that does not report it, the number
+    of those without a record, or 0."""
+    return sum(
+        part.group_empty if part.HasField("group_empty") else part.holes
+        for topic in response.topics
+        for part in topic.partitions
+    )

@@ -25,9 +25,9 @@ from shard_runtime.config.process_settings import (
 )
 from shard_runtime.logs import configure_logs
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
+from share_node.node.serve import START_ERRORS, StopSignal, run
 from share_node.scaler.backlog import BacklogReader
 from share_node.scaler.service import ExternalScaler
-from share_node.serve import START_ERRORS, StopSignal, run
 from sharegroups.aio.admin import Admin
 
 _SERVICE = external_scaler_pb2.DESCRIPTOR.services_by_name["ExternalScaler"]

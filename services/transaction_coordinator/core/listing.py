@@ -53,6 +53,6 @@ class Asked(NamedTuple):
             return False
         return self.longer_than_ms < 0 or open_ms(known, now_ms) > self.longer_than_ms
 
-    def passes_unreadable(self) -> bool:
+    def matches_unreadable(self) -> bool:
         """Return whether to list a record that cannot be read: it might match, unless the states exclude it."""
         return not self.states or UNREADABLE in self.states

@@ -127,7 +127,7 @@ def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: i
         if asked is not None:
             raise _unknown(asked)
         return Transaction(Identity(fresh_id, 0), timeout_ms)
-    if asked is not None and not _goes_on(known, asked):
+    if asked is not None and not _is_present(known, asked):
         raise _fenced(known, asked)
     if known.decided:
         return known
@@ -136,7 +136,7 @@ def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: i
         return decision(known, cause, commit=False)
     if asked is not None and asked != known.identity:  # the epoch is newer, perhaps because of this very request
         return known if known.timeout_ms == timeout_ms else known._replace(timeout_ms=timeout_ms)
-    return _moved_on(known, cause, fresh_id, commit=False)._replace(timeout_ms=timeout_ms)
+    return _next_epoch(known, cause, fresh_id, commit=False)._replace(timeout_ms=timeout_ms)
 
 
 def joined(
@@ -190,7 +190,7 @@ def ended(
     past = None if known is None else known.outcome_of(identity)
     if known is not None and past is not None:
         if past.committed is not commit:
-            raise _other_way(known, past, commit)
+            raise _ended_otherwise(known, past, commit)
         _check_by_operator(past, cause)
         return known
     _check_present(known, identity)
@@ -198,7 +198,7 @@ def ended(
     if known.decided:
         past = Ended(identity, known.commits, known.cause)
         if known.commits is not commit:
-            raise _other_way(known, past, commit)
+            raise _ended_otherwise(known, past, commit)
         _check_by_operator(past, cause)
         return known
     missing = set(partitions) - set(known.partitions) if commit else set()
@@ -210,7 +210,7 @@ def ended(
     if known.state is State.EMPTY and cause is Cause.OPERATOR:
         raise InvalidTxnStateError(f"{_text(identity)} has no open transaction: there is nothing to abort")
     if known.state is State.EMPTY:
-        return _moved_on(known, cause, fresh_id, commit=commit)
+        return _next_epoch(known, cause, fresh_id, commit=commit)
     return decision(known, cause, commit=commit)
 
 
@@ -236,7 +236,7 @@ def finished(known: Transaction | None, identity: Identity, fresh_id: int) -> Tr
     """End a decided transaction, once every partition has its marker. Repeating the call changes nothing."""
     if known is None or not known.decided or known.identity != identity:
         return known
-    return _moved_on(known, known.cause, fresh_id, commit=known.commits)
+    return _next_epoch(known, known.cause, fresh_id, commit=known.commits)
 
 
 def following(known: Transaction | None, identity: Identity) -> Identity | None:
@@ -268,14 +268,14 @@ def fate(known: Transaction | None, identity: Identity) -> Fate:
 # ---- parts
 
 
-def _goes_on(known: Transaction, asked: Identity) -> bool:
+def _is_present(known: Transaction, asked: Identity) -> bool:
     """Return whether this instance is the present one: no other has begun since it got its identity."""
     if asked == known.identity:
         return not (known.decided and known.cause in _FENCING)
     return following(known, asked) is not None
 
 
-def _moved_on(known: Transaction, cause: Cause, fresh_id: int, *, commit: bool) -> Transaction:
+def _next_epoch(known: Transaction, cause: Cause, fresh_id: int, *, commit: bool) -> Transaction:
     """End the present epoch; the result has the identity for the next one."""
     producer_id, epoch = known.identity
     goes_on = epoch < EPOCH_MAX and not known.restored
@@ -336,7 +336,7 @@ def concurrent(identity: Identity) -> KafkaError:
     )
 
 
-def _other_way(known: Transaction, past: Ended, commit: bool) -> KafkaError:
+def _ended_otherwise(known: Transaction, past: Ended, commit: bool) -> KafkaError:
     if past.cause is Cause.OPERATOR and commit:
         return _fenced(known, past.identity)
     return InvalidTxnStateError(

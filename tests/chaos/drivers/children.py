@@ -1,7 +1,7 @@
 """Processes that are killed, paused and restarted with the same command: services, stores and workers.
 
 None outlives the test's process: services and workers leave when their standard input closes, and
-`share_node.store_watcher` watches a store, as it does the embedded one.
+`share_node.store.store_watcher` watches a store, as it does the embedded one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-import share_node.store_watcher
+import share_node.store.store_watcher
 from tests.chaos.processes import Handle
 
 READY_WAIT_S: Final = 60.0
@@ -147,7 +147,7 @@ class WatchedChild(Child):
     def __init__(
         self, name: str, enter: Sequence[str], command: Sequence[str], log: Path, environment: Mapping[str, str]
     ) -> None:
-        watcher = [sys.executable, "-I", "-S", share_node.store_watcher.__file__, _WATCHER_GRACE_S]
+        watcher = [sys.executable, "-I", "-S", share_node.store.store_watcher.__file__, _WATCHER_GRACE_S]
         super().__init__(name, [*enter, *watcher, *command], log, environment)
 
     def _told_pid(self) -> int:

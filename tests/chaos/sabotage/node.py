@@ -10,6 +10,6 @@ from tests.simulation.mutants.mutant import plant
 if __name__ == "__main__":
     plant(named(sys.argv[1]).mutant)
     # Imported only now, so that the product has the bug.
-    from share_node.serve import main
+    from share_node.node.serve import main
 
     sys.exit(main(sys.argv[3:]))

@@ -46,7 +46,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.acknowledge",
+                "partition_leader.share_partition.core.acknowledge",
                 "Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)",
                 "Operation(event.op_id, CAUSE_ACK, min(2, settings.delivery_count_limit), settings.dlq_enabled)",
             ),
@@ -60,7 +60,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.acknowledge",
+                "partition_leader.share_partition.core.acknowledge",
                 "Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)",
                 "Operation(event.op_id, CAUSE_ACK, 1, settings.dlq_enabled)",
             ),
@@ -74,7 +74,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.expiry",
+                "partition_leader.share_partition.core.expiry",
                 "        state = released_state(count, settings.delivery_count_limit, settings.dlq_enabled)\n",
                 "        state = released_state(count, 1, settings.dlq_enabled)\n",
             ),
@@ -89,7 +89,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.acknowledge",
+                "partition_leader.share_partition.core.acknowledge",
                 "        if ack_type == ACK_RENEW:\n            self._renew(batch, first, last)\n            return\n"
                 "        operation = self.operation\n",
                 "        if ack_type in (ACK_RENEW, ACK_ACCEPT):\n            self._renew(batch, first, last)\n"
@@ -121,7 +121,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.acquire",
+                "partition_leader.share_partition.core.acquire",
                 "            now_ms + settings.lock_ms,\n",
                 "            now_ms + settings.lock_ms // 10,\n",
             ),
@@ -136,7 +136,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.advance",
+                "partition_leader.share_partition.core.advance",
                 "        window.move_start(start)\n",
                 "        window.move_start(min(start + 1, window.last_offset + 1))\n",
             ),
@@ -150,7 +150,7 @@ SABOTAGES: Final = (
         LEADER,
         (
             Edit(
-                "partition_leader.share.core.acquire",
+                "partition_leader.share_partition.core.acquire",
                 "        count = batch.count + 1\n",
                 "        count = batch.count\n",
             ),

@@ -11,9 +11,17 @@ from grpc._cython import cygrpc
 
 from kip932.api.v1 import cluster_service_pb2
 from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest, DescribeClusterResponse
-from shard_runtime.rpc import accept_watch, grpc_server
-from shard_runtime.rpc.accept_watch import AcceptWatch, call_ourselves, watch
-from shard_runtime.rpc.server import ListenError, RpcServer
+from shard_runtime.rpc import grpc_server
+from shard_runtime.rpc.server import (
+    ACCEPT_MISSES_MAX,
+    ACCEPT_TURN_S,
+    ACCEPT_TURNS,
+    AcceptWatch,
+    ListenError,
+    RpcServer,
+    accept_probe,
+    watch_accepting,
+)
 
 from .descriptors import no_descriptor_left
 
@@ -78,7 +86,9 @@ async def test_a_server_that_takes_no_calls_is_told_though_nothing_failed(monkey
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with asyncio.timeout(BOUND_S):
-        await watch(call_ourselves("127.0.0.1", port), lambda: server.accepted, every_s=0.01, turn_s=0.01, turns=20)
+        await watch_accepting(
+            accept_probe("127.0.0.1", port), lambda: server.accepted, every_s=0.01, turn_s=0.01, turns=20
+        )
 
 
 @pytest.mark.rule("CM-85")
@@ -93,9 +103,11 @@ async def test_a_loop_that_stands_still_is_no_server_that_does() -> None:
         nonlocal calls
         calls += 1
         time.sleep(0.3)  # noqa: ASYNC251 - what is tested
-        return await call_ourselves("127.0.0.1", server.port)()
+        return await accept_probe("127.0.0.1", server.port)()
 
-    watching = asyncio.ensure_future(watch(probe, lambda: 0, every_s=0.01, turn_s=0.1, turns=40, misses_max=1))
+    watching = asyncio.ensure_future(
+        watch_accepting(probe, lambda: 0, every_s=0.01, turn_s=0.1, turns=40, misses_max=1)
+    )
     for _ in range(BOUND_S * 50):
         if calls >= 5 or watching.done():
             break
@@ -119,7 +131,9 @@ async def test_too_few_descriptors_for_both_ends_of_a_call_are_no_miss() -> None
         return False
 
     with no_descriptor_left(spare=1):
-        watching = asyncio.ensure_future(watch(probe, lambda: 0, every_s=0.01, turn_s=0.01, turns=1, misses_max=3))
+        watching = asyncio.ensure_future(
+            watch_accepting(probe, lambda: 0, every_s=0.01, turn_s=0.01, turns=1, misses_max=3)
+        )
         await asyncio.sleep(0.5)
         assert (asked, watching.done()) == (0, False)
     await asyncio.wait_for(watching, BOUND_S)
@@ -134,10 +148,10 @@ async def test_it_asks_through_the_real_port_as_a_newcomer(host: str) -> None:
     port = server.add_insecure_port(f"[{host}]:0" if ":" in host else f"{host}:0")
     await server.start()
     for calls in (1, 2):
-        assert await call_ourselves(host, port)(), "UNIMPLEMENTED is an answer"
+        assert await accept_probe(host, port)(), "UNIMPLEMENTED is an answer"
         assert server.accepted == calls
     await server.stop(0)
-    assert not await call_ourselves(host, port)()
+    assert not await accept_probe(host, port)()
 
 
 @pytest.mark.rule("CM-84")
@@ -148,4 +162,4 @@ def test_a_grpcio_without_what_is_replaced_is_refused_by_name(monkeypatch: pytes
 
 
 def test_its_patience_outlasts_a_slow_machine() -> None:
-    assert accept_watch.TURN_S * accept_watch.TURNS * accept_watch.MISSES_MAX >= 30
+    assert ACCEPT_TURN_S * ACCEPT_TURNS * ACCEPT_MISSES_MAX >= 30

@@ -14,7 +14,7 @@ from tests.integration.runtime.test_ownership_host import FIRST, SHARDS, World
 
 pytestmark = pytest.mark.asyncio
 
-OPTIONS = OwnershipOptions(tick_ms=5, claims_max=4, renewals_max=3, looks_max=3, loads_max=1)
+OPTIONS = OwnershipOptions(tick_ms=5, claims_max=4, renewals_max=3, checks_max=3, loads_max=1)
 
 
 @pytest_asyncio.fixture

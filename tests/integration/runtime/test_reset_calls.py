@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 from shard_runtime.rpc.grpc_server import GuardedServer
-from share_node.freed_memory import CLibrary
+from share_node.process_memory.memory_checks import CLibrary
 from tests.attack.http2 import Connection
 
 pytestmark = pytest.mark.asyncio

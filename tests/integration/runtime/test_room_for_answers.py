@@ -13,7 +13,7 @@ from kip932.rpc.transport import TransportError, TransportStatus, service_method
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget
 from shard_runtime.rpc.server import RpcServer
-from sharegroups.aio.heartbeats import fatal_error
+from sharegroups.connection.coordinator_calls import fatal_error
 
 pytestmark = pytest.mark.asyncio
 

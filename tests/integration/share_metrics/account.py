@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import stored
+from share_metrics.ingest.writing import stored
 from share_metrics.reader import Kind
 
 if TYPE_CHECKING:  # imported before pytest starts, when pytest must still load its plugins itself

@@ -8,7 +8,7 @@ from typing import Final
 import pytest
 from pyspark.sql import SparkSession
 
-from share_metrics import job
+from share_metrics.ingest import job
 from share_metrics.java import NoJavaError, java_home
 from share_metrics.spark import build_session
 from share_metrics.spark.session import QUIET

@@ -13,7 +13,7 @@ from group_coordinator.core.lifecycle import Lifecycle, TopicState
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import ARCHIVED_AT_LIMIT, ARCHIVED_REJECTED, ArchivedRange, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
-from share_metrics.log_samples import COLUMNS
+from share_metrics.ingest.log_samples import COLUMNS
 from share_metrics.reader import EntryId, Gap, Kind
 from share_metrics.reader.decoding import decode, gap_row
 from tests.support.pipeline_entries import snapshot, state_entry, update

@@ -16,7 +16,7 @@ from kip932.state_batches import CAUSE_ACK, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_metrics import java
 from share_metrics.commands import metrics
-from share_metrics.ingest import stored
+from share_metrics.ingest.writing import stored
 from share_metrics.reader import Kind
 from share_metrics.report.model import BEHIND_S
 from tests.support.pipeline_entries import snapshot, update

@@ -14,7 +14,7 @@ import pytest
 import redis
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import Source, start, stored
+from share_metrics.ingest.writing import Source, start, stored
 from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions, Store
 from share_metrics.reader.planning import Goal
 from share_metrics.reader.store import slot_of

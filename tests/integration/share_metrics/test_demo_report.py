@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 import share_metrics.report
 from share_metrics.report import Report, render
 from share_metrics.report import totals as report_totals
-from share_node.demo.cluster import DATA
+from share_node.demo.command import CLUSTER_DATA
 from tools.report import demo_store, main
 
 from .world import SHAREGROUPS
@@ -95,9 +95,9 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, repor
 
 
 def test_the_store_of_a_running_demo_is_read_as_it_is(played: Played) -> None:
-    with demo_store(played.keep / DATA) as started, demo_store(played.keep / DATA) as running:
+    with demo_store(played.keep / CLUSTER_DATA) as started, demo_store(played.keep / CLUSTER_DATA) as running:
         assert running == started
-    with demo_store(played.keep / DATA) as anew:
+    with demo_store(played.keep / CLUSTER_DATA) as anew:
         assert anew != started
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone
-from share_metrics.gauges import Gauges
+from share_metrics.gauges.gauges import Gauges
 from share_metrics.metrics import progress, replay_windows
 from share_metrics.metrics.common import since, timed
 from share_metrics.metrics.newest import newest_states

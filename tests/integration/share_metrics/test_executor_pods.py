@@ -13,7 +13,7 @@ import pytest
 import yaml
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import stored
+from share_metrics.ingest.writing import stored
 from share_metrics.reader import Kind
 from tests.packaging.manifests import KUBERNETES, Doc, of_kind, render_folder
 

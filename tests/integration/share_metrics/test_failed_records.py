@@ -8,8 +8,8 @@ from pyspark.sql import SparkSession
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ACK, ArchivedRange, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
-from share_metrics.poison import POISON_MAX
 from share_metrics.reader import Gap
+from share_metrics.replay.poison import POISON_MAX
 from share_metrics.report import collect, render
 from tests.support.pipeline_entries import TOPIC, snapshot, update
 

@@ -11,7 +11,7 @@ from group_coordinator.core.lifecycle import Lifecycle, TopicState
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ACK, ArchivedRange, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord, ShareTombstone
-from share_metrics.gauges import Gauges
+from share_metrics.gauges.gauges import Gauges
 from share_metrics.reader import EntryId, Gap, Kind
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, update
 

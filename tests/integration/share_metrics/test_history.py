@@ -15,20 +15,20 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from kip932.ids import topic_id_text
 from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord
-from share_metrics import job, log_samples, tables
+from share_metrics.archive.commits import visible
+from share_metrics.archive.compaction import compact
+from share_metrics.archive.folders import FolderError, checkpoints, noted, owned
 from share_metrics.commands import metrics
-from share_metrics.commits import visible
-from share_metrics.compaction import compact
-from share_metrics.folders import FolderError, checkpoints, noted, owned
-from share_metrics.ingest import Source, Watch, start, stored, write_batch
-from share_metrics.job import Cluster, Exposition, Job, run
-from share_metrics.log_samples import sample, samples
+from share_metrics.ingest import job, log_samples, tables
+from share_metrics.ingest.job import Cluster, Exposition, Job, run
+from share_metrics.ingest.log_samples import sample, samples
+from share_metrics.ingest.read_up_to import Note
+from share_metrics.ingest.tables import write_tables
+from share_metrics.ingest.writing import Source, Watch, start, stored, write_batch
 from share_metrics.metrics import lag_seconds, progress, replay_windows, with_log_ends
-from share_metrics.read_up_to import Note
 from share_metrics.reader import Gap, Kind, Store
 from share_metrics.reader.log_ends import LogEnd, log_ends
 from share_metrics.report import Report
-from share_metrics.tables import write_tables
 from tests.support.pipeline_entries import TOPIC, snapshot, update
 
 from .frames import BASE_S, rows_of, states
@@ -117,7 +117,7 @@ def test_a_batch_that_cannot_be_written_leaves_nothing(
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("share_metrics.row_files.RowFiles._listed", fail)
+    monkeypatch.setattr("share_metrics.archive.row_files.RowFiles._listed", fail)
     with pytest.raises(OSError, match="No space left"):
         Batches(spark, tmp_path).add((0, update(0)))
     assert list((tmp_path / "raw" / "share_state").iterdir()) == []

@@ -15,7 +15,7 @@ from kip932.ids import shard_index
 from kip932.state_batches import StateBatch, WriteStats
 from share_coordinator.core.records import ShareTombstone
 from share_metrics.commands import metrics
-from share_metrics.ingest import stored
+from share_metrics.ingest.writing import stored
 from share_metrics.reader import Kind
 from tests.support.pipeline_entries import KEY, TOPIC, snapshot, update
 

@@ -15,9 +15,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from share_metrics.commits import Written, commit
-from share_metrics.folders import FolderError, in_step
-from share_metrics.ingest import Source, Step, Watch, start, stored, write_batch
+from share_metrics.archive.commits import Written, commit
+from share_metrics.archive.folders import FolderError, in_step
+from share_metrics.ingest.writing import Source, Step, Watch, start, stored, write_batch
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader

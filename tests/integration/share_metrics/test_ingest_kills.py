@@ -16,8 +16,8 @@ from typing import Any, Final
 import pytest
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import Source
-from share_metrics.job import Cluster, Exposition, Job, run
+from share_metrics.ingest.job import Cluster, Exposition, Job, run
+from share_metrics.ingest.writing import Source
 from tests.support.pipeline_entries import update
 
 from .account import PROPERTY, account

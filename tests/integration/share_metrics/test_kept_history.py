@@ -18,10 +18,10 @@ from kip932.state_batches import StateBatch
 from shard_runtime.cluster.metadata import Change, TopicCreated, TopicDeleted
 from shard_runtime.cluster.metadata_codec import encode_changes
 from share_coordinator.core.records import ShareRecord, ShareTombstone
+from share_metrics.archive.commits import visible
 from share_metrics.commands import metrics
-from share_metrics.commits import visible
-from share_metrics.ingest import Source
-from share_metrics.job import Cluster, Exposition, Job, run
+from share_metrics.ingest.job import Cluster, Exposition, Job, run
+from share_metrics.ingest.writing import Source
 from share_metrics.reader import Kind
 from tests.support.pipeline_entries import KEY, TOPIC, snapshot, update
 

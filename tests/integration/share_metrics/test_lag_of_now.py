@@ -17,10 +17,10 @@ import redis
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from share_metrics import job
-from share_metrics.ingest import KINDS, Source, stored
-from share_metrics.job import Cluster, Exposition, Ingested, Job, collected, run
-from share_metrics.log_samples import sample, samples
+from share_metrics.ingest import job
+from share_metrics.ingest.job import Cluster, Exposition, Ingested, Job, collected, run
+from share_metrics.ingest.log_samples import sample, samples
+from share_metrics.ingest.writing import KINDS, Source, stored
 from share_metrics.reader import Store
 from share_metrics.report import Known, Logs, Report, collect, render, totals
 from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic, Producer, ShareConsumer, TopicPartition

@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from kip932.records.v1 import owner_log_pb2 as owner_pb
-from share_metrics.append_times import percentile_ms
 from share_metrics.reader import EntryId, Kind
 from share_metrics.reader.decoding import RawEntry, decode
+from share_metrics.replay.append_times import percentile_ms
 from share_metrics.report import Logs, Report, collect
 from share_metrics.report.model import Event, Mark, PartitionLine
 from tests.support.pipeline_entries import snapshot, state_entry, update

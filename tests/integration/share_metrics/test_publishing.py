@@ -22,9 +22,9 @@ from shard_runtime.record_log.protocol import StreamId
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
-from share_metrics import job
-from share_metrics.folders import checkpoints
-from share_metrics.ingest import Source, Step, Watch, start
+from share_metrics.archive.folders import checkpoints
+from share_metrics.ingest import job
+from share_metrics.ingest.writing import Source, Step, Watch, start
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader

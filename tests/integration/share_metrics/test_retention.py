@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from share_metrics.commits import visible
-from share_metrics.compaction import compact, trim
-from share_metrics.folders import checkpoints
-from share_metrics.ingest import Watch, write_batch
-from share_metrics.kept_rows import state_rows
+from share_metrics.archive.commits import visible
+from share_metrics.archive.compaction import compact, trim
+from share_metrics.archive.folders import checkpoints
+from share_metrics.archive.kept_rows import state_rows
+from share_metrics.archive.row_files import RowFiles
+from share_metrics.ingest.writing import Watch, write_batch
 from share_metrics.reader import Kind
-from share_metrics.row_files import RowFiles
 from tests.support.pipeline_entries import KEY, snapshot, update
 
 from .frames import BASE_S, states

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import Source, start
-from share_metrics.job import Cluster
+from share_metrics.ingest.job import Cluster
+from share_metrics.ingest.writing import Source, start
 from share_metrics.reader import Kind
 
 from .world import World, finish

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip932.ids import topic_id_text
-from share_metrics.ingest import stored
+from share_metrics.ingest.writing import stored
 from share_metrics.reader import Kind
 from tests.support.pipeline_entries import TOPIC, snapshot, update
 

@@ -14,7 +14,7 @@ from group_coordinator.core import records as r
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import StateBatch, WriteStats
 from share_coordinator.core.records import ShareRecord, ShareTombstone
-from share_metrics.log_samples import COLUMNS
+from share_metrics.ingest.log_samples import COLUMNS
 from share_metrics.metrics import fill_windows, progress, stalls, with_log_ends
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import EntryId, Gap

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from share_metrics.read_up_to import read_up_to
+from share_metrics.ingest.read_up_to import read_up_to
 from tests.support.pipeline_entries import snapshot, update
 
 from .world import SHAREGROUPS, Log, World

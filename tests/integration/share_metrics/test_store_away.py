@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from share_metrics.ingest import Running, Source, Step, Watch, start
+from share_metrics.ingest.writing import Running, Source, Step, Watch, start
 from share_metrics.reader import Kind
 from tests.support.pipeline_entries import snapshot, update
 

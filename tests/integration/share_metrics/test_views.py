@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from kip932.ids import topic_id_text
-from share_metrics.folders import FolderError
+from share_metrics.archive.folders import FolderError
 from share_metrics.questions import QUESTIONS
 from share_metrics.reader import EntryId, Kind
 from share_metrics.reader.decoding import decode

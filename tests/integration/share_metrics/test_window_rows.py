@@ -12,10 +12,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_coordinator.core.records import ShareRecord, ShareTombstone
-from share_metrics.ingest import Watch, stored, write_batch
+from share_metrics.archive.window_rows import states_of
+from share_metrics.ingest.writing import Watch, stored, write_batch
 from share_metrics.metrics.common import since, until
 from share_metrics.reader import EntryId, Gap, Kind
-from share_metrics.window_rows import states_of
 from tests.support.pipeline_entries import KEY, STREAM, snapshot, update
 
 from .frames import BASE_S, states

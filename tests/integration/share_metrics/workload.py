@@ -29,10 +29,10 @@ from typing import Final, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 from kip932.ids import topic_id_text
-from share_metrics.ingest import Source
-from share_metrics.job import Cluster, Exposition, Job, collected, run
+from share_metrics.ingest.job import Cluster, Exposition, Job, collected, run
+from share_metrics.ingest.writing import Source
 from share_metrics.reader import Store
-from share_metrics.time_travel import replayed
+from share_metrics.replay.time_travel import replayed
 from sharegroups import (
     AcknowledgeType,
     Admin,

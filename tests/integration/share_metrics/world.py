@@ -22,7 +22,7 @@ from shard_runtime.record_log.protocol import Entry, StreamId
 from shard_runtime.record_log.redis.codec import claim_record, xadd
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
-from share_metrics.ingest import Running
+from share_metrics.ingest.writing import Running
 from share_metrics.reader import Store
 from tests.support.stores import Server
 

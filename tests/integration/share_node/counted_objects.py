@@ -16,7 +16,7 @@ from collections import Counter, deque
 from pathlib import Path
 
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
-from share_node.up import Ready, UpOptions, up
+from share_node.node.up import Ready, UpOptions, up
 from sharegroups import Admin, Producer, ShareConsumer
 
 #: The topics, and the groups, of one round.
@@ -29,8 +29,9 @@ _SETTLING_S = 8
 #: week (GC-93) with the places of their entries, caches of keys, and time marks in the logs (SR-29).
 _KEPT = (
     "group_coordinator.core.deletion.", "group_coordinator.core.records.DeletedGroup", "kip932.ids.SharePartitionKey",
-    "shard_runtime.cluster.deleted_topics.", "shard_runtime.cluster.metadata.", "shard_runtime.hosting.retention.",
-    "shard_runtime.hosting.compaction_plan.", "shard_runtime.record_log.protocol.StreamId",
+    "shard_runtime.cluster.deleted_topics.", "shard_runtime.cluster.metadata.",
+    "shard_runtime.hosting.shard_tenure.EntryAges", "shard_runtime.hosting.compaction_plan.",
+    "shard_runtime.record_log.protocol.StreamId",
 )  # fmt: skip
 _OURS = (
     "group_coordinator", "partition_leader", "share_coordinator", "share_persister", "shard_runtime",

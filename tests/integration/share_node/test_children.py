@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from share_node.children import RoleProcess
+from share_node.node.children import RoleProcess
 
 FAKE_ROLE = "tests.integration.share_node.fake_role"
 

@@ -9,7 +9,7 @@ import pytest_asyncio
 from click.testing import CliRunner, Result
 
 from shard_runtime.config.process_settings import load_settings
-from share_node.cluster_init import init, init_cluster
+from share_node.store.cluster_init import init, init_cluster
 from tests.support.stores import Server
 
 pytestmark = pytest.mark.asyncio

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from share_node.demo.crew import WorkerProcess
 from share_node.demo.ledger import Place, Report
 from share_node.demo.orders import Orders
+from share_node.demo.run import WorkerProcess
 
 #: Reports one record, logs a line, and then waits like the demo's workers.
 PROGRAM = """

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
-from share_node import embedded_store
-from share_node.data_directory import DataDirectory, DataDirectoryError, holders
-from share_node.embedded_store import EmbeddedStore
+from share_node.store import embedded_store
+from share_node.store.data_directory import DataDirectory, DataDirectoryError, holders
+from share_node.store.embedded_store import EmbeddedStore
 
 _PARENT = """
 import asyncio, sys
 from pathlib import Path
-from share_node.data_directory import DataDirectory
-from share_node.embedded_store import EmbeddedStore
+from share_node.store.data_directory import DataDirectory
+from share_node.store.embedded_store import EmbeddedStore
 
 async def main():
     store = EmbeddedStore(DataDirectory(Path(sys.argv[1])))

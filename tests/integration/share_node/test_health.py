@@ -7,7 +7,7 @@ import pytest
 from shard_runtime.config.process_settings import LISTEN_PORT, SettingsError, load_settings
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, ListenError, RpcServer
 from share_node.health import address_of, main, status_of
-from share_node.waiting import WaitingPort
+from share_node.node.waiting import WaitingPort
 from tests.support.ports import free_port
 
 

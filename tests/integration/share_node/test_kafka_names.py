@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from shard_runtime.config.setting import Setting
 from sharegroups import config as client
-from sharegroups.metrics import ConsumerMetrics
+from sharegroups.consuming.metrics import ConsumerMetrics
 from tests.support.node import QUICK, Cluster
 from tests.support.ports import free_port
 

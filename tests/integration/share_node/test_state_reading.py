@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from kip932.ids import topic_id_text
 from shard_runtime.record_log.protocol import Entry
 from share_node.commands import state
-from share_node.state_dump_kafka import as_kafka_has_it
+from share_node.state.reading import as_kafka_has_it
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.support.node import TERMINATED, StartedProcess, up_words
 
@@ -94,7 +94,7 @@ def test_what_is_left_out_is_told_and_ends_with_1(ended: Ended, monkeypatch: pyt
             raise ValueError("its checksum differs")
         return as_kafka_has_it(entry)
 
-    monkeypatch.setattr("share_node.state_reading.as_kafka_has_it", damaged)
+    monkeypatch.setattr("share_node.state.reading.as_kafka_has_it", damaged)
     result = CliRunner().invoke(state, [*DUMP, "--data", str(ended.data)])
     assert result.exit_code == 1
     assert {each["key"]["type"] for each in documents(result.stdout)} == {0}

@@ -16,7 +16,7 @@ import pytest
 
 from kip932.ids import RESOURCE_GROUP
 from shard_runtime.config.process_settings import load_settings
-from share_node.cluster_init import init_cluster
+from share_node.store.cluster_init import init_cluster
 from sharegroups import (
     AcknowledgeType,
     Admin,

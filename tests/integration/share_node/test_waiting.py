@@ -18,8 +18,8 @@ import pytest_asyncio
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
-from share_node.cluster_init import init_cluster
 from share_node.health import status_of
+from share_node.store.cluster_init import init_cluster
 from tests.support.node import BOUND_S, StartedProcess
 from tests.support.ports import free_port
 from tests.support.stores import Server

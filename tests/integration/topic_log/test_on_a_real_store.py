@@ -19,8 +19,8 @@ from shard_runtime.record_log.protocol import Renewal
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
-from share_node.data_directory import DataDirectory
-from share_node.embedded_store import EmbeddedStore
+from share_node.store.data_directory import DataDirectory
+from share_node.store.embedded_store import EmbeddedStore
 from tests.support.claims import claim
 from tests.unit.partition_leader.topic_log.harness import SHARD, batch
 

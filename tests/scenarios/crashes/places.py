@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
 from kip932.rpc.transport import service_methods
-from shard_runtime.record_log.memory.pipeline import Arrived
+from shard_runtime.record_log.memory.store import CommandsArrived
 from shard_runtime.record_log.redis.connection import Command
 from shard_runtime.rpc.binding import snake_case
 from tests.simulation.clock import context_of
@@ -78,7 +78,7 @@ class _AtTheStore:
         self._storage = storage
         self._places = places
 
-    def sent(self, client: str, commands: Sequence[Command], on: Arrived, lost: Callable[[], None]) -> None:
+    def sent(self, client: str, commands: Sequence[Command], on: CommandsArrived, lost: Callable[[], None]) -> None:
         name = _append(commands)
         if name is None or not self._places.armed:
             self._storage.sent(client, commands, on, lost)

@@ -16,13 +16,13 @@ _MEMBERS: Final = ("tests/unit/sharegroups/aio/test_throttled_members.py",)
 _OTHER_TESTS: Final = {
     "heartbeats-held-back": _MEMBERS,
     "heartbeats-count-from-the-answer": _MEMBERS,
-    "wishes-without-end": ("tests/unit/sharegroups/core/test_throttle.py",),
+    "wishes-without-end": ("tests/unit/sharegroups/connection/core/test_throttle.py",),
 }
-_SESSION: Final = "sharegroups.aio.share_session"
-_KEEPING: Final = "sharegroups.aio.keeping"
-_THROTTLED: Final = "sharegroups.aio.throttled"
-_HEARTBEATS: Final = "sharegroups.aio.heartbeats"
-_LEDGER: Final = "sharegroups.aio.ack_ledger"
+_SESSION: Final = "sharegroups.consuming.share_session"
+_KEEPING: Final = "sharegroups.consuming.lock_renewals"
+_THROTTLED: Final = "sharegroups.connection.cluster"
+_HEARTBEATS: Final = "sharegroups.consuming.heartbeats"
+_LEDGER: Final = "sharegroups.consuming.ack_ledger"
 
 _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] = (
     (
@@ -71,7 +71,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         "handed-out-over",
         "records whose lock ran out in the buffer are handed out",
         ("CL-83",),
-        (Edit("sharegroups.aio.fetcher", "if part.has_lain(now_ms, self._member.hold_ms):", "if False:"),),
+        (Edit("sharegroups.consuming.fetcher", "if part.is_stale(now_ms, self._member.hold_ms):", "if False:"),),
     ),
     (
         "heartbeats-held-back",
@@ -80,7 +80,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         (
             Edit(
                 _HEARTBEATS,
-                "        return max(0.0, self._written_s + UNSENT_S - asyncio.get_running_loop().time())\n",
+                "        return max(0.0, self._sent_s + UNSENT_S - asyncio.get_running_loop().time())\n",
                 "        return math.inf\n",
             ),
         ),
@@ -93,13 +93,13 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
             Edit(
                 _HEARTBEATS,
                 "            named = wire.address_of",
-                "            self._written_s = asyncio.get_running_loop().time()\n            named = wire.address_of",
+                "            self._sent_s = asyncio.get_running_loop().time()\n            named = wire.address_of",
             ),
             Edit(
                 _HEARTBEATS,
                 "            outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())\n",
                 "            outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())\n"
-                "            self._written_s = asyncio.get_running_loop().time()\n",
+                "            self._sent_s = asyncio.get_running_loop().time()\n",
             ),
         ),
     ),
@@ -145,7 +145,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         ("CL-86",),
         (
             Edit(
-                "sharegroups.core.throttle",
+                "sharegroups.connection.core.throttle",
                 "min(now_ms + throttle_ms, since_ms + THROTTLE_MAX_MS)",
                 "now_ms + min(throttle_ms, THROTTLE_MAX_MS)",
             ),
@@ -157,7 +157,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         ("CM-43", "CL-152"),
         (
             Edit(
-                "sharegroups.aio.sender",
+                "sharegroups.producing.sender",
                 "if not_before_ms - group.batches[-1].created_ms < timeout_ms:",
                 "if not_before_ms - group.created_ms < timeout_ms:",
             ),
@@ -169,7 +169,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         ("CM-43", "CL-152"),
         (
             Edit(
-                "sharegroups.core.produce_buffer",
+                "sharegroups.producing.core.produce_buffer",
                 "        lane.put_back(group.batches)\n",
                 "        lane.put_back(group.batches)\n"
                 "        for batch in group.batches:\n            batch.created_ms = not_before_ms\n",
@@ -182,7 +182,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         ("CM-43", "CL-152"),
         (
             Edit(
-                "sharegroups.aio.sender",
+                "sharegroups.producing.sender",
                 "self.buffer.expired(now_ms - timeout_ms)",
                 "self.buffer.expired(now_ms - timeout_ms // 2)",
             ),
@@ -194,7 +194,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         ("CL-24", "CL-34"),
         (
             Edit(
-                "sharegroups.aio.engine",
+                "sharegroups.consuming.engine",
                 "        deadline = None if timeout_s is None else loop.time() + timeout_s\n",
                 "        deadline = None if timeout_s is None else loop.time() + 2 * timeout_s\n",
             ),
@@ -206,7 +206,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         ("CL-28",),
         (
             Edit(
-                "sharegroups.aio.consumer_runtime",
+                "sharegroups.consuming.consumer_runtime",
                 "        deadline_s = loop.time() + budget_s\n        try:\n            await self.watch.close()\n"
                 "            await self.fetcher.close(budget_s)\n",
                 "        try:\n            await self.watch.close()\n            await self.fetcher.close(budget_s)\n"

@@ -10,7 +10,7 @@ from typing import Final
 from tests.simulation.mutants.mutant import Edit, Mutant
 from tests.simulation.mutants.share_partition import FIXED_HISTORIES
 
-_CORE: Final = "partition_leader.share.core"
+_CORE: Final = "partition_leader.share_partition.core"
 _ROLLED_BACK: Final = (
     "            else:\n                window.recode(batch, first, last, ROLL_BACK)\n                continue\n"
 )
@@ -52,7 +52,7 @@ _MODELLED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = 
         "delay-believes-any-clock",
         "a leader lets a stored record wait for as long as another clock says",
         ("PL-934",),
-        "partition_leader.share.delay_clock",
+        "partition_leader.share_partition.delay_clock",
         "min(max(0, batch.not_before_ms - wall_ms), delay_max_ms)",
         "max(0, batch.not_before_ms - wall_ms)",
     ),
@@ -77,7 +77,7 @@ DELAYS: Final = (
         ("INV-21",),
         (
             Edit(
-                f"{_CORE}.initialise",
+                f"{_CORE}.share_partition",
                 "            if code == STATE_AVAILABLE and until > now_ms:\n",
                 "            if code == STATE_AVAILABLE and until < 0:\n",
             ),
@@ -163,7 +163,7 @@ DELAYS: Final = (
         ("INV-21",),
         (
             Edit(
-                "partition_leader.share.delay_clock",
+                "partition_leader.share_partition.delay_clock",
                 "    ahead_ms = clock.wall_ms() - clock.now_ms()\n",
                 "    ahead_ms = 0 * clock.wall_ms()\n",
             ),

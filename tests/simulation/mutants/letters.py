@@ -27,7 +27,7 @@ LETTERS: Final = (
         ("INV-18", "INV-19", "INV-1", "INV-9", "INV-17"),
         (
             Edit(
-                "partition_leader.share.core.partition_state",
+                "partition_leader.share_partition.core.partition_state",
                 "stored_letters(self.window, self.settings)",
                 "()",
             ),
@@ -39,7 +39,7 @@ LETTERS: Final = (
         ("INV-18",),
         (
             Edit(
-                "partition_leader.share.core.share_partition",
+                "partition_leader.share_partition.core.share_partition",
                 "        self._state.dead_letters.postpone(event.dead_letter_id, event.spans)\n",
                 "        self._dlq_done(events.DlqDone(event.dead_letter_id, event.spans))\n",
             ),
@@ -88,12 +88,12 @@ LETTERS: Final = (
         ("PL-915",),
         (
             Edit(
-                "partition_leader.share.core.dead_letters",
+                "partition_leader.share_partition.core.dead_letters",
                 "        return settings.max_record_locks - (window.next_offset - self._front - "
                 "(self.waiting - self._passed))\n",
                 "        return settings.max_record_locks - window.in_flight\n",
             ),
         ),
-        tests=("tests/unit/partition_leader/share/core/test_dead_letters.py",),
+        tests=("tests/unit/partition_leader/share_partition/core/test_dead_letters.py",),
     ),
 )

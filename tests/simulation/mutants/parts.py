@@ -9,14 +9,14 @@ from typing import Final
 
 from tests.simulation.mutants.mutant import Edit, Mutant
 
-_ROLES: Final = "share_node.roles"
-_ROLES_TESTS: Final = ("tests/unit/share_node/test_roles.py",)
+_ROLES: Final = "share_node.node.roles"
+_ROLES_TESTS: Final = ("tests/unit/share_node/node/test_roles.py",)
 _HOSTING: Final = "tests/unit/shard_runtime/hosting"
-_SHARE: Final = "partition_leader.share.core"
-_SHARE_TESTS: Final = "tests/unit/partition_leader/share/core"
+_SHARE: Final = "partition_leader.share_partition.core"
+_SHARE_TESTS: Final = "tests/unit/partition_leader/share_partition/core"
 _GROUP: Final = "group_coordinator.core"
 _GROUP_TESTS: Final = "tests/unit/group_coordinator/core"
-_CLIENT_TESTS: Final = "tests/unit/sharegroups/core"
+_CLIENT_TESTS: Final = "tests/unit/sharegroups/consuming/core"
 _PRODUCER_TESTS: Final = ("tests/unit/sharegroups/aio/test_producer.py",)
 
 _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, ...]], ...]] = (
@@ -24,7 +24,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "refused-with-others",
         "batches that were refused together fail together, though one of them is the cause",
         ("CL-154",),
-        "sharegroups.aio.sender",
+        "sharegroups.producing.sender",
         "if isinstance(error, _OF_ONE_BATCH) and",
         "if False and",
         _PRODUCER_TESTS,
@@ -258,28 +258,28 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "fetch-waits-for-the-last",
         "a fetch waits for min_bytes from one share-partition alone",
         ("PL-211",),
-        f"{_SHARE}.fetch_policy",
+        "partition_leader.fetch.core.fetch_policy",
         "            needed -= min(found, bytes_each)\n",
         "            needed = self._sizes.min_bytes - min(found, bytes_each)\n",
-        (f"{_SHARE_TESTS}/test_fetch_policy.py",),
+        ("tests/unit/partition_leader/fetch/core/test_fetch_policy.py",),
     ),
     (
         "lapsed-lease-forgets",
         "a read under a lease that has merely lapsed drops the share-partition, and with it who holds what",
         ("PL-630",),
-        f"{_SHARE}.fetch_policy",
+        "partition_leader.fetch.core.fetch_policy",
         "if isinstance(error, NotLeaderOrFollowerError) and lease_valid:",
         "if isinstance(error, NotLeaderOrFollowerError):",
-        (f"{_SHARE_TESTS}/test_fetch_policy.py",),
+        ("tests/unit/partition_leader/fetch/core/test_fetch_policy.py",),
     ),
     (
         "session-epoch-wraps-to-0",
         "after the last epoch of a session comes 0, which opens a new one",
         ("PL-503",),
-        f"{_SHARE}.session",
+        "partition_leader.sessions.core.session",
         "return 1 if epoch == _LAST_EPOCH else epoch + 1",
         "return 0 if epoch == _LAST_EPOCH else epoch + 1",
-        (f"{_SHARE_TESTS}/test_session.py",),
+        ("tests/unit/partition_leader/sessions/core/test_session.py",),
     ),
     (
         "producer-remembers-four",
@@ -303,7 +303,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "poll-timer-runs-on",
         "a poll does not restart the timer that makes a slow member leave",
         ("CL-18",),
-        "sharegroups.core.membership",
+        "sharegroups.consuming.core.membership",
         "        self._poll_deadline_ms = now_ms + self._max_poll_interval_ms\n        if not self._subscription or",
         "        self._poll_deadline_ms = self._poll_deadline_ms or now_ms + self._max_poll_interval_ms\n"
         "        if not self._subscription or",
@@ -313,7 +313,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "gap-acknowledged-as-accept",
         "an offset without a record is acknowledged as accepted",
         ("CL-26",),
-        "sharegroups.core.acknowledgements",
+        "sharegroups.consuming.core.acknowledgements",
         "            runs.append(_Run(low, high, ACK_GAP))\n",
         "            runs.append(_Run(low, high, ACK_ACCEPT))\n",
         (f"{_CLIENT_TESTS}/test_acknowledgements.py",),
@@ -322,10 +322,10 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "quick-once-quick-for-ever",
         "the quickest of the last polls decides how many records are fetched, not the slowest",
         ("CL-85",),
-        "sharegroups.core.pace",
+        "sharegroups.consuming.core.fetch_pace",
         "slowest = max(self._slowest)",
         "slowest = min(self._slowest)",
-        (f"{_CLIENT_TESTS}/test_pace.py",),
+        (f"{_CLIENT_TESTS}/test_fetch_pace.py",),
     ),
 )
 

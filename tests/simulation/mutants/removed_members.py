@@ -9,7 +9,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _LOST: Final = "group_coordinator.core.lost_connections"
 _TOLD: Final = "group_coordinator.member_removals"
-_SESSIONS: Final = "partition_leader.share.core.session"
+_SESSIONS: Final = "partition_leader.sessions.core.session"
 
 REMOVED_MEMBERS: Final[tuple[Mutant, ...]] = (
     Mutant(
@@ -65,21 +65,21 @@ REMOVED_MEMBERS: Final[tuple[Mutant, ...]] = (
         "a removal that is heard of late ends the share session of a member that has joined again since",
         ("PL-528",),
         (Edit(_SESSIONS, "if session.member_epoch >= group_epoch:", "if session.member_epoch < 0:"),),
-        ("tests/unit/partition_leader/share/core/test_removed_members.py",),
+        ("tests/unit/partition_leader/share_partition/core/test_removed_members.py",),
     ),
     Mutant(
         "first-epoch-counts",
         "a session keeps the member epoch that it was opened with: one that went on into a later life is ended",
         ("PL-528",),
         (Edit(_SESSIONS, "request.member_epoch > (session.member_epoch or 0)", "session.member_epoch is None"),),
-        ("tests/unit/partition_leader/share/core/test_removed_members.py",),
+        ("tests/unit/partition_leader/share_partition/core/test_removed_members.py",),
     ),
     Mutant(
         "ghosts-are-let-in",
         "a member that was removed opens a session again with the epoch of the life that is over",
         ("PL-529",),
         (Edit(_SESSIONS, "        self._removed_members.note(key, group_epoch, now_ms)\n", ""),),
-        ("tests/unit/partition_leader/share/core/test_removed_members.py",),
+        ("tests/unit/partition_leader/share_partition/core/test_removed_members.py",),
     ),
     Mutant(
         "forgotten-stays-locked",
@@ -87,11 +87,11 @@ REMOVED_MEMBERS: Final[tuple[Mutant, ...]] = (
         ("PL-528",),
         (
             Edit(
-                "partition_leader.share.removals",
+                "partition_leader.share_rpc.removals",
                 "self._partitions.of_group(key.group_id)",
                 "[each for each in self._partitions.of_group(key.group_id) if each[1:] in closed.partitions]",
             ),
         ),
-        ("tests/unit/partition_leader/share/test_removals.py",),
+        ("tests/unit/partition_leader/share_rpc/test_removals.py",),
     ),
 )

@@ -11,7 +11,7 @@ SCHEDULES: Final = (
         "skip-fencing",
         "the share coordinator lets leaders with a lower epoch or generation pass",
         ("INV-12", "INV-4", "INV-5", "INV-9"),
-        (Edit("share_coordinator.core.checks", "    if state.fence > pair:", "    if state.fence > pair and False:"),),
+        (Edit("share_coordinator.core.shard", "    if state.fence > pair:", "    if state.fence > pair and False:"),),
     ),
     Mutant(
         "answer-before-write",
@@ -44,7 +44,7 @@ SCHEDULES: Final = (
         ("INV-19", "INV-1", "INV-6", "INV-9", "INV-17"),
         (
             Edit(
-                "partition_leader.share.core.write_results",
+                "partition_leader.share_partition.core.write_results",
                 "    state.roll_back(operations)\n    state.wake = True\n",
                 "    state.wake = True\n",
             ),
@@ -56,7 +56,7 @@ SCHEDULES: Final = (
         ("INV-5", "INV-4", "INV-6", "INV-13", "INV-1"),
         (
             Edit(
-                "partition_leader.share.core.write_results",
+                "partition_leader.share_partition.core.write_results",
                 "    if event.outcome_unknown and write.operations and state.status is Status.ACTIVE:",
                 "    if event.outcome_unknown and write.operations and state.status is None:",
             ),
@@ -68,7 +68,7 @@ SCHEDULES: Final = (
         ("INV-7", "INV-8"),
         (
             Edit(
-                "partition_leader.share.core.acquire",
+                "partition_leader.share_partition.core.acquire",
                 "        count = batch.count + 1\n",
                 "        count = 1\n",
             ),
@@ -119,12 +119,12 @@ SCHEDULES: Final = (
         ("INV-4", "INV-3", "INV-6", "INV-5", "PL-102"),
         (
             Edit(
-                "partition_leader.share.core.expiry",
+                "partition_leader.share_partition.core.expiry",
                 "                if code != STATE_ACQUIRED or deadline > now_ms:\n",
                 "                if deadline > now_ms or code == 0 or deadline == 0:\n",
             ),
             Edit(
-                "partition_leader.share.core.expiry",
+                "partition_leader.share_partition.core.expiry",
                 "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
                 "    result.timed_out",
                 "    if batch.lock_at(first)[0] & PENDING:\n"
@@ -133,7 +133,7 @@ SCHEDULES: Final = (
                 "    result.timed_out",
             ),
             Edit(
-                "partition_leader.share.core.expiry",
+                "partition_leader.share_partition.core.expiry",
                 "    EXPIRE_BELOW_START,\n",
                 "    EXPIRE_BELOW_START,\n    PENDING,\n    ROLL_BACK,\n",
             ),
@@ -145,7 +145,7 @@ SCHEDULES: Final = (
         ("PL-102", "INV-10", "INV-19"),
         (
             Edit(
-                "partition_leader.share.core.acquire",
+                "partition_leader.share_partition.core.acquire",
                 "        )\n        self._window.lock(first, last, now.deadline)\n",
                 "        )\n",
             ),
@@ -157,7 +157,7 @@ SCHEDULES: Final = (
         ("PL-102",),
         (
             Edit(
-                "partition_leader.share.core.operations",
+                "partition_leader.share_partition.core.operations",
                 "            if window.recode(batch, first, last, COMMIT):\n"
                 "                batch.hold(first, last, NOBODY, 0)\n",
                 "            window.recode(batch, first, last, COMMIT)\n",
@@ -196,17 +196,17 @@ SCHEDULES: Final = (
         ("INV-3", "INV-6"),
         (
             Edit(
-                "partition_leader.share.core.expiry",
+                "partition_leader.share_partition.core.expiry",
                 "                if code != STATE_ACQUIRED or deadline > now_ms:\n",
                 "                if code != STATE_ACQUIRED:\n",
             ),
             Edit(
-                "partition_leader.share.core.locks",
+                "partition_leader.share_partition.core.locks",
                 "            if live is None:\n",
                 "            if live is None and False:\n",
             ),
             Edit(
-                "partition_leader.share.core.locks",
+                "partition_leader.share_partition.core.locks",
                 "            if live > first:\n",
                 "            if live is not None and live > first:\n",
             ),
@@ -218,7 +218,7 @@ SCHEDULES: Final = (
         ("INV-6", "INV-19", "INV-3"),
         (
             Edit(
-                "partition_leader.share.core.acquire",
+                "partition_leader.share_partition.core.acquire",
                 "            now_ms + settings.lock_ms,\n",
                 "            now_ms + 2 * settings.lock_ms,\n",
             ),
@@ -230,12 +230,12 @@ SCHEDULES: Final = (
         ("INV-6", "INV-5", "INV-3"),
         (
             Edit(
-                "partition_leader.share.core.acknowledge",
+                "partition_leader.share_partition.core.acknowledge",
                 "            if batch.code == STATE_ACQUIRED and batch.member == caller:\n",
                 "            if batch.code == STATE_ACQUIRED:\n",
             ),
             Edit(
-                "partition_leader.share.core.operations",
+                "partition_leader.share_partition.core.operations",
                 '    return None if member == caller else "another member holds it"\n',
                 "    return None\n",
             ),
@@ -259,12 +259,12 @@ SCHEDULES: Final = (
         ("INV-14",),
         (
             Edit(
-                "partition_leader.share.core.session",
+                "partition_leader.sessions.core.session",
                 "        session.epoch = next_epoch(request.epoch)\n",
                 "        session.epoch = request.epoch\n",
             ),
             Edit(
-                "partition_leader.share.core.session",
+                "partition_leader.sessions.core.session",
                 "        if request.epoch not in (session.epoch, CLOSING_EPOCH):\n",
                 "        if request.epoch not in (session.epoch, session.epoch + 1, CLOSING_EPOCH):\n",
             ),
@@ -276,7 +276,7 @@ SCHEDULES: Final = (
         ("INV-7", "INV-8"),
         (
             Edit(
-                "partition_leader.share.core.transitions",
+                "partition_leader.share_partition.core.transitions",
                 "    if delivery_count < limit:\n",
                 "    if delivery_count <= limit:\n",
             ),
@@ -300,7 +300,7 @@ SCHEDULES: Final = (
         ("INV-13", "INV-4", "INV-1", "INV-9", "INV-17", "INV-7"),
         (
             Edit(
-                "partition_leader.share.core.write_back",
+                "partition_leader.share_partition.core.write_back",
                 "            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) :]\n",
                 "            found = found[bisect_left(found, start_offset, key=_LAST_OFFSET) + 1 :]\n",
             ),

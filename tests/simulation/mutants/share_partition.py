@@ -9,7 +9,7 @@ from typing import Final
 
 from tests.simulation.mutants.mutant import Edit, Mutant
 
-_CORE: Final = "partition_leader.share.core"
+_CORE: Final = "partition_leader.share_partition.core"
 _FIXED: Final = "test_the_core_and_the_naive_model_agree_after_every_step_of_fixed_histories"
 FIXED_HISTORIES: Final = (f"tests/model/test_model.py::{_FIXED}",)
 
@@ -50,7 +50,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "read-back-start-ignored",
         "a read-back takes no notice of the stored start offset",
         ("PL-707",),
-        f"{_CORE}.read_back",
+        f"{_CORE}.write_results",
         "    if first < stored.start_offset:\n",
         "    if stored.start_offset < 0:\n",
     ),

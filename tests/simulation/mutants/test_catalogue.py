@@ -68,7 +68,7 @@ def test_a_planted_bug_works_in_a_fresh_process() -> None:
             "from tests.simulation.mutants.catalogue import MUTANTS\n"
             "from tests.simulation.mutants.mutant import plant\n"
             "plant(next(m for m in MUTANTS if m.name == 'one-delivery-too-many'))\n"
-            "from partition_leader.share.core.transitions import released_state\n"
+            "from partition_leader.share_partition.core.transitions import released_state\n"
             "print(released_state(5, 5, False))",
         ],
         capture_output=True,
@@ -96,9 +96,9 @@ def test_a_change_that_is_no_bug_is_not_found() -> None:
             "-c",
             "from tests.simulation.mutants import tried\n"
             "from tests.simulation.mutants.mutant import Edit, Mutant\n"
-            "module = 'partition_leader.share.core.locks'\n"
+            "module = 'partition_leader.share_partition.core.locks'\n"
             "same = Edit(module, '        self._entries.clear()\\n', '        self._entries = []\\n')\n"
-            "tests = ('tests/unit/partition_leader/share/core/test_locks.py',)\n"
+            "tests = ('tests/unit/partition_leader/share_partition/core/test_locks.py',)\n"
             "tried.MUTANTS = (Mutant('harmless', 'nothing', ('PL-303',), (same,), tests),)\n"
             "raise SystemExit(tried.main(['harmless']))",
         ],

@@ -73,12 +73,12 @@ TRANSACTIONS: Final = (
         ("CM-44", "CL-101"),
         (
             Edit(
-                "sharegroups.core.open_transaction",
+                "sharegroups.producing.core.open_transaction",
                 "abandoned = group in self._abandoned",
                 "abandoned = False",
             ),
         ),
-        ("tests/unit/sharegroups/aio/test_transactions.py",),
+        ("tests/unit/sharegroups/producing/test_transactions.py",),
     ),
     Mutant(
         "snapshot-without-aborted",

@@ -45,8 +45,8 @@ WIRING: Final = (
         "sweep-keeps-the-dead",
         "the sweep of many locks drops the live ones, which never run out",
         ("PL-303",),
-        (Edit("partition_leader.share.core.locks", "if is_live(entry)]", "if not is_live(entry)]"),),
-        ("tests/unit/partition_leader/share/core/test_locks.py",),
+        (Edit("partition_leader.share_partition.core.locks", "if is_live(entry)]", "if not is_live(entry)]"),),
+        ("tests/unit/partition_leader/share_partition/core/test_locks.py",),
     ),
     Mutant(
         "one-page-of-control",
@@ -81,7 +81,7 @@ WIRING: Final = (
         ("CM-45",),
         (
             Edit(
-                "share_node.views",
+                "share_node.node.views",
                 "return effective.topic(name, kafka_configs.RETENTION_MS), "
                 "effective.topic(name, kafka_configs.RETENTION_BYTES)",
                 "return effective.topic(name, kafka_configs.RETENTION_BYTES), "

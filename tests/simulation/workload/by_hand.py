@@ -20,7 +20,7 @@ from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, 
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest
 from kip932.ids import ACK_RENEW, KEY_TYPE_GROUP
 from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus, service_methods
-from sharegroups import wire
+from sharegroups.connection import wire
 
 #: How long an answer may take beyond the wait that was requested.
 _TIMEOUT_S: Final = 2.0

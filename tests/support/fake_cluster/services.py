@@ -21,7 +21,7 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.state import FakeState
-from transaction_coordinator.telling_service import Surroundings, TransactionsTold
+from transaction_coordinator.telling_service import Surroundings, TransactionReads
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 INVALID_TOPIC_EXCEPTION: Final = 17
@@ -35,7 +35,7 @@ class Cluster(Configs):
     def __init__(self, fake: FakeState, node: int = 0) -> None:
         super().__init__(fake, node)
         self.fake = fake
-        self.told = TransactionsTold(fake.transactions, Surroundings(lambda: node, self._name))
+        self.told = TransactionReads(fake.transactions, Surroundings(lambda: node, self._name))
 
     def _name(self, topic_id: bytes) -> str:
         return next((name for name, (found, _) in self.fake.topics.items() if found == topic_id), "")

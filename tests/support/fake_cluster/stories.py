@@ -9,7 +9,7 @@ from typing import Any
 
 from kip932.ids import ACK_RELEASE
 from sharegroups.aio import ShareConsumer
-from sharegroups.produced import encode
+from sharegroups.producing.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.virtual_time import run
 

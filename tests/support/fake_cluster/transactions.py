@@ -21,7 +21,7 @@ from transaction_coordinator.core.transaction import (
     initialised,
     joined,
 )
-from transaction_coordinator.records import Looked, Page
+from transaction_coordinator.records import Page, ReadRecord
 
 
 class FakeTransactions:
@@ -84,9 +84,9 @@ class FakeTransactions:
         producer_id, epoch = following(self._finish(request.transactional_id), identity) or (-1, -1)
         return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
 
-    async def look(self, transactional_id: str) -> Looked:
+    async def look(self, transactional_id: str) -> ReadRecord:
         """Return one record."""
-        return Looked(self.records.get(transactional_id), self.now_ms)
+        return ReadRecord(self.records.get(transactional_id), self.now_ms)
 
     async def page(self, cursor: str) -> Page:
         """Return a page of two records, unreadable ones first."""

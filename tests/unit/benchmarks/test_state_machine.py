@@ -10,9 +10,9 @@ import pytest
 
 from benchmarks import state_machine
 from benchmarks.state_machine import FETCH, Case, Driver
-from partition_leader.share.core import effects as fx
-from partition_leader.share.core import events as ev
-from partition_leader.share.core.backoff import Backoff
+from partition_leader.share_partition.core import effects as fx
+from partition_leader.share_partition.core import events as ev
+from shard_runtime.config.group_config import Backoff
 
 
 @pytest.mark.parametrize("workload", state_machine.WORKLOADS)
@@ -70,7 +70,7 @@ def _steps(work: Callable[[], object]) -> int:
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:
         nonlocal steps
-        if "partition_leader/share/core" not in frame.f_code.co_filename:
+        if "partition_leader/share_partition/core" not in frame.f_code.co_filename:
             return None
         frame.f_trace_opcodes = True
         steps += event == "opcode"

@@ -6,15 +6,13 @@ from collections.abc import Mapping
 
 import pytest
 
-from group_coordinator.config import ConfigError, GroupCoordinatorConfig, config_of, group_configs, load_assignor
+from group_coordinator.config import ConfigError, GroupCoordinatorConfig, config_of, load_assignor
 from group_coordinator.core.assignor import GroupSpec, SimpleAssignor
-from group_coordinator.core.shared_assignor import SharedAssignor
-from group_coordinator.core.views import Assignment, GroupConfigs, Topic
+from group_coordinator.core.assignors import SharedAssignor
+from group_coordinator.core.views import Assignment, Topic
 from group_coordinator.image_topics import newest_topics
-from kip932.ids import RESOURCE_GROUP
 from shard_runtime.cluster.metadata import MetadataImage, TopicCreated, TopicDeleted
 from shard_runtime.config import kafka_configs
-from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.process_settings import Settings
 
 HERE = __name__
@@ -95,28 +93,6 @@ def test_the_process_settings_are_taken_over() -> None:
     found = config_of(Settings(kafka_configs.BROKER_CONFIGS, given))
     assert (found.shards, found.max_size, found.fast_first_assignment) == (3, 7, False)
     assert config_of(Settings(kafka_configs.BROKER_CONFIGS, {})) == GroupCoordinatorConfig()
-
-
-@pytest.mark.rule("GC-27", "GC-32", "GC-137", "GC-138")
-def test_group_configs_are_the_groups_clamped_or_the_brokers() -> None:
-    own = {
-        "share.session.timeout.ms": "50000",
-        "share.heartbeat.interval.ms": "99999",
-        "sharegroups.assignor": "shared",
-        "sharegroups.assignor.members.per.partition": "3",
-    }
-    overrides = {(RESOURCE_GROUP, "g"): own}
-    effective = EffectiveConfigs(Settings(kafka_configs.BROKER_CONFIGS, {}), lambda *key: overrides.get(key, {}))
-    look_up = group_configs(effective)
-    assert look_up("g") == GroupConfigs(50_000, 15_000, 1_000, "shared", 3)
-    assert look_up("other") == GroupConfigs()
-    brokers = {
-        "group.share.session.timeout.ms": 46_000,
-        "group.share.heartbeat.interval.ms": 6_000,
-        "group.share.assignment.interval.ms": 700,
-    }
-    look_up = group_configs(EffectiveConfigs(Settings(kafka_configs.BROKER_CONFIGS, brokers), lambda *_: {}))
-    assert look_up("any") == GroupConfigs(46_000, 6_000, 700)
 
 
 @pytest.mark.rule("CM-20", "P-13")

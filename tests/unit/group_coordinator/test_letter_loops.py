@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from group_coordinator.letter_loops import TOLD_MAX, LetterLoops
+from group_coordinator.letter_loops import TOLD_MAX, DeadLetterCycles
 from tests.support.virtual_time import virtual
 
 
@@ -18,7 +18,7 @@ class Groups:
     def __init__(self) -> None:
         self.reads: dict[str, set[str]] = {}
         self.queues: dict[str, str] = {}
-        self.loops = LetterLoops(self, lambda group_id: self.queues.get(group_id, ""))  # type: ignore[arg-type]
+        self.loops = DeadLetterCycles(self, lambda group_id: self.queues.get(group_id, ""))  # type: ignore[arg-type]
 
     def serving(self) -> list[tuple[int, Any]]:
         shards: list[dict[str, Any]] = [{}, {}]

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from group_coordinator.config import GroupCoordinatorConfig
-from group_coordinator.core.views import GroupConfigs
 from kip932.api.v1.share_group_describe_pb2 import ShareGroupDescribeRequest
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.group_cluster import GroupCluster, play
 
 GROUPS, MEMBERS, PARTITIONS = 10, 50, 200
@@ -45,7 +45,7 @@ async def epochs(world: GroupCluster, group: str) -> tuple[int, int]:
 @pytest.mark.rule("P-17")
 def test_two_joins_at_once_have_reached_all_others_within_a_heartbeat_and_an_assignment_interval() -> None:
     async def body(world: GroupCluster) -> None:
-        world.configs = GroupConfigs()  # the defaults: heartbeats every 5 s, an assignment at most every second
+        world.configs = GroupConfig()  # the defaults: heartbeats every 5 s, an assignment at most every second
         world.create("t", PARTITIONS)
         interval_s = world.configs.heartbeat_interval_ms / 1000
         bound_s = interval_s + world.configs.assignment_interval_ms / 1000

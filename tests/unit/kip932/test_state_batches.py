@@ -125,7 +125,7 @@ from kip932.records import share_state
 assert not {"grpc", "pyspark"} & set(sys.modules), sorted(sys.modules)
 from share_coordinator import codec
 from share_coordinator.core import share_state as coordinator
-from share_metrics import replay
+from share_metrics.replay import replay
 from share_metrics.reader.decoding import share_state as pipeline
 from share_persister import messages as persister
 assert coordinator.combine is replay.combine is state_batches.combine

@@ -9,9 +9,9 @@ import structlog.testing
 
 from kip932.errors import CoordinatorLoadInProgressError
 from partition_leader.consumed_retention import TOLD_MS
-from partition_leader.share.core.status import Status
-from tests.unit.partition_leader.share.persister import Fault, Stored
-from tests.unit.partition_leader.share.worlds import GROUP, TOPIC, World, key, part, run
+from partition_leader.share_partition.core.status import Status
+from tests.unit.partition_leader.share_partition.persister import Fault, Stored
+from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, part, run
 
 #: Longer than the interval of rounds.
 ROUND_S = 5.5

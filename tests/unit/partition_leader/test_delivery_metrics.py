@@ -8,10 +8,10 @@ import pytest
 
 from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import topic_id_text
-from partition_leader.share.core.events import AckBatch
-from partition_leader.share.core.status import Numbers
-from partition_leader.share.core.validate import FetchLimits
-from tests.unit.partition_leader.share.worlds import GROUP, TOPIC, Member, World, code, part, run, settle
+from partition_leader.fetch.core.fetch_policy import FetchLimits
+from partition_leader.share_partition.core.events import AckBatch
+from partition_leader.share_partition.core.status import PartitionMetrics
+from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, Member, World, code, part, run, settle
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 OTHER = bytes(15) + b"\x09"
@@ -146,7 +146,7 @@ def test_a_share_partition_shows_what_is_in_flight_and_how_many_locks_ran_out() 
     async def scenario(world: World) -> None:
         names = {"group": GROUP, "topic_id": topic_id_text(TOPIC), "partition": "0"}
 
-        def shown() -> Numbers:
+        def shown() -> PartitionMetrics:
             metrics = (
                 "in_flight_message_count",
                 "in_flight_batch_count",
@@ -155,7 +155,7 @@ def test_a_share_partition_shows_what_is_in_flight_and_how_many_locks_ran_out() 
                 "deliveries_not_taken_back_total",
             )
             found = [world.registry.get_sample_value(f"share_partition_{name}", names) for name in metrics]
-            return Numbers(*[-1 if number is None else int(number) for number in found])
+            return PartitionMetrics(*[-1 if number is None else int(number) for number in found])
 
         assert shown() == (-1,) * 5
         await world.produce(3)

@@ -9,7 +9,7 @@ import pytest
 
 from kip932.errors import NotLeaderOrFollowerError
 from partition_leader.led_partitions import TailCaches
-from tests.unit.partition_leader.share.worlds import World, part, run
+from tests.unit.partition_leader.share_partition.worlds import World, part, run
 
 KIB = 1024
 

@@ -6,7 +6,7 @@ from structlog.testing import capture_logs
 
 from kip932.errors import NotLeaderOrFollowerError
 from partition_leader.partition_owners import topic_shard
-from tests.unit.partition_leader.share.worlds import TOPIC, World, part, run
+from tests.unit.partition_leader.share_partition.worlds import TOPIC, World, part, run
 
 
 @pytest.mark.rule("CM-12")

@@ -10,8 +10,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kip932.ids import TopicIdPartition
+from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.topic_log.core.transactions import LATE_MS, OpenTransaction
-from partition_leader.transaction_metrics import TransactionGauges
 from tests.support.clocks import HandClock
 
 NAMES = (
@@ -32,11 +32,14 @@ class _Leader:
     def led(self) -> dict[TopicIdPartition, Any]:
         return self.logs
 
+    def cached_bytes(self) -> int:
+        return 0
+
 
 @pytest.mark.rule("CM-159")
 def test_the_gauges_tell_what_is_open_how_long_and_how_much_waits() -> None:
     leader, clock, registry = _Leader(), HandClock(), CollectorRegistry()
-    registry.register(TransactionGauges(leader, clock))
+    PartitionLeaderMetrics(registry).watch_transactions(leader, clock)
 
     def told() -> list[float | None]:
         return [registry.get_sample_value(name) for name in NAMES]

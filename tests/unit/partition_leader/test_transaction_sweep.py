@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import TopicIdPartition
 from partition_leader.topic_log.core.transactions import LATE_MS, OpenTransaction
-from partition_leader.transaction_sweep import ASK_AGAIN_MS, ASKED_MAX, TOLD_MAX, TransactionSweep
+from partition_leader.transaction_sweep import CONSULT_AGAIN_MS, CONSULTED_MAX, TOLD_MAX, TransactionSweep
 from tests.support.clocks import HandClock
 from tests.support.virtual_time import virtual
 from transaction_coordinator.core.transaction import Fate, Identity
@@ -77,7 +77,7 @@ async def test_what_is_open_twice_is_asked_for_and_then_seldom() -> None:
     assert await leader.sweep() == 1, "one record for both partitions"
     assert [await leader.sweep() for _ in range(5)] == [0, 0, 0, 0, 1]
     leader.fate = Fate.WAITS, 1_500
-    assert await leader.sweep(ASK_AGAIN_MS) == 1
+    assert await leader.sweep(CONSULT_AGAIN_MS) == 1
     assert [await leader.sweep(), await leader.sweep()] == [0, 1], "its time-out comes first"
     assert leader.written == []
     assert leader.seen_ms == [1_000, 6_000, 11_000, 13_000], "for how long it is seen here, by a clock that is not set"
@@ -94,7 +94,7 @@ def test_what_was_decided_gets_its_marker_in_every_log(commit: bool) -> None:
         leader.fate = (Fate.COMMITTED if commit else Fate.ABORTED), 0
         await leader.sweep()
         assert sorted(leader.written) == [(P, 1, commit), (P, 2, commit), (Q, 1, commit)]
-        assert await leader.sweep(ASK_AGAIN_MS) == 0
+        assert await leader.sweep(CONSULT_AGAIN_MS) == 0
 
     played()
 
@@ -109,7 +109,7 @@ async def test_a_store_that_does_not_answer_is_asked_again_later() -> None:
     assert await leader.sweep() == 1
     assert await leader.sweep() == 0
     leader.fate = Fate.ABORTED, 0
-    assert await leader.sweep(ASK_AGAIN_MS) == 1
+    assert await leader.sweep(CONSULT_AGAIN_MS) == 1
     assert leader.written == [(P, 1, False)]
 
 
@@ -117,12 +117,12 @@ async def test_a_store_that_does_not_answer_is_asked_again_later() -> None:
 @virtual
 async def test_a_sweep_asks_for_a_bounded_number_and_comes_to_all() -> None:
     leader = Leader(P)
-    leader.logs[P].open = [opened(number) for number in range(1, 2 * ASKED_MAX + 1)]
+    leader.logs[P].open = [opened(number) for number in range(1, 2 * CONSULTED_MAX + 1)]
     await leader.sweep()
-    assert await leader.sweep() == ASKED_MAX
+    assert await leader.sweep() == CONSULTED_MAX
     first = set(leader.asked)
-    assert await leader.sweep() == ASKED_MAX
-    assert len(first | set(leader.asked)) == 2 * ASKED_MAX
+    assert await leader.sweep() == CONSULTED_MAX
+    assert len(first | set(leader.asked)) == 2 * CONSULTED_MAX
 
 
 @pytest.mark.rule("CM-159")

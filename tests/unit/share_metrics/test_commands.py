@@ -12,15 +12,15 @@ from click.testing import CliRunner
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, PySparkValueError
 
-from share_metrics import job
 from share_metrics.commands import ingest, metrics, moment, query_failure, report, time_of
-from share_metrics.ingest import TRIGGER_S, Source
+from share_metrics.ingest import job
+from share_metrics.ingest.job import Cluster, Ingested, Job
+from share_metrics.ingest.stopping import Stop
+from share_metrics.ingest.writing import TRIGGER_S, Source
 from share_metrics.java import SparkStartError
-from share_metrics.job import Cluster, Ingested, Job
 from share_metrics.reader import EntryId
 from share_metrics.report import Report
 from share_metrics.spark.session import LOCAL
-from share_metrics.stopping import Stop
 from tests.support.ports import free_port
 
 REPLAY = ("replay", "--group", "g", "--topic", "t", "--partition", "0")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from share_metrics.freshness import Freshness
+from share_metrics.ingest.job import Freshness
 from share_metrics.reader import Kind
 
 KINDS = (Kind.SHARE_STATE, Kind.GROUP)

@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from share_metrics import job
+from share_metrics.archive.folders import FolderError, checkpoints
 from share_metrics.commands import query_failure
-from share_metrics.folders import FolderError, checkpoints
-from share_metrics.ingest import KINDS, Running, Source
-from share_metrics.job import Cluster, Job, QueryError
-from share_metrics.read_up_to import Note, read_up_to
+from share_metrics.ingest import job
+from share_metrics.ingest.job import Cluster, Job, QueryError
+from share_metrics.ingest.read_up_to import Note, read_up_to
+from share_metrics.ingest.stopping import Stop
+from share_metrics.ingest.writing import KINDS, Running, Source
 from share_metrics.reader import Kind
-from share_metrics.stopping import Stop
+from tests.unit.share_metrics.ingest.test_read_up_to import NOON, progress
 
-from .test_read_up_to import NOON, progress
 from .test_running import Begin, Query
 
 LOST = "\npkg.DataLossError: s lost 7 entries"

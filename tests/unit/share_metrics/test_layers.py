@@ -14,7 +14,7 @@ import pytest
 import share_metrics
 from kip932 import state_batches
 from share_coordinator.core import share_state
-from share_metrics import replay, time_travel
+from share_metrics.replay import replay, time_travel
 from share_metrics.spark.source import RedisStreams
 from tests.packaging.source_imports import imports, modules
 
@@ -23,7 +23,7 @@ SOURCE = Path(share_metrics.__file__).parent
 ALONE = """
 import sys
 sys.modules["pyspark"] = None  # as where it is not installed: an import fails
-import share_metrics.time_travel
+import share_metrics.replay.time_travel
 from share_metrics.reader import EntryId, Kind, Position, Reader
 from tests.support.pipeline_entries import STREAM, MemoryStream, epochs
 from tests.unit.share_metrics.reader.memory_store import MemoryStore
@@ -61,8 +61,8 @@ def test_metrics_know_no_store_and_no_file() -> None:
     """From the reader they use only the names of columns and types."""
     allowed = (
         "__future__.", "collections.abc.", "datetime.", "typing.", "pyarrow", "pyspark.sql.", "share_metrics.metrics.",
-        "share_metrics.reader.schemas.", "share_metrics.replay.", "share_metrics.measuring.",
-        "share_metrics.progress_rows.", "share_metrics.write_columns.",
+        "share_metrics.reader.schemas.", "share_metrics.replay.replay.", "share_metrics.replay.measuring.",
+        "share_metrics.replay.progress_rows.", "share_metrics.replay.write_columns.",
     )  # fmt: skip
     found = set(imported("share_metrics.metrics"))
     assert found

@@ -10,8 +10,8 @@ from typing import Final
 import pytest
 import yaml
 
-from share_metrics.freshness import Freshness
-from share_metrics.gauges import Gauges, exported_names
+from share_metrics.gauges.gauges import Gauges, exported_names
+from share_metrics.ingest.job import Freshness
 
 MONITORING: Final = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
 NAME: Final = re.compile(r"\bshare_group_\w+")

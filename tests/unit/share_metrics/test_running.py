@@ -10,10 +10,10 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 
-from share_metrics import ingest
-from share_metrics.ingest import Running
+from share_metrics.archive.row_files import RowFiles
+from share_metrics.ingest import writing
+from share_metrics.ingest.writing import Running
 from share_metrics.reader import Kind
-from share_metrics.row_files import RowFiles
 
 KIND = Kind.SHARE_STATE
 
@@ -84,9 +84,9 @@ def test_each_kind_of_record_has_a_query_of_its_own(tmp_path: Path, monkeypatch:
         return Query()
 
     monkeypatch.setattr(RowFiles, "sweep", lambda *_: None)
-    monkeypatch.setattr(ingest, "_query", query)
+    monkeypatch.setattr(writing, "_query", query)
     nothing: Any = None
-    running = ingest.start(nothing, ingest.Source("redis://h:1"), tmp_path, list(Kind))
+    running = writing.start(nothing, writing.Source("redis://h:1"), tmp_path, list(Kind))
     assert begun == list(running.queries) == list(Kind)
     assert len({id(query) for query in running.queries.values()}) == len(Kind)
 
@@ -125,11 +125,11 @@ def test_a_continuous_ingest_waits_five_minutes_and_one_that_is_to_end_does_not(
     time = Time()
     told: list[float] = []
     monkeypatch.setattr(RowFiles, "sweep", lambda *_: None)
-    monkeypatch.setattr(ingest, "_query", lambda *_: Query(AWAY))
-    monkeypatch.setattr(ingest, "Running", partial(Running, clock=time, pause=time.pause))
+    monkeypatch.setattr(writing, "_query", lambda *_: Query(AWAY))
+    monkeypatch.setattr(writing, "Running", partial(Running, clock=time, pause=time.pause))
     nothing: Any = None
-    watch = ingest.Watch(again=lambda kind, pause_s, why: told.append(pause_s))
-    running = ingest.start(nothing, ingest.Source("redis://h:1"), tmp_path, [KIND], once=once, watch=watch)
+    watch = writing.Watch(again=lambda kind, pause_s, why: told.append(pause_s))
+    running = writing.start(nothing, writing.Source("redis://h:1"), tmp_path, [KIND], once=once, watch=watch)
     with pytest.raises(StreamingQueryException, match="does not answer"):
         assert not any(running.wait(1) for _ in range(1_000))
     assert told == pauses

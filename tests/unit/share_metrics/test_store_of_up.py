@@ -8,9 +8,8 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from share_metrics.commands import metrics
-from share_metrics.store_of_up import NoStoreError, store_of, store_or_none
-from share_node.state_dump import embedded_url
+from share_metrics.commands import NoStoreError, metrics, store_url, store_url_or_none
+from share_node.state.dump import embedded_url
 
 
 def _running(folder: Path) -> Path:
@@ -24,22 +23,22 @@ def _running(folder: Path) -> Path:
 
 def test_the_store_that_runs_on_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(NoStoreError, match=f"no embedded store runs on {tmp_path}; start `sharegroups up --data"):
-        store_of(None, tmp_path)
+        store_url(None, tmp_path)
     socket = _running(tmp_path)
-    assert store_of(None, tmp_path) == store_or_none(None, tmp_path) == f"unix://{socket}"
+    assert store_url(None, tmp_path) == store_url_or_none(None, tmp_path) == f"unix://{socket}"
     assert embedded_url(tmp_path) == f"unix://{socket}", "as `sharegroups state --data` finds it"
     monkeypatch.setenv("HOME", str(tmp_path.parent))
-    assert store_of(None, Path("~") / tmp_path.name) == f"unix://{socket}", "as cron writes it"
+    assert store_url(None, Path("~") / tmp_path.name) == f"unix://{socket}", "as cron writes it"
     socket.unlink()
     with pytest.raises(NoStoreError):
-        store_of(None, tmp_path)
+        store_url(None, tmp_path)
 
 
 def test_a_url_is_taken_as_it_is() -> None:
-    assert store_of("redis://h:1", None) == store_or_none("redis://h:1", None) == "redis://h:1"
-    assert store_or_none(None, None) is None
+    assert store_url("redis://h:1", None) == store_url_or_none("redis://h:1", None) == "redis://h:1"
+    assert store_url_or_none(None, None) is None
     with pytest.raises(click.UsageError, match="not both"):
-        store_of("redis://h:1", Path("d"))
+        store_url("redis://h:1", Path("d"))
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from share_metrics.ingest.job import COMPACT_FROM, Upkeep
 from share_metrics.reader import Kind, StoreUnreachableError
-from share_metrics.upkeep import COMPACT_FROM, Upkeep
 
 KINDS = (Kind.SHARE_STATE, Kind.GROUP)
 FAILED = "where logs end was not sampled"

@@ -10,7 +10,7 @@ import pytest
 from kip932 import errors
 from kip932.state_values import StateSpan
 from shard_runtime.hosting.shard import DamagedEntry
-from share_coordinator.local import LocalShareCoordinator
+from share_coordinator.role import LocalShareCoordinator
 from share_persister import KAFKA_PROFILE, PersisterError, PersisterSettings, StateInit
 from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
 from tests.support.virtual_time import now_s, virtual

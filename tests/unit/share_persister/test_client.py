@@ -12,7 +12,7 @@ from kip932.ids import TopicIdPartition
 from kip932.state_batches import StateBatch, WriteStats
 from kip932.state_values import DelayedAt, StateSpan, StateSummary
 from share_coordinator.core.commands import WriteState
-from share_coordinator.local import LocalShareCoordinator
+from share_coordinator.role import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.messages import build_request
 from share_persister.values import StateOperation, StoredState

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from share_persister.key_locks import KeyLocks
+from share_persister.client import KeyLocks
 from tests.support.coordinator_nodes import key
 from tests.support.virtual_time import now_s, virtual
 

@@ -9,7 +9,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.state_values import StateSummary
-from share_coordinator.local import LocalShareCoordinator
+from share_coordinator.role import LocalShareCoordinator
 from share_persister import PersisterError, PersisterSettings, StateInit
 from share_persister.values import StoredState
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key

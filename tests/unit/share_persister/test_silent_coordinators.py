@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from kip932.ids import TopicIdPartition
-from share_coordinator.local import LocalShareCoordinator
+from share_coordinator.role import LocalShareCoordinator
 from share_persister import PersisterError, StateInit
 from share_persister.values import StoredState
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key

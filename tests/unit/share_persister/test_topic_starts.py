@@ -13,7 +13,7 @@ from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffset
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.owners import OwnerAddress
 from share_coordinator.core.commands import InitializeState
-from share_coordinator.local import LocalShareCoordinator
+from share_coordinator.role import LocalShareCoordinator
 from share_persister.messages import METHODS
 from share_persister.routing import state_shard
 from share_persister.topic_starts import TopicStartOffsets

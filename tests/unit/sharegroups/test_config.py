@@ -11,7 +11,6 @@ import pytest
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from kip932.rpc.transport import TransportError, TransportStatus
-from sharegroups.aio.member import Member
 from sharegroups.config import (
     ADMIN,
     CONSUMER,
@@ -23,9 +22,10 @@ from sharegroups.config import (
     consumer_config,
     given_settings,
 )
+from sharegroups.connection.security import transport_for
+from sharegroups.connection.wire import HEARTBEAT
+from sharegroups.consuming.member import Member
 from sharegroups.errors import ConfigError, InvalidGroupIdError
-from sharegroups.security import transport_for
-from sharegroups.wire import HEARTBEAT
 
 GROUP = {"group.id": "g"}
 

@@ -12,7 +12,7 @@ from kip932.api.v1.record_batch_pb2 import FetchedBatch, Record, RecordBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import CorruptMessageError
 from kip932.ids import TopicIdPartition
-from sharegroups.aio.share_messages import Locked, delivered
+from sharegroups.consuming.share_messages import Locked, delivered
 from sharegroups.errors import KeyDeserializationError, ValueDeserializationError
 from sharegroups.messages import Delivered, Deserializer, Messages
 

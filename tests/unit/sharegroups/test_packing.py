@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from kip932.api.v1.record_batch_pb2 import FetchedBatch, RecordBatch
 from kip932.compression.kinds import Compression
-from sharegroups import Producer, wire
+from sharegroups import Producer
 from sharegroups.config import producer_config
+from sharegroups.connection import wire
 from sharegroups.errors import ConfigError
 from sharegroups.packing import PLAIN, Packing, packing_of
-from sharegroups.produced import ProducedRecord, encode
+from sharegroups.producing.produced import ProducedRecord, encode
 from tests.support.missing_codecs import without
 
 if sys.version_info >= (3, 14):

@@ -9,7 +9,7 @@ import pytest
 from kip932.errors import CoordinatorNotAvailableError
 from tests.support.virtual_time import virtual
 from transaction_coordinator.core.transaction import Fate, Identity, State
-from transaction_coordinator.forgotten import PATIENCE_MS, ROUND_S, ForgottenTransactions
+from transaction_coordinator.forgotten import GRACE_MS, ROUND_S, ForgottenTransactions
 from transaction_coordinator.records import Page
 
 from .test_coordinator import ID, P, Q, World, opened
@@ -22,7 +22,7 @@ async def test_what_joined_and_was_never_written_is_aborted_once_its_time_out_is
         identity = await opened(world.node("died"))
         node = world.node()
         rounds = ForgottenTransactions(node)
-        await asyncio.sleep(10 + PATIENCE_MS / 1000 - 5)
+        await asyncio.sleep(10 + GRACE_MS / 1000 - 5)
         await rounds.round()
         assert (await world.record()).state is State.ONGOING, "its leaders have time to find it"
         await asyncio.sleep(10)

@@ -9,9 +9,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.times import time_ms
 from sharegroups.cli.output import NAME, UsageFailure
-from sharegroups.core.dead_letters import Letter
 
 F = TypeVar("F", bound=Callable[..., Any])
 _PARTITION_MAX: Final = 2**31 - 1
@@ -39,7 +39,7 @@ class Filters:
     until_ms: int | None = None
 
     @property
-    def is_narrow(self) -> bool:
+    def has_conditions(self) -> bool:
         """True if there is a condition besides the group."""
         return (self.origin, self.cause, self.since_ms, self.until_ms) != (None,) * 4
 

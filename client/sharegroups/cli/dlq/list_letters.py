@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import click
 
+from kip932.errors import KafkaError
+from kip932.printable import printable
+from sharegroups.admin import Admin
+from sharegroups.admin_values import ConfigResource
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.choosing import Filters, choice_of, filter_options, topic_options
-from sharegroups.cli.dlq.reading import Found, Reading, queue_of
+from sharegroups.cli.dlq.core.dead_letters import Letter
+from sharegroups.cli.dlq.core.letter_tally import Row, Tally
+from sharegroups.cli.dlq.core.seen_origins import SeenOrigins
+from sharegroups.cli.dlq.reading import TOPIC_NAME, Found, Reading, queue_of
 from sharegroups.cli.dlq.rows import LetterTable, document_of, is_duplicate, row_of, text_of
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.dlq.values import Values
-from sharegroups.cli.dlq.which import which_letters
 from sharegroups.cli.output import (
     UsageFailure,
     connection_options,
@@ -25,13 +33,14 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
-from sharegroups.core.dead_letters import Letter
-from sharegroups.core.letter_tally import Row, Tally
-from sharegroups.core.met_origins import MetOrigins
+from sharegroups.cli.reaching import open_reachable_admin
 
 #: A partition, a letter in it, and whether it is a duplicate.
 Listed = tuple[int, Found, Letter, bool]
+
+#: How many groups are checked, and how many topics, and groups of each topic, are printed.
+_GROUPS_MAX: Final = 200
+_NAMED_MAX: Final = 10
 
 
 @click.command("list", epilog=legend("sharegroups dlq list", "sharegroups dlq list --summary"))
@@ -61,10 +70,10 @@ def list_(
     """
     given = settings(bootstrap_server, command_config)
     if topic is None and group is None:
-        with failures("Listing dead letters"), reached_admin(given) as admin:
-            raise UsageFailure(which_letters(admin))
+        with failures("Listing dead letters"), open_reachable_admin(given) as admin:
+            raise UsageFailure(_which_letters(admin))
     choice = choice_of(topic, group, origin=origin, cause=cause, since=since, until=until)
-    with failures("Listing dead letters"), reached_admin(given) as admin:
+    with failures("Listing dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
         reading, values = Reading(admin, queue), Values(choice.filters)
         pages = _chosen(reading, choice.filters, values, limit)
@@ -74,13 +83,41 @@ def list_(
             _print(queue.topic, pages, output)
     for line in values.missing():
         tell(line)
-    reading.tell_strangers()
-    finish(reading.is_whole and not queue.is_partly)
+    reading.note_other_records()
+    finish(reading.is_whole and not queue.is_partial)
+
+
+def _which_letters(admin: Admin) -> str:
+    """Return the text for a command that names neither a topic nor a group: which options to give, and the dead-letter
+    topics of the groups, as far as they can be read (CT-120)."""
+    topics: dict[str, list[str]] = {}
+    with suppress(KafkaError):  # only a hint is lost
+        topics = _dead_letter_topics(admin)
+    named = [f"{printable(topic)} (of {_first_names(topics[topic])})" for topic in sorted(topics)]
+    there = f"Dead-letter topics of groups: {_first_names(named)}" if named else "No group here has a dead-letter topic"
+    return f"which letters? Give --topic DLQ, or --group G for the DLQ topic of a group. {there}."
+
+
+def _dead_letter_topics(admin: Admin) -> dict[str, list[str]]:
+    """Return the dead-letter topics with their groups. Raises KafkaError."""
+    groups = [listing.group_id for listing in admin.list_groups(None, ["share"])][:_GROUPS_MAX]
+    found = admin.describe_configs([ConfigResource.group(group) for group in groups]) if groups else {}
+    topics: dict[str, list[str]] = {}
+    for resource, configs in found.items():
+        entry = None if isinstance(configs, KafkaError) else configs.get(TOPIC_NAME)
+        if entry is not None and entry.value:
+            topics.setdefault(entry.value, []).append(printable(resource.name))
+    return topics
+
+
+def _first_names(names: list[str]) -> str:
+    more = len(names) - _NAMED_MAX
+    return ", ".join(names[:_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
 
 
 def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | None) -> Iterator[list[Listed]]:
     """Yield the letters that pass the filters, in pages that are not empty."""
-    met = MetOrigins()
+    met = SeenOrigins()
     left = limit
     for page in reading.pages():
         listed: list[Listed] = []

@@ -9,8 +9,8 @@ from kip932.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrParti
 from kip932.ids import TopicPartition, topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord, RecordsRead
+from sharegroups.cli.dlq.core.dead_letters import Origin
 from sharegroups.cli.dlq.reading import SKEW_MS
-from sharegroups.core.dead_letters import Origin
 
 #: How many pages of origin topics are cached: letters mostly come in the order of their origins, mixed by partition.
 _PAGES_MAX: Final = 4

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from shlex import quote
+from typing import Any
 
 import click
 
@@ -16,9 +17,10 @@ from kip932.ids import OFFSET_MAX
 from kip932.printable import printable
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.choosing import Where, choice_of, where_of
-from sharegroups.cli.dlq.purge_plan import Plan, plan_of
-from sharegroups.cli.dlq.reading import Bounds, Queue, Reading, delete_before, queue_of
-from sharegroups.cli.dlq.times import duration_ms
+from sharegroups.cli.dlq.core.letter_tally import Row, Tally
+from sharegroups.cli.dlq.reading import Bounds, Page, Queue, Reading, delete_before, queue_of
+from sharegroups.cli.dlq.rows import text_of
+from sharegroups.cli.dlq.times import duration_ms, time_text
 from sharegroups.cli.groups.asking import refuse, undecided
 from sharegroups.cli.output import (
     NAME,
@@ -28,12 +30,89 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_table,
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 
 Outcomes = Mapping[int, int | KafkaError]
+
+#: The group and cause printed for letters whose kinds are too many to be counted apart.
+_OTHER_KINDS = ("(others)", "-")
+
+
+class PurgePlan:
+    """The letters to delete. `ends`: the offset before which each partition is deleted, for those that lose records."""
+
+    def __init__(self, whole: Mapping[int, Bounds]) -> None:
+        self.ends: dict[int, int] = {}
+        self._whole = whole
+        self._letters = Tally()
+        self._other_records = 0
+
+    def take(self, page: Page, end: int) -> None:
+        """Count the records of a page before `end`, which are to be deleted."""
+        for record, stored_ms, letter in page.found:
+            if record.offset >= end:
+                break
+            if letter is None:
+                self._other_records += 1
+            else:
+                self._letters.add((letter.group_text, letter.cause or "-"), stored_ms)
+        if end > self._whole[page.partition].start:
+            self.ends[page.partition] = end
+
+    def show(self, topic: str) -> None:
+        """Print what is to be deleted, by group and cause, and the offsets of each partition."""
+        if not self.ends:
+            return
+        rows = [
+            (group, row.letters, time_text(row.first_ms), time_text(row.last_ms), cause)
+            for (group, cause), row in self._rows()
+        ]
+        if rows:
+            print_table(("GROUP", "LETTERS", "FIRST", "LAST", "CAUSE"), rows, (15, 10, 20, 20, 0))
+            click.echo()
+        click.echo(f"To be deleted: {self._letters.letters} dead letters and {self._other_records} other records.")
+        for number, end in sorted(self.ends.items()):
+            begins, ends = self._whole[number]
+            left = f"what is from {end} on stays" if ends > end else "nothing stays"
+            click.echo(f"{printable(topic)}-{number}: offsets {begins} to {end - 1}; {left}.")
+
+    def document(self, topic: str, dry_run: bool, found: Mapping[int, int | KafkaError]) -> dict[str, Any]:
+        """Return the plan and its outcome for JSON."""
+        return {
+            "topic": topic,
+            "dry_run": dry_run,
+            "letters": self._letters.letters,
+            "other_records": self._other_records,
+            "by_cause": [
+                {
+                    "group": text_of(group),
+                    "cause": text_of(cause),
+                    "letters": row.letters,
+                    "first_stored_ms": row.first_ms,
+                    "last_stored_ms": row.last_ms,
+                }
+                for (group, cause), row in self._rows()
+            ],
+            "partitions": [
+                {
+                    "partition": number,
+                    "log_start_offset": self._whole[number].start,
+                    "end_offset": self._whole[number].end,
+                    "delete_before": end,
+                    "deleted_before": outcome if isinstance(outcome := found.get(number), int) else None,
+                    "error": outcome.name if isinstance(outcome, KafkaError) else None,
+                }
+                for number, end in sorted(self.ends.items())
+            ],
+        }
+
+    def _rows(self) -> list[tuple[tuple[str, ...], Row]]:
+        rows = self._letters.rows()
+        return [*rows, (_OTHER_KINDS, self._letters.others)] if self._letters.others.letters else rows
 
 
 @click.command(epilog=legend("sharegroups dlq purge"))
@@ -72,11 +151,11 @@ def purge(
     if not (yes or dry_run) and (output == "json" or not can_ask()):
         raise UsageFailure("purge asks before it deletes, and nobody can be asked here; give --yes, or --dry-run")
     given = settings(bootstrap_server, command_config)
-    with failures("Purging dead letters"), reached_admin(given) as admin:
+    with failures("Purging dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice_of(topic, None), changes=True, force=force)
         reading = Reading(admin, queue if before_offset is None else _narrowed(queue, where, before_offset))
-        plan = plan_of(reading, queue.partitions, before_ms)
-        if queue.is_partly or not reading.is_readable:
+        plan = purge_plan(reading, queue.partitions, before_ms)
+        if queue.is_partial or not reading.is_readable:
             refuse(f"Not every partition of {queue.topic} can be read. Nothing was deleted; name one, as in {topic}:0")
         if output == "text":
             plan.show(queue.topic)
@@ -89,9 +168,27 @@ def purge(
         print_json(plan.document(queue.topic, dry_run, found))
     elif not wanted:
         tell("Nothing was deleted." if plan.ends else f"There is no such dead letter in {queue.topic}.")
-    _tell_outcome(queue.topic, plan, found, output)
+    _print_outcome(queue.topic, plan, found, output)
     is_declined = bool(plan.ends) and not dry_run and not wanted
     finish(not is_declined and not any(isinstance(one, KafkaError) for one in found.values()))
+
+
+def purge_plan(reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None) -> PurgePlan:
+    """Read the queue and plan the deletion. `whole`: the bounds of the partitions. With `before_ms`, each partition is
+    deleted up to its first record that was stored then or later, or that cannot be decoded."""
+    plan = PurgePlan(whole)
+    for page in reading.pages():
+        end = page.next_offset if before_ms is None else _purge_end(page, before_ms)
+        plan.take(page, end)
+        if end < page.next_offset:
+            reading.skip(page.partition)
+    return plan
+
+
+def _purge_end(page: Page, before_ms: int) -> int:
+    """Return the first offset of a page that is not known to be older than `before_ms`; else the page's end."""
+    young = (found.record.offset for found in page.found if found.stored_ms >= before_ms)
+    return min(next(young, page.next_offset), page.unreadable)
 
 
 def can_ask() -> bool:
@@ -114,7 +211,7 @@ def _narrowed(queue: Queue, where: Where, before_offset: int) -> Queue:
     return replace(queue, partitions={number: Bounds(start, max(start, before_offset))})
 
 
-def _tell_outcome(topic: str, plan: Plan, found: Outcomes, output: str) -> None:
+def _print_outcome(topic: str, plan: PurgePlan, found: Outcomes, output: str) -> None:
     for number, outcome in sorted(found.items()):
         if isinstance(outcome, KafkaError):
             end = plan.ends[number]

@@ -19,10 +19,10 @@ from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX, TopicPartitio
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigEntry, ConfigResource, ReadRecord, RecordsRead
 from sharegroups.cli.dlq.choosing import Choice, Where
+from sharegroups.cli.dlq.core.dead_letters import Letter, Place, letter_of
 from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import tell
-from sharegroups.core.dead_letters import Letter, Place, letter_of
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
 #: How much the clocks of two nodes may differ, ms.
@@ -46,7 +46,7 @@ class Queue:
     is_enabled: bool
     partitions: Mapping[int, Bounds]
     #: True if the offsets of a partition could not be read; an error was printed.
-    is_partly: bool
+    is_partial: bool
 
     def place(self, partition: int, offset: int) -> Place:
         """Return the place of a letter in the topic."""
@@ -78,21 +78,21 @@ class Page:
 class Reading:
     """Reads a queue once, and counts the records that are no letters.
 
-    `is_quiet`: print no errors about undecodable records. `is_whole`: False when something could not be read.
+    `prints_no_errors`: print no errors about undecodable records. `is_whole`: False when something could not be read.
     """
 
     admin: Admin
     queue: Queue
-    is_quiet: bool = False
+    prints_no_errors: bool = False
     strangers: int = 0
-    first_stranger: str = ""
+    first_other: str = ""
     is_whole: bool = True
     _failed: set[int] = field(default_factory=set)
-    _passed_over: set[int] = field(default_factory=set)
+    _skipped: set[int] = field(default_factory=set)
 
-    def pass_over(self, number: int) -> None:
+    def skip(self, number: int) -> None:
         """Stop reading a partition."""
-        self._passed_over.add(number)
+        self._skipped.add(number)
 
     @property
     def is_readable(self) -> bool:
@@ -116,16 +116,16 @@ class Reading:
                 self._failed.add(number)
                 tell(f"Error: {self.queue.topic}-{number}: {error.name}: {error.message}")
 
-    def tell_strangers(self) -> None:
+    def note_other_records(self) -> None:
         """Print on standard error how many records were no letters."""
         if self.strangers:
             many = "1 record is" if self.strangers == 1 else f"{self.strangers} records are"
-            tell(f"Note: {many} no dead letter, without the headers of one at the end; first {self.first_stranger}.")
+            tell(f"Note: {many} no dead letter, without the headers of one at the end; first {self.first_other}.")
 
     def _pages(self, number: int) -> Iterator[Page]:
         at, end = self.queue.partitions[number]
         place = TopicPartition(self.queue.topic, number)
-        while at < end and number not in self._passed_over:
+        while at < end and number not in self._skipped:
             try:
                 read = self.admin.read_records(place, at)
             except OffsetOutOfRangeError:  # deleted meanwhile, by retention or another client
@@ -134,7 +134,7 @@ class Reading:
                     raise
                 at = start
                 continue
-            self._tell_unreadable(number, read)
+            self._print_unreadable(number, read)
             page = Page(number, min(read.next_offset, end), self._found(number, read.records, end))
             page.unreadable = min((lost.first_offset for lost in read.unreadable), default=OFFSET_MAX)
             yield page
@@ -142,10 +142,10 @@ class Reading:
                 return
             at = read.next_offset
 
-    def _tell_unreadable(self, number: int, read: RecordsRead) -> None:
+    def _print_unreadable(self, number: int, read: RecordsRead) -> None:
         for lost in read.unreadable:
             self.is_whole = False
-            if not self.is_quiet:
+            if not self.prints_no_errors:
                 span = f"{lost.first_offset} to {lost.last_offset}"
                 tell(f"Error: {self.queue.topic}-{number}, offsets {span}: {lost.error}")
 
@@ -154,7 +154,7 @@ class Reading:
         for record, _, letter in found:
             if letter is None:
                 self.strangers += 1
-                self.first_stranger = self.first_stranger or f"{self.queue.topic}-{number} offset {record.offset}"
+                self.first_other = self.first_other or f"{self.queue.topic}-{number} offset {record.offset}"
         return found
 
 

@@ -14,18 +14,18 @@ from kip932.ids import OFFSET_MAX
 from sharegroups.cli import clients
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.choosing import Choice, Filters, choice_of, filter_options, topic_options
+from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.reading import Bounds, Found, Queue, Reading, queue_of
 from sharegroups.cli.dlq.redrive_report import Report
 from sharegroups.cli.dlq.redriven_before import first_origins, targets_of
-from sharegroups.cli.dlq.redriving import Redriving, Wish
+from sharegroups.cli.dlq.redriving import RedriveTask, Redriving
 from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.interrupts import attended
 from sharegroups.cli.output import UsageFailure, connection_options, failures, finish, output_option, settings, tell
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.stall_warning import Warnings
 from sharegroups.config import ADMIN, PRODUCER
-from sharegroups.core.redrive import Fate
 from sharegroups.producer import Producer
 
 #: How often --offset may be given.
@@ -88,24 +88,27 @@ def redrive(
     chosen = _Chosen(choice.filters, _spans(offsets))
     _check(choice, every, chosen)
     given = settings(bootstrap_server, command_config)
-    with failures("Redriving dead letters"), reached_admin(_for_admin(given)) as admin:
+    with failures("Redriving dead letters"), open_reachable_admin(_for_admin(given)) as admin:
         queue = chosen.narrow(queue_of(admin, choice, changes=True, force=force), purge)
         survey = Reading(admin, queue)
         firsts = first_origins(survey, chosen)
         chosen.require(survey.readable)
         targets = targets_of(admin, queue.topic_id, firsts, look=not again)
-        reading, report = Reading(admin, survey.readable, is_quiet=True), Report(queue.topic, output, dry_run=dry_run)
+        reading, report = (
+            Reading(admin, survey.readable, prints_no_errors=True),
+            Report(queue.topic, output, dry_run=dry_run),
+        )
         producer = None if dry_run else clients.open_client(Producer, _PRODUCER | _for_producer(given))
-        run = Redriving(admin, reading, targets, Wish(chosen, limit, purge, producer), report)
+        run = Redriving(admin, reading, targets, RedriveTask(chosen, limit, purge, producer), report)
         try:
             with Warnings():
                 attended(run.run, run.leave)
         finally:
-            run.tell_end()
+            run.print_totals()
     if not report.counts.total() and output != "json":
         tell(f"No such dead letter in {queue.topic}; nothing was redriven.")
-    reading.tell_strangers()
-    is_whole = survey.is_whole and reading.is_whole and not queue.is_partly
+    reading.note_other_records()
+    is_whole = survey.is_whole and reading.is_whole and not queue.is_partial
     finish(is_whole and run.is_purged and not report.counts[Fate.FAILED])
 
 
@@ -167,7 +170,7 @@ def _spans(texts: Sequence[str]) -> list[Span]:
 
 def _check(choice: Choice, every: bool, chosen: _Chosen) -> None:
     """Raise UsageFailure unless the command line chooses letters in exactly one way."""
-    by_offset, by_filter = bool(chosen.spans), choice.filters.is_narrow
+    by_offset, by_filter = bool(chosen.spans), choice.filters.has_conditions
     if by_offset and (every or by_filter):
         raise UsageFailure("--offset names the letters; --all and filters cannot be given with it")
     if by_offset and (choice.where is None or choice.where.partition is None):

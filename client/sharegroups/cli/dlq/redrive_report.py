@@ -8,15 +8,15 @@ from typing import Any, Final
 import click
 
 from kip932.printable import printable
+from sharegroups.cli.dlq.core.dead_letters import Letter
+from sharegroups.cli.dlq.core.letter_tally import ROWS_MAX
+from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.rows import text_of
 from sharegroups.cli.output import print_json, print_table, tell
-from sharegroups.core.dead_letters import Letter
-from sharegroups.core.letter_tally import ROWS_MAX
-from sharegroups.core.redrive import Fate
 
 #: How many letters that cannot be redriven get an error line each.
-FAILURES_TOLD: Final = 100
-_TOLD: Final = (Fate.SENT, Fate.BEFORE, Fate.DUPLICATE, Fate.FAILED)
+FAILURES_MAX: Final = 100
+_PRINTED: Final = (Fate.SENT, Fate.BEFORE, Fate.DUPLICATE, Fate.FAILED)
 _OTHERS: Final = ("(others)", "-")
 _WORDS: Final = {
     Fate.SENT: "redriven",
@@ -47,7 +47,7 @@ class Report:
     def fail(self, place: str, letter: Letter, reason: str) -> None:
         """Count a letter that was not redriven, and print the reason."""
         self.count(letter, Fate.FAILED)
-        if self.counts[Fate.FAILED] <= FAILURES_TOLD:
+        if self.counts[Fate.FAILED] <= FAILURES_MAX:
             tell(f"Error: {place}: not redriven: {reason}")
 
     def end_page(self, partition: int, last_offset: int, log_start: int | None) -> None:
@@ -57,15 +57,15 @@ class Report:
             return
         if self._output == "json":
             place = {"topic": self._topic, "partition": partition, "last_offset": last_offset}
-            print_json(place | {fate.value: page[fate] for fate in _TOLD} | {"log_start_offset": log_start})
+            print_json(place | {fate.value: page[fate] for fate in _PRINTED} | {"log_start_offset": log_start})
             return
-        said = ", ".join(f"{_WORDS[fate]} {page[fate]}" for fate in _TOLD if page[fate])
+        said = ", ".join(f"{_WORDS[fate]} {page[fate]}" for fate in _PRINTED if page[fate])
         deleted = "" if log_start is None else f"; deleted before offset {log_start}"
         click.echo(f"{printable(self._topic)}-{partition} to offset {last_offset}: {said}{deleted}.")
 
     def end(self, unconfirmed: int, deletable: dict[int, int]) -> None:
         """Print the totals. `deletable`: in a dry run, the offset before which each partition would be deleted."""
-        if (more := self.counts[Fate.FAILED] - FAILURES_TOLD) > 0:
+        if (more := self.counts[Fate.FAILED] - FAILURES_MAX) > 0:
             tell(f"Error: {more} more letters were not redriven; list them with: sharegroups dlq list")
         if unconfirmed:
             tell(f"{unconfirmed} letters are not confirmed: they may be redriven or not. The next redrive finds out.")
@@ -75,15 +75,17 @@ class Report:
         if not self.counts.total():
             return
         first = "WOULD-REDRIVE" if self._dry_run else "REDRIVEN"
-        rows = [(*key, *(row[fate] for fate in _TOLD)) for key, row in sorted(self._rows.items())]
+        rows = [(*key, *(row[fate] for fate in _PRINTED)) for key, row in sorted(self._rows.items())]
         print_table(("GROUP", "ORIGIN", first, "BEFORE", "DUPLICATES", "FAILED"), rows, (15, 15, 13, 10, 10, 0))
         for partition, offset in sorted(deletable.items()):
             click.echo(f"Would delete {printable(self._topic)}-{partition} before offset {offset}.")
 
     def _document(self, unconfirmed: int, deletable: dict[int, int]) -> dict[str, Any]:
         rows = [
-            {"group": text_of(group), "origin_topic": text_of(topic)} | {fate.value: row[fate] for fate in _TOLD}
+            {"group": text_of(group), "origin_topic": text_of(topic)} | {fate.value: row[fate] for fate in _PRINTED}
             for (group, topic), row in sorted(self._rows.items())
         ]
-        document = {"topic": self._topic, "dry_run": self._dry_run} | {fate.value: self.counts[fate] for fate in _TOLD}
+        document = {"topic": self._topic, "dry_run": self._dry_run} | {
+            fate.value: self.counts[fate] for fate in _PRINTED
+        }
         return document | {"unconfirmed": unconfirmed, "deletable_before": deletable or None, "by_origin": rows}

@@ -10,16 +10,16 @@ from typing import Final, NamedTuple
 from kip932.errors import KafkaError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from sharegroups.admin import Admin
+from sharegroups.cli.dlq.core.dead_letters import Letter, content_of, redriven_of
+from sharegroups.cli.dlq.core.seen_origins import Scope, SeenOrigins
 from sharegroups.cli.dlq.reading import SKEW_MS, Found, Reading
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import tell
-from sharegroups.core.dead_letters import Letter, content_of, redriven_of
-from sharegroups.core.met_origins import MetOrigins, Scope
 
 #: How many partitions letters may be redriven to in one run; their headers could name any number.
 TARGETS_MAX: Final = 10_000
 #: How often the progress of reading a long log is printed, s.
-_TELL_S: Final = 5.0
+_PROGRESS_S: Final = 5.0
 _NAMES: Final = 500
 
 
@@ -28,7 +28,7 @@ class Targets:
     """The partitions that letters are to be redriven to. `before`: the origins that were redriven before. `faults`: why
     nothing can be redriven to a partition."""
 
-    before: MetOrigins = field(default_factory=MetOrigins)
+    before: SeenOrigins = field(default_factory=SeenOrigins)
     faults: dict[TopicPartition, str] = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ def _missing(admin: Admin, firsts: Mapping[TopicPartition, First]) -> dict[Topic
     }
 
 
-def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, before: MetOrigins) -> None:
+def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, before: SeenOrigins) -> None:
     """Add the origins whose fresh records are in the partition to `before`."""
     offsets: dict[int, int] = {}
     for spec in (OFFSET_EARLIEST, OFFSET_LATEST):
@@ -101,7 +101,7 @@ def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, bef
         offsets[spec] = found
     start, end = offsets[OFFSET_EARLIEST], offsets[OFFSET_LATEST]
     at = start if _is_younger(admin, target, start, first) else max(start, first.offset + 1)
-    told_s = time.monotonic()
+    printed_s = time.monotonic()
     while at < end:
         read = admin.read_records(target, at)
         for record in read.records:
@@ -113,8 +113,8 @@ def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, bef
         if read.next_offset == at:
             return
         at = read.next_offset
-        if time.monotonic() - told_s >= _TELL_S:
-            told_s = time.monotonic()
+        if time.monotonic() - printed_s >= _PROGRESS_S:
+            printed_s = time.monotonic()
             tell(f"Looking for what was redriven before: {target.topic}-{target.partition}, offset {at} of {end}.")
 
 

@@ -10,25 +10,25 @@ from typing import Final
 from kip932.errors import KafkaError, RetriableError
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord
+from sharegroups.cli.dlq.core.dead_letters import Letter, content_of, fresh_headers, letter_content
+from sharegroups.cli.dlq.core.redrive import Fate, Redrive, SettledPrefix
 from sharegroups.cli.dlq.origins import Origins
 from sharegroups.cli.dlq.reading import Found, Page, Reading, delete_before
 from sharegroups.cli.dlq.redrive_report import Report
 from sharegroups.cli.dlq.redriven_before import Targets, target_of
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
 from sharegroups.cli.output import tell
-from sharegroups.core.dead_letters import Letter, content_of, fresh_headers, letter_content
-from sharegroups.core.redrive import Fate, Redrive, SettledPrefix
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
 #: How often the wait for confirmations checks for a signal, s.
-_LOOK_S: Final = 0.2
+_CHECK_S: Final = 0.2
 #: A batch stores differences between timestamps, which must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**62
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class RedriveTask:
     """The task of a run. `is_chosen`: whether a letter of a partition is to be redriven. `limit`: None for no limit.
 
     `producer`: None in a dry run.
@@ -59,10 +59,10 @@ class Redriving:
     `is_purged`: False after a deletion that failed.
     """
 
-    def __init__(self, admin: Admin, reading: Reading, targets: Targets, wish: Wish, report: Report) -> None:
+    def __init__(self, admin: Admin, reading: Reading, targets: Targets, wish: RedriveTask, report: Report) -> None:
         self.open = 0
         self.is_purged = True
-        self._admin, self._reading, self._targets, self._wish, self._report = admin, reading, targets, wish, report
+        self._admin, self._reading, self._targets, self._task, self._report = admin, reading, targets, wish, report
         self._decisions = Redrive(targets.before)
         self._origins = Origins(admin)
         self._prefixes: dict[int, SettledPrefix] = {}
@@ -72,7 +72,7 @@ class Redriving:
 
     def run(self) -> None:
         """Redrive until all letters are done, the limit is reached, or a signal has come. Raises KafkaError."""
-        producer = self._wish.producer
+        producer = self._task.producer
         try:
             for page in self._reading.pages():
                 self._take(page)
@@ -87,14 +87,14 @@ class Redriving:
         """Stop sending, and wait a bounded time for the confirmations of what was sent (CT-80)."""
         self._stopping = True
         if not ended(GRACE_S + LEAVE_S):
-            self.tell_end()
+            self.print_totals()
 
-    def tell_end(self) -> None:
+    def print_totals(self) -> None:
         """Print the totals, once."""
         if not self._said:
             self._said = True
             starts = self._reading.queue.partitions
-            wanted = self._wish.purge and self._wish.producer is None
+            wanted = self._task.purge and self._task.producer is None
             ends = {number: prefix.end for number, prefix in self._prefixes.items() if wanted}
             self._report.end(self.open, {number: end for number, end in ends.items() if end > starts[number].start})
 
@@ -114,7 +114,7 @@ class Redriving:
     # One letter.
 
     def _begin(self, partition: int, found: Found) -> _Item:
-        chosen = found.letter is not None and self._wish.is_chosen(partition, found)
+        chosen = found.letter is not None and self._task.is_chosen(partition, found)
         letter, record = found.letter, found.record
         content, fresh = 0, None
         if letter is not None and chosen and not letter.is_garbled:
@@ -153,7 +153,7 @@ class Redriving:
             return
         if self._left is not None:
             self._left -= 1
-        producer = self._wish.producer
+        producer = self._task.producer
         if producer is None:
             return
         headers = content.headers if letter.is_headers_only else letter.others
@@ -211,10 +211,10 @@ class Redriving:
 
     def _confirm(self) -> None:
         """Wait until every letter has an outcome; after a signal, for a bounded time."""
-        producer = self._wish.producer
+        producer = self._task.producer
         if producer is None:
             return
-        while not self._stopping and producer.flush(_LOOK_S):
+        while not self._stopping and producer.flush(_CHECK_S):
             pass
         if self._stopping:
             producer.flush(LEAVE_S)
@@ -245,7 +245,7 @@ class Redriving:
     def _purge(self, number: int, prefix: SettledPrefix) -> int | None:
         """Delete the settled letters, and return the partition's new start offset; None when nothing was deleted."""
         before = self._deleted.get(number, self._reading.queue.partitions[number].start)
-        if not self._wish.purge or self._wish.producer is None or prefix.end <= before:
+        if not self._task.purge or self._task.producer is None or prefix.end <= before:
             return None
         queue = self._reading.queue
         try:

@@ -8,11 +8,11 @@ from typing import Any, Final
 import click
 
 from kip932.printable import printable
+from sharegroups.cli.dlq.core.dead_letters import Letter, letter_content
+from sharegroups.cli.dlq.core.redrive import scope_of
+from sharegroups.cli.dlq.core.seen_origins import SeenOrigins
 from sharegroups.cli.dlq.reading import Found
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.core.dead_letters import Letter, letter_content
-from sharegroups.core.met_origins import MetOrigins
-from sharegroups.core.redrive import scope_of
 
 _HEADER: Final = (
     "PARTITION", "OFFSET", "STORED", "GROUP", "ORIGIN", "DELIVERIES", "REDRIVES", "FLAGS", "CAUSE",
@@ -93,7 +93,7 @@ def flags_of(letter: Letter, is_duplicate: bool) -> list[str]:
     return [name for name, holds in named if holds]
 
 
-def is_duplicate(met: MetOrigins, found: Found, letter: Letter) -> bool:
+def is_duplicate(met: SeenOrigins, found: Found, letter: Letter) -> bool:
     """Return whether a letter with this origin, group and content came before, and remember it. A garbled letter is
     never a duplicate."""
     if letter.origin is None or letter.group is None:

@@ -14,6 +14,7 @@ from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord
 from sharegroups.cli.dlq.choosing import Where, choice_of, where_of
+from sharegroups.cli.dlq.core.dead_letters import Headers, Letter
 from sharegroups.cli.dlq.origins import origin_of
 from sharegroups.cli.dlq.reading import Found, Queue, found_of, queue_of
 from sharegroups.cli.dlq.rows import document_of
@@ -30,8 +31,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
-from sharegroups.core.dead_letters import Headers, Letter
+from sharegroups.cli.reaching import open_reachable_admin
 
 _WIDTH: Final = 12
 _HEX_WIDTH: Final = 64
@@ -51,9 +51,9 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
     if where.partition is None:
         raise UsageFailure(f"--topic {topic!r}: show needs the partition too, as in {topic}:0")
     given = settings(bootstrap_server, command_config)
-    with failures("Showing a dead letter"), reached_admin(given) as admin:
+    with failures("Showing a dead letter"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice_of(topic, None), changes=False)
-        if queue.is_partly:
+        if queue.is_partial:
             raise SystemExit(1)
         found = found_of(_record(admin, queue, where, offset))
         letter = found.letter

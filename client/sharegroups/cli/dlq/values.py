@@ -6,8 +6,8 @@ from typing import Final
 
 from kip932.printable import printable
 from sharegroups.cli.dlq.choosing import Filters
-from sharegroups.cli.nearest import did_you_mean
-from sharegroups.core.dead_letters import Letter
+from sharegroups.cli.dlq.core.dead_letters import Letter
+from sharegroups.cli.most_similar import did_you_mean
 
 #: How many values are remembered, since letters' headers come from other programs; and how many are printed.
 _KEPT_MAX: Final = 1_000

@@ -14,9 +14,9 @@ import click
 
 from kip932.errors import KafkaError
 from sharegroups.admin import Admin
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import settings, tell
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,7 +37,7 @@ def reached(bootstrap_server: str, command_config: Path | None, timeout: int) ->
 
     Raises ConfigError, UsageFailure, and KafkaError when no node answers.
     """
-    return reached_admin(settings(bootstrap_server, command_config) | {"default.api.timeout.ms": timeout})
+    return open_reachable_admin(settings(bootstrap_server, command_config) | {"default.api.timeout.ms": timeout})
 
 
 def not_found(admin: Admin, group_ids: Iterable[str], listed: Iterable[str] | None = None) -> dict[str, str]:

@@ -13,7 +13,7 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import GroupListing
 from sharegroups.cli.groups.asking import COMMAND, members_text, not_found, reached, timeout_option, undecided
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.groups.waiting_letters import BEGINS_ANEW, warn_of_waiting_letters
+from sharegroups.cli.groups.waiting_letters import GROUP_RESTARTS, warn_of_waiting_letters
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -58,7 +58,7 @@ def delete(
         wanted = sorted(set(names)) if names else shared
         causes = _refused(admin, wanted, listed, bool(listing.errors()))
         known = [name for name in wanted if name not in causes]
-        warn_of_waiting_letters(admin, known, BEGINS_ANEW)
+        warn_of_waiting_letters(admin, known, GROUP_RESTARTS)
         with undecided(f"These groups may be deleted: {', '.join(known)}. See: sharegroups groups list"):
             outcomes = admin.delete_share_groups(known) if known else {}
         gone = [name for name, error in outcomes.items() if isinstance(error, GroupIdNotFoundError)]

@@ -16,8 +16,8 @@ from sharegroups.admin import Admin
 from sharegroups.cli.columns import legend
 from sharegroups.cli.groups.asking import COMMAND, absent, members_text, reached, timeout_option, undecided
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.groups.waiting_letters import BEGINS_ANEW, warn_of_waiting_letters
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.groups.waiting_letters import GROUP_RESTARTS, warn_of_waiting_letters
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -31,7 +31,7 @@ from sharegroups.cli.output import (
 )
 
 #: Errors that refuse the group as a whole; other failures of the whole call are printed as unknown errors (CT-27).
-_OF_THE_GROUP: Final = (
+_GROUP_ERRORS: Final = (
     errors.InvalidGroupIdError,
     errors.GroupIdNotFoundError,
     errors.GroupAuthorizationFailedError,
@@ -66,11 +66,11 @@ def delete_offsets(
         failed: str | None = None
         hint = ""
         again = f"The group may have forgotten them. See: sharegroups groups describe --group {quote(group)}"
-        warn_of_waiting_letters(admin, [group], BEGINS_ANEW, lambda part: part.topic in wanted)
+        warn_of_waiting_letters(admin, [group], GROUP_RESTARTS, lambda part: part.topic in wanted)
         try:
             with undecided(again):
                 found = admin.delete_share_group_offsets(group, wanted)
-        except _OF_THE_GROUP as error:
+        except _GROUP_ERRORS as error:
             failed, hint = _refusal(admin, group, error)
         except KafkaError as error:
             failed, hint = f"Encounter some unknown error: {error.name}: {error.message}", again

@@ -1,23 +1,31 @@
-"""`sharegroups groups describe`: prints the offsets, members or state of share groups (CT-15)."""
+"""`sharegroups groups describe`: prints the offsets, members or state of share groups (CT-15, CT-134)."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final
+from shlex import quote
+from typing import Final, NamedTuple
 
 import click
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
-from sharegroups.admin_values import GroupOffsets, ListGroupsResult, ShareGroupDescription
+from kip932.ids import TopicPartition
+from sharegroups.admin import Admin
+from sharegroups.admin_values import (
+    ConfigResource,
+    GroupOffsets,
+    ListGroupsResult,
+    ShareGroupDescription,
+    ShareGroupOffset,
+)
 from sharegroups.cli.columns import TABLES, legend
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, timeout_option
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.groups.stable import Kept, kept_back
-from sharegroups.cli.groups.tables import document, show
-from sharegroups.cli.groups.waiting_letters import tell_of_waiting_letters
+from sharegroups.cli.groups.tables import age, document, show
+from sharegroups.cli.groups.waiting_letters import note_waiting_letters
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -31,7 +39,39 @@ from sharegroups.cli.output import (
 )
 
 #: How many partitions of a group get an error line each.
-_TOLD_MAX: Final = 5
+_ERRORS_MAX: Final = 5
+#: How many partitions of all groups together are checked for a transaction that holds them back, those with the oldest
+#: records first.
+HELD_BACK_CHECKED_MAX: Final = 50
+_ISOLATION: Final = "share.isolation.level"
+
+
+class HeldBack(NamedTuple):
+    """A partition whose last stable offset is held back by an open transaction."""
+
+    partition: TopicPartition
+    last_stable_offset: int
+    transactional_id: str
+    open_ms: int
+
+    def text(self, group_id: str) -> str:
+        """Return the hint: which records wait for which transaction, and what to try next."""
+        return (
+            f"Note: group {group_id!r}, {self.partition.topic}-{self.partition.partition}: records from offset "
+            f"{self.last_stable_offset} on wait for a transaction, that of transactional id {self.transactional_id!r}, "
+            f"open for {age(self.open_ms)}. See: sharegroups transactions describe --transactional-id "
+            f"{quote(self.transactional_id)}"
+        )
+
+    def document(self) -> dict[str, object]:
+        """Return the same for `--output json`."""
+        return {
+            "topic": self.partition.topic,
+            "partition": self.partition.partition,
+            "last_stable_offset": self.last_stable_offset,
+            "transactional_id": self.transactional_id,
+            "open_ms": self.open_ms,
+        }
 
 
 @click.command(cls=NamedByOptions, epilog=legend(*(table for table in TABLES if " groups describe" in table)))
@@ -62,14 +102,14 @@ def describe(
         raise UsageFailure("Option [describe] takes one of these options: [group], [all-groups]")
     if offsets + members + state > 1:
         raise UsageFailure("Option [describe] takes at most one of these options: [offsets], [members], [state]")
-    with _errors_told_here(), failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
+    with _warnings_suppressed(), failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
         listing = ListGroupsResult(()) if names else admin.list_groups(None, ["share"])
         wanted = sorted(set(names)) if names else [group.group_id for group in listing.valid()]
         described = admin.describe_share_groups(wanted)
         known = [name for name in wanted if not isinstance(described[name], KafkaError)]
         absent = not_found(admin, [name for name in wanted if isinstance(described[name], GroupIdNotFoundError)])
         found = {} if members or state else admin.list_share_group_offsets(dict.fromkeys(known), verbose)
-        kept = kept_back(admin, found) if verbose else {}
+        held_back = held_back_by_transactions(admin, found) if verbose else {}
     ok = is_complete(listing)
     documents: list[dict[str, object]] = []
     for name in wanted:
@@ -82,33 +122,33 @@ def describe(
             listed = found.get(name, GroupOffsets())
             assert isinstance(listed, GroupOffsets)
             ok &= _tell(name, listed)
-            documents.append(document(group, listed) | _kept(kept.get(name)))
+            documents.append(document(group, listed) | _held_back_document(held_back.get(name)))
             if output == "text":
                 show(group, listed, members=members, state=state, verbose=verbose)
-                for each in kept.get(name, ()):
+                for each in held_back.get(name, ()):
                     tell(each.text(name))
-                tell_of_waiting_letters(name, listed)
+                note_waiting_letters(name, listed)
     if output == "json":
         print_json(documents)
     finish(ok)
 
 
-def _kept(kept: list[Kept] | None) -> dict[str, object]:
-    return {} if kept is None else {"waits_for_transactions": [each.document() for each in kept]}
+def _held_back_document(held_back: list[HeldBack] | None) -> dict[str, object]:
+    return {} if held_back is None else {"waits_for_transactions": [each.document() for each in held_back]}
 
 
 def _tell(group_id: str, listed: GroupOffsets) -> bool:
     """Print which partitions are left out, and why. Returns True when none are."""
     errors = sorted(listed.errors.items())
-    for (topic, number), error in errors[:_TOLD_MAX]:
+    for (topic, number), error in errors[:_ERRORS_MAX]:
         tell(f"Error: group {group_id!r}, {topic}-{number}: {error.name}: {error.message}")
-    if len(errors) > _TOLD_MAX:
-        tell(f"Error: group {group_id!r}: {len(errors) - _TOLD_MAX} more partitions; --output json names all of them")
+    if len(errors) > _ERRORS_MAX:
+        tell(f"Error: group {group_id!r}: {len(errors) - _ERRORS_MAX} more partitions; --output json names all of them")
     return not errors
 
 
 @contextmanager
-def _errors_told_here() -> Iterator[None]:
+def _warnings_suppressed() -> Iterator[None]:
     """Suppress the library's warnings about partitions that are left out: the command prints them itself."""
     nowhere, log = logging.NullHandler(), logging.getLogger("sharegroups")
     log.addHandler(nowhere)
@@ -116,3 +156,43 @@ def _errors_told_here() -> Iterator[None]:
         yield
     finally:
         log.removeHandler(nowhere)
+
+
+def held_back_by_transactions(
+    admin: Admin, found: Mapping[str, GroupOffsets | KafkaError]
+) -> dict[str, list[HeldBack]]:
+    """Return by group the partitions with a lag that wait for a transaction (CT-134). Since this is only a hint,
+    partitions that cannot be checked now are left out."""
+    held_back: dict[str, list[HeldBack]] = {name: [] for name in found}
+    offsets = {name: listed for name, listed in found.items() if isinstance(listed, GroupOffsets)}
+    committed = _read_committed(admin, offsets)
+    waiting = [(name, *each) for name in committed for each in _with_lag(offsets[name])]
+    waiting.sort(key=lambda each: -(each[2].oldest_age_ms or 0) if each[2] else 0)
+    for name, partition, entry in waiting[:HELD_BACK_CHECKED_MAX]:
+        with suppress(KafkaError):
+            start = entry.start_offset if entry is not None else 0
+            told = admin.explain_record(name, partition, max(start, 0))
+            if told.stable_kept_by is not None and told.last_stable_offset is not None:
+                open_ms = told.stable_kept_ms or 0
+                held_back[name].append(HeldBack(partition, told.last_stable_offset, told.stable_kept_by, open_ms))
+    return {name: sorted(each) for name, each in held_back.items()}
+
+
+def _with_lag(offsets: GroupOffsets) -> Iterator[tuple[TopicPartition, ShareGroupOffset | None]]:
+    for partition, entry in offsets.items():
+        if entry is None or entry.lag != 0:
+            yield partition, entry
+
+
+def _read_committed(admin: Admin, groups: Mapping[str, GroupOffsets]) -> list[str]:
+    wanted = [ConfigResource.group(name) for name, offsets in groups.items() if any(_with_lag(offsets))]
+    if not wanted:
+        return []
+    with suppress(KafkaError):
+        configs = admin.describe_configs(wanted)
+        return [
+            resource.name
+            for resource, told in configs.items()
+            if isinstance(told, Mapping) and _ISOLATION in told and told[_ISOLATION].value == "read_committed"
+        ]
+    return []

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
+from shlex import quote
 from typing import Any, Final, NamedTuple
 
 import click
 
-from kip932.errors import GroupIdNotFoundError, UnknownTopicOrPartitionError
+from kip932.errors import GroupIdNotFoundError, KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
 from kip932.printable import printable
 from sharegroups.admin import Admin
-from sharegroups.admin_values import RecordExplanation, RecordsExplained
+from sharegroups.admin_values import ConfigResource, RecordExplanation, RecordsExplained
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, refuse, timeout_option
-from sharegroups.cli.groups.look_further import look_further
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.groups.unfinished import PARTITIONS_MAX, first_unfinished, nothing_left
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -36,6 +35,11 @@ from sharegroups.cli.output import (
 RANGES_MAX: Final = 20
 _OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 _OFFSET_MAX: Final = 2**63 - 1
+_DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
+#: States of records that may have been given up.
+_ENDED_STATES: Final = frozenset({"finished", "archived"})
+_NEVER_USED: Final = "no_state"
+_TOPICS_NAMED_MAX: Final = 10
 
 
 class Span(NamedTuple):
@@ -80,14 +84,14 @@ def explain(
     with (
         failures(COMMAND),
         reached(bootstrap_server, command_config, timeout) as admin,
-        _refusing(admin, group, partition),
+        _missing_refused(admin, group, partition),
     ):
         if spans:
             answers = [admin.explain_record(group, partition, span.first, span.last) for span in spans]
         else:
             chosen = [partition] if topic is None else _partitions(admin, topic)
-            answers = [first_unfinished(admin, group, one) for one in chosen[:PARTITIONS_MAX]]
-        notes = [] if output == "json" else look_further(admin, group, answers)
+            answers = [first_unfinished(admin, group, one) for one in chosen[:UNFINISHED_PARTITIONS_MAX]]
+        notes = [] if output == "json" else _next_checks(admin, group, answers)
     if output == "json":
         print_json([_document(answer) for answer in answers])
         return
@@ -112,14 +116,14 @@ def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
 
 
 @contextmanager
-def _refusing(admin: Admin, group: str, partition: TopicPartition) -> Iterator[None]:
+def _missing_refused(admin: Admin, group: str, partition: TopicPartition) -> Iterator[None]:
     """End the command when a group, topic or partition does not exist, with an error that names what exists."""
     try:
         yield
     except GroupIdNotFoundError:
         refuse(not_found(admin, [group])[group])
     except UnknownTopicOrPartitionError:
-        refuse(_not_there(admin, partition))
+        refuse(_missing_text(admin, partition))
 
 
 def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
@@ -130,7 +134,7 @@ def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
     return [TopicPartition(topic, part.partition) for part in described.partitions]
 
 
-def _not_there(admin: Admin, partition: TopicPartition) -> str:
+def _missing_text(admin: Admin, partition: TopicPartition) -> str:
     """Return the error text for a topic or partition that does not exist."""
     topic, number = partition
     known = admin.list_topics()
@@ -222,6 +226,46 @@ def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
+def _next_checks(admin: Admin, group: str, answers: Sequence[RecordsExplained]) -> list[str]:
+    """Return hints on what to check next, as lines for standard error: for finished records, and for a topic that the
+    group never used (CT-110). Hints that need an answer which the cluster does not give are left out."""
+    lines: list[str] = []
+    for told in answers:
+        topic, number = told.partition
+        if any(record.state in _ENDED_STATES for record in told.records):
+            lines.append(_check_of_ended(admin, group, topic, number))
+        if any(record.obstacle == _NEVER_USED for record in told.records):
+            lines.extend(_check_of_unused(admin, group, topic))
+    return list(dict.fromkeys(lines))
+
+
+def _check_of_ended(admin: Admin, group: str, topic: str, number: int) -> str:
+    """Return where to find out whether a record was given up, and why."""
+    entry = None
+    with suppress(KafkaError):
+        configs = admin.describe_configs([ConfigResource.group(group)])[ConfigResource.group(group)]
+        entry = None if isinstance(configs, KafkaError) else configs.get(_DLQ_NAME)
+    line = f"a line records_archived of {printable(topic)}-{number} in its leader's log, with offset and cause"
+    if entry is None or not entry.value:
+        return (
+            f"A record that was given up has {line}. Group {printable(group)} has no dead-letter topic ({_DLQ_NAME})."
+        )
+    command = f"sharegroups dlq list --group {quote(group)} --origin {quote(topic)}:{number}"
+    log = "what its job raised is in the log of the worker that ran it"
+    return f"A record that was given up has a dead letter: {command}; and {line}; {log}."
+
+
+def _check_of_unused(admin: Admin, group: str, topic: str) -> Iterable[str]:
+    used: set[str] = set()
+    with suppress(KafkaError):
+        used = {part.topic for part in admin.list_share_group_partitions(group)}
+    if not used or topic in used:
+        return
+    more = len(used) - _TOPICS_NAMED_MAX
+    named = ", ".join(sorted(map(printable, used))[:_TOPICS_NAMED_MAX]) + (f" and {more} more" if more > 0 else "")
+    yield f"Group {printable(group)} never used {printable(topic)}.{did_you_mean(topic, used)} It has used: {named}."
+
+
 def _document(told: RecordsExplained) -> dict[str, Any]:
     document = asdict(told)
     topic, partition = told.partition
@@ -236,3 +280,39 @@ def _document(told: RecordsExplained) -> dict[str, Any]:
         "leader": leader,
         "group_error": None if error is None else error.message,
     }
+
+
+#: How many records, or runs of similar neighbours, are shown for a partition, and for how many partitions.
+UNFINISHED_SHOWN_MAX: Final = 5
+UNFINISHED_PARTITIONS_MAX: Final = 20
+#: States of records that the group does not get, or does not get again.
+_FINISHED_STATES: Final = frozenset({"acknowledged", "archived", "finished", "deleted", "hole"})
+
+
+def first_unfinished(admin: Admin, group: str, partition: TopicPartition) -> RecordsExplained:
+    """Return the leader's answer about the first unfinished records from the group's start offset on.
+
+    If all are finished, it is about the next offset, where nothing is written yet. Raises KafkaError.
+    """
+    first, last = _offsets_to_ask(
+        admin.explain_record(group, partition, 0, 0)
+    )  # any offset: the answer contains the bounds
+    answer = admin.explain_record(group, partition, first, last)
+    return replace(answer, records=unfinished_of(answer.records))
+
+
+def unfinished_of(records: Sequence[RecordExplanation]) -> tuple[RecordExplanation, ...]:
+    """Return the first records that are not finished; the last record if all are finished."""
+    left = [record for record in records if record.state not in _FINISHED_STATES]
+    return tuple(left[:UNFINISHED_SHOWN_MAX] or records[-1:])
+
+
+def nothing_left(answer: RecordsExplained) -> bool:
+    """Return whether the group has finished every record of the partition."""
+    return answer.start_offset is not None and all(record.state == "beyond_end" for record in answer.records)
+
+
+def _offsets_to_ask(answer: RecordsExplained) -> tuple[int, int]:
+    """Return the first and the last offset to ask about, both inclusive."""
+    first = max(answer.log_start_offset, answer.start_offset or 0)
+    return first, max(first, min(first + EXPLAINED_OFFSETS_MAX, answer.high_watermark) - 1)

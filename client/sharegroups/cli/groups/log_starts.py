@@ -17,7 +17,7 @@ from sharegroups.cli.topic_retention import keep_only_needed
 _SHOWN: Final = 5
 
 
-def tell_what_is_gone(admin: Admin, starts: Mapping[TopicPartition, int]) -> None:
+def note_deleted_records(admin: Admin, starts: Mapping[TopicPartition, int]) -> None:
     """Name the topics whose first records were deleted because every group had finished them.
 
     `starts`: the start offsets of their logs.
@@ -30,7 +30,7 @@ def tell_what_is_gone(admin: Admin, starts: Mapping[TopicPartition, int]) -> Non
         )
 
 
-def tell_what_went(admin: Admin, plan: Mapping[TopicPartition, int]) -> None:
+def warn_of_deleted_records(admin: Admin, plan: Mapping[TopicPartition, int]) -> None:
     """After a group was set, name the partitions of such topics whose log now begins after the group's offset."""
     topics = keep_only_needed(admin, {part.topic for part in plan})
     asked = [part for part in plan if part.topic in topics]

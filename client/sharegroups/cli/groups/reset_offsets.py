@@ -16,7 +16,7 @@ from kip932.ids import OFFSET_MAX, TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.cli.columns import legend
 from sharegroups.cli.groups.asking import COMMAND, members_text, reached, refuse, timeout_option, undecided
-from sharegroups.cli.groups.log_starts import tell_what_went
+from sharegroups.cli.groups.log_starts import warn_of_deleted_records
 from sharegroups.cli.groups.named import NamedByOptions
 from sharegroups.cli.groups.reset_plan import Plan, plan_of, require_resettable
 from sharegroups.cli.groups.reset_request import Request, request_of
@@ -68,7 +68,7 @@ def reset_offsets(
         warn_of_waiting_letters(admin, [request.group] if plan else [], BY_OFFSET, plan.__contains__)
         errors = _set(admin, request, plan) if request.execute and plan else dict.fromkeys(plan)
         if request.execute:
-            tell_what_went(admin, {part: plan[part] for part, error in errors.items() if error is None})
+            warn_of_deleted_records(admin, {part: plan[part] for part, error in errors.items() if error is None})
     form = "csv" if given["export"] else str(given["output"])
     _print(request, plan, errors, form)
     finish(not any(errors.values()))

@@ -8,9 +8,9 @@ from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.cli.groups.asking import members_text, not_found, refuse
-from sharegroups.cli.groups.log_starts import tell_what_is_gone
+from sharegroups.cli.groups.log_starts import note_deleted_records
 from sharegroups.cli.groups.reset_request import Request
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import tell
 
 Plan = dict[TopicPartition, int]
@@ -42,14 +42,14 @@ def plan_of(admin: Admin, request: Request) -> Plan:
     if request.target == "to-current":
         return _current(admin, request.group, parts, latest)
     earliest = _log_offsets(admin, dict.fromkeys(parts, OFFSET_EARLIEST))
-    tell_what_is_gone(admin, earliest)
+    note_deleted_records(admin, earliest)
     if request.target == "to-earliest":
         return earliest
     if request.timestamp_ms is not None:
         found = _log_offsets(admin, dict.fromkeys(parts, request.timestamp_ms))
         return {part: _at_or_latest(part, found[part], earliest[part], latest[part]) for part in parts}
     asked = request.plan if request.plan is not None else dict.fromkeys(parts, request.offset or 0)
-    return {part: _pulled(part, asked[part], earliest[part], latest[part]) for part in parts}
+    return {part: _clamped(part, asked[part], earliest[part], latest[part]) for part in parts}
 
 
 def _partitions(admin: Admin, request: Request) -> list[TopicPartition]:
@@ -133,7 +133,7 @@ def _at_or_latest(part: TopicPartition, found: int, earliest: int, latest: int) 
     return latest
 
 
-def _pulled(part: TopicPartition, wanted: int, earliest: int, latest: int) -> int:
+def _clamped(part: TopicPartition, wanted: int, earliest: int, latest: int) -> int:
     """Return the offset, moved to the nearest end of the log when it is outside, with a warning."""
     if earliest <= wanted <= latest:
         return wanted

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from kip932.ids import TopicPartition
-from sharegroups.cli.groups.reset_file import plan_for
+import click
+
+from kip932.ids import OFFSET_MAX, TopicPartition
+from kip932.printable import printable
 from sharegroups.cli.output import UsageFailure
 
 SCOPES: Final = ("all-topics", "from-file", "topic")
@@ -19,6 +22,17 @@ _DATETIME: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}(Z|[+-]\d\d
 _DATETIME_FORM: Final = (
     "expected YYYY-MM-DDThh:mm:ss.sss, as in 2025-07-20T01:20:38.198; UTC, or with Z, +hh or +hh:mm at its end"
 )
+_PLAN_FORM: Final = "expected topic,partition,offset, or group,topic,partition,offset, without a header"
+_PARTITIONS_MAX: Final = 2**31
+
+
+class PlanLine(NamedTuple):
+    """One line of a plan; `group` is None in the form without groups."""
+
+    number: int
+    group: str | None
+    partition: TopicPartition
+    offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +77,7 @@ def request_of(names: Sequence[str], given: Mapping[str, Any]) -> Request:
         topics=topics_of(given["topic"]),
         offset=given["to_offset"],
         timestamp_ms=None if when is None else timestamp_of(when),
-        plan=None if file is None else plan_for(file, names[0]),
+        plan=None if file is None else plan_from_file(file, names[0]),
     )
 
 
@@ -90,6 +104,73 @@ def _only_one(found: Sequence[str], known: Sequence[str]) -> str:
 
 def _excluding(one: str, other: str) -> str:
     return f'Option "[{one}]" can\'t be used with option "[{other}]"'
+
+
+def plan_from_file(file: Path, group: str) -> dict[TopicPartition, int]:
+    """Return the offsets for the group in a file of `topic,partition,offset` lines, or with `group,` first (CT-25).
+
+    Raises click.ClickException, which names file and line.
+    """
+    try:
+        with file.open(encoding="utf-8-sig", newline="") as text:  # skip a spreadsheet's byte order mark
+            plan = plan_from_lines(text, group)
+    except UnicodeDecodeError as error:
+        raise click.ClickException(f"{file} is no UTF-8 text: {error.reason} at byte {error.start}") from error
+    except OSError as error:
+        raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
+    except ValueError as error:
+        raise click.ClickException(printable(f"{file}: {error}")) from error
+    if not plan:
+        raise click.ClickException(printable(f"No reset plan for group {group} found. It should stand in {file}."))
+    return plan
+
+
+def plan_from_lines(lines: Iterable[str], group: str) -> dict[TopicPartition, int]:
+    """Return the offsets for the group, empty when there are none. Raises ValueError, which names the line."""
+    plan: dict[TopicPartition, int] = {}
+    at: dict[TopicPartition, int] = {}
+    for line in _plan_lines(lines):
+        if line.group not in (None, group):
+            continue
+        if line.partition in plan:
+            place = f"{line.partition.topic}-{line.partition.partition}"
+            raise ValueError(f"line {line.number}: {place} stands in line {at[line.partition]} too; expected it once")
+        plan[line.partition], at[line.partition] = line.offset, line.number
+    return plan
+
+
+def _plan_lines(lines: Iterable[str]) -> Iterator[PlanLine]:
+    """Parse the lines, skipping blank ones. All others must have the same number of columns."""
+    reader = csv.reader(lines, strict=True)
+    columns = 0
+    try:
+        for cells in reader:
+            if not any(cell.strip() for cell in cells):
+                continue
+            number = reader.line_num
+            if len(cells) not in (3, 4):
+                raise ValueError(f"line {number} has {len(cells)} column{'' if len(cells) == 1 else 's'}; {_PLAN_FORM}")
+            if columns not in (0, len(cells)):
+                raise ValueError(f"line {number} has {len(cells)} columns, the lines before it {columns}; {_PLAN_FORM}")
+            columns = len(cells)
+            yield _plan_line(number, [cell.strip() for cell in cells])
+    except csv.Error as error:
+        raise ValueError(f"line {reader.line_num}: {error}; {_PLAN_FORM}") from error
+
+
+def _plan_line(number: int, cells: Sequence[str]) -> PlanLine:
+    *before, topic, partition, offset = cells
+    if not topic or before == [""]:
+        raise ValueError(f"line {number}: the {'group' if topic else 'topic'} is empty; {_PLAN_FORM}")
+    if not _is_number(partition, _PARTITIONS_MAX):
+        raise ValueError(f"line {number}: the partition is {partition!r}; expected a whole number, 0 or more")
+    if not _is_number(offset, OFFSET_MAX):
+        raise ValueError(f"line {number}: the offset is {offset!r}; expected a whole number, 0 or more")
+    return PlanLine(number, before[0] if before else None, TopicPartition(topic, int(partition)), int(offset))
+
+
+def _is_number(text: str, limit: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) < limit
 
 
 def topics_of(texts: Sequence[str]) -> dict[str, tuple[int, ...] | None]:

@@ -15,7 +15,7 @@ from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import tell
 
 #: What becomes of the records whose letters are discarded, by the kind of change.
-BEGINS_ANEW: Final = "the group begins again by share.auto.offset.reset"
+GROUP_RESTARTS: Final = "the group begins again by share.auto.offset.reset"
 BY_OFFSET: Final = "their records from the new offset on are delivered again, the others never"
 _PLACES_SHOWN: Final = 5
 
@@ -49,7 +49,7 @@ def _warn(group: str, waiting: Mapping[TopicPartition, int], becomes: str) -> No
         )
 
 
-def tell_of_waiting_letters(group: str, offsets: GroupOffsets) -> None:
+def note_waiting_letters(group: str, offsets: GroupOffsets) -> None:
     """Print in which partitions letters wait, and the command that explains why; nothing if none wait."""
     waiting = [(part, entry) for part, entry in sorted(offsets.items()) if entry and entry.dead_letters]
     for (topic, number), entry in waiting[:_PLACES_SHOWN]:

@@ -14,11 +14,11 @@ from sharegroups.admin_values import TransactionDescription
 from sharegroups.cli.groups.asking import undecided
 from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import connection_options, failures, finish, output_option, print_json, settings, tell
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
 
 #: Errors that concern the id; any other error fails the whole command.
-_OF_THE_ID = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundError)
+_ID_ERRORS = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundError)
 
 
 @click.command()
@@ -34,11 +34,11 @@ def abort(name: str, bootstrap_server: str, command_config: Path | None, output:
     given = settings(bootstrap_server, command_config)
     look = f"sharegroups transactions describe --transactional-id {quote(name)}"
     problem: str | None = None
-    with failures(COMMAND), reached_admin(given) as admin:
+    with failures(COMMAND), open_reachable_admin(given) as admin:
         try:
             with undecided(f"The transaction of {name} may be aborted. See: {look}"):
                 known = admin.abort_transaction(name)
-        except _OF_THE_ID as error:
+        except _ID_ERRORS as error:
             known, problem = None, error_text(admin, name, error)
             tell(problem)
         if known is not None and _left(admin, name):

@@ -21,7 +21,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
 
 _HEADER = (
@@ -38,7 +38,7 @@ _HEADER = (
 def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
     """Describe transactional ids: their state, and where and since when a transaction is open."""
     given = settings(bootstrap_server, command_config)
-    with failures(COMMAND), reached_admin(given) as admin:
+    with failures(COMMAND), open_reachable_admin(given) as admin:
         found = admin.describe_transactions(names)
         errors = {
             name: error_text(admin, name, known) for name, known in found.items() if isinstance(known, KafkaError)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sharegroups.admin_values import TransactionListing
-from sharegroups.aio.transaction_admin import STATES
+from sharegroups.administration.transaction_admin import STATES
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.times import duration_ms
 from sharegroups.cli.groups.tables import age
@@ -22,7 +22,7 @@ from sharegroups.cli.output import (
     settings,
     tell,
 )
-from sharegroups.cli.reaching import reached_admin
+from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND
 
 _STATES = {state.lower(): state for state in STATES.split(", ")}
@@ -55,7 +55,7 @@ def list_(
     states = None if state is None else _states(state)
     longer_ms = None if longer is None else duration_ms("--open-longer-than", longer)
     given = settings(bootstrap_server, command_config)
-    with failures(COMMAND), reached_admin(given) as admin:
+    with failures(COMMAND), open_reachable_admin(given) as admin:
         found = admin.list_transactions(states, producer_ids or None, longer_ms)
     for each in found:
         if each.error is not None:

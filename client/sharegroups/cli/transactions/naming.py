@@ -12,7 +12,7 @@ from kip932.errors import KafkaError, TransactionalIdNotFoundError
 from kip932.ids import TRANSACTIONAL_ID_MAX
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TransactionDescription
-from sharegroups.cli.nearest import did_you_mean
+from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import Name
 
 F = TypeVar("F", bound=Callable[..., Any])

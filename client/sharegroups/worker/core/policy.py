@@ -13,7 +13,7 @@ from typing import Any, Final
 _WHY_MAX: Final = 500
 _HOUR_S: Final = 3_600
 #: A delay above this, s, is logged in seconds, as given: it may be infinite.
-_TOLD_MAX_S: Final = 1e9
+_READABLE_MAX_S: Final = 1e9
 
 
 class Accept(Exception):  # noqa: N818 - a word of the user's code: raise Accept
@@ -138,13 +138,13 @@ class Decision:
     def shortened(self, maximum: float) -> Decision:
         """Return the decision with `maximum`, the longest delay that the group allows, instead of its own delay."""
         told = (
-            f"{_again(maximum)}, not in {_told(self.delay or 0)}: the group allows no longer delay "
+            f"{_redelivery_text(maximum)}, not in {_told(self.delay or 0)}: the group allows no longer delay "
             "(sharegroups.retry.delay.max.ms); ask for less, or raise that config of the group"
         )
         return replace(self, delay=maximum, told=told)
 
 
-def _again(delay: float | None) -> str:
+def _redelivery_text(delay: float | None) -> str:
     if delay is None:  # the leader decides, by the group's back-off of that moment (CL-123)
         return "it comes again at once, or when the group's back-off says"
     return f"it comes again in {_told(delay)}" if delay else "it comes again at once"
@@ -205,7 +205,7 @@ def _told(seconds: float) -> str:
     """Return a delay in readable form: 1.9 s, 2 h 5 min, 3 days 4 h."""
     if seconds < _HOUR_S:
         return f"{seconds:.1f} s"
-    if seconds > _TOLD_MAX_S:
+    if seconds > _READABLE_MAX_S:
         return f"{seconds:.10g} s"
     minutes = round(seconds / 60)
     if minutes < 24 * 60:
@@ -227,4 +227,4 @@ def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int
     if delivery_count >= group_limit:  # a delay would only hold the record in this worker
         return Decision(Step.ARCHIVE, 0.0, archived(group_limit))
     delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay
-    return Decision(Step.RELEASE, delay, _again(delay))
+    return Decision(Step.RELEASE, delay, _redelivery_text(delay))

@@ -18,7 +18,7 @@ _OF_LOCK: Final = 10
 _MEMORY: Final = 100
 _SLOWEST: Final = 10
 #: The approximate cost of a job besides its handler; a shorter job is counted as this long.
-_LEAST_S: Final = 0.000_03
+_JOB_COST_MIN_S: Final = 0.000_03
 
 
 class Prefetch:
@@ -48,7 +48,7 @@ class Prefetch:
             return self._handlers
         if self._pace_s is None:
             slowest = nlargest(-(-len(self._last) // _SLOWEST), self._last)
-            self._pace_s = max(_LEAST_S, sum(slowest) / len(slowest))
+            self._pace_s = max(_JOB_COST_MIN_S, sum(slowest) / len(slowest))
         ahead_s = min(AHEAD_S, lock_s / _OF_LOCK)
         ahead = int(self._handlers * ahead_s / self._pace_s)
         return self._handlers + min(self._most, ahead, self._finished)

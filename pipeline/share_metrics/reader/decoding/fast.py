@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 
 from kip932.ids import TOPIC_ID_BYTES
 from kip932.records.v1 import share_state_log_pb2 as pb
+from share_metrics.reader.decoding.rows import RawEntry, decode, to_batch
+from share_metrics.reader.decoding.share_state import TYPES
+from share_metrics.reader.decoding.values import TIME_MS_MAX, topic_text
 from share_metrics.reader.schemas import Kind, schema_of
-
-from .rows import RawEntry, decode, to_batch
-from .share_state import TYPES
-from .values import TIME_MS_MAX, topic_text
 
 _SCHEMA: Final = schema_of(Kind.SHARE_STATE)
 _STATE_BATCHES: Final = _SCHEMA.field("state_batches").type
@@ -32,7 +31,7 @@ _STATS: Final = (
 )  # fmt: skip
 
 
-def is_there() -> bool:
+def is_installed() -> bool:
     """Return whether the package ptars can be imported."""
     try:
         import ptars  # noqa: F401, PLC0415 - an extra, and young

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from kip932.records.v1 import group_log_pb2 as pb
-
-from .values import time_us, topic_text
+from share_metrics.reader.decoding.values import time_us, topic_text
 
 
 def decode_group(letter: str, data: bytes) -> dict[str, Any] | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from kip932.records.v1 import topic_log_pb2 as pb
-
-from .values import time_us
+from share_metrics.reader.decoding.values import time_us
 
 _OFFSET_MAX: Final = 2**62  # far beyond any log; a batch that begins here still ends within 64 bits
 

@@ -10,13 +10,12 @@ import pyarrow as pa
 from google.protobuf.message import DecodeError
 
 from kip932.records.v1 import owner_log_pb2 as owner_pb
+from share_metrics.reader.decoding.group import decode_group
+from share_metrics.reader.decoding.log_meta import decode_log_meta, topic_partition
+from share_metrics.reader.decoding.share_state import decode_share_state
+from share_metrics.reader.decoding.values import time_us
 from share_metrics.reader.offsets import EntryId, Gap
 from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, UNKNOWN, Kind, schema_of
-
-from .group import decode_group
-from .log_meta import decode_log_meta, topic_partition
-from .share_state import decode_share_state
-from .values import time_us
 
 
 class RawEntry(NamedTuple):

@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from kip932.records.share_state import batches_from_messages, stats_from_message
 from kip932.records.v1 import share_state_log_pb2 as pb
-
-from .values import known, time_us, topic_text
+from share_metrics.reader.decoding.values import known, time_us, topic_text
 
 TYPES: Final = {"S": ("snapshot", "snapshot"), "U": ("update", "update"), "T": ("tombstone", None)}
 

@@ -50,7 +50,7 @@ def recover(found: Found, memory: TailMemory | None, jump_offsets: int = JUMP_OF
     lost = memory is not None and memory.log_end > found.log_end
     if not found.suspect and not lost:
         return Recovery(found.log_end)
-    if memory is not None and _nobody_else(found, memory):
+    if memory is not None and _no_other_owner(found, memory):
         again = tuple(batch for batch in memory.batches if batch.base_offset >= found.log_end)
         if _joins(found.log_end, again, memory.log_end):
             return Recovery(found.log_end, again)
@@ -58,7 +58,7 @@ def recover(found: Found, memory: TailMemory | None, jump_offsets: int = JUMP_OF
     return Recovery(known + jump_offsets, jump=True)
 
 
-def _nobody_else(found: Found, memory: TailMemory) -> bool:
+def _no_other_owner(found: Found, memory: TailMemory) -> bool:
     """Return whether no other process has claimed the log since this memory was taken (CM-19)."""
     return max(found.newest_epoch, found.previous_epoch) <= memory.epoch
 

@@ -278,5 +278,5 @@ FUNCTIONS: Final[dict[str, Function]] = {
     scripts.NODE_RENEW.digest: node_renew_v2,
     scripts.METADATA_APPEND.digest: metadata_append_v3,
     scripts.TRANSACTION_CHANGE.digest: transaction_change_v1,
-    scripts.TRANSACTION_LOOK.digest: transaction_look_v1,
+    scripts.TRANSACTION_READ.digest: transaction_look_v1,
 }

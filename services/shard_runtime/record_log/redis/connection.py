@@ -47,16 +47,16 @@ class ErrorReply(NamedTuple):
         return f"{said} {_DISK}" if self.code == "MISCONF" or "No space left on device" in self.message else said
 
 
-NOT_NOW_CODES: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"})
+UNAVAILABLE_CODES: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"})
 """Codes of a node that serves nothing for a while: it loads its data, a script keeps it busy, its link to a master or
 to the cluster is down, a slot is moving. Nothing was executed: repeat later (CM-182)."""
-REROUTE_CODES: Final = NOT_NOW_CODES | {"MOVED", "ASK", "NOSCRIPT"}
+REROUTE_CODES: Final = UNAVAILABLE_CODES | {"MOVED", "ASK", "NOSCRIPT"}
 """Codes that mean: not on this node, or not now. Nothing was executed: `refresh` the key's node and repeat (CM-19)."""
 
 
-def not_now(reply: Reply) -> bool:
+def is_unavailable(reply: Reply) -> bool:
     """Return whether a reply says that the node serves nothing for a while (CM-182)."""
-    return isinstance(reply, ErrorReply) and reply.code in NOT_NOW_CODES
+    return isinstance(reply, ErrorReply) and reply.code in UNAVAILABLE_CODES
 
 
 TOO_SMALL: Final = "equal or smaller"

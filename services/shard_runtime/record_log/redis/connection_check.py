@@ -20,12 +20,12 @@ from shard_runtime.record_log.redis.connection import (
     Reply,
     Store,
     StoreConnection,
-    not_now,
+    is_unavailable,
     parse_replication,
 )
 from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, is_restoring
 
-_SHARDS_PER_LOOK: Final = 64
+_SHARDS_PER_PIPELINE: Final = 64
 
 
 class NotCheckedError(Exception):
@@ -71,7 +71,7 @@ def require_cluster(node: str, found: Reply, expected: str) -> None:
     for an empty one (CM-20)."""
     if is_restoring(found):
         raise NotCheckedError(f"the store node {node}: {INCOMPLETE_RESTORE}")
-    if not_now(found):
+    if is_unavailable(found):
         raise NotCheckedError(f"the store node {node} does not serve at present: {found}")
     if isinstance(found, ErrorReply) or found is None:
         raise NotCheckedError(
@@ -88,9 +88,9 @@ async def check_shards(
 
     Raises NotCheckedError when the history changed meanwhile, because no reply counts then, or a read was refused.
     """
-    for start in range(0, len(held), _SHARDS_PER_LOOK):
-        group = held[start : start + _SHARDS_PER_LOOK]
-        asked = [_questions(shard) for shard in group]
+    for start in range(0, len(held), _SHARDS_PER_PIPELINE):
+        group = held[start : start + _SHARDS_PER_PIPELINE]
+        asked = [_check_commands(shard) for shard in group]
         commands = [command for questions in asked for command in questions]
         replies = await connection.run([*commands, INFO_REPLICATION], timeout_ms)
         if parse_replication(replies[-1]) != ("master", history):
@@ -108,7 +108,7 @@ async def check_shards(
             shard.checked_on, shard.whole_under = connection, history
 
 
-def _questions(held: ClaimedShard) -> list[Command]:
+def _check_commands(held: ClaimedShard) -> list[Command]:
     asked = [lease_commands.owner_query(held.shard)]
     for stream in held.shard.streams:
         last = held.last[stream].id

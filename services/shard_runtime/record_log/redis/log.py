@@ -186,9 +186,9 @@ class StoreRecordLog:
             answer.cancel()
         if answer.cancelled() or answer.exception() is not None:
             return [None] * len(renewals)
-        return [self._noted(*pair) for pair in zip(renewals, answer.result(), strict=True)]
+        return [self._apply_renewal(*pair) for pair in zip(renewals, answer.result(), strict=True)]
 
-    def _noted(self, renewal: Renewal, renewed: Renewed) -> Renewed:
+    def _apply_renewal(self, renewal: Renewal, renewed: Renewed) -> Renewed:
         """Note a renewal's answer. `ok` becomes False for a shard whose tail is lost: its host must claim it again."""
         held = self._held.get(renewal.shard)
         if held is None or held.epoch != renewal.epoch:
@@ -267,7 +267,7 @@ class StoreRecordLog:
     async def read(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
         """A page of a stream."""
         reply = await self._read(stream, ("XRANGE", stream, f"({after}", _end(through), "COUNT", count))
-        return self._looked_at(stream, entries(stream, reply))
+        return self._with_damage_reported(stream, entries(stream, reply))
 
     async def index(self, stream: str, after: StreamId, through: StreamId | None, count: int) -> list[Entry]:
         """A page without batches."""
@@ -293,10 +293,10 @@ class StoreRecordLog:
             reply = await self._read(stream, call)
             found += index_entries(stream, reply)
             if not reply[0]:
-                return self._looked_at(stream, found)
+                return self._with_damage_reported(stream, found)
             at = found[-1].id
 
-    def _looked_at(self, stream: str, found: list[Entry]) -> list[Entry]:
+    def _with_damage_reported(self, stream: str, found: list[Entry]) -> list[Entry]:
         self._damage.look(stream, found)
         return found
 

@@ -257,7 +257,7 @@ class StoreAddress:
         """
         try:
             async with asyncio.timeout(self._connect_ms / 1000):
-                return RespConnection(await self._open_first(await self._found_at()), self.address)
+                return RespConnection(await self._open_first(await self._resolve()), self.address)
         except (TimeoutError, RedisError, OSError, UnicodeError) as error:  # UnicodeError: not a possible host name
             if isinstance(error, AuthenticationError):
                 raise StoreAccessError(self._refusal(error)) from error
@@ -269,7 +269,7 @@ class StoreAddress:
                 cause = str(error) or "no answer"
             raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
 
-    async def _found_at(self) -> list[Mapping[str, Any]]:
+    async def _resolve(self) -> list[Mapping[str, Any]]:
         """The connection arguments, one set for each address of the server's name.
 
         The name is resolved here, because a time-out cancels uvloop's `create_connection` but not the name resolution

@@ -26,13 +26,13 @@ from shard_runtime.record_log.redis.connection import (
     Reply,
     Store,
     StoreSettings,
-    not_now,
+    is_unavailable,
 )
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, WAKE_CHANNEL
 from shard_runtime.record_log.redis.query_connection import QueryConnections
 from shard_runtime.record_log.redis.stream_copies import RawEntry
 
-_OURS: Final = re.compile(rb"\{(gc|sgs|tp|meta|nodes|owners|txn)[:}]|(gc|sgs):config$")
+_CLUSTER_KEY: Final = re.compile(rb"\{(gc|sgs|tp|meta|nodes|owners|txn)[:}]|(gc|sgs):config$")
 _SCAN: Final = 1_000
 _BACKUP: Final = "backup"
 _CLUSTER: Final = "cluster"
@@ -124,7 +124,7 @@ class RestoredStreams:
         try:
             await self._store.refresh()
             for node in self._store.nodes:
-                found = await self._key_of_ours(node)
+                found = await self._find_cluster_key(node)
                 if found:
                     raise StoreNotEmptyError(
                         f"the store is not empty: it holds {found}; a backup is restored into an empty store"
@@ -132,20 +132,20 @@ class RestoredStreams:
         except ConnectionLostError as error:
             raise StoreUnavailableError(str(error)) from error
 
-    async def _key_of_ours(self, node: str) -> str:
+    async def _find_cluster_key(self, node: str) -> str:
         """A key of a cluster on a node, besides the mark; "" when there is none. Other programs' keys do not count."""
         connection = await self._store.connect(node)
         try:
             cursor: Reply = b"0"
             while True:
                 (reply,) = await connection.run([("SCAN", cursor, "COUNT", _SCAN)], self._settings.reply_ms)
-                if not_now(reply):
+                if is_unavailable(reply):
                     raise StoreUnavailableError(f"store node {node}: it answered {reply}")
                 if isinstance(reply, ErrorReply):
                     raise LogError(f"store node {node}: looking whether it is empty: it answered {reply}")
                 cursor, keys = reply
                 for key in keys:
-                    if key != META_CLUSTER_ID.encode() and _OURS.match(key):
+                    if key != META_CLUSTER_ID.encode() and _CLUSTER_KEY.match(key):
                         return str(key.decode(errors="replace"))
                 if cursor == b"0":
                     return ""
@@ -180,13 +180,13 @@ class RestoredStreams:
         replicas = 0 if self.unreplicated else self._queries.connected_replicas(key) or 0
         answered = await self._queries.repeat(key, commands, replicas)
         self.unreplicated = self.unreplicated or answered.acked < replicas
-        return _sound(key, answered.replies)
+        return _require_no_error(key, answered.replies)
 
     async def _ask(self, key: str, *commands: Command) -> list[Reply]:
-        return _sound(key, (await self._queries.repeat(key, commands)).replies)
+        return _require_no_error(key, (await self._queries.repeat(key, commands)).replies)
 
 
-def _sound(key: str, replies: list[Reply]) -> list[Reply]:
+def _require_no_error(key: str, replies: list[Reply]) -> list[Reply]:
     for reply in replies:
         if isinstance(reply, ErrorReply):
             raise LogError(f"restoring {key}: the store answered {reply}")

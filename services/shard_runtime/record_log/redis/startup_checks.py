@@ -22,7 +22,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreAccessError,
     StoreConnection,
     StoreLoadingError,
-    not_now,
+    is_unavailable,
 )
 from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, META_LOG, is_restoring
 
@@ -30,9 +30,9 @@ _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
 #: How long the process waits for a store to load its data, and how often it logs that, in seconds.
 _LOADING_MAX_S: Final = 3_600.0
-_LOADING_TOLD_S: Final = 5.0
+_LOADING_REPORT_S: Final = 5.0
 #: A wait longer than this, in seconds, is logged, so that a person at the terminal sees a reason.
-_TOLD_AFTER_S: Final = 1.0
+_REPORT_AFTER_S: Final = 1.0
 _VERSION_MIN: Final = 7
 #: The findings that an operator may accept by name; any other prevents a start.
 ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas", "version")
@@ -55,7 +55,7 @@ class StoreCheckError(Exception):
     """The store must not be used in its present state; the message says what to change."""
 
     def __init__(self, findings: list[Finding]) -> None:
-        super().__init__("\n".join(f"{finding.message}{_way_out(finding)} [{finding.name}]" for finding in findings))
+        super().__init__("\n".join(f"{finding.message}{_allow_hint(finding)} [{finding.name}]" for finding in findings))
         self.findings = findings
 
 
@@ -67,7 +67,7 @@ class Finding:
     message: str
 
 
-def _way_out(finding: Finding) -> str:
+def _allow_hint(finding: Finding) -> str:
     if finding.name not in ALLOWABLE:
         return ""
     return f"; or accept it (`sharegroups up`: --allow {finding.name})"
@@ -163,7 +163,7 @@ class _Wait:
         self.cause = "it did not answer"
         self._clock = asyncio.get_running_loop().time
         self._began_s = self._clock()
-        self._told_s = -_LOADING_TOLD_S
+        self._reported_s = -_LOADING_REPORT_S
         self.deadline_s = self._began_s + wait_ms / 1000
 
     @property
@@ -183,8 +183,8 @@ class _Wait:
         if waited_s > _LOADING_MAX_S:
             message = f"store: it still loads its data after {waited_s:.0f} s, {done} % are done: {why}; try later"
             raise StoreCheckError([Finding("unreachable", message)])
-        if waited_s - self._told_s >= _LOADING_TOLD_S:
-            self._told_s = waited_s
+        if waited_s - self._reported_s >= _LOADING_REPORT_S:
+            self._reported_s = waited_s
             self.report_wait("store_loading", cause=why, done_percent=done, seconds_left=seconds_left)
         self.deadline_s = self._clock() + self.wait_ms / 1000
 
@@ -208,10 +208,10 @@ async def _checked(
         await _loaded(connection, node, wait)
         findings = await node_findings(connection, node, needs)
         deadline_s = max(wait.deadline_s, loop.time() + wait.wait_ms / 2000)  # leave replicas time after a long load
-        told_s: float | None = loop.time() + _TOLD_AFTER_S
-        while _may_mend_itself(findings, allow) and loop.time() < deadline_s:
-            if told_s is not None and loop.time() >= told_s:
-                told_s = None
+        report_at_s: float | None = loop.time() + _REPORT_AFTER_S
+        while _only_replicas_missing(findings, allow) and loop.time() < deadline_s:
+            if report_at_s is not None and loop.time() >= report_at_s:
+                report_at_s = None
                 wait.report_wait("store_replicas_awaited", node=node, cause=findings[0].message)
             await asyncio.sleep(_PAUSE_MS / 1000)
             findings = await node_findings(connection, node, needs)
@@ -234,7 +234,7 @@ async def _loaded(connection: StoreConnection, node: str, wait: _Wait) -> None:
 
 def _served(node: str, reply: Reply) -> Reply:
     """Return the reply. Raises ConnectionLostError if it says that the node serves nothing for a while (CM-182)."""
-    if not_now(reply):
+    if is_unavailable(reply):
         raise ConnectionLostError(f"{node} does not serve at present: {reply}")
     return reply
 
@@ -246,7 +246,7 @@ async def node_findings(connection: StoreConnection, node: str, needs: StoreNeed
     return [finding for check in _CHECKS if (finding := check(facts, needs)) is not None]
 
 
-def _may_mend_itself(findings: list[Finding], allow: Collection[str]) -> bool:
+def _only_replicas_missing(findings: list[Finding], allow: Collection[str]) -> bool:
     """Return whether missing replicas are the only finding that is not allowed: they connect some time after their
     master has started."""
     return {finding.name for finding in findings} - set(allow) == {"replicas"}
@@ -257,7 +257,7 @@ async def _reach(store: Store, wait: _Wait) -> tuple[StoreConnection, str]:
     StoreCheckError."""
     wait_ms, loop = wait.wait_ms, asyncio.get_running_loop()
     first_report = loop.call_later(
-        _TOLD_AFTER_S, lambda: wait.report_wait("store_unreachable", cause=wait.cause, tries_for_s=wait_ms / 1000)
+        _REPORT_AFTER_S, lambda: wait.report_wait("store_unreachable", cause=wait.cause, tries_for_s=wait_ms / 1000)
     )
     try:
         async with asyncio.timeout(wait.left_s):

@@ -80,7 +80,7 @@ class StoreWatch:
         for node in [node for node in (*self._connections, *self._unsafe) if node not in nodes]:
             self._unsafe.pop(node, None)
             await self._close(node)
-        await asyncio.gather(*(self._look_at(node) for node in nodes))
+        await asyncio.gather(*(self._check_node(node) for node in nodes))
         if self._stop_writes:
             self._log.refuse_new_work(self._unsafe)
         self._note_clock()
@@ -93,7 +93,7 @@ class StoreWatch:
             except Exception:
                 log.exception("store_watch_failed", effect="the watch goes on")
 
-    async def _look_at(self, node: str) -> None:
+    async def _check_node(self, node: str) -> None:
         try:
             connection = self._connections.get(node)
             if connection is None:

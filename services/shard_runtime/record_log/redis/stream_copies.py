@@ -69,9 +69,9 @@ class StreamCopies:
 
     async def begin(self) -> None:
         """Note the histories of all masters. Raises StoreUnavailableError."""
-        self._histories |= await self._queries.answered("of the store", self._present)
+        self._histories |= await self._queries.answered("of the store", self._current_histories)
 
-    async def _present(self) -> set[str]:
+    async def _current_histories(self) -> set[str]:
         """The histories of all masters. Raises StoreUnavailableError."""
         found: set[str] = set()
         try:
@@ -136,7 +136,7 @@ class StreamCopies:
             for transactional_id, stored in page.records:
                 await take(transactional_id, stored)
             cursor = page.next_cursor
-        if await self._queries.answered("of the store", self._present) - self._histories:
+        if await self._queries.answered("of the store", self._current_histories) - self._histories:
             raise HistoryChangedError("the store failed over while records of transactions were read; begin anew")
 
     async def close(self) -> None:

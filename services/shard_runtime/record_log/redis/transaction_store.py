@@ -24,9 +24,9 @@ from shard_runtime.record_log.transaction_store import BadCursorError, StoredTra
 
 #: Bounds of a page: the keys that the store scans in one step, the steps, and the records after which no further step
 #: is made. A page costs the store some milliseconds, about one for each step.
-_SCANNED: Final = 1_000
+_SCAN_KEYS: Final = 1_000
 _STEPS_MAX: Final = 20
-_PAGE: Final = 250
+_PAGE_RECORDS: Final = 250
 _BEGINNING: Final = "0"
 _CURSOR_DIGITS: Final = 20
 _TYPE: Final = "T"
@@ -43,7 +43,7 @@ class StoreTransactionStore:
     async def look(self, transactional_id: str) -> StoredTransaction:
         """Return the record. The script also writes, so the WAIT after it proves that the record is durable."""
         key = transaction_key(transactional_id)
-        now_ms, *found = await self._durable(key, ("EVALSHA", scripts.TRANSACTION_LOOK.digest, 1, key))
+        now_ms, *found = await self._durable(key, ("EVALSHA", scripts.TRANSACTION_READ.digest, 1, key))
         if not found:
             return StoredTransaction(None, now_ms)
         record, proof = found
@@ -73,10 +73,12 @@ class StoreTransactionStore:
             )
         keys: dict[str, None] = {}
         for _ in range(_STEPS_MAX):
-            at, found = (await self._asked(node, ("SCAN", at, "MATCH", f"{TRANSACTION_PREFIX}*", "COUNT", _SCANNED)))[0]
+            at, found = (await self._asked(node, ("SCAN", at, "MATCH", f"{TRANSACTION_PREFIX}*", "COUNT", _SCAN_KEYS)))[
+                0
+            ]
             at = at.decode()
             keys.update((key.decode(), None) for key in found if transaction_id(key) is not None)
-            if at == _BEGINNING or len(keys) >= _PAGE:
+            if at == _BEGINNING or len(keys) >= _PAGE_RECORDS:
                 break
         (seconds, micros), *read = await self._asked(node, ("TIME",), *(("HMGET", key, "r", "c", "x") for key in keys))
         now_ms = int(seconds) * 1_000 + int(micros) // 1_000
@@ -85,10 +87,10 @@ class StoreTransactionStore:
             for key, (record, proof, expires) in zip(keys, read, strict=True)
             if record is not None and (expires == b"0" or int(expires or 0) > now_ms)
         ]
-        return TransactionPage(records, self._following(nodes, node, at), now_ms)
+        return TransactionPage(records, self._next_cursor(nodes, node, at), now_ms)
 
     @staticmethod
-    def _following(nodes: Sequence[str], node: str, at: str) -> str:
+    def _next_cursor(nodes: Sequence[str], node: str, at: str) -> str:
         if at != _BEGINNING:
             return f"{node}|{at}"
         behind = nodes[nodes.index(node) + 1 :]

@@ -181,7 +181,7 @@ class Writer:
             if not batch:
                 await self._woken()
                 continue
-            await self._look_first(batch)
+            await self._check_moved_shards(batch)
             await self._turn([call for call in batch if not call.done])
             if self._short and not self._store.clustered:  # in a cluster a replaced master answers CLUSTERDOWN
                 with contextlib.suppress(ConnectionLostError):
@@ -198,7 +198,7 @@ class Writer:
                 size += call.size
         return self._waiting
 
-    async def _look_first(self, batch: Sequence[StoreCall]) -> None:
+    async def _check_moved_shards(self, batch: Sequence[StoreCall]) -> None:
         """Check shards that moved to this connection later, with their slot, before their first write here."""
         connection = self._connection
         if connection is None:
@@ -252,12 +252,12 @@ class Writer:
         at += 1 if wait else 0
         intact = parse_replication(replies[at]) == ("master", self.history)
         pipeline = PipelineResult(connection, acked, self.history, intact)
-        look_at, at = at + 1, 0
+        after_at, at = at + 1, 0
         recheck = not intact
         kept: list[StoreCall] = []
         for call, part, look in zip(batch, parts, looks, strict=True):
-            ours, after = replies[at : at + len(part)], replies[look_at : look_at + len(look)]
-            at, look_at = at + len(part), look_at + len(look)
+            ours, after = replies[at : at + len(part)], replies[after_at : after_at + len(look)]
+            at, after_at = at + len(part), after_at + len(look)
             verdict = _judged(call, ours, after, pipeline)
             recheck = recheck or verdict is Verdict.RECHECK
             if verdict is Verdict.LATER:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 
-from group_coordinator.core.letter_circles import TOPICS_MAX, Step, reached, way_back
+from group_coordinator.core.letter_circles import TOPICS_MAX, Step, reached, return_path
 
 
 def steps(*edges: tuple[str, str]) -> list[Step]:
@@ -22,9 +22,9 @@ class Edges:
 def test_the_shortest_way_back_is_found() -> None:
     found = reached("a", Edges(("a", "b"), ("b", "c"), ("c", "d"), ("a", "c"), ("d", "a"), ("x", "a")))
     assert list(found) == ["a", "b", "c", "d"]
-    assert way_back({"d", "x"}, found) == ("d", tuple(steps(("a", "c"), ("c", "d"))))
-    assert way_back({"a", "d"}, found) == ("a", ())
-    assert way_back({"x"}, found) is None
+    assert return_path({"d", "x"}, found) == ("d", tuple(steps(("a", "c"), ("c", "d"))))
+    assert return_path({"a", "d"}, found) == ("a", ())
+    assert return_path({"x"}, found) is None
 
 
 def test_a_search_ends_at_a_bound_of_topics() -> None:

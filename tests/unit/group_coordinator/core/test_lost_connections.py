@@ -198,9 +198,9 @@ def test_the_setting_is_a_least_grace_and_minus_one_is_never() -> None:
 @pytest.mark.rule("GC-36")
 def test_a_member_that_was_told_a_longer_interval_has_that_time() -> None:
     group = Two()
-    group.driver.configs = group.driver.configs._replace(heartbeat_interval_ms=15_000)
+    group.driver.configs = replace(group.driver.configs, heartbeat_interval_ms=15_000)
     assert group.beat("A") == 15_000
-    group.driver.configs = group.driver.configs._replace(heartbeat_interval_ms=5_000)
+    group.driver.configs = replace(group.driver.configs, heartbeat_interval_ms=5_000)
     group.driver.advance(2_000)
     group.lost("A")
     assert group.expelled_after_ms() == 16_000

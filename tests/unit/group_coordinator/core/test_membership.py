@@ -10,8 +10,9 @@ from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
 from group_coordinator.core.assignor import GroupSpec
 from group_coordinator.core.group import Group
-from group_coordinator.core.views import Assignment, CoordinatorSettings, GroupConfigs
+from group_coordinator.core.views import Assignment, CoordinatorSettings
 from kip932 import errors
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.group_driver import KAFKA, Driver, topic_id
 
 T = topic_id("t")
@@ -92,12 +93,12 @@ def test_subscribing_to_nothing_takes_everything_away() -> None:
 
 @pytest.mark.rule("GC-24g", "GC-138")
 def test_inside_the_interval_a_dropped_topic_is_taken_at_the_present_epoch() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=0))
+    driver, epoch = _settled(configs=GroupConfig(assignment_interval_ms=0))
     driver.create("u", 1)
     driver.beat("A", epoch, ["t", "u"])
     driver.initialize()
     epoch = driver.beat("A", epoch + 1).member_epoch
-    driver.configs = GroupConfigs(assignment_interval_ms=60_000)
+    driver.configs = GroupConfig(assignment_interval_ms=60_000)
     assert driver.beat("A", epoch, ["u"])[1:4] == (epoch, 5_000, {topic_id("u"): (0,)})
     assert _group(driver).epoch == epoch + 1
     assert _group(driver).assignment_epoch == epoch
@@ -141,7 +142,7 @@ def test_the_first_heartbeat_after_a_load_bumps_when_a_topic_grew_meanwhile_and_
 @pytest.mark.rule("GC-24c")
 def test_pending_partitions_bump_once_while_their_assignment_waits_for_the_interval() -> None:
     driver, epoch = _settled()
-    driver.configs = GroupConfigs(assignment_interval_ms=60_000)
+    driver.configs = GroupConfig(assignment_interval_ms=60_000)
     driver.create("t", 3)
     assert driver.beat("A", epoch).member_epoch == epoch
     driver.initialize()
@@ -175,7 +176,7 @@ def test_members_whose_target_stays_get_no_record_and_each_adopts_its_own_part()
 @pytest.mark.rule("GC-51", "OP-14")
 def test_a_group_whose_members_differ_is_dealt_topic_by_topic() -> None:
     """GC-56b's first example; one computation over all topics would have another result."""
-    driver = Driver(configs=GroupConfigs(assignment_interval_ms=10_000))
+    driver = Driver(configs=GroupConfig(assignment_interval_ms=10_000))
     ids = {name: driver.create(name, partitions) for name, partitions in (("t1", 3), ("t2", 3), ("t3", 2))}
     for member_id, topics in (("A", ["t1", "t2"]), ("B", ["t3"]), ("C", ["t2", "t3"])):
         driver.beat(member_id, 0, topics)
@@ -220,7 +221,7 @@ def test_a_failing_assignor_writes_nothing() -> None:
 
 @pytest.mark.rule("GC-24f")
 def test_a_time_stamp_of_a_node_whose_clock_is_ahead_is_not_waited_for() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=60_000), settings=CoordinatorSettings())
+    driver, epoch = _settled(configs=GroupConfig(assignment_interval_ms=60_000), settings=CoordinatorSettings())
     driver.now_ms -= 5_000
     driver.create("u", 1)
     assert driver.beat("A", epoch, ["t", "u"]).member_epoch == epoch + 1
@@ -229,7 +230,7 @@ def test_a_time_stamp_of_a_node_whose_clock_is_ahead_is_not_waited_for() -> None
 @pytest.mark.rule("GC-27", "GC-138")
 def test_configs_are_read_per_heartbeat() -> None:
     driver, epoch = _settled()
-    driver.configs = GroupConfigs(50_000, 10_000, 0)
+    driver.configs = GroupConfig(session_timeout_ms=50_000, heartbeat_interval_ms=10_000, assignment_interval_ms=0)
     assert driver.beat("A", epoch).heartbeat_interval_ms == 10_000
     assert driver.shard.next_deadline() is not None
     driver.advance(49_999)
@@ -258,7 +259,7 @@ def test_leaving_writes_its_batch_and_the_others_adopt_on_their_own_heartbeats()
 @pytest.mark.rule("GC-30")
 def test_who_joins_after_the_last_member_does_not_wait_and_its_topics_left_the_hash() -> None:
     driver, _ = _settled()
-    driver.configs = GroupConfigs(assignment_interval_ms=60_000)
+    driver.configs = GroupConfig(assignment_interval_ms=60_000)
     size = len(driver.log)
     driver.beat("A", -1)
     epoch = _group(driver).epoch
@@ -327,7 +328,7 @@ def test_while_the_image_is_incomplete_nobody_is_served_and_nobody_expires() -> 
 
 @pytest.mark.rule("OP-19")
 def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> None:
-    driver = Driver(settings=CoordinatorSettings(), configs=GroupConfigs(assignment_interval_ms=10_000))
+    driver = Driver(settings=CoordinatorSettings(), configs=GroupConfig(assignment_interval_ms=10_000))
     driver.create("t", 1)
     reply = driver.beat("A", 0, ["t"])
     assert reply[1:4] == (2, 250, {})
@@ -339,7 +340,7 @@ def test_the_first_assignment_is_fast_and_the_next_one_keeps_the_interval() -> N
 
 @pytest.mark.rule("OP-19", "GC-26")
 def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=CoordinatorSettings())
+    driver, epoch = _settled(configs=GroupConfig(assignment_interval_ms=1_000), settings=CoordinatorSettings())
     driver.advance(400)
     began_ms = driver.now_ms
     reply = driver.beat("B", 0, ["t"])
@@ -356,10 +357,10 @@ def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
 
 @pytest.mark.rule("OP-19", "GC-27")
 def test_only_members_without_partitions_come_back_early_and_only_when_not_as_kafka() -> None:
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=CoordinatorSettings())
+    driver, epoch = _settled(configs=GroupConfig(assignment_interval_ms=1_000), settings=CoordinatorSettings())
     driver.beat("B", 0, ["t"])
     assert driver.beat("A", epoch).heartbeat_interval_ms == 5_000
-    driver, epoch = _settled(configs=GroupConfigs(assignment_interval_ms=1_000), settings=KAFKA)
+    driver, epoch = _settled(configs=GroupConfig(assignment_interval_ms=1_000), settings=KAFKA)
     driver.advance(10)
     assert driver.beat("B", 0, ["t"])[1:4] == (epoch, 5_000, {})
 
@@ -372,7 +373,7 @@ def test_a_member_that_waits_for_a_topic_to_exist_is_in_no_hurry() -> None:
 
 @pytest.mark.rule("OP-19")
 def test_no_member_comes_back_later_than_the_groups_own_interval() -> None:
-    configs = GroupConfigs(heartbeat_interval_ms=100, assignment_interval_ms=1_000)
+    configs = GroupConfig(heartbeat_interval_ms=100, assignment_interval_ms=1_000)
     driver = Driver(settings=CoordinatorSettings(), configs=configs)
     driver.create("t", 1)
     assert driver.beat("A", 0, ["t"]).heartbeat_interval_ms == 100, "until its partitions are initialised"

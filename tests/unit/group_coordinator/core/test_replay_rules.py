@@ -12,7 +12,7 @@ from group_coordinator.core.group import Group
 from group_coordinator.core.lifecycle import LONG_AGO, Initializing, Lifecycle, TopicState
 from group_coordinator.core.rewriting import live_record
 from group_coordinator.core.shard import GroupShard
-from group_coordinator.group_shards import GroupShards
+from group_coordinator.role import GroupShards
 from kip932.errors import CoordinatorNotAvailableError
 from shard_runtime.hosting.shard import Anchor
 from tests.support.group_driver import Driver, topic_id

@@ -9,15 +9,15 @@ import pytest
 
 from group_coordinator.core import commands as c
 from group_coordinator.core.records import TargetMetadata
-from group_coordinator.core.views import GroupConfigs
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.group_driver import Driver
 
-SIMPLE = GroupConfigs(assignment_interval_ms=0)
-SHARED = SIMPLE._replace(assignor="shared")
+SIMPLE = GroupConfig(assignment_interval_ms=0)
+SHARED = replace(SIMPLE, assignor="shared")
 EVERYTHING = (0, 1, 2, 3)
 
 
-def _two_members(configs: GroupConfigs) -> tuple[Driver, bytes, dict[str, int]]:
+def _two_members(configs: GroupConfig) -> tuple[Driver, bytes, dict[str, int]]:
     """A settled group of A and B on four partitions, the topic's id, and each member's epoch."""
     driver = Driver(configs=configs)
     topic = driver.create("t", 4)
@@ -61,7 +61,7 @@ def test_a_new_choice_takes_effect_at_the_next_heartbeats_and_bumps_once() -> No
         _beat(driver)
     assert _assigned(driver, topic) == {"A": EVERYTHING, "B": EVERYTHING}
     assert driver.shard.groups["g"].epoch == epoch + 1
-    driver.configs = SHARED._replace(members_per_partition=1)
+    driver.configs = replace(SHARED, members_per_partition=1)
     for _ in range(3):
         _beat(driver)
     assert sorted(index for held in _assigned(driver, topic).values() for index in held) == list(EVERYTHING)
@@ -94,6 +94,6 @@ def test_a_target_of_an_older_build_stays() -> None:
 
 @pytest.mark.rule("GC-58")
 def test_a_group_without_a_choice_has_the_brokers() -> None:
-    driver, topic, _ = _two_members(SIMPLE._replace(assignor="default"))
+    driver, topic, _ = _two_members(replace(SIMPLE, assignor="default"))
     assert _name(driver) == "simple"
     assert _assigned(driver, topic) == {"A": (2, 3), "B": (0, 1)}

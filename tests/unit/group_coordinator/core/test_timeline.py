@@ -10,8 +10,8 @@ import pytest
 from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
-from group_coordinator.core.views import GroupConfigs
 from kip932.ids import TopicIdPartition
+from shard_runtime.config.group_config import GroupConfig
 from tests.support.group_driver import Driver, persisted, topic_id
 
 T = topic_id("t")
@@ -20,7 +20,7 @@ ALL = {T: (0, 1, 2, 3)}
 
 
 def _driver() -> Driver:
-    driver = Driver(configs=GroupConfigs(assignment_interval_ms=1_000))
+    driver = Driver(configs=GroupConfig(assignment_interval_ms=1_000))
     driver.create("t", 4)
     return driver
 

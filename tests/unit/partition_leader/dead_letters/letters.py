@@ -7,8 +7,8 @@ from typing import Any
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from partition_leader.topic_log.core.batch import NewBatch
-from tests.unit.partition_leader.share.letter_facts import DLQ
-from tests.unit.partition_leader.share.worlds import Member, World, key, settle
+from tests.unit.partition_leader.share_partition.letter_facts import DLQ
+from tests.unit.partition_leader.share_partition.worlds import Member, World, key, settle
 
 REJECT = 3
 

@@ -9,18 +9,18 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportStatus
-from partition_leader.dead_letters.carriers import ROUNDS_MAX, Carriers
+from partition_leader.dead_letters.carriers import ROUNDS_MAX, NodeSenders
 from partition_leader.dead_letters.letter_codec import Packed
 from partition_leader.topic_log.core.batch import NewBatch
-from tests.unit.partition_leader.share.letter_facts import DLQ
-from tests.unit.partition_leader.share.worlds import World, run, settle
+from tests.unit.partition_leader.share_partition.letter_facts import DLQ
+from tests.unit.partition_leader.share_partition.worlds import World, run, settle
 
 PACKED = Packed((NewBatch(b"x", 1, 0),), 1)
 
 
-def made(world: World) -> Carriers:
+def made(world: World) -> NodeSenders:
     world.facts.topics[DLQ] = 100
-    return Carriers(world.leader.led, world.elsewhere, world.elsewhere.leader_of)
+    return NodeSenders(world.leader.led, world.elsewhere, world.elsewhere.leader_of)
 
 
 @pytest.mark.rule("PL-912")

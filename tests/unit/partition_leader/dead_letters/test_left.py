@@ -15,12 +15,12 @@ from partition_leader.dead_letters.left import (
     LEFT_MAX,
     SLICE,
     SLICE_PAUSE_MS,
-    SOON_AGAIN_MS,
     SOON_MS,
-    LeftLetters,
+    SOON_RETRY_MS,
+    LeftBehindLetters,
 )
 from partition_leader.dead_letters.reports import Who
-from partition_leader.share.deadlines import Deadlines
+from partition_leader.share_partition.deadlines import Deadlines
 from tests.support.clocks import LoopClock
 from tests.support.virtual_time import virtual
 from tests.unit.partition_leader.dead_letters.letters import (
@@ -33,8 +33,8 @@ from tests.unit.partition_leader.dead_letters.letters import (
     start,
     states,
 )
-from tests.unit.partition_leader.share.persister import Fault, Stored
-from tests.unit.partition_leader.share.worlds import Member, World, key, run, settle
+from tests.unit.partition_leader.share_partition.persister import Fault, Stored
+from tests.unit.partition_leader.share_partition.worlds import Member, World, key, run, settle
 
 WAITING = "share_group_dead_letters_waiting"
 AGE = "share_group_dead_letters_oldest_age_seconds"
@@ -134,7 +134,7 @@ def test_after_a_change_they_are_tried_again_soon_since_a_new_topic_has_no_leade
         configure(world)
         await settle()
         assert (len(world.elsewhere.requests), counted(world, WAITING)) == (1, 2)
-        await passes(SOON_AGAIN_MS / 1000 + 1)
+        await passes(SOON_RETRY_MS / 1000 + 1)
         assert (len(world.elsewhere.requests), counted(world, WAITING), start(world)) == (2, 0, 2)
 
     run(scenario)
@@ -218,7 +218,7 @@ def test_letters_that_a_retiring_share_partition_had_no_time_for_are_left_behind
 async def test_many_are_loaded_a_slice_at_a_time_and_no_more_are_remembered_than_the_bound() -> None:
     clock = LoopClock()
     deadlines = Deadlines(clock)
-    left = LeftLetters(deadlines, clock)
+    left = LeftBehindLetters(deadlines, clock)
     loaded: list[tuple[int, int]] = []
     began_ms = clock.now_ms()
 

@@ -7,7 +7,7 @@ import pytest
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
 from kip932.record_batches import check_batch
 from partition_leader.dead_letters.letter_codec import PREFIX, Origin, Source, decoded, fits, letter, packed
-from partition_leader.share.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
+from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch
 
 ORIGIN = Origin("g", "orders", 3, "topic-id")

@@ -24,8 +24,8 @@ from tests.unit.partition_leader.dead_letters.letters import (
     start,
     states,
 )
-from tests.unit.partition_leader.share.persister import Stored
-from tests.unit.partition_leader.share.worlds import TOPIC, World, key, run, settle
+from tests.unit.partition_leader.share_partition.persister import Stored
+from tests.unit.partition_leader.share_partition.worlds import TOPIC, World, key, run, settle
 
 DROPPED = "share_group_dead_letters_dropped_total"
 WRITTEN = "share_group_dead_letter_queue_record_count_total"

@@ -9,12 +9,11 @@ from kip932.errors import KafkaStorageError
 from partition_leader.dead_letters import preparing
 from partition_leader.dead_letters.core.waiting import Stretch
 from partition_leader.dead_letters.letter_codec import Origin
-from partition_leader.dead_letters.preparing import Prepared, Preparing
-from partition_leader.dead_letters.source_codec import SourceRecords
-from partition_leader.share.core.effects import DLQ_CLIENT_REJECT
+from partition_leader.dead_letters.preparing import LetterBuilder, Prepared, SourceRecords
+from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT
 from partition_leader.topic_log.core.batch import NewBatch
 from tests.unit.partition_leader.dead_letters.letters import with_values
-from tests.unit.partition_leader.share.worlds import World, run
+from tests.unit.partition_leader.share_partition.worlds import World, run
 
 
 def stretch(first: int, last: int, **fields: bool) -> Stretch:
@@ -25,7 +24,7 @@ async def prepare(
     world: World, *stretches: Stretch, limit: int = 1 << 24, copies: bool = True, counts_hops: bool = False
 ) -> Prepared:
     origin = Origin("g", "t", 0, "id")
-    making = Preparing(origin, world.log(), limit, 1_000, copies=copies, counts_hops=counts_hops)
+    making = LetterBuilder(origin, world.log(), limit, 1_000, copies=copies, counts_hops=counts_hops)
     return await making.prepare(list(stretches))
 
 

@@ -10,8 +10,8 @@ import pytest
 from kip932 import errors
 from kip932.api.v1 import common_pb2, share_fetch_pb2
 from kip932.ids import TopicIdPartition
-from partition_leader.share.codec import fill_fetch_response
-from partition_leader.share.values import PartitionAnswer, ShareAnswer
+from partition_leader.share_rpc.codec import fill_fetch_response
+from partition_leader.share_rpc.values import PartitionAnswer, ShareAnswer
 from partition_leader.topic_rpc.error_codec import LeaderNames
 from partition_leader.topic_rpc.log_directory import Leader
 from tests.support.virtual_time import virtual

@@ -24,7 +24,7 @@ from partition_leader.topic_rpc.markers import MarkerService
 from partition_leader.topic_rpc.produce import ProduceService
 from tests.unit.partition_leader.topic_log.harness import Cluster, until
 from transaction_coordinator.core.transaction import Identity, Transaction, ended, finished, initialised, joined
-from transaction_coordinator.records import Looked
+from transaction_coordinator.records import ReadRecord
 
 from .requests import TOPIC, Directory, only, request, wire_batch
 
@@ -52,9 +52,9 @@ class Records:
         if self.hold is not None:
             await self.hold.wait()
 
-    async def look(self, transactional_id: str) -> Looked:
+    async def look(self, transactional_id: str) -> ReadRecord:
         assert transactional_id == "tx"
-        return Looked(self.known, 0)
+        return ReadRecord(self.known, 0)
 
     def decide(self, commit: bool) -> None:
         self.known = ended(self.known, self.known.identity, [], commit=commit)

@@ -9,6 +9,7 @@ from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.effective_configs import EffectiveConfigs
+from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.config.process_settings import load_settings
 
 
@@ -192,3 +193,68 @@ def test_a_stored_value_outside_later_bounds_does_not_block_other_changes() -> N
     here = effective(flags={"group.share.max.record.lock.duration.ms": "40000"})
     values = {"share.record.lock.duration.ms": "60000", "share.delivery.count.limit": "4"}
     here.check(RESOURCE_GROUP, values, frozenset({"share.delivery.count.limit"}))
+
+
+@pytest.mark.rule("PL-1003", "GC-138")
+def test_the_configs_of_a_group_are_one_value_for_each_version_of_the_metadata() -> None:
+    version, stored = [1], {(RESOURCE_GROUP, "g"): {"share.record.lock.duration.ms": "20000"}}
+    here = EffectiveConfigs(
+        load_settings(None), lambda kind, name: stored.get((kind, name), {}), lambda: 3, lambda: version[0]
+    )
+    found = here.group_config("g")
+    assert (found.lock_ms, found.read_committed, here.group_config("g") is found) == (20_000, False, True)
+    stored[RESOURCE_GROUP, "g"] = {"share.record.lock.duration.ms": "25000", "share.isolation.level": "read_committed"}
+    assert here.group_config("g") is found
+    version[0] = 2
+    assert (here.group_config("g").lock_ms, here.group_config("g").read_committed) == (25_000, True)
+
+
+@pytest.mark.rule("CM-183")
+def test_the_configs_of_few_groups_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shard_runtime.config.effective_configs._GROUPS_MAX", 10)
+    here = EffectiveConfigs(load_settings(None), lambda *_: {}, lambda: 3, lambda: 1)
+    for number in range(25):
+        assert here.group_config(f"g{number}").lock_ms == 30_000
+        assert len(here._groups) <= 10
+
+
+def test_without_configs_of_a_group_the_documented_defaults_hold() -> None:
+    assert effective().group_config("g") == GroupConfig()
+
+
+@pytest.mark.rule("GC-27", "GC-32", "GC-137", "GC-138")
+def test_the_coordinators_configs_are_the_groups_clamped_or_the_brokers() -> None:
+    own = {
+        "share.session.timeout.ms": "50000",
+        "share.heartbeat.interval.ms": "99999",
+        "sharegroups.assignor": "shared",
+        "sharegroups.assignor.members.per.partition": "3",
+    }
+    found = effective({(RESOURCE_GROUP, "g"): own}).group_config("g")
+    assert (found.session_timeout_ms, found.heartbeat_interval_ms, found.assignment_interval_ms) == (
+        50_000,
+        15_000,
+        1_000,
+    )
+    assert (found.assignor, found.members_per_partition) == ("shared", 3)
+    brokers = {
+        "group.share.session.timeout.ms": "46000",
+        "group.share.heartbeat.interval.ms": "6000",
+        "group.share.assignment.interval.ms": "700",
+    }
+    found = effective(flags=brokers).group_config("any")
+    assert (found.session_timeout_ms, found.heartbeat_interval_ms, found.assignment_interval_ms) == (46_000, 6_000, 700)
+
+
+@pytest.mark.rule("PL-936")
+@pytest.mark.parametrize(("most", "greatest"), [("5000", 5_000), ("86400000", 9_000)])
+def test_a_back_off_is_never_longer_than_the_groups_longest_delay(most: str, greatest: int) -> None:
+    configs = {
+        "sharegroups.retry.delay.max.ms": most,
+        "sharegroups.retry.backoff.initial.ms": "1000",
+        "sharegroups.retry.backoff.max.ms": "9000",
+    }
+    given = {(RESOURCE_GROUP, "g"): configs}
+    settings = effective(given).group_config("g")
+    assert settings.backoff.delay_ms(60, 0.0) == greatest
+    assert settings.delay_max_ms == int(most)

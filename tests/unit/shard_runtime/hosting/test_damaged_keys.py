@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kip932.entry_checksum import key_proof
-from shard_runtime.hosting.damaged_keys import KEYS_SLICE, DamagedKeys
+from shard_runtime.hosting.replay import COMPARED_KEYS_SLICE, DamagedKeys
 from shard_runtime.record_log.protocol import Entry, StreamId
 
 pytestmark = pytest.mark.asyncio
@@ -31,7 +31,7 @@ class Log:
 async def test_others_have_their_turn_while_a_proof_is_compared_with_many_keys() -> None:
     """100,000 keys take 90 ms for one entry (CM-94), and a page may hold hundreds of damaged entries. A node that is
     blocked for that long loses all its leases."""
-    size, turns = 20 * KEYS_SLICE, 0
+    size, turns = 20 * COMPARED_KEYS_SLICE, 0
     log: Any = Log(size)
     keys = DamagedKeys(log, STREAM, StreamId(5, 0), StreamId(6, 0), size + 1)
     at = StreamId(5, 77)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from shard_runtime.hosting.retention import History, Kept, Retention
+from shard_runtime.hosting.shard_tenure import EntryAges, Retention, TrimBound
 from shard_runtime.record_log.protocol import STREAM_START, ReaderNotes, StreamId
 
 HISTORY_MS, LAG_MS = 1_000, 10_000
@@ -81,16 +81,16 @@ def test_a_new_owner_does_not_know_how_old_entries_are_and_keeps_them() -> None:
 def test_what_no_reader_writes_counts_for_nothing_and_is_named(value: bytes) -> None:
     good = notes((15_000, 0))
     found = ReaderNotes({**good.values, "strange": value}, STORE_MS)
-    assert retention().keep_from(20_000, found) == Kept(an_id(15_000), ("strange",))
+    assert retention().keep_from(20_000, found) == TrimBound(an_id(15_000), ("strange",))
 
 
 @pytest.mark.rule("SR-29")
 @pytest.mark.parametrize("lag_ms", [0, HISTORY_MS])
 def test_readers_that_could_make_no_difference_are_not_asked(lag_ms: int) -> None:
     made = retention(lag_ms=lag_ms)
-    assert not made.asks_readers
+    assert not made.needs_reader_notes
     assert kept_from(notes((15_000, 0)), made) == 19_000
-    assert retention().asks_readers
+    assert retention().needs_reader_notes
 
 
 @pytest.mark.rule("SR-29")
@@ -101,7 +101,7 @@ def test_without_history_and_readers_nothing_is_kept() -> None:
 
 @pytest.mark.rule("SR-29")
 def test_history_is_kept_whole_until_it_is_known_to_be_old() -> None:
-    history = History(HISTORY_MS)
+    history = EntryAges(HISTORY_MS)
     assert history.keep_from(0) == STREAM_START
     history.note(0, an_id(7))
     assert history.keep_from(HISTORY_MS - 1) == STREAM_START

@@ -200,12 +200,12 @@ def test_tail_ok_is_sent_until_it_is_confirmed() -> None:
 def test_the_last_word_of_an_owner_is_that_its_tail_is_whole_unless_its_record_says_so_already() -> None:
     claims = Claims()
     claims.gain(0)
-    (word,) = claims.core.last_word(ONE, lambda _: "h2")
+    (word,) = claims.core.final_renewals(ONE, lambda _: "h2")
     assert (word.shard, word.tail_ok) == (ONE, "h2")
     claims.core.renewed(word, Renewed(True, "h2", 500), 500)
-    assert claims.core.last_word(ONE, lambda _: "h2") == []
-    assert claims.core.last_word(ONE, lambda _: "") == [], "or it does not know"
-    assert claims.core.last_word(ShardId(ShardKind.GROUP, "9"), lambda _: "h2") == [], "it is not its shard"
+    assert claims.core.final_renewals(ONE, lambda _: "h2") == []
+    assert claims.core.final_renewals(ONE, lambda _: "") == [], "or it does not know"
+    assert claims.core.final_renewals(ShardId(ShardKind.GROUP, "9"), lambda _: "h2") == [], "it is not its shard"
 
 
 @pytest.mark.rule("CM-12", "CM-47")

@@ -9,7 +9,7 @@ from typing import cast
 import pytest
 
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.ownership.lease_checks import LeaseLook
+from shard_runtime.ownership.ownership import LeaseChecks
 from shard_runtime.ownership.shard_owner import OwnershipOptions
 from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
 from tests.support.clocks import START_MS, HandClock
@@ -37,7 +37,7 @@ class Log:
 
 def looking(
     log: Log, clock: HandClock | None = None, options: OwnershipOptions | None = None
-) -> tuple[LeaseLook, dict[ShardId, Lease], list[ShardId]]:
+) -> tuple[LeaseChecks, dict[ShardId, Lease], list[ShardId]]:
     """The lease checks, the leases that they check, and the shards that they reported as lost."""
     clock = clock or HandClock()
     leases = {
@@ -46,7 +46,7 @@ def looking(
     }
     lost: list[ShardId] = []
     options = options or OwnershipOptions()
-    look = LeaseLook(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), options)
+    look = LeaseChecks(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), options)
     return look, leases, lost
 
 
@@ -86,7 +86,7 @@ async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_sl
     leases."""
     clock = HandClock()
     log = Log(failed={ONE: LogError("gone"), TWO: LogError("gone")})
-    look, _, lost = looking(log, clock, OwnershipOptions(tick_ms=1_000, looks_max=1))
+    look, _, lost = looking(log, clock, OwnershipOptions(tick_ms=1_000, checks_max=1))
     first = look.tick()
     assert first is not None
     running = asyncio.ensure_future(first)
@@ -110,7 +110,7 @@ async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_sl
 
 def test_as_many_leases_as_one_slice_holds_are_checked_at_each_tick() -> None:
     log = Log(failed={ONE: LogError("gone")})
-    look, _, lost = looking(log, options=OwnershipOptions(looks_max=2))
+    look, _, lost = looking(log, options=OwnershipOptions(checks_max=2))
     assert look.tick() is None
     assert look.tick() is None
     assert lost == [ONE, ONE]

@@ -19,7 +19,7 @@ from tests.support.virtual_time import run
 def test_leases_and_the_bounds_of_a_tick_are_those_of_the_rules() -> None:
     settings, options = load_settings({}), OwnershipOptions()
     assert (settings[LEASE_MS], settings[RENEW_INTERVAL_MS], options.tick_ms) == (3_000, 1_000, 1_000)
-    assert (options.claims_max, options.renewals_max, options.looks_max) == (512, 2_000, 2_000)
+    assert (options.claims_max, options.renewals_max, options.checks_max) == (512, 2_000, 2_000)
     assert options.long_tick_ms == 5
 
 

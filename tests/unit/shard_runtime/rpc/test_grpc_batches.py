@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from grpc._cython import cygrpc
 
-from shard_runtime.rpc import grpc_batches
-from shard_runtime.rpc.grpc_batches import Batch
+from shard_runtime.rpc import grpc_server
+from shard_runtime.rpc.grpc_server import Batch
 
 pytestmark = pytest.mark.asyncio
 
@@ -118,11 +118,11 @@ async def test_what_another_event_loops_thread_reads_is_finished_on_the_batchs_o
 
 async def test_it_is_installed_once(monkeypatch: pytest.MonkeyPatch) -> None:
     grpcio = Grpcio()
-    monkeypatch.setattr(cygrpc, grpc_batches.REPLACED, grpcio.execute)
-    grpc_batches.install()
-    installed: Callable[..., asyncio.Future[None]] = getattr(cygrpc, grpc_batches.REPLACED)
-    grpc_batches.install()
-    assert getattr(cygrpc, grpc_batches.REPLACED) is installed
+    monkeypatch.setattr(cygrpc, grpc_server.EXECUTE_BATCH, grpcio.execute)
+    grpc_server.replace_batches()
+    installed: Callable[..., asyncio.Future[None]] = getattr(cygrpc, grpc_server.EXECUTE_BATCH)
+    grpc_server.replace_batches()
+    assert getattr(cygrpc, grpc_server.EXECUTE_BATCH) is installed
     done = installed(None, ("read",), asyncio.get_running_loop())
     grpcio.future.set_result(None)
     await done

@@ -19,10 +19,10 @@ from kip932.ids import (
 )
 from kip932.state_batches import StateBatch
 from kip932.state_values import StateSpan, StateWrite
+from partition_leader.fetch.wide_fetch import CHECK_SLICE, READ_SLICE, WIDE
 from partition_leader.led_partitions import SWEEP_SLICE
-from partition_leader.share import codec
-from partition_leader.share.deferred_work import SLICE as DEFERRED_SLICE
-from partition_leader.share.wide_fetch import LOOK_SLICE, READ_SLICE, WIDE
+from partition_leader.share_partition.partitions import DEFERRED_SLICE
+from partition_leader.share_rpc import codec
 from partition_leader.topic_rpc import produce
 from shard_runtime.cluster.lookups import PARTITIONS_SLICE
 from shard_runtime.ownership import owner_hints
@@ -80,7 +80,7 @@ async def test_others_have_their_turn_after_so_many_entries() -> None:
 def test_the_slices_are_those_of_the_rules() -> None:
     assert KEYS_SLICE == OFFSETS_SLICE * 2 // 5 == 200, "200 to 1,000 entries of a request for share state or offsets"
     assert (SWEEP_SLICE, cluster_store._HINTS_SLICE, owner_hints._AT_ONCE) == (200, 2_000, 1_000)
-    assert (WIDE, LOOK_SLICE, READ_SLICE, DEFERRED_SLICE, codec._SLICE) == (500, 500, 200, 200, 500)
+    assert (WIDE, CHECK_SLICE, READ_SLICE, DEFERRED_SLICE, codec._SLICE) == (500, 500, 200, 200, 500)
     assert (produce._STEP, PARTITIONS_SLICE) == (256, 1_000)
 
 

@@ -8,7 +8,7 @@ from kip932.errors import InQuarantineError, InvalidRequestError
 from kip932.ids import SharePartitionKey
 from shard_runtime.hosting.shard import DamagedEntry
 from share_coordinator.core.commands import DeleteState, ListStarts
-from share_coordinator.core.topic_starts import STARTS_MAX
+from share_coordinator.core.shard import TOPIC_STARTS_MAX
 from tests.support.share_state import KEY, OTHER_TOPIC, TOPIC, Driver, initialize, read, write
 
 ASKED = ListStarts(frozenset({TOPIC}))
@@ -62,7 +62,7 @@ def test_damage_of_another_topic_is_none_of_its_business() -> None:
 @pytest.mark.rule("SC-116")
 def test_more_share_partitions_than_an_answer_holds_are_refused_not_left_out() -> None:
     driver = Driver()
-    for number in range(STARTS_MAX + 1):
+    for number in range(TOPIC_STARTS_MAX + 1):
         driver.run(initialize(5, 10, key=SharePartitionKey(f"g{number}", TOPIC, 0)))
-    with pytest.raises(InvalidRequestError, match=f"{STARTS_MAX + 1} share-partitions"):
+    with pytest.raises(InvalidRequestError, match=f"{TOPIC_STARTS_MAX + 1} share-partitions"):
         driver.run(ASKED)

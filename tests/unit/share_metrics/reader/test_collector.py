@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions
-from share_metrics.reader.collector import collector_paused
 from share_metrics.reader.decoding import RawEntry, decode, fast
 from share_metrics.reader.decoding import rows as rows_of_pages
+from share_metrics.reader.reading import collector_paused
 from tests.support.pipeline_entries import STREAM, MemoryStream, epochs
 
 from .memory_store import MemoryStore

@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 from share_metrics.commands import metrics
-from share_metrics.ingest import Source
+from share_metrics.ingest.job import reader_name
+from share_metrics.ingest.writing import Source
 from share_metrics.reader import EntryId, Kind, Position, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.publishing import Publisher
-from share_metrics.reader_name import reader_name
 from share_metrics.spark.options import read_options
 
 S0, S1 = "{sgs:0}:log", "{gc:1}:log"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from share_metrics.report.streams import skewed
+from share_metrics.report.collect import skew_rows
 
 
 def _stream(name: str, records: int) -> dict[str, object]:
@@ -18,7 +18,7 @@ def _stream(name: str, records: int) -> dict[str, object]:
 
 @pytest.mark.rule("PM-62")
 def test_streams_with_equal_records_are_even() -> None:
-    found = skewed([_stream("b", 5), _stream("a", 5)])
+    found = skew_rows([_stream("b", 5), _stream("a", 5)])
     assert [(row["stream"], row["skew"], row["gini"]) for row in found] == [("a", 1, 0), ("b", 1, 0)]
 
 
@@ -26,7 +26,7 @@ def test_streams_with_equal_records_are_even() -> None:
 def test_the_largest_stream_is_first_and_skew_is_that_by_the_mean() -> None:
     """Gini by its definition: the mean difference of all pairs, divided by twice the mean."""
     sizes = {"a": 1, "b": 7, "c": 4}
-    found = skewed([_stream(name, size) for name, size in sizes.items()])
+    found = skew_rows([_stream(name, size) for name, size in sizes.items()])
     pairs = [abs(one - other) for one in sizes.values() for other in sizes.values()]
     assert [(row["stream"], row["entries"], row["bytes"], row["keys"]) for row in found] == [
         ("b", 7, 70, 3), ("c", 4, 40, 3), ("a", 1, 10, 3)
@@ -36,4 +36,4 @@ def test_the_largest_stream_is_first_and_skew_is_that_by_the_mean() -> None:
 
 
 def test_streams_without_records_are_left_out() -> None:
-    assert skewed([_stream("a", 0)]) == []
+    assert skew_rows([_stream("a", 0)]) == []

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from share_metrics.report.ends import ends_by_group
+from share_metrics.report.collect import ends_by_group
 from share_metrics.report.lines import marks_of
 from share_metrics.report.model import MARKS_MAX, Before, Ends, Event, Mark, PartitionLine
 from share_metrics.report.page import _STYLE, render

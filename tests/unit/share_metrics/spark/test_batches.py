@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from share_metrics.commands import query_failure
-from share_metrics.spark.batches import BatchError, told_briefly
+from share_metrics.spark.batches import BatchError, with_short_errors
 
 AWAY = "share_metrics.reader.store.StoreUnreachableError: the store at h:1 does not answer"
 FRAMES = "\n".join(f"\tat org.apache.spark.Dispatcher.run{number}(Dispatcher.scala:1)" for number in range(500))
@@ -19,7 +19,7 @@ def raised_by(error: Exception) -> str:
         raise error
 
     with pytest.raises((BatchError, PySparkException)) as told:
-        told_briefly(write)(None, 0)  # type: ignore[arg-type] # the failure needs no session
+        with_short_errors(write)(None, 0)  # type: ignore[arg-type] # the failure needs no session
     return f"{type(told.value).__module__}.{type(told.value).__name__}: {told.value}"
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from share_metrics.java import NoJavaError, SparkStartError
-from share_metrics.spark.starting import check_master, starting
+from share_metrics.spark.session import check_master, spark_starting
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_what_it_does_not_know_is_told_with_what_to_try(master: str, words: str)
 
 def test_ctrl_c_means_behind_the_start_what_it_meant_before() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with starting():
+    with spark_starting():
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # as Spark sets its own handler
     assert signal.getsignal(signal.SIGINT) is before
 

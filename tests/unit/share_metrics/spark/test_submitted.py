@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from share_metrics.ingest import Source
+from share_metrics.ingest.writing import Source
 from share_metrics.java import SparkStartError
 from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
-from share_metrics.spark.session import defaults, is_local
-from share_metrics.spark.submitted import check_submitted, is_submitted
+from share_metrics.spark.session import check_submitted, defaults, is_local, is_submitted
 
 TOLD = {"spark.master": "spark://h:7077", "spark.app.name": "night"}
 
@@ -54,13 +53,13 @@ def test_settings_of_one_machine_are_set_on_one_machine_alone(master: str, local
 @pytest.mark.parametrize(("tasks", "rows"), [(2, 300_000), (4, 300_000), (80, 6_000_000)])
 def test_a_full_trigger_has_work_for_every_task(tasks: int, rows: int) -> None:
     """The same holds for one long stream, which is cut into as many ranges."""
-    told = read_options(Source("redis://h:1", reader_name="").shared_out(tasks).options(Kind.SHARE_STATE))
+    told = read_options(Source("redis://h:1", reader_name="").split_into(tasks).options(Kind.SHARE_STATE))
     assert (told.num_partitions, told.max_rows_per_trigger) == (tasks, rows)
     assert told.split_entries * tasks == rows
 
 
 def test_a_limit_of_rows_that_somebody_has_set_stays() -> None:
-    assert Source("redis://h:1", max_rows_per_trigger=100).shared_out(80).max_rows_per_trigger == 100
+    assert Source("redis://h:1", max_rows_per_trigger=100).split_into(80).max_rows_per_trigger == 100
 
 
 def test_who_says_nothing_leaves_that_to_the_source() -> None:

@@ -7,7 +7,7 @@ import pytest
 from kip932.ids import topic_id_text
 from shard_runtime.cluster.metadata import MetadataImage, TopicCreated, TopicDeleted
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StreamId
-from share_node.backup.cut import ORDER, PageSize, Reading, deleted_meanwhile, pause_s, topic_shards
+from share_node.backup.taking import READ_ORDER, PageSize, StreamReading, deleted_meanwhile, pause_s, topic_shards
 
 ONE, TWO = b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"
 
@@ -15,7 +15,7 @@ ONE, TWO = b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"
 @pytest.mark.rule("CM-141")
 def test_what_refers_to_something_is_read_before_it() -> None:
     """State refers to offsets of topics and to epochs of its group."""
-    assert ORDER == (ShardKind.SHARE_STATE, ShardKind.GROUP, ShardKind.TOPIC)
+    assert READ_ORDER == (ShardKind.SHARE_STATE, ShardKind.GROUP, ShardKind.TOPIC)
 
 
 @pytest.mark.rule("CM-141")
@@ -34,18 +34,18 @@ def test_pages_grow_slowly_and_are_bounded_by_the_largest_entry_so_far() -> None
 
 
 def test_a_stream_is_read_through_its_last_id() -> None:
-    reading = Reading(StreamId(3, 0), StreamId(3, 9), trims_matter=True)
+    reading = StreamReading(StreamId(3, 0), StreamId(3, 9), trims_matter=True)
     assert (reading.after, reading.done) == (StreamId(2, 2**64 - 1), False)
     assert reading.page(StreamId(3, 0), (StreamId(3, 0), StreamId(3, 5)))
     assert (reading.after, reading.done) == (StreamId(3, 5), False)
     assert reading.page(StreamId(3, 0), (StreamId(3, 6), StreamId(3, 9)))
     assert reading.done
-    assert Reading(StreamId(3, 1), StreamId(3, 0), trims_matter=True).done
+    assert StreamReading(StreamId(3, 1), StreamId(3, 0), trims_matter=True).done
 
 
 @pytest.mark.rule("CM-141")
 def test_a_trim_past_what_was_read_is_a_gap_and_one_behind_it_is_none() -> None:
-    reading = Reading(StreamId(3, 2), StreamId(9, 9), trims_matter=True)
+    reading = StreamReading(StreamId(3, 2), StreamId(9, 9), trims_matter=True)
     assert reading.page(StreamId(3, 2), (StreamId(3, 2), StreamId(3, 5)))
     assert reading.page(StreamId(3, 5), (StreamId(4, 0), StreamId(4, 5))), "the last entry that was read is there still"
     assert not reading.page(StreamId(6, 0), (StreamId(6, 0), StreamId(6, 1))), "whole epochs may have gone between"
@@ -53,20 +53,20 @@ def test_a_trim_past_what_was_read_is_a_gap_and_one_behind_it_is_none() -> None:
 
 @pytest.mark.rule("CM-141")
 def test_a_trim_before_the_first_page_is_a_gap() -> None:
-    assert not Reading(StreamId(3, 2), StreamId(9, 9), trims_matter=True).page(StreamId(3, 3), None)
-    assert Reading(StreamId(3, 2), StreamId(9, 9), trims_matter=True).page(
+    assert not StreamReading(StreamId(3, 2), StreamId(9, 9), trims_matter=True).page(StreamId(3, 3), None)
+    assert StreamReading(StreamId(3, 2), StreamId(9, 9), trims_matter=True).page(
         StreamId(3, 2), (StreamId(3, 2), StreamId(3, 2))
     )
 
 
 def test_entries_that_went_before_they_were_read_are_a_gap_also_when_nothing_is_left() -> None:
-    reading = Reading(StreamId(3, 2), StreamId(3, 9), trims_matter=True)
+    reading = StreamReading(StreamId(3, 2), StreamId(3, 9), trims_matter=True)
     assert reading.page(StreamId(3, 2), (StreamId(3, 2), StreamId(3, 5)))
     assert not reading.page(StreamId(3, 5), None)
 
 
 def test_of_a_topic_log_anything_may_be_trimmed() -> None:
-    reading = Reading(StreamId(3, 2), StreamId(3, 9), trims_matter=False)
+    reading = StreamReading(StreamId(3, 2), StreamId(3, 9), trims_matter=False)
     assert reading.page(StreamId(3, 8), (StreamId(3, 8), StreamId(3, 8)))
     assert reading.page(StreamId(4, 0), None)
     assert reading.done

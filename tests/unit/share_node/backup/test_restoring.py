@@ -22,7 +22,7 @@ from share_node.backup.manifest import Manifest
 from share_node.backup.restoring import check, restore
 from share_node.backup.segments import BackupFilesError, SegmentWriter
 from share_node.backup.taking import Progress
-from share_node.process_store import awaited
+from share_node.node.process_store import awaited
 from tests.support.clocks import HandClock
 
 pytestmark = pytest.mark.asyncio

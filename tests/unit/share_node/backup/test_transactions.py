@@ -24,8 +24,7 @@ from shard_runtime.record_log.redis.transaction_store import record_fields
 from share_node.backup.format import StoredHash, StreamPage
 from share_node.backup.manifest import Manifest
 from share_node.backup.restoring import check
-from share_node.backup.taking import Progress
-from share_node.backup.transactions import Decided, saved_record
+from share_node.backup.taking import DecidedTransactions, Progress, record_to_save
 from tests.unit.share_node.backup.test_taking import Site, saved
 from transaction_coordinator.codec import read_record, record_bytes
 from transaction_coordinator.core.transaction import (
@@ -243,7 +242,7 @@ async def test_a_record_that_cannot_be_read_is_told_and_counted(writer: Writer, 
 
 @pytest.mark.rule("CM-146")
 def test_a_marker_is_known_by_the_record_of_its_producer() -> None:
-    decided = Decided()
+    decided = DecidedTransactions()
     known = Transaction(Identity(PRODUCER, 5), 1, State.ONGOING)
     decided.note(known)
     assert [decided.knows(PRODUCER, epoch) for epoch in (4, 5, 6)] == [True, False, False]
@@ -251,4 +250,4 @@ def test_a_marker_is_known_by_the_record_of_its_producer() -> None:
     decided.note(known._replace(state=State.PREPARE_COMMIT))
     decided.note(known)  # an id may be read twice
     assert [decided.knows(PRODUCER, epoch) for epoch in (5, 6)] == [True, False]
-    assert saved_record(ID, known, 1) is None
+    assert record_to_save(ID, known, 1) is None

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from share_node.demo.command import ProgressBar, outcome_as_json, print_outcome
 from share_node.demo.ledger import Ledger, Place, Report
-from share_node.demo.report import ProgressBar, as_json, print_outcome
 from share_node.demo.run import Outcome, Progress
 
 LOGGED = "WARNING t-0@0: count, delivery 1 of 5, failed: OSError: [x]; it comes again in 0.2 s"
@@ -35,7 +35,7 @@ def printed(told: Outcome) -> str:
 
 
 def test_programs_are_told_every_figure() -> None:
-    assert as_json(outcome()) == {
+    assert outcome_as_json(outcome()) == {
         "produced": 2,
         "accepted": 1,
         "rejected": 1,

@@ -2,7 +2,7 @@
 
 from kip932.api.v1.fetch_pb2 import FetchResponse
 from kip932.api.v1.record_batch_pb2 import RecordBatch
-from share_node.scaler.backlog_codec import fetch_request, oldest_ms
+from share_node.scaler.backlog import fetch_request, first_timestamp_ms
 
 
 def answer(*batches: tuple[bytes, bool]) -> FetchResponse:
@@ -23,10 +23,10 @@ def test_it_asks_for_one_batch_and_does_not_wait() -> None:
 
 def test_the_first_batch_with_records_tells_the_time() -> None:
     early, late = (RecordBatch(base_timestamp_ms=at).SerializeToString() for at in (5_000, 6_000))
-    assert oldest_ms(answer((b"marker", True), (early, False), (late, False))) == 5_000
+    assert first_timestamp_ms(answer((b"marker", True), (early, False), (late, False))) == 5_000
 
 
 def test_no_batch_and_no_such_batch_tell_nothing() -> None:
-    assert oldest_ms(FetchResponse()) is None
-    assert oldest_ms(answer()) is None
-    assert oldest_ms(answer((b"\xff\xff", False))) is None
+    assert first_timestamp_ms(FetchResponse()) is None
+    assert first_timestamp_ms(answer()) is None
+    assert first_timestamp_ms(answer((b"\xff\xff", False))) is None

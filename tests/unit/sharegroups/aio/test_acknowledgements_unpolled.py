@@ -80,8 +80,8 @@ async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_f
     await ahead(c)
     c.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
     await c.poll(5)
-    assert c._engine._machinery is not None
-    (session,) = c._engine._machinery.fetcher._sessions.values()
+    assert c._engine._runtime is not None
+    (session,) = c._engine._runtime.fetcher._sessions.values()
     session.link.told(2_000)
     await asyncio.sleep(0.0007)
     await c.close(10)

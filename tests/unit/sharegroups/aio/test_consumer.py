@@ -189,7 +189,7 @@ async def test_close_ends_the_connections_that_the_consumer_made_and_no_others(
         closed.append(made)
 
     monkeypatch.setattr(made, "close", close)
-    monkeypatch.setattr("sharegroups.aio.consumer_runtime.transport_for", lambda _: made)
+    monkeypatch.setattr("sharegroups.consuming.consumer_runtime.transport_for", lambda _: made)
     settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
     for given in (made, None):
         async with ShareConsumer(settings, transport=given) as c:

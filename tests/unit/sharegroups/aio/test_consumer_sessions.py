@@ -111,8 +111,8 @@ async def test_acknowledgements_after_a_move_fail_without_being_sent(fake: FakeC
         c.subscribe(["t"])
         (message,) = await c.poll(5)
         fake.move_leader("t", 0, 1)
-        assert c._engine._machinery is not None
-        await c._engine._machinery.cluster.wait_refreshed()
+        assert c._engine._runtime is not None
+        await c._engine._runtime.cluster.wait_refreshed()
         c.acknowledge(message)
         (error,) = (await c.commit_sync()).values()
         assert isinstance(error, NotLeaderOrFollowerError)
@@ -161,9 +161,9 @@ async def test_acknowledging_a_partition_taken_away_does_not_bring_it_back_into_
         produce(fake, topic="u")
         (message,) = await c.poll(5)
         engine = c._engine
-        assert engine._machinery is not None
-        engine._machinery.fetcher.assign(frozenset({fake.partition("t")}))
-        engine._machinery.fetcher.send_fetches(now_ms=10_000)
+        assert engine._runtime is not None
+        engine._runtime.fetcher.assign(frozenset({fake.partition("t")}))
+        engine._runtime.fetcher.send_fetches(now_ms=10_000)
         await asyncio.sleep(1)  # the leader has forgotten the partition before its acknowledgement is sent
         produce(fake, topic="t")
         c.acknowledge(message)

@@ -12,9 +12,9 @@ from kip932.api.v1.list_groups_pb2 import ListGroupsResponse
 from kip932.api.v1.produce_pb2 import ProduceStreamRequest, ProduceStreamResponse
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.rpc.transport import TransportError, TransportStatus
-from sharegroups import wire
 from sharegroups.aio import Admin
-from sharegroups.aio.streams import CorrelatedStream
+from sharegroups.connection import wire
+from sharegroups.connection.streams import CorrelatedStream
 from sharegroups.messages import TopicIdPartition
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce

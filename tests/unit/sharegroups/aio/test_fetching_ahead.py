@@ -10,8 +10,8 @@ import pytest
 
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED
 from sharegroups.aio import ShareConsumer
-from sharegroups.aio.fetcher import LYING_S
-from sharegroups.core.ahead import RECORDS_MAX
+from sharegroups.consuming.core.fetch_ahead import RECORDS_MAX
+from sharegroups.consuming.fetcher import UNPOLLED_S
 from sharegroups.messages import AcknowledgeType, Messages
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumed, consumer, on_fake_cluster, produce
@@ -196,10 +196,10 @@ async def test_what_lies_for_a_second_without_a_poll_is_others(
     backlog(fake, 2_500)
     async with consumer(fake) as c:
         polled = await ahead(c)
-        await asyncio.sleep(LYING_S / 2)
+        await asyncio.sleep(UNPOLLED_S / 2)
         polled = await c.poll(5)
-        assert LYING_S == 1
-        await asyncio.sleep(LYING_S - 0.01)
+        assert UNPOLLED_S == 1
+        await asyncio.sleep(UNPOLLED_S - 0.01)
         states = fake.states("t")
         assert {states[offset] for offset in range(1_500, 2_500)} == {"acquired"}
         await asyncio.sleep(0.02)
@@ -222,7 +222,7 @@ async def test_records_that_were_delivered_before_lie_on_for_a_release_might_be_
     async with consumer(fake) as c:
         polled = await ahead(c)
         assert polled[0].delivery_count() == 2
-        await asyncio.sleep(3 * LYING_S)
+        await asyncio.sleep(3 * UNPOLLED_S)
         assert set(fake.states("t").values()) == {"acknowledged", "acquired"}
         assert len(await c.poll(5)) == 500
 
@@ -235,7 +235,7 @@ async def test_of_what_lies_only_the_polls_with_records_that_were_delivered_befo
     fake.logs[fake.partition("t", 0)].states["g"] |= dict.fromkeys(range(1_600, 1_650), ("available", "", 1))
     async with consumer(fake) as c:
         await ahead(c)
-        await asyncio.sleep(3 * LYING_S)
+        await asyncio.sleep(3 * UNPOLLED_S)
         states = fake.states("t")
         assert {states[offset] for offset in range(1_500, 2_000)} == {"acquired"}, "one poll's worth"
         assert {states[offset] for offset in (*range(1_000, 1_500), *range(2_000, 2_500))} == {"available"}
@@ -255,7 +255,7 @@ async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_a
         assert fake.fetches[-1].max_records == RECORDS_MAX, "it is parked"
         await asyncio.sleep(0.1)
         backlog(fake, 2_000)
-        await asyncio.sleep(LYING_S - 0.01)
+        await asyncio.sleep(UNPOLLED_S - 0.01)
         assert {state for offset, state in fake.states("t").items() if offset >= 2_500} == {"acquired"}
         await asyncio.sleep(0.02)
         assert {state for offset, state in fake.states("t").items() if offset >= 2_500} == {"available"}
@@ -395,9 +395,9 @@ async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_applic
         await asyncio.sleep(1.5)  # the application is slow now, and the other leader still has the request for 1,000
         assert not await c.poll(0.01)
         backlog(fake, 2_000, partition=1)
-        await asyncio.sleep(LYING_S / 2)
+        await asyncio.sleep(UNPOLLED_S / 2)
         assert list(fake.states("t", number=1).values()).count("acquired") == 1_000
-        await asyncio.sleep(LYING_S / 2 + 0.1)
+        await asyncio.sleep(UNPOLLED_S / 2 + 0.1)
         assert "acquired" not in fake.states("t", number=1).values()
 
 
@@ -413,7 +413,7 @@ async def test_what_was_not_asked_for_ahead_is_kept_though_the_application_is_qu
         c.subscribe(["t"])
         for _ in range(7):
             await c.poll(5, max_records=500)
-        await asyncio.sleep(3 * LYING_S)
+        await asyncio.sleep(3 * UNPOLLED_S)
         assert {request.max_records for request in fake.fetches} == {500}
         assert "fetched ahead" not in caplog.text
 

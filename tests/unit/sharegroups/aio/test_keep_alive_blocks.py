@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sharegroups.messages import Message
-from sharegroups.produced import encode
+from sharegroups.producing.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.slow_answers import acknowledging_within
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce

@@ -13,8 +13,8 @@ from kip932.api.v1.record_batch_pb2 import FetchedBatch, Record, RecordBatch
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import CorruptMessageError
 from kip932.ids import ACK_RELEASE, TopicIdPartition
-from sharegroups import wire
-from sharegroups.aio.share_messages import DELIVERY_OFFSETS_MAX, Locked, delivered
+from sharegroups.connection import wire
+from sharegroups.consuming.share_messages import DELIVERY_OFFSETS_MAX, Locked, delivered
 from sharegroups.messages import Messages
 
 PARTITION = TopicIdPartition(bytes(16), 0)

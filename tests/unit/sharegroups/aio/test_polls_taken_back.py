@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from sharegroups.aio import ShareConsumer
-from sharegroups.aio.fetcher import LYING_S
+from sharegroups.consuming.fetcher import UNPOLLED_S
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster
 from tests.unit.sharegroups.aio.test_fetching_ahead import ahead, backlog
@@ -43,9 +43,9 @@ async def test_what_an_interrupted_poll_has_put_back_is_others_after_a_second(fa
         for _ in range(4):
             await quick(c)
         last = {message.offset() for message in await c.poll(5)}
-        await asyncio.sleep(LYING_S + 0.05)
+        await asyncio.sleep(UNPOLLED_S + 0.05)
         c._engine.take_back()
-        await asyncio.sleep(LYING_S + 0.1)
+        await asyncio.sleep(UNPOLLED_S + 0.1)
         assert {fake.states("t")[offset] for offset in last} == {"available"}
 
 
@@ -58,7 +58,7 @@ async def test_what_the_leader_has_released_is_not_said_to_be_released(
     async with consumer(fake) as c:
         await ahead(c)
         fake.drop_streams(0)
-        await asyncio.sleep(LYING_S + 0.1)
+        await asyncio.sleep(UNPOLLED_S + 0.1)
         assert "fetched ahead are released" not in caplog.text
 
 

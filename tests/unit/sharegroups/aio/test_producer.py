@@ -11,9 +11,9 @@ import pytest
 from kip932.api.v1.record_batch_pb2 import RecordBatch
 from kip932.compression.kinds import Compression, frames_of
 from kip932.errors import InvalidRequestError, KafkaError, MessageTooLargeError, UnknownTopicOrPartitionError
-from sharegroups import wire
 from sharegroups.aio import Producer
 from sharegroups.aio.producer import MAY_BE_STORED, TAKEN_BACK
+from sharegroups.connection import wire
 from sharegroups.errors import BufferFullError, RequestTimedOutError
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster

@@ -10,7 +10,7 @@ from kip932.errors import FencedMemberEpochError, NetworkError, UnknownMemberIdE
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 
-LOGGER = "sharegroups.aio.heartbeats"
+LOGGER = "sharegroups.consuming.heartbeats"
 
 
 @pytest.mark.rule("CL-38")

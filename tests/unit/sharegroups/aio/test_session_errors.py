@@ -204,8 +204,8 @@ async def test_the_leader_that_an_answer_names_is_used_before_any_metadata_name_
         produce(fake)
         assert len(await c.poll(5)) == 1
         assert fake.sessions[1]
-        assert c._engine._machinery is not None
-        cluster = c._engine._machinery.cluster
+        assert c._engine._runtime is not None
+        cluster = c._engine._runtime.cluster
         stale = fake.endpoint(0)
         answer = type("Answer", (), {"leader_id": 0, "leader_epoch": 2})
         assert not cluster.learn(fake.partition("t"), answer, [stale])  # type: ignore[arg-type] # as old as the known one

@@ -15,11 +15,11 @@ from kip932.errors import KafkaError, RequestTimedOutError, ThrottlingQuotaExcee
 from kip932.ids import TopicPartition
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc.in_memory_transport import InMemoryTransport
-from sharegroups import wire
 from sharegroups.aio import Admin, Producer
-from sharegroups.aio.throttled import ThrottledTransport
-from sharegroups.core.fetch_session import FetchSession
-from sharegroups.core.throttle import THROTTLE_MAX_MS, Throttle
+from sharegroups.connection import wire
+from sharegroups.connection.cluster import ThrottledTransport
+from sharegroups.connection.core.throttle import THROTTLE_MAX_MS, Throttle
+from sharegroups.consuming.core.fetch_session import FetchSession
 from sharegroups.errors import IllegalStateError
 from tests.support.fake_cluster import leader as fake_leader
 from tests.support.fake_cluster.cluster import FakeCluster

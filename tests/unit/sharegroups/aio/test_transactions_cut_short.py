@@ -11,9 +11,9 @@ from sharegroups.errors import IllegalStateError
 from sharegroups.producer import Producer as BlockingProducer
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
+from tests.unit.sharegroups.producing.test_transactions import TX, outcomes, transact
 
 from .test_producer import producer
-from .test_transactions import TX, outcomes, transact
 
 
 @pytest.mark.rule("CL-101")

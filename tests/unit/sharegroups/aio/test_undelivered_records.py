@@ -41,7 +41,9 @@ def test_records_that_expire_without_a_callback_are_logged_once_per_partition(ca
         "5 records were not delivered to t-1",
     ]
     assert all("REQUEST_TIMED_OUT" in line for line in told)
-    assert {record.name for record in caplog.records if record.levelno >= logging.ERROR} == {"sharegroups.aio.sender"}
+    assert {record.name for record in caplog.records if record.levelno >= logging.ERROR} == {
+        "sharegroups.producing.sender"
+    }
 
 
 def test_what_still_waits_at_the_end_of_close_is_logged(caplog: pytest.LogCaptureFixture) -> None:

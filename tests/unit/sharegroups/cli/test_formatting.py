@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 
 from sharegroups import Message
 from sharegroups.cli.main import main
-from sharegroups.produced import encode
+from sharegroups.producing.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
 
 OWN = "tests.unit.sharegroups.cli.test_formatting:Shouting"

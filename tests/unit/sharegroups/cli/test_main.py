@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sharegroups.aio import group_listing
+from sharegroups.administration import group_listing
 from sharegroups.cli import clients
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster

@@ -12,7 +12,7 @@ from kip932.errors import NotCoordinatorError
 from kip932.ids import TopicIdPartition
 from sharegroups.cli.main import main
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
-from sharegroups.core.stall_diagnosis import UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.connection.core.stall_diagnosis import UNKNOWN, UNREACHABLE, Trouble
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumed, produce
 from tests.unit.sharegroups.cli.conftest import sharegroups
@@ -104,13 +104,13 @@ def test_a_topic_name_that_cannot_be_is_refused_at_once(fake: FakeCluster) -> No
 
 
 def _tell(trouble: Trouble) -> None:
-    logging.getLogger("sharegroups.aio.stall_watch").warning("%s", trouble.text(), extra={"trouble": trouble})
+    logging.getLogger("sharegroups.consuming.stall_watch").warning("%s", trouble.text(), extra={"trouble": trouble})
 
 
 def test_what_the_library_tells_is_shown_in_the_command_line_s_words(capsys: pytest.CaptureFixture[str]) -> None:
     with Warnings():
         _tell(Trouble(UNREACHABLE, "a:1", detail="why"))
-        logging.getLogger("sharegroups.aio.sender").error("lost")
+        logging.getLogger("sharegroups.producing.sender").error("lost")
     logging.getLogger("sharegroups").info("not shown")
     first, second = capsys.readouterr().err.splitlines()
     assert first == (

@@ -13,7 +13,8 @@ from structlog.testing import capture_logs
 
 from kip932.printable import printable
 from share_metrics.__main__ import main as share_metrics_main
-from share_node import health, serve
+from share_node import health
+from share_node.node import serve
 from sharegroups.cli.group import ToolGroup
 from sharegroups.worker.logs import FORMAT, PrintableFormatter
 from tests.support.fake_cluster.cluster import FakeCluster

@@ -10,11 +10,11 @@ import sys
 import pytest
 
 from sharegroups.cli.progress import logging_with_progress
-from sharegroups.core.stall_diagnosis import LEADERLESS, UNKNOWN, Trouble
-from sharegroups.worker.logs import logging_to_stderr, missing_told
+from sharegroups.connection.core.stall_diagnosis import LEADERLESS, UNKNOWN, Trouble
+from sharegroups.worker.logs import logging_to_stderr, missing_topics_logged_once
 
 LOG = logging.getLogger("sharegroups.worker")
-WATCH = logging.getLogger("sharegroups.aio.stall_watch")
+WATCH = logging.getLogger("sharegroups.consuming.stall_watch")
 
 
 @pytest.mark.rule("CL-128")
@@ -59,7 +59,7 @@ def test_the_first_look_does_not_tell_again_which_topics_are_missing(caplog: pyt
         WATCH.warning("%s", trouble.text(), extra={"trouble": trouble})
         return len(caplog.records)
 
-    with missing_told(frozenset({"a", "b"}), lambda: now_s):
+    with missing_topics_logged_once(frozenset({"a", "b"}), lambda: now_s):
         assert look(UNKNOWN, "b", "a") == 0
         assert look(UNKNOWN, "a") == look(UNKNOWN, "a", "b", "c") == look(LEADERLESS, "a", "b") == 1, "that is new"
         now_s += 11

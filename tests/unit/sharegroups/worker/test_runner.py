@@ -12,7 +12,7 @@ import pytest
 
 from sharegroups.aio import ShareConsumer
 from sharegroups.aio.consumer import KeepAlive
-from sharegroups.aio.keeping import Kept
+from sharegroups.consuming.lock_renewals import Kept
 from sharegroups.messages import Message
 from sharegroups.worker import Release, Retry, runner
 from sharegroups.worker.checks import GroupLimits

@@ -13,11 +13,10 @@ import pytest
 from sharegroups.aio import ShareConsumer
 from sharegroups.messages import Message
 from sharegroups.worker import Retry, current_job, runner
-from sharegroups.worker.again import ENDED_MAX
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import JobSpec
-from sharegroups.worker.runner import Runner
+from sharegroups.worker.runner import REMEMBERED_JOBS_MAX, Runner
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.log import TAKEN_BACK_MAX
 from tests.support.fake_cluster.stories import on_fake_cluster, produce
@@ -212,10 +211,10 @@ async def test_another_record_at_the_place_of_one_that_ended_well_is_run(
 async def test_what_is_remembered_of_ended_jobs_has_a_bound(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def handler(_: bytes) -> None: ...
 
-    monkeypatch.setattr("sharegroups.worker.again.ENDED_MAX", 5)
+    monkeypatch.setattr("sharegroups.worker.runner.REMEMBERED_JOBS_MAX", 5)
     produce(fake, 30)
     async with working(fake, monkeypatch, handler) as worker:
         monkeypatch.setattr(worker._jobs, "confirmed", lambda partition, offsets: None)
         await asyncio.sleep(3)
         assert [place[2] for place in worker._jobs._ended] == [25, 26, 27, 28, 29]
-    assert ENDED_MAX == 10_000
+    assert REMEMBERED_JOBS_MAX == 10_000

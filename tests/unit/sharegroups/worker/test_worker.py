@@ -132,7 +132,7 @@ def test_the_places_are_told_once_for_all_topics_of_a_kind(caplog: pytest.LogCap
         worker.job(topic)(blocking)
     worker.job("d")(on_loop)
     with caplog.at_level(logging.INFO, logger="sharegroups"):
-        worker._tell_start()
+        worker._log_start()
     assert [record.getMessage() for record in caplog.records] == [
         "group mail, topic a: blocking runs on threads",
         "group mail, topic b: blocking runs on threads",

@@ -37,9 +37,9 @@ NODE_REGISTER: Final = _load("node_register_v1")
 NODE_RENEW: Final = _load("node_renew_v2")
 METADATA_APPEND: Final = _load("metadata_append_v3")
 TRANSACTION_CHANGE: Final = _load("transaction_change_v1")
-TRANSACTION_LOOK: Final = _load("transaction_look_v1")
+TRANSACTION_READ: Final = _load("transaction_look_v1")
 
 ALL: Final = (
     CLAIM, RENEW, RELEASE, REPLAY_FROM, STREAM_TIP, LOG_INDEX, NODE_REGISTER, NODE_RENEW, METADATA_APPEND,
-    TRANSACTION_CHANGE, TRANSACTION_LOOK,
+    TRANSACTION_CHANGE, TRANSACTION_READ,
 )  # fmt: skip

@@ -39,6 +39,12 @@ def test_an_address_is_told_as_a_person_writes_it() -> None:
     assert issubclass(other._kind, SSLConnection), "and TLS"
 
 
+@pytest.mark.parametrize("kind", [Connection, SSLConnection, UnixDomainSocketConnection])
+def test_redis_py_has_the_private_name_that_is_read(kind: type[Connection]) -> None:
+    """ADR 18: each kind of connection sets `_writer`; a version without it must not be installed."""
+    assert kind()._writer is None
+
+
 @pytest.mark.asyncio
 async def test_where_nobody_listens_the_error_names_the_address() -> None:
     port = free_port()

@@ -91,7 +91,7 @@ def test_a_page_of_everything_is_the_same_by_both() -> None:
         RawEntry(STREAM, at, "Z", b"of a later build"),
     ]
     wrong = [RawEntry(STREAM, at, "S", b"\xff"), RawEntry(STREAM, at, "U", plain[0].record)]
-    assert fast.is_there()  # a development dependency; without it the test would compare Python with Python
+    assert fast.is_installed()  # a development dependency; without it the test would compare Python with Python
     assert fast._plain([*plain, state_entry(at, ShareTombstone(KEY))], light=False).num_rows == 3
     same([*plain, *odd, *plain, state_entry(at, ShareTombstone(KEY)), *wrong, *plain])
     same([])

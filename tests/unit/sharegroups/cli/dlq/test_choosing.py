@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from kip932.ids import RESOURCE_GROUP
-from sharegroups.cli.dlq import which
+from sharegroups.cli.dlq import list_letters
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import copy_of, store
@@ -55,7 +55,7 @@ def test_a_list_of_no_topic_names_those_that_there_are(letters: FakeCluster, mon
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Give --topic DLQ, or --group G for the DLQ topic of a group." in result.stderr
     assert "Dead-letter topics of groups: dlq.orders (of g, h)." in result.stderr
-    monkeypatch.setattr(which, "_NAMED_MAX", 1)
+    monkeypatch.setattr(list_letters, "_NAMED_MAX", 1)
     assert "(of g and 1 more)" in sharegroups("dlq", "list").stderr
     for group in ("g", "h"):
         del letters.configs[RESOURCE_GROUP, group]

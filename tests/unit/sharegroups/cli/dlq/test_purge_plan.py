@@ -7,7 +7,7 @@ import pytest
 from sharegroups.admin import Admin
 from sharegroups.cli import clients
 from sharegroups.cli.dlq.choosing import choice_of
-from sharegroups.cli.dlq.purge_plan import Plan, plan_of
+from sharegroups.cli.dlq.purge import PurgePlan, purge_plan
 from sharegroups.cli.dlq.reading import Reading, queue_of
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import copy_of, store
@@ -15,10 +15,10 @@ from tests.support.letters import copy_of, store
 from .conftest import DLQ, T0
 
 
-def planned(fake: FakeCluster, before_ms: int | None) -> Plan:
+def planned(fake: FakeCluster, before_ms: int | None) -> PurgePlan:
     with clients.open_client(Admin, {"bootstrap.servers": fake.bootstrap}) as admin:
         queue = queue_of(admin, choice_of(DLQ, None), changes=True)
-        return plan_of(Reading(admin, queue), queue.partitions, before_ms)
+        return purge_plan(Reading(admin, queue), queue.partitions, before_ms)
 
 
 @pytest.mark.rule("CT-128")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
+from sharegroups.cli.dlq.core.dead_letters import Letter, letter_of
+from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.redrive_report import Report
-from sharegroups.core.dead_letters import Letter, letter_of
-from sharegroups.core.redrive import Fate
 from tests.support.letters import letter_headers
 
 

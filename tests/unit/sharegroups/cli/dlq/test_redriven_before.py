@@ -10,11 +10,11 @@ from kip932.ids import TopicPartition, topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.cli import clients
 from sharegroups.cli.dlq.choosing import choice_of
+from sharegroups.cli.dlq.core.dead_letters import Place, fresh_headers, letter_of
+from sharegroups.cli.dlq.core.seen_origins import Scope
 from sharegroups.cli.dlq.reading import Reading, queue_of
 from sharegroups.cli.dlq.redriven_before import First, Targets, first_origins, targets_of
-from sharegroups.core.dead_letters import Place, fresh_headers, letter_of
-from sharegroups.core.met_origins import Scope
-from sharegroups.produced import ProducedRecord
+from sharegroups.producing.produced import ProducedRecord
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import copy_of, letter_headers, store
 

@@ -16,7 +16,7 @@ from sharegroups.cli.dlq.choosing import choice_of
 from sharegroups.cli.dlq.reading import Reading, queue_of
 from sharegroups.cli.dlq.redrive_report import Report
 from sharegroups.cli.dlq.redriven_before import first_origins, targets_of
-from sharegroups.cli.dlq.redriving import Redriving, Wish
+from sharegroups.cli.dlq.redriving import RedriveTask, Redriving
 from sharegroups.producer import Producer
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import bare, copy_of, letter_headers, store
@@ -247,7 +247,7 @@ def test_after_a_signal_nothing_more_is_sent_and_what_is_not_known_is_said(
         targets = targets_of(admin, found.topic_id, firsts, look=True)
         producer = clients.open_client(Producer, where)
         queue.hold_produce = asyncio.Event()
-        wish = Wish(lambda number, one: True, None, purge=True, producer=producer)
+        wish = RedriveTask(lambda number, one: True, None, purge=True, producer=producer)
         run = Redriving(admin, Reading(admin, found), targets, wish, Report(DLQ, "text", dry_run=False))
         work = threading.Thread(target=run.run)
         work.start()
@@ -255,8 +255,8 @@ def test_after_a_signal_nothing_more_is_sent_and_what_is_not_known_is_said(
             work.join(0.01)
         run.leave(lambda seconds: _ended(work, seconds))
         assert not work.is_alive()
-        run.tell_end()
-        run.tell_end()
+        run.print_totals()
+        run.print_totals()
     told = capsys.readouterr()
     assert told.err == "1 letters are not confirmed: they may be redriven or not. The next redrive finds out.\n"
     assert (told.out, run.open, len(produced(queue)), queue.log(DLQ).first) == ("", 1, 0, 0)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from kip932.api.v1 import explain_record_pb2 as pb
 from kip932.errors import UnknownServerError
 from sharegroups.admin_values import RecordExplanation
-from sharegroups.cli.groups.unfinished import unfinished_of
+from sharegroups.cli.groups.explain import unfinished_of
 from sharegroups.cli.main import main
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.unit.sharegroups.cli.conftest import sharegroups

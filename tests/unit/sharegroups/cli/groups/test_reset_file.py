@@ -8,7 +8,7 @@ import click
 import pytest
 
 from kip932.ids import TopicPartition
-from sharegroups.cli.groups.reset_file import plan_for, plan_of
+from sharegroups.cli.groups.reset_request import plan_from_file, plan_from_lines
 
 
 @pytest.mark.rule("CT-25")
@@ -24,7 +24,7 @@ from sharegroups.cli.groups.reset_file import plan_for, plan_of
     ],
 )
 def test_a_plan_has_the_lines_of_its_group(text: str, plan: dict[tuple[str, int], int]) -> None:
-    found = plan_of(text.splitlines(keepends=True), "g")
+    found = plan_from_lines(text.splitlines(keepends=True), "g")
     assert found == {TopicPartition(*place): offset for place, offset in plan.items()}
 
 
@@ -53,7 +53,7 @@ def test_a_plan_has_the_lines_of_its_group(text: str, plan: dict[tuple[str, int]
 )
 def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
     with pytest.raises(ValueError, match="line") as refused:
-        plan_of(text.splitlines(keepends=True), "g")
+        plan_from_lines(text.splitlines(keepends=True), "g")
     assert said in str(refused.value)
 
 
@@ -61,13 +61,13 @@ def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
 def test_a_byte_order_mark_is_no_part_of_a_topic_and_another_groups_file_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "plan.csv"
     file.write_bytes(b"\xef\xbb\xbft,0,5\r\n")
-    assert plan_for(file, "g") == {TopicPartition("t", 0): 5}
+    assert plan_from_file(file, "g") == {TopicPartition("t", 0): 5}
     file.write_text("other,t,0,5\n")
     with pytest.raises(click.ClickException, match=r"^No reset plan for group g found\."):
-        plan_for(file, "g")
+        plan_from_file(file, "g")
     file.write_text("t,0,a\x1bb\n")
     with pytest.raises(click.ClickException, match=r"plan\.csv: line 1: the offset is"):
-        plan_for(file, "g")
+        plan_from_file(file, "g")
     file.write_bytes(b"t,0,1\n\xff\n")
     with pytest.raises(click.ClickException, match="is no UTF-8 text"):
-        plan_for(file, "g")
+        plan_from_file(file, "g")

@@ -9,7 +9,7 @@ import pytest
 from kip932.api.v1 import explain_record_pb2 as pb
 from kip932.errors import UnknownServerError
 from kip932.ids import RESOURCE_GROUP
-from sharegroups.cli.groups.stable import LOOKED_AT_MAX
+from sharegroups.cli.groups.describe import HELD_BACK_CHECKED_MAX
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumed, produce
 from tests.unit.sharegroups.cli.conftest import sharegroups
@@ -64,11 +64,11 @@ def test_a_leader_that_does_not_tell_takes_only_the_hint_away(kept: FakeCluster)
 
 @pytest.mark.rule("CT-134")
 def test_a_bounded_number_of_partitions_is_looked_at(kept: FakeCluster) -> None:
-    count = LOOKED_AT_MAX + 3
+    count = HELD_BACK_CHECKED_MAX + 3
     kept.add_topic("wide", count)
     for number in range(count):
         produce(kept, 2, "wide", number)
         consumed(kept, "wide", number, 1)
         kept.explained[kept.partition("wide", number)] = pb.ExplainRecordResponse(last_stable_offset=2)
     assert sharegroups(*VERBOSE).exit_code == 0
-    assert len(kept.questions) == LOOKED_AT_MAX
+    assert len(kept.questions) == HELD_BACK_CHECKED_MAX

@@ -1,0 +1,1 @@
+"""The admin client's calls: groups and their offsets, transactions, records, explanations."""

@@ -1,0 +1,1 @@
+"""Back-off, throttle times, and why a client gets no answer. Pure."""

@@ -1,0 +1,126 @@
+"""Describes why no records are received or sent, and decides when to log it. Pure: no clock, cluster or logger.
+
+After some seconds of silence the host examines the cluster. It logs what it found once, and again when the cause
+changes or returns.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from shlex import quote
+from typing import Final
+
+#: Seconds of silence before the host examines the cluster. The interval doubles each time, up to the second number.
+EXAMINE_AFTER_S: Final = 2.0
+EXAMINE_AFTER_MAX_S: Final = 30.0
+
+UNREACHABLE: Final = "unreachable"
+UNKNOWN: Final = "unknown"
+LEADERLESS: Final = "leaderless"
+UNCOORDINATED: Final = "uncoordinated"
+STATELESS: Final = "stateless"
+_NAMED_MAX: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """A reason why records cannot be sent or fetched.
+
+    `kind` is UNREACHABLE, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's error. `where` lists
+    the servers that were asked, `topics` the topics concerned. `detail` is the error's text, or the partitions without
+    a leader. `group` is the group that no coordinator serves, or whose state of a partition is not available.
+    """
+
+    kind: str
+    where: str
+    topics: tuple[str, ...] = ()
+    detail: str = ""
+    group: str = ""
+
+    @property
+    def cause(self) -> tuple[str, tuple[str, ...]]:
+        """The kind and topics: two findings with the same cause are one trouble, even if their details differ."""
+        return self.kind, self.topics
+
+    def text(self, servers: str = "bootstrap.servers", name: str = "the name given to subscribe()") -> str:
+        """Return what was found and what to try. `servers` and `name` name the settings that the reader can correct."""
+        if self.kind == UNREACHABLE:
+            return (
+                f"no cluster answers at {self.where} ({self.detail}). "
+                f"Start one with `sharegroups up`, or correct {servers}."
+            )
+        if self.kind == UNCOORDINATED:
+            return (
+                f"no coordinator at {self.where} serves group {self.group!r} ({self.detail.rstrip('.')}). Is a group "
+                "coordinator running? When it is, look at its log, and with `sharegroups state check` at its store."
+            )
+        if self.kind == STATELESS:
+            return f"group {self.group!r} gets nothing from {self.detail}"
+        topics = _listed(self.topics)
+        if self.kind == UNKNOWN:
+            verb = "does" if len(self.topics) == 1 else "do"
+            return (
+                f"{topics} {verb} not exist in the cluster at {self.where}. "
+                f"Create it with `sharegroups topics create {quote(self.topics[0])}`, or correct {name}."
+            )
+        if self.kind == LEADERLESS:
+            verb = "has" if len(self.topics) == 1 else "have"
+            return (
+                f"{topics} at {self.where} {verb} no live leader for partition {self.detail}. "
+                "Is a partition leader running? `sharegroups topics describe` shows who leads."
+            )
+        return f"{topics} at {self.where}: {self.kind}: {self.detail}"
+
+
+class StallTimer:
+    """Decides when the host examines the cluster, and what it logs. Times are seconds of one monotonic clock."""
+
+    def __init__(self, now_s: float) -> None:
+        self._silence_s = EXAMINE_AFTER_S
+        self._since_s = now_s
+        self._told: Trouble | None = None
+        #: When the loss of the cluster was logged; None when it was not, or when the cluster answers again.
+        self._outage_logged_s: float | None = None
+
+    @property
+    def due_s(self) -> float:
+        """When the host must examine the cluster, unless `heard` is called first."""
+        return self._since_s + self._silence_s
+
+    def heard(self, now_s: float) -> None:
+        """Reset the silence timer: records came, or none are wanted."""
+        self._silence_s, self._since_s, self._told = EXAMINE_AFTER_S, now_s, None
+
+    def doubted(self, now_s: float) -> None:
+        """Have the cluster examined soon, however long the silence has been, because no node answered a request."""
+        if self._told is None and self.due_s > now_s + EXAMINE_AFTER_S:
+            self._silence_s, self._since_s = EXAMINE_AFTER_S, now_s
+
+    def looked(self, found: Trouble | None, now_s: float) -> Trouble | None:
+        """Note the result of the host's examination. Returns what the host must log now; None when nothing is new."""
+        self._silence_s, self._since_s = min(self._silence_s * 2, EXAMINE_AFTER_MAX_S), now_s
+        before, self._told = self._told, found
+        if found is None or (before is not None and before.cause == found.cause):
+            return None
+        if found.kind == UNREACHABLE and self._outage_logged_s is None:
+            self._outage_logged_s = now_s
+        return found
+
+    def answered(self, now_s: float) -> float | None:
+        """Note that a node has answered. Returns the seconds since the outage was logged; None when none was.
+
+        After that a new outage is logged again, and checked for soon.
+        """
+        lost_s, self._outage_logged_s = self._outage_logged_s, None
+        if lost_s is None:
+            return None
+        self.heard(now_s)
+        return now_s - lost_s
+
+
+def _listed(topics: tuple[str, ...]) -> str:
+    if len(topics) == 1:
+        return f"topic {topics[0]!r}"
+    names = ", ".join(repr(topic) for topic in topics[:_NAMED_MAX])
+    more = len(topics) - _NAMED_MAX
+    return f"topics {names}" + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,90 @@
+"""The stream to one leader: opened when it is needed, abandoned when the leader is silent and other nodes now lead.
+
+It also knows how long that leader wants no requests (CL-86); its owner must check `free_at_ms` before it sends. Each
+share session has one, and each producer's sender has one for every leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Generic
+
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import Method, TransportError, TransportStatus
+from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.streams import CorrelatedStream, RequestT, ResponseT
+
+
+class LeaderStream(Generic[RequestT, ResponseT]):
+    """The stream to node `node_id`. `held` returns the partitions that each of its requests is about."""
+
+    def __init__(
+        self,
+        node_id: int,
+        cluster: Cluster,
+        method: Method[RequestT, ResponseT],
+        held: Callable[[], Iterable[Iterable[TopicIdPartition]]],
+    ) -> None:
+        self._node_id = node_id
+        self._cluster = cluster
+        self._method = method
+        self._held = held
+        self._stream: CorrelatedStream[RequestT, ResponseT] | None = None
+        self._opening = asyncio.Lock()
+        #: The number of streams opened so far.
+        self.opened = 0
+
+    @property
+    def current(self) -> CorrelatedStream[RequestT, ResponseT] | None:
+        """The stream, while it is open and has not ended."""
+        return None if self._stream is None or self._stream.is_lost else self._stream
+
+    @property
+    def has_ended(self) -> bool:
+        """True when the stream has ended, and with it the session (PL-524)."""
+        return self._stream is not None and self._stream.is_lost
+
+    @property
+    def free_at_ms(self) -> int:
+        """When the leader wants requests again, ms of the loop's clock (CL-86)."""
+        throttle = self._cluster.transport.throttle
+        return throttle.until_ms(self._cluster.address(self._node_id)) if throttle.latest_ms else 0
+
+    def told(self, throttle_ms: int) -> None:
+        """Note that the leader wants no requests for `throttle_ms`; 0 or less changes nothing."""
+        if throttle_ms > 0 and (address := self._cluster.address(self._node_id)) is not None:
+            self._cluster.transport.told(address, throttle_ms)
+
+    async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:
+        """Return the open stream. If it has ended, call `ended` and open a new one. Raises TransportError."""
+        async with self._opening:
+            if self._stream is not None and self._stream.is_lost:
+                if ended is not None:
+                    ended()
+                await self._stream.close()
+                self._stream = None
+            if self._stream is None:
+                address = self._cluster.address(self._node_id)
+                if address is None:
+                    text = "its address is unknown"
+                    raise TransportError(TransportStatus.UNAVAILABLE, f"node {self._node_id}", text)
+                self._stream = await CorrelatedStream.open(self._cluster.transport, address, self._method, self._late)
+                self.opened += 1
+            return self._stream
+
+    def give_up_silent(self) -> None:
+        """Abandon the stream if an answer is late and others lead a request's partitions (PL-524, CL-33, CL-34)."""
+        stream, moved = self._stream, self._cluster.moved
+        if stream is not None and stream.is_late and any(moved(held, self._node_id) for held in self._held()):
+            stream.abandon(f"no answer, and node {self._node_id} does not lead these partitions any more")
+
+    async def close(self) -> None:
+        """End the stream."""
+        if self._stream is not None:
+            await self._stream.close()
+
+    def _late(self) -> None:
+        """Find out whether a silent leader still leads."""
+        self._cluster.request_refresh()
+        self.give_up_silent()

@@ -1,0 +1,1 @@
+"""The share consumer's parts: membership, sessions with leaders, fetched records, acknowledgements, locks."""

@@ -1,0 +1,118 @@
+"""Builds the parts that a consumer runs in its event loop: transport, cluster, heartbeats, fetcher, stall watch."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from kip932.errors import InvalidTopicError, KafkaError
+from kip932.rpc.transport import Transport
+from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.security import transport_for
+from sharegroups.consuming.ack_outbox import PendingAck
+from sharegroups.consuming.core.membership import Membership
+from sharegroups.consuming.fetcher import Fetcher
+from sharegroups.consuming.heartbeats import Heartbeats
+from sharegroups.consuming.member import Member
+from sharegroups.consuming.metrics import ConsumerMetrics
+from sharegroups.consuming.share_session import ShareSession
+from sharegroups.consuming.stall_watch import StallWatch
+from sharegroups.messages import Delivered
+
+log = logging.getLogger(__name__)
+
+#: How long the answer to a leave that is sent only at the deadline of `close` may take, s (CL-11).
+_LEAVE_S: Final = 0.05
+
+
+class ConsumerRuntime:
+    """The running parts of a consumer. Create it inside the running event loop, at the first poll; `close` ends it."""
+
+    def __init__(
+        self,
+        *,
+        member: Member,
+        membership: Membership,
+        transport: Transport | None,
+        settled: Callable[[PendingAck, KafkaError | None], None],
+        failed: Callable[[KafkaError], None],
+        expired: Callable[[Delivered], None],
+        in_use: Callable[[ShareSession], bool],
+    ) -> None:
+        self._membership = membership
+        self._failed = failed
+        self._impossible: frozenset[str] = frozenset()
+        self._group_id = member.group_id
+        self._own_transport = transport is None
+        self._transport = transport if transport is not None else transport_for(member.config)
+        self.metrics = ConsumerMetrics(asyncio.get_running_loop().time())
+        self.cluster = Cluster(self._transport, member.config)
+        self.fetcher = Fetcher(
+            member=member,
+            cluster=self.cluster,
+            metrics=self.metrics,
+            settled=settled,
+            failed=failed,
+            gave_up=self._give_up,
+            expired=expired,
+            in_use=in_use,
+        )
+        self.heartbeats = Heartbeats(
+            membership=membership,
+            cluster=self.cluster,
+            group_id=member.group_id,
+            member_id=member.member_id,
+            metrics=self.metrics,
+            assigned=self.fetcher.assign,
+            wake_owner=self.fetcher.wake,
+        )
+        self.watch = StallWatch(
+            self.cluster, membership, self.heartbeats, member.group_id, member.config["bootstrap.servers"]
+        )
+        self.cluster.listen(self._check_names)
+        self.cluster.start()
+        self.heartbeats.start()
+        self.watch.start()
+
+    def _check_names(self) -> None:
+        """Make the next poll raise an error for a subscribed name that no topic can have, once per name (CL-93)."""
+        names = self._membership.subscription
+        errors = {name: self.cluster.errors[name] for name in names if name in self.cluster.errors}
+        impossible = {name: error for name, error in errors.items() if isinstance(error, InvalidTopicError)}
+        for name in impossible.keys() - self._impossible:
+            self._failed(impossible[name])
+        if impossible.keys() - self._impossible:
+            self.fetcher.wake()
+        self._impossible = frozenset(impossible)
+
+    def _give_up(self, error: KafkaError) -> None:
+        """Leave the group, log why, and make every poll raise the error (CL-111)."""
+        if self._membership.fatal is not None:
+            return
+        told = type(error)(
+            f"{error.message}. This consumer leaves group {self._group_id!r}, so that its partitions go to others; "
+            "make a new one when it can read them."
+        )
+        log.error("%s", told)
+        self._membership.give_up(told)
+        self.heartbeats.wake()
+
+    async def close(self, budget_s: float) -> None:
+        """Close sessions, leave the group and stop everything, within about `budget_s` seconds (CL-28)."""
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + budget_s
+        try:
+            await self.watch.close()
+            await self.fetcher.close(budget_s)
+            self._membership.leave(int(deadline_s * 1000))
+            async with asyncio.timeout_at(max(deadline_s, loop.time()) + _LEAVE_S):
+                await self.heartbeats.wait_left()
+        except TimeoutError:
+            self._membership.give_up_leaving()  # the coordinator expires the member
+        finally:
+            await self.heartbeats.close()
+            await self.cluster.close()
+            if self._own_transport:
+                await self._transport.close()

@@ -1,0 +1,459 @@
+"""The host of one share session: the stream to one leader, its fetches and its acknowledgements.
+
+Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; a request takes
+its epoch when it is written. Acknowledgements do not wait for a ShareFetch that the leader has parked: they are sent in
+a ShareAcknowledge. When the stream ends, the session ends, and all its acknowledgements fail. The session abandons a
+silent leader when other nodes lead all its partitions. A leader that wants no requests gets none, without any loss
+(CL-86).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from typing import Final
+
+from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
+from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
+from kip932.errors import (
+    KafkaError,
+    NetworkError,
+    RetriableError,
+    ShareSessionLimitReachedError,
+    ThrottlingQuotaExceededError,
+    UnsupportedCompressionTypeError,
+    error_for,
+)
+from kip932.ids import TopicIdPartition
+from kip932.rpc.transport import TransportError
+from sharegroups.connection import wire
+from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.leader_stream import LeaderStream
+from sharegroups.connection.signal import Signal
+from sharegroups.connection.silent_nodes import SILENCE_S
+from sharegroups.connection.streams import CorrelatedStream
+from sharegroups.consuming import share_messages
+from sharegroups.consuming.ack_outbox import OUTDATED, SESSION_LOST, AckOutbox, NothingToSendError, PendingAck
+from sharegroups.consuming.core.fetch_session import FetchSession, SessionStep
+from sharegroups.consuming.core.refused_partitions import RefusedPartitions
+from sharegroups.consuming.member import Member
+from sharegroups.consuming.metrics import ConsumerMetrics
+from sharegroups.consuming.session_owner import SessionOwner
+from sharegroups.messages import Delivered
+
+log = logging.getLogger(__name__)
+
+#: When a leader's answer is later than this, ms, the other leaders are asked without waiting for it.
+_LATE_MS: Final = 1_000
+_NEVER_MS: Final = 2**62
+
+
+class FetchRefusals:
+    """Handles the errors of single partitions in one leader's session (CL-34, CL-91).
+
+    Call `answered` with each answer to a ShareFetch.
+    """
+
+    def __init__(self, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
+        self._cluster = cluster
+        self._owner = owner
+        self._told = RefusedPartitions(group_id)
+
+    def answered(
+        self, errors: Mapping[TopicIdPartition, KafkaError], wanted: Mapping[TopicIdPartition, str], now_ms: int
+    ) -> None:
+        """Handle the errors of one answer. An error about an outdated leader or topic refreshes the metadata. A
+        permanent error is raised by the next poll, or ends the membership (CL-111). Others, including outdated ones,
+        are logged once they have lasted."""
+        if not errors and not self._told.refused:
+            return
+        passing: dict[TopicIdPartition, str] = {}
+        for partition, error in errors.items():
+            if isinstance(error, OUTDATED):
+                self._cluster.request_refresh()
+            elif not isinstance(error, RetriableError):
+                name = self._cluster.names.get(partition.topic_id, partition.text)
+                fatal = isinstance(error, UnsupportedCompressionTypeError)
+                tell = self._owner.gave_up if fatal else self._owner.failed
+                tell(type(error)(f"{name}-{partition.partition}: {error.message}"))
+                continue
+            passing[partition] = f"{error.name}: {error.message}"
+        for line in self._told.answered(passing, wanted, now_ms):
+            log.warning("%s", line)
+
+
+class ShareSession:
+    """One leader's session. `wanted` has the partitions that it should hold; `fetch` and `flush` start requests.
+
+    Acknowledgements put into the `outbox` are sent with the next ShareFetch, or by `flush`. `wait_ms` is how long the
+    leader may park the next ShareFetch; None means fetch.max.wait.ms. `link` is the session's stream. Only one
+    ShareFetch is in flight, so the session itself is that request's streams.Exchange.
+    """
+
+    def __init__(
+        self, node_id: int, member: Member, cluster: Cluster, owner: SessionOwner, metrics: ConsumerMetrics
+    ) -> None:
+        self.node_id = node_id
+        self.wanted: dict[TopicIdPartition, str] = {}
+        self.lock_timeout_ms: int | None = None
+        self.release_delay_max_ms = 0
+        self.fetching = False
+        self._retry_at_ms = 0
+        self._member = member
+        self._cluster = cluster
+        self._owner = owner
+        self._metrics = metrics
+        self._template = member.fetch_request()
+        self._session = FetchSession()
+        self._backoff = cluster.backoff()
+        self._refusals = FetchRefusals(member.group_id, cluster, owner)
+        self.outbox = AckOutbox(node_id, cluster, owner)
+        self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: [self._session.known])
+        self._flushed = Signal()
+        self._acknowledging: asyncio.Task[None] | None = None
+        self._opening_fetch: asyncio.Task[None] | None = None
+        self.wait_ms: int | None = None
+        self._wait_ms = int(member.config["fetch.max.wait.ms"])
+        self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
+        self.expected_s = self._wait_ms / 1000 + SILENCE_S
+        # The ShareFetch in flight. `_over`: the future of its end while close() waits.
+        self._sent: list[PendingAck] = []
+        self._step = SessionStep(0, None, self._session.generation, [], [])
+        self._started_ms = self._sent_ms = 0
+        self._over: asyncio.Future[None] | None = None
+        self._closed = False
+        self._clock = asyncio.get_running_loop().time
+        #: From this time on acknowledgements are sent even if the node wants no requests, since close() has no more
+        #: time.
+        self._last_call_ms = _NEVER_MS
+
+    @property
+    def generation(self) -> int:
+        """The generation of the current session; deliveries of older generations cannot be acknowledged."""
+        return self._session.generation
+
+    @property
+    def is_busy(self) -> bool:
+        """True when acknowledgements wait or a request is in flight (CL-37)."""
+        return bool(self.outbox) or self.fetching or self._acknowledging is not None
+
+    @property
+    def not_before_ms(self) -> int:
+        """When a ShareFetch may be sent: after the back-off, and once the node wants requests again."""
+        return max(self._retry_at_ms, self.link.free_at_ms)
+
+    def wants_fetch(self, now_ms: int) -> bool:
+        """Return whether a ShareFetch may be sent now."""
+        return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
+
+    def awaits_records(self, now_ms: int) -> bool:
+        """Return whether a ShareFetch is in flight and its answer is not late."""
+        return self.fetching and now_ms < self.late_at_ms
+
+    @property
+    def late_at_ms(self) -> int:
+        """When the answer to the last ShareFetch becomes late and is no longer waited for (CL-36)."""
+        return self._started_ms + self._max_wait_ms + _LATE_MS
+
+    @property
+    def _max_wait_ms(self) -> int:
+        """How long a leader without records may park a ShareFetch."""
+        return self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
+
+    def fetch(self, now_ms: int) -> None:
+        """Send a ShareFetch with the pending acknowledgements (CL-21). Call it only after `wants_fetch` was true."""
+        self.fetching, self._started_ms = True, now_ms
+        if self._step.generation != self._session.generation:
+            self._step = SessionStep(0, None, self._session.generation, [], [])
+        if (stream := self.link.current) is None:
+            self._opening_fetch = asyncio.create_task(self._open_and_fetch())
+        else:
+            stream.send(self)
+
+    def flush(self) -> None:
+        """Send the pending acknowledgements now, even while a ShareFetch is in flight (P-5)."""
+        if not self.outbox:
+            return
+        self._flushed.set()
+        if self._acknowledging is None and not self._closed:
+            self._acknowledging = asyncio.create_task(self._acknowledge())
+
+    def hurry(self) -> None:
+        """End the back-off, because the cluster can be reached again."""
+        self._backoff.reset()
+        self._retry_at_ms = 0
+
+    async def close(self, timeout_s: float) -> None:
+        """Send pending acknowledgements, close the session with epoch −1, and end the stream even if cancelled (CL-28,
+        CL-37)."""
+        self._last_call_ms = self._now_ms() + int(timeout_s * 500)
+        self._flushed.set()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._close_session()
+        except (TimeoutError, TransportError):
+            pass  # the end of the stream closes the session too (PL-520)
+        finally:
+            await self._end()
+
+    async def _end(self) -> None:
+        """Stop requests in flight, fail acknowledgements without an outcome, and end the stream."""
+        self._closed = True
+        tasks = [task for task in (self._opening_fetch, self._acknowledging) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self._session.lost(self._session.generation)
+        self.outbox.fail_pending(self._was_closed())
+        await self.link.close()
+
+    # Fetching.
+
+    async def _open_and_fetch(self) -> None:
+        try:
+            (await self._open()).send(self)
+        except TransportError as error:
+            self.failed(error)
+        except BaseException:
+            self.fetching = False
+            self._owner.wake()
+            raise
+        finally:
+            self._opening_fetch = None
+
+    def make(self, number: int) -> ShareStreamRequest:
+        """Build the ShareFetch with the pending acknowledgements when it is written (streams.Exchange)."""
+        outbox, template, self._sent_ms = self.outbox, self._template, self._now_ms()
+        outbox.drop_dead(self._session.generation)
+        self._sent = outbox.take(renewals=False)
+        step = self._step = self._session.fetch_step(self.wanted)
+        self._member.update(template)
+        template.max_wait_ms = self._max_wait_ms
+        return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
+
+    def answered(self, response: ShareStreamResponse) -> None:
+        """Process the leader's answer to the ShareFetch (streams.Exchange)."""
+        sent, fetch = self._end_fetch(), response.fetch
+        self.link.told(fetch.throttle_time_ms)
+        try:
+            self._metrics.fetch_latency_ms.add(self._now_ms() - self._started_ms)
+            self._fetch_answered(self._step, sent, fetch)
+        finally:
+            self._owner.wake()
+
+    def failed(self, error: Exception) -> None:
+        """Handle a ShareFetch that will have no answer (streams.Exchange). Re-raises an error that is not a
+        TransportError."""
+        sent = self._end_fetch()
+        try:
+            if self._closed:
+                self.outbox.fail(sent, self._was_closed())
+            elif isinstance(error, TransportError):
+                self._lost(self._step.generation, error, sent)
+            else:
+                raise error
+        finally:
+            self._owner.wake()
+
+    def _end_fetch(self) -> list[PendingAck]:
+        """Note that the ShareFetch is over. Returns the acknowledgements that it carried."""
+        self.fetching = False
+        if self._over is not None and not self._over.done():
+            self._over.set_result(None)
+        sent, self._sent = self._sent, []
+        return sent
+
+    def _fetch_answered(self, step: SessionStep, sent: list[PendingAck], response: ShareFetchResponse) -> None:
+        if response.error_code and (error := error_for(response.error_code, response.error_message)):
+            self._refused(step, sent, error)
+            return
+        if step.epoch == 0:
+            self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
+        self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        self.release_delay_max_ms = response.release_delay_max_ms
+        self._member.learn_limits(response)
+        self._metrics.throttle_ms.add(response.throttle_time_ms)
+        results: dict[TopicIdPartition, KafkaError | None] = {}
+        delivered: list[Delivered] = []
+        ahead = self._template.max_records > self._template.batch_size
+        locked = share_messages.Locked(self, step.generation, self._sent_ms, self.lock_timeout_ms or 0, ahead)
+        size = batches = 0
+        refused: dict[TopicIdPartition, KafkaError] = {}
+        for topic in response.responses:
+            for part in topic.partitions:
+                partition = TopicIdPartition(topic.topic_id, part.partition_index)
+                code = part.acknowledge_error_code
+                results[partition] = error_for(code, part.acknowledge_error_message) if code else None
+                if part.error_code and (problem := error_for(part.error_code, part.error_message)):
+                    refused[partition] = problem
+                    if part.HasField("current_leader"):
+                        self._cluster.learn(partition, part.current_leader, response.node_endpoints)
+                elif part.acquired_records:
+                    name = self.wanted.get(partition) or self._cluster.names.get(topic.topic_id, "")
+                    brought = share_messages.delivered(name, partition, locked, part)
+                    self._metrics.brought(brought.delivered.records, brought.size)
+                    delivered.append(brought.delivered)
+                    size, batches = size + brought.size, batches + len(part.records)
+        self._member.ahead.answered(sum([part.records for part in delivered]), size, batches)
+        self.outbox.fetch_answered(sent, results)
+        self.flush()  # CL-97
+        self._refusals.answered(refused, self.wanted, self._now_ms())
+        if refused and not delivered:
+            self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
+        elif not refused:
+            self._backoff.reset()
+        self._hand_over(step, delivered)
+
+    def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
+        """Hand records to the owner. Records of partitions that are no longer assigned, and records that cannot be
+        decompressed here, are released at once (CL-111)."""
+        if step.generation != self._session.generation:
+            return  # the session is lost, so the leader has released the records (PL-520)
+        kept: list[Delivered] = []
+        for part in delivered:
+            if part.id_partition not in self.wanted:
+                self.release(part)
+            elif (undecodable := part.undecodable) is not None:
+                self.release(part, counts=True)  # so that a batch no member can read reaches its delivery limit
+                self._owner.gave_up(undecodable)
+            elif part.records == 0:
+                self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
+            else:
+                kept.append(part)
+        if kept:
+            self._owner.fetched(kept)
+
+    def release(self, part: Delivered, *, flush: bool = True, counts: bool = False) -> None:
+        """Release records that wait for a poll; with `flush`, send that now. `counts`: the release counts as a
+        delivery, as it always does for renewed records, which a poll has already returned."""
+        batches = part.delivery.give_back(counts or part.was_renewed)
+        self.outbox.add(PendingAck(part, batches, self._default_deadline_ms(), unseen=True))
+        if flush:
+            self.flush()
+
+    # Acknowledging.
+
+    async def _acknowledge(self) -> None:
+        """Send acknowledgements until none is pending, one request at a time."""
+        try:
+            while True:
+                self._flushed.clear()
+                self.outbox.drop_dead(self._session.generation)
+                if not self.outbox:
+                    return
+                if (left_s := self._due_in_s()) > 0:
+                    await self._flushed.wait(left_s)
+                else:
+                    await self._acknowledge_once()
+        finally:
+            self._acknowledging = None
+            self._owner.wake()
+
+    def _due_in_s(self) -> float:
+        """Return in how many seconds the next acknowledgement may be sent.
+
+        A node that wants no requests gets none (CL-86), but not for so long that locks expire: the leader would refuse
+        a late acknowledgement, and another consumer would do the work again.
+        """
+        free_ms = self.link.free_at_ms
+        if free_ms > (now_ms := self._now_ms()):
+            free_ms = min(free_ms, self.outbox.latest_ms(), self._last_call_ms)
+        return (max(self.outbox.next_due_ms() or 0, free_ms) - now_ms) / 1000
+
+    async def _acknowledge_once(self, closing: bool = False) -> None:
+        sent: list[PendingAck] = []
+        step = SessionStep(0, None, self._session.generation, [], [])
+
+        def make(number: int) -> ShareStreamRequest:
+            nonlocal step
+            self.outbox.drop_dead(self._session.generation)
+            sent.extend(self.outbox.take(renewals=True))
+            if not sent and not closing:
+                raise NothingToSendError
+            for ack in sent:
+                ack.sent_ms = self._now_ms()
+            step = self._session.close_step() if closing else self._session.acknowledge_step()
+            return share_messages.acknowledge_request(self._member, number, step, sent)
+
+        try:
+            stream = await self._open()
+            if not self._session.is_established:
+                self.outbox.drop_dead(self._session.generation)
+                return
+            response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).acknowledge
+        except NothingToSendError:
+            return
+        except TransportError as error:
+            self._lost(step.generation, error, sent)
+            return
+        except asyncio.CancelledError:
+            self.outbox.fail(sent, self._was_closed())  # close() has no more time; the outcome is unknown (CL-26)
+            raise
+        self.link.told(response.throttle_time_ms)
+        if refusal := error_for(response.error_code, response.error_message):
+            self._refused(step, sent, refusal)
+            return
+        if response.acquisition_lock_timeout_ms:
+            self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+            for ack in sent:
+                ack.lock_ms = response.acquisition_lock_timeout_ms
+        self._member.learn_limits(response)
+        self.outbox.acknowledge_answered(sent, response, retry=not closing)
+
+    # Opening, losing and closing the session.
+
+    async def _open(self) -> CorrelatedStream[ShareStreamRequest, ShareStreamResponse]:
+        return await self.link.open(lambda: self._session.lost(self._session.generation))
+
+    async def _close_session(self) -> None:
+        if self.fetching and self._sent:
+            # Ending the session now would lose the outcome of this fetch's acknowledgements (CL-26, PL-505).
+            self._over = asyncio.get_running_loop().create_future()
+            await self._over
+        while self._session.is_established:
+            if (sending := self._acknowledging) is not None:  # the end of the session would lose its outcome
+                await asyncio.gather(sending, return_exceptions=True)
+            elif (left_s := self._due_in_s()) <= 0:
+                await self._acknowledge_once(closing=self.outbox.fits_one_request)
+            elif self.outbox:
+                await asyncio.sleep(left_s)
+            else:
+                return  # the end of the stream closes the session too (PL-520), without a request
+
+    def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
+        """Handle an error for a request as a whole (CL-31)."""
+        if step.epoch == 0 or isinstance(error, SESSION_LOST):
+            self._session.lost(step.generation)
+        if isinstance(error, ThrottlingQuotaExceededError):  # the leader did not process it
+            self._session.refused(step)
+            self.outbox.put_back(sent, error)
+            self.flush()  # the application may not poll for long (CL-87)
+        elif isinstance(error, SESSION_LOST):
+            gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
+            self.outbox.fail(sent, gone)
+        else:
+            self.outbox.fail(sent, error)
+            if not isinstance(error, RetriableError):
+                self._owner.failed(error)
+        self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
+
+    def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
+        """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524)."""
+        self._session.lost(generation)
+        self.link.told(error.throttle_ms)
+        self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
+        self.outbox.drop_dead(self._session.generation)
+        self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
+        self._cluster.request_refresh()
+        if not error.retriable and not self._closed:
+            self._owner.failed(NetworkError(f"node {self.node_id} refuses the share stream: {error}"))
+
+    def _was_closed(self) -> NetworkError:
+        return NetworkError(f"the session with node {self.node_id} was closed")
+
+    def _default_deadline_ms(self) -> int:
+        return self._now_ms() + int(self._member.config["default.api.timeout.ms"])
+
+    def _now_ms(self) -> int:
+        return int(self._clock() * 1000)

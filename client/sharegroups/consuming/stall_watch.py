@@ -1,0 +1,134 @@
+"""Warns, once per cause, why a consumer gets no records when its cluster or topics are unavailable, and logs when a
+lost cluster answers again.
+
+It asks the cluster only while the consumer has no partitions; otherwise it uses the metadata that the client already
+has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from kip932.errors import UnknownTopicOrPartitionError
+from kip932.ids import TopicIdPartition
+from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.core.stall_diagnosis import (
+    LEADERLESS,
+    UNCOORDINATED,
+    UNKNOWN,
+    UNREACHABLE,
+    StallTimer,
+    Trouble,
+)
+from sharegroups.connection.signal import Signal
+from sharegroups.consuming.core.membership import Membership
+from sharegroups.consuming.heartbeats import Heartbeats
+
+log = logging.getLogger(__name__)
+
+#: A cluster that has not answered after this long, s, counts as unreachable. So the warning comes within 5 s.
+_ASK_S: Final = 2.0
+
+
+class StallWatch:
+    """Watches one consumer for missing records, in parallel with its heartbeats. `where` is its bootstrap.servers."""
+
+    def __init__(
+        self, cluster: Cluster, membership: Membership, heartbeats: Heartbeats, group_id: str, where: str
+    ) -> None:
+        self._cluster = cluster
+        self._membership = membership
+        self._heartbeats = heartbeats
+        self._group_id = group_id
+        self._where = where
+        self._clock = asyncio.get_running_loop().time
+        self._lookout = StallTimer(self._clock())
+        self._recheck = Signal()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Start watching in the running loop."""
+        self._cluster.listen(self._answered)
+        self._cluster.on_failure(self._refresh_failed)
+        self._task = asyncio.create_task(self._run(), name="watch")
+
+    def heard(self, now_s: float) -> None:
+        """Note that records came, at this time of the loop's clock."""
+        self._lookout.heard(now_s)
+
+    def _refresh_failed(self) -> None:
+        """Note that no node answered a metadata refresh, for example one requested after a stream was lost."""
+        self._lookout.doubted(self._clock())
+        self._recheck.set()
+
+    def _answered(self) -> None:
+        """Note that metadata came. If the loss of the cluster was logged, log its return too."""
+        if (seconds := self._lookout.answered(self._clock())) is not None:
+            log.info("the cluster at %s answers again, %.0f s after the warning that it does not", self._where, seconds)
+
+    async def close(self) -> None:
+        """Stop watching."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            left_s = self._lookout.due_s - self._clock()
+            if left_s > 0:
+                await self._recheck.wait(left_s)
+                self._recheck.clear()
+                continue  # records may have come meanwhile, which moves `due_s`
+            if self._membership.has_left:
+                self.heard(self._clock())  # no records are wanted, or poll() raises the reason
+                continue
+            asked = self._clock()
+            answered = bool(self._membership.assignment) or await self._ask()
+            if self._lookout.due_s > asked:
+                continue  # records came after all
+            told = self._lookout.looked(self._found(answered), self._clock())
+            if told is not None:
+                log.warning("%s", told.text(), extra={"trouble": told})
+
+    async def _ask(self) -> bool:
+        """Refresh the metadata. Returns whether the refresh ended, with success or failure, within _ASK_S."""
+        try:
+            async with asyncio.timeout(_ASK_S):
+                await self._cluster.wait_refreshed()
+        except TimeoutError:
+            return False
+        return True
+
+    def _found(self, answered: bool) -> Trouble | None:
+        cluster = self._cluster
+        if cluster.trouble or not answered:
+            return Trouble(UNREACHABLE, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
+        names = self._membership.subscription
+        failed = {name: cluster.errors[name] for name in names if name in cluster.errors}
+        if unknown := tuple(name for name in failed if isinstance(failed[name], UnknownTopicOrPartitionError)):
+            return Trouble(UNKNOWN, self._where, unknown)
+        if failed:
+            name, error = next(iter(failed.items()))
+            return Trouble(error.name, self._where, (name,), str(error))
+        return self._leaderless(names) or self._uncoordinated()
+
+    def _uncoordinated(self) -> Trouble | None:
+        why = self._heartbeats.unserved
+        if not why or self._membership.assignment:
+            return None
+        return Trouble(UNCOORDINATED, self._where, detail=why, group=self._group_id)
+
+    def _leaderless(self, names: tuple[str, ...]) -> Trouble | None:
+        for name in names:
+            topic = self._cluster.topics.get(name)
+            numbers = range(topic.partitions) if topic is not None else range(0)
+            without = [
+                str(number)
+                for number in numbers
+                if topic is not None and self._cluster.leader(TopicIdPartition(topic.topic_id, number)) is None
+            ]
+            if without:
+                return Trouble(LEADERLESS, self._where, (name,), ", ".join(without))
+        return None

@@ -1,0 +1,1 @@
+"""The producer's parts: serialisation, the requests to leaders, delivery reports, transactions."""

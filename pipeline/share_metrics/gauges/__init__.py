@@ -1,0 +1,1 @@
+"""Gauges and counters for Prometheus, and the port at which it reads them."""

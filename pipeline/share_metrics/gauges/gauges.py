@@ -1,0 +1,354 @@
+"""Gauges and counters for Prometheus, updated with every batch (PM-38, PM-65).
+
+Counters continue from the previous process with the same directory, see `counters`. The history by windows is in
+Parquet.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import product
+from typing import Any, Final, NamedTuple
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.sql import DataFrame
+
+from share_metrics.gauges.counters import Counters, Key
+from share_metrics.metrics.newest import newest_members, newest_states, rebalances, stream_news, topic_names
+from share_metrics.reader import Kind
+from share_metrics.reader.log_ends import LogEnd
+
+SERIES_MAX: Final = 2_000
+#: The label `partition` of the series that sums up all partitions of a topic beyond SERIES_MAX.
+ROLLED_UP: Final = "others"
+
+_PARTITION: Final = ("group", "topic", "partition")
+_GAUGES: Final = {
+    "start_offset": "First offset that is not finished yet, as last persisted.",
+    "finished_offset": "Start offset plus the records finished after it: how many records are done.",
+    "lag": "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
+    "where that is not known.",
+    "in_flight_width": "Offsets between the start and the end of what may be delivered.",
+    "state_epoch": "State epoch; a change means that the state was initialised anew.",
+}
+_ADD_UP: Final = frozenset({"lag", "in_flight_width"})
+#: How long a log end counts as current after it was last seen, s; longer if the job samples less often.
+FRESH_S: Final = 180.0
+_COUNTERS: Final = {
+    "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
+    "limit_archived_records": ("n_limit", "Records archived at the delivery limit."),
+    "writes": ("writes", "Writes of share-partition state."),
+    "poison_sightings": (
+        "poison_sightings",
+        "Offsets archived at the delivery limit, or released with one delivery left.",
+    ),
+}
+_ACKS: Final = {"n_accept": "Accept", "n_release": "Release", "n_reject": "Reject"}
+_TROUBLE: Final = {
+    "lost": "Entries that were gone before they were read.",
+    "quarantined": "Entries that are no records.",
+    "unknown": "Entries of types that this build does not know.",
+}
+
+_Log = tuple[str, int]
+#: The most samples that wait until everything up to their time was read; beyond it the oldest is dropped.
+_WAITING_MAX: Final = 60
+
+
+class _Seen(NamedTuple):
+    """A log's end and start as sampled at `at_s`, seconds since 1970."""
+
+    at_s: float = 0.0
+    end: int = 0
+    start: int | None = None
+
+
+@dataclass(slots=True)
+class _Partition:
+    """The newest known values of one share-partition."""
+
+    values: dict[str, int] = field(default_factory=dict)
+    last_write: Any = None
+    hwm_s: float = 0.0
+
+    def new_counts(self, row: Mapping[str, Any]) -> Counter[str]:
+        """The counts of a batch, without its first write if an earlier batch counted it: it was sent again (PM-34)."""
+        found, first = _counts(row), row["first_write"]
+        if first is not None and first["write"] == self.last_write:
+            found.subtract(_counts(first))
+        return found
+
+    def take(self, row: Mapping[str, Any]) -> None:
+        """Replace known values by newer ones. An absent value changes nothing, unless the state is new."""
+        epoch = row["state_epoch"]
+        reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
+        if reset or row["anew"]:
+            self.values.clear()
+            self.hwm_s = 0.0
+        for name in ("start_offset", "delivery_complete_count", "hwm", "speo"):
+            if row[name] is not None and not (reset and row["early"][name]):
+                self.values[name] = row[name]
+        if "hwm" in self.values:
+            self.hwm_s = max(self.hwm_s, row["hwm_s"] or 0.0)
+        if epoch is not None:
+            self.values["state_epoch"] = epoch
+        self.last_write = row["last_write"] or self.last_write
+
+    def gauge(self, name: str) -> int | None:
+        """The value of one gauge; None while it is unknown."""
+        known = self.values
+        if name in known:
+            return known[name]
+        if "start_offset" not in known:
+            return None
+        start = known["start_offset"]
+        finished = start + max(known.get("delivery_complete_count", 0), 0)
+        if name == "finished_offset":
+            return finished
+        return max(known["speo"] - start, 0) if name == "in_flight_width" and "speo" in known else None
+
+    def lag(self, log: _Seen, since_s: float) -> int | None:
+        """The lag by its writes and by `log`, the last sample of its log; None if it is unknown (PM-42).
+
+        A log only grows, so a lag above 0 stays a lower bound; a lag of 0 must have been seen since `since_s`.
+        """
+        hwm, finished = self.values.get("hwm", 0), self.gauge("finished_offset")
+        recent = max(log.at_s, self.hwm_s) >= since_s
+        if finished is None:
+            return 0 if log.start is not None and log.at_s >= since_s and log.end <= log.start else None
+        lag = max(hwm, log.end) - finished
+        return max(lag, 0) if lag > 0 or recent else None
+
+    def seen(self, log: _Seen, since_s: float) -> bool:
+        """Return whether its lag is known, and not only a lower bound."""
+        return self.lag(log, since_s) is not None and max(log.at_s, self.hwm_s) >= since_s
+
+
+class Gauges(Collector):
+    """The collector for a Prometheus registry. The ingest job calls `take` for every batch, from any thread.
+
+    `keep` is called with the new counters before a scrape shows them.
+    """
+
+    def __init__(
+        self,
+        series_max: int = SERIES_MAX,
+        now: Callable[[], float] = time.time,
+        fresh_s: float = FRESH_S,
+        keep: Callable[[Counters], None] = lambda counters: None,
+    ) -> None:
+        self._series_max = series_max
+        self._now = now
+        self._fresh_s = fresh_s
+        self._lock = threading.Lock()
+        self._partitions: dict[Key, _Partition] = {}
+        self._rolled_up: dict[Key, _Partition] = {}
+        self._names: dict[str, str] = {}
+        self._members: dict[str, set[str]] = {}
+        self._of_groups_known = False
+        self._newest: dict[str, float] = {}
+        self._unread: dict[str, int] = {}
+        self._counters = Counters()
+        self._keep = keep
+        self._resuming = False
+        self._sampled: deque[tuple[float, dict[_Log, _Seen | None]]] = deque(maxlen=_WAITING_MAX)
+        self._logs: dict[_Log, _Seen] = {}
+        self._as_of_s: float | None = None
+
+    def take(self, kind: Kind, rows: DataFrame, number: int | None = None, *, kept: bool = False) -> None:
+        """Take the rows of one batch. Spark aggregates them, so that the driver receives one row for each key.
+
+        A batch with a `number` is counted once: if it comes again, only the newest entry times are taken. `kept`: the
+        rows were ingested by earlier runs; their values are taken, but nothing is counted. Passes on an OSError of
+        `keep`; then nothing of the batch was counted.
+        """
+        again = self._counters.has(kind, number)
+        new_counts = stream_news(rows).collect()
+        states = newest_states(rows).collect() if kind is Kind.SHARE_STATE and not again else []
+        of_groups = kind is Kind.GROUP and not again
+        members, computed, names = (
+            of(rows).collect() if of_groups else [] for of in (newest_members, rebalances, topic_names)
+        )
+        uncounted: dict[str, Any] = dict(_NOTHING) if kept else {}
+        found = {(row["group_id"], row["topic_id"], row["partition"]): row.asDict() | uncounted for row in states}
+        with self._lock:
+            counters = self._counters.copy()
+            for key in sorted(found):
+                self._count_state(counters, key, found[key])
+            for row in computed:
+                counters.rebalances[row["group_id"]] += 0 if kept else row["rebalances"]
+            for row, name in product(new_counts, _TROUBLE):
+                counters.trouble[row["stream"], name] += 0 if kept or again else row[name] or 0
+            if number is not None and not again:
+                counters.batches[kind] = number
+                self._keep(counters)
+            self._counters = counters
+            for key, told in found.items():
+                self._take_state(key, told)
+            self._of_groups_known |= of_groups
+            for row in members:
+                there = self._members.setdefault(row["group_id"], set())
+                (there.add if row["there"] else there.discard)(row["member_id"])
+            self._names.update({row["topic_id"]: row["topic_name"] for row in names})
+            for row in new_counts:
+                if row["newest_s"] is not None:
+                    self._newest[row["stream"]] = max(row["newest_s"], self._newest.get(row["stream"], 0.0))
+
+    @contextmanager
+    def resuming(self, counters: Counters) -> Iterator[None]:
+        """Continue from `counters`. Inside, the caller takes the rows of earlier runs; until it is done, a scrape shows
+        nothing, since series would have no values yet, and topics no names."""
+        with self._lock:
+            self._counters, self._resuming = counters, True
+        yield
+        with self._lock:
+            self._counters.only(self._partitions)
+            self._resuming = False
+
+    def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
+        """Take how many entries were ever added to each stream: up to the read position, and up to the end (PM-65)."""
+        with self._lock:
+            self._unread.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
+
+    def sampled(self, at_s: float, ends: Iterable[LogEnd]) -> None:
+        """Take the ends of all logs at a time, seconds since 1970. They count once everything up to then was read."""
+        seen = {
+            (end.topic_id, end.partition): None
+            if end.high_watermark is None
+            else _Seen(at_s, end.high_watermark, end.log_start_offset)
+            for end in ends
+        }
+        with self._lock:
+            self._sampled.append((at_s, seen))
+
+    def read_up_to(self, at_s: float, *, last: bool = False) -> None:
+        """Apply the samples up to `at_s`, seconds since 1970: all rows written before then were taken (PM-42).
+
+        A later sample would count records as lag that were finished meanwhile. With `last` nothing more will be read,
+        and gauges are as of that time.
+        """
+        with self._lock:
+            self._as_of_s = at_s if last else None
+            while self._sampled and self._sampled[0][0] <= at_s:
+                _, seen = self._sampled.popleft()
+                # A log that is being claimed shows no end; its previous one still counts.
+                known = {log: self._logs.get(log, _Seen()) if one is None else one for log, one in seen.items()}
+                self._logs = known
+
+    def collect(self) -> Iterable[Metric]:
+        """All families, for a scrape."""
+        with self._lock:
+            return [] if self._resuming else [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
+
+    def _count_state(self, counters: Counters, key: Key, row: Mapping[str, Any]) -> None:
+        """Count a share-partition's row. As long as it exists, it keeps its own series or stays rolled up."""
+        own = counters.partitions
+        rolled_up = key in self._rolled_up or (key not in own and len(own) >= self._series_max)
+        partition = (self._rolled_up if rolled_up else self._partitions).get(key, _Partition())
+        counts = counters.others.setdefault(key[:2], Counter()) if rolled_up else own.setdefault(key, Counter())
+        counts.update(partition.new_counts(row))
+
+    def _take_state(self, key: Key, row: Mapping[str, Any]) -> None:
+        """Take the values of a share-partition whose row was counted."""
+        known = self._partitions if key in self._counters.partitions else self._rolled_up
+        if row["gone"]:
+            known.pop(key, None)
+            self._counters.partitions.pop(key, None)
+        else:
+            partition = known.setdefault(key, _Partition())
+            partition.take(row)
+
+    def _of_partitions(self) -> list[Metric]:
+        gauges = {name: GaugeMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
+                  for name, words in _GAUGES.items()}  # fmt: skip
+        counters = {name: CounterMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
+                    for name, (_, words) in _COUNTERS.items()}  # fmt: skip
+        acks = CounterMetricFamily(
+            "share_group_acknowledged_records", "Records acknowledged, by type.", labels=(*_PARTITION, "ack_type")
+        )
+        unknown = GaugeMetricFamily(
+            "share_group_lag_unknown",
+            "Share-partitions whose lag is not known, or only what it is at least.",
+            labels=("group", "topic"),
+        )
+        dark: Counter[tuple[str, str]] = Counter()
+        since_s = (self._now() if self._as_of_s is None else self._as_of_s) - self._fresh_s
+        for labels, members, counts in self._series():
+            lags = [partition.lag(self._logs.get(key[1:], _Seen()), since_s) for key, partition in members]
+            dark[labels[0], labels[1]] += sum(
+                not partition.seen(self._logs.get(key[1:], _Seen()), since_s) for key, partition in members
+            )
+            for name, gauge in gauges.items():
+                values = lags if name == "lag" else [one.gauge(name) for _, one in members]
+                known = [value for value in values if value is not None]
+                if known and (name in _ADD_UP or labels[2] != ROLLED_UP):
+                    gauge.add_metric(labels, sum(known))
+            for name, counter in counters.items():
+                counter.add_metric(labels, counts[_COUNTERS[name][0]])
+            for name, word in _ACKS.items():
+                acks.add_metric([*labels, word], counts[name])
+        for of, count in sorted(dark.items()):
+            unknown.add_metric(of, count)
+        return [*gauges.values(), unknown, *counters.values(), acks]
+
+    def _series(self) -> list[tuple[list[str], list[tuple[Key, _Partition]], Counter[str]]]:
+        """Labels, share-partitions and counts of each series: one share-partition, or all others of a topic."""
+        shown = [
+            ([key[0], self._names.get(key[1], key[1]), str(key[2])], [(key, partition)], self._counters.partitions[key])
+            for key, partition in sorted(self._partitions.items())
+        ]
+        others: dict[tuple[str, str], tuple[list[tuple[Key, _Partition]], Counter[str]]] = {}
+        for (group, topic_id), counts in self._counters.others.items():
+            others.setdefault((group, self._names.get(topic_id, topic_id)), ([], Counter()))[1].update(counts)
+        for key, partition in self._rolled_up.items():
+            others[key[0], self._names.get(key[1], key[1])][0].append((key, partition))
+        return shown + [([*key, ROLLED_UP], *found) for key, found in sorted(others.items(), key=lambda one: one[0])]
+
+    def _of_groups(self) -> list[Metric]:
+        members = GaugeMetricFamily("share_group_members", "Members that are there.", labels=["group"])
+        computed = CounterMetricFamily("share_group_rebalances", "Target assignments computed.", labels=["group"])
+        # A group with share-partitions that never had a member, for example after a tool set its offsets, shows 0.
+        groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()
+        for group in sorted(groups | set(self._members)):
+            members.add_metric([group], len(self._members.get(group, ())))
+        for group, count in sorted(self._counters.rebalances.items()):
+            computed.add_metric([group], count)
+        return [members, computed]
+
+    def _of_ingest(self) -> list[Metric]:
+        age = GaugeMetricFamily(
+            "share_group_ingest_freshness_seconds", "Age of the newest entry that was ingested.", labels=["stream"]
+        )
+        behind = GaugeMetricFamily(
+            "share_group_ingest_entries_behind", "Entries that are not ingested yet.", labels=["stream"]
+        )
+        for stream, newest_s in sorted(self._newest.items()):
+            age.add_metric([stream], max(self._now() - newest_s, 0.0))
+        for stream, count in sorted(self._unread.items()):
+            behind.add_metric([stream], count)
+        return [age, behind, *(self._of_trouble(name, words) for name, words in _TROUBLE.items())]
+
+    def _of_trouble(self, name: str, words: str) -> Metric:
+        family = CounterMetricFamily(f"share_group_ingest_{name}_entries", words, labels=["stream"])
+        for (stream, kind), count in sorted(self._counters.trouble.items()):
+            if kind == name:
+                family.add_metric([stream], count)
+        return family
+
+
+_NOTHING: Final = {**dict.fromkeys((*_ACKS, *(source for source, _ in _COUNTERS.values())), 0), "first_write": None}
+
+
+def _counts(row: Mapping[str, Any]) -> Counter[str]:
+    return Counter({name: row[name] for name in (*_ACKS, *(source for source, _ in _COUNTERS.values()))})
+
+
+def exported_names(families: Sequence[Metric]) -> set[str]:
+    """The names under which a scrape shows the families; dashboards and rules may use no others."""
+    return {f"{family.name}_total" if family.type == "counter" else family.name for family in families}

@@ -1,0 +1,522 @@
+"""Runs the commands that need Spark: an ingest job from its checks to its end, and the collection of a report.
+
+An ingest job's queries run in `ingest`; here are the periodic work beside them, and what the job serves or writes.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from prometheus_client import CollectorRegistry, write_to_textfile
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
+
+from share_metrics.archive.commits import visible
+from share_metrics.archive.compaction import compact, trim, trim_samples
+from share_metrics.archive.folders import FolderError, confirmed, in_step, owned, writable, writing
+from share_metrics.archive.row_files import rows_in
+from share_metrics.archive.window_rows import states_of
+from share_metrics.causes import cause
+from share_metrics.gauges.counters import CountersFile
+from share_metrics.gauges.gauges import FRESH_S, Gauges
+from share_metrics.gauges.scrape_port import scrape_port
+from share_metrics.ingest.log_samples import Sampler, newest_sample, samples
+from share_metrics.ingest.read_up_to import Note, counts, read_up_to
+from share_metrics.ingest.stopping import Stop
+from share_metrics.ingest.tables import write_tables
+from share_metrics.ingest.topic_names import note_topics
+from share_metrics.ingest.writing import KINDS, SPARK_ERRORS, Running, Source, Step, Watch, start, stored
+from share_metrics.metrics import gaps
+from share_metrics.metrics.common import KEY, ORDER
+from share_metrics.reader import Kind, NoClusterError, Reader, Store, StoreReplyError, StoreUnreachableError
+from share_metrics.reader.log_ends import LogEnd
+from share_metrics.reader.streams import cluster_id
+from share_metrics.report import Known, Logs, Report, collect
+from share_metrics.report.collect import READ_BACK
+from share_metrics.spark import build_session, tasks_wanted
+
+_POLL_S: Final = 1
+_TEXTFILE: Final = "--textfile"
+_HOUR: Final = timedelta(hours=1)
+_NEVER: Final = datetime.fromtimestamp(0, UTC)
+#: A job compacts at its end if there are at least this many batches; at midnight UTC two are enough.
+COMPACT_FROM: Final = 100
+_COMPACT_DAILY: Final = 2
+_LAST_TRIGGER: Final = "share_group_ingest_last_trigger_timestamp_seconds"
+_LAST_TRIGGER_HELP: Final = "When a trigger of the kind ended last, or else the job began; seconds since 1970."
+_READER_NAME_FILE: Final = "reader-name"
+
+Tell = Callable[[str], None]
+
+
+class QueryError(Exception):
+    """A query ended with an error; confirmed batches are kept."""
+
+
+class ExpositionError(Exception):
+    """Gauges cannot be served at that address."""
+
+
+class Cluster(NamedTuple):
+    """Where Spark runs: on this machine, or on workers that reach the store and share `data` with the driver (PM-71).
+
+    Without a `master`, Spark runs where spark-submit says if it started this program, else on this machine. `settings`
+    are Spark's own.
+    """
+
+    master: str | None = None
+    settings: tuple[tuple[str, str], ...] = ()
+
+    def session(self, name: str) -> SparkSession:
+        """Start a session there. Raises SparkStartError."""
+        # The bridge to Java logs errors that it also raises, and harmless ones of stopped queries.
+        logging.getLogger("py4j").setLevel(logging.CRITICAL)
+        return build_session(name, self.master, dict(self.settings))
+
+
+class Job(NamedTuple):
+    """An ingest job: its source, its directory, whether it runs once or continuously, and how long rows are kept."""
+
+    source: Source
+    data: Path
+    once: bool = True
+    trigger_s: float = 60.0
+    log_meta: bool = False
+    #: How long rows are kept; None: for ever.
+    keep: timedelta | None = None
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of record to ingest."""
+        return (*KINDS, Kind.LOG_META) if self.log_meta else KINDS
+
+
+class Ingested(NamedTuple):
+    """The content of a directory: rows by kind, and how many entries were lost before they could be read (PM-11)."""
+
+    rows: dict[str, int]
+    lost: int
+
+
+class Exposition(NamedTuple):
+    """Where gauges are exposed: at a port, in a file at the end, or nowhere."""
+
+    port: int | None = None
+    host: str = "127.0.0.1"
+    textfile: Path | None = None
+
+    @property
+    def wanted(self) -> bool:
+        """True if gauges are exposed at all."""
+        return self.port is not None or self.textfile is not None
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Upkeep:
+    """Runs the tasks `at_triggers` at every trigger, and compacts batches once a day (PM-18, PM-35, PM-39).
+
+    No row depends on this work, so a failure is reported and the work is tried again later.
+
+    `compact` is called with a kind and the fewest batches to compact. `at_triggers`: tasks, keyed by the message
+    reported when one fails. `trigger_s`: None for a job that runs once; then `begin` and `end` are its only triggers.
+    """
+
+    def __init__(  # noqa: PLR0917 - what there is to do, and when
+        self,
+        kinds: Sequence[Kind],
+        compact: Callable[[Kind, int], object],
+        at_triggers: Mapping[str, Callable[[], object]],
+        trigger_s: float | None,
+        tell: Tell,
+        now: Callable[[], datetime] = _utc_now,
+    ) -> None:
+        self._kinds = kinds
+        self._compact = compact
+        self._at_triggers = at_triggers
+        self._trigger_s = trigger_s
+        self._tell = tell
+        self._now = now
+        self._trigger_at = now()
+        self._day = self._trigger_at.date()
+
+    def begin(self) -> None:
+        """Run the tasks of a trigger. Call it before the queries plan, so that they read at least up to this time."""
+        if self._trigger_s is not None:
+            self._trigger_at = self._now() + timedelta(seconds=self._trigger_s)
+        self._trigger()
+
+    def look(self) -> None:
+        """Run the tasks that are due. Call it about every second while the queries run."""
+        now = self._now()
+        if self._trigger_s is not None and now >= self._trigger_at:
+            self._trigger_at = now + timedelta(seconds=self._trigger_s)
+            self._trigger()
+        if now.date() != self._day:
+            self._day = now.date()
+            self._compact_all(_COMPACT_DAILY)
+
+    def end(self) -> None:
+        """Run the tasks of a trigger, and compact. Call it after the last batch."""
+        self._trigger()
+        self._compact_all(COMPACT_FROM)
+
+    def _trigger(self) -> None:
+        for failed, do in self._at_triggers.items():
+            self._try(failed, do)
+
+    def _compact_all(self, at_least: int) -> None:
+        for kind in self._kinds:
+            self._try(f"{kind}: batches were not put together", partial(self._compact, kind, at_least))
+
+    def _try(self, failed: str, do: Callable[[], object]) -> None:
+        try:
+            do()
+        except (*SPARK_ERRORS, StoreUnreachableError, StoreReplyError, NoClusterError) as error:
+            self._tell(f"{failed}, which is tried again another time: {cause(str(error))}")
+
+
+class Freshness(Collector):
+    """The time at which each query last finished a trigger, for a Prometheus registry (PM-65).
+
+    Triggers that find nothing count: the age of the newest entry is the same for an idle cluster and for a query that
+    hangs or waits for its store, and this gauge distinguishes them. It is a time, not an age, so that it is still right
+    in a text file that is read later. The ingest job calls `begin`, then `look` about every second.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.time) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._ended_s: dict[Kind, float] = {}
+        self._seen: dict[Kind, object] = {}
+
+    def begin(self, kinds: Sequence[Kind]) -> None:
+        """Begin a series for each kind when the job begins, even if its first trigger never ends."""
+        with self._lock:
+            self._ended_s = dict.fromkeys(kinds, self._now())
+
+    def look(self, progress: Mapping[Kind, Mapping[str, Any] | None]) -> None:
+        """Take the newest progress of each query, None while it has none. A changed progress means a finished trigger.
+
+        A restarted query has no progress until it finishes a trigger, so its kind keeps its last time.
+        """
+        with self._lock:
+            for kind, one in progress.items():
+                if one is not None and (trigger := one["timestamp"]) != self._seen.get(kind):
+                    self._seen[kind] = trigger
+                    self._ended_s[kind] = self._now()
+
+    def collect(self) -> Iterable[Metric]:
+        """The family, for a scrape."""
+        family = GaugeMetricFamily(_LAST_TRIGGER, _LAST_TRIGGER_HELP, labels=["kind"])
+        with self._lock:
+            for kind, ended_s in sorted(self._ended_s.items()):
+                family.add_metric([kind], ended_s)
+        return [family]
+
+
+def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: Stop | None = None) -> Ingested:
+    """Ingest until the job is done or `stop` is requested. Returns what the directory then holds.
+
+    Raises QueryError, ExpositionError, FolderError, SparkStartError, and the errors of `Store`.
+    """
+    stop = stop or Stop()
+    if exposition.textfile is not None:
+        writable(exposition.textfile, _TEXTFILE)
+    with Store(job.source.url, job.source.password_env) as store:  # fails in a second; Spark would take a minute
+        Reader(store, Kind.SHARE_STATE).streams()
+        whose = cluster_id(store)
+    with owned(job.data, whose):
+        for kind in job.kinds:
+            in_step(job.data, kind)
+        if job.source.reader_name is None:
+            job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
+        gauges = Gauges(fresh_s=max(FRESH_S, 0 if job.once else 3 * job.trigger_s), keep=CountersFile(job.data).save)
+        fresh = Freshness()
+        with _served((gauges, fresh), exposition, tell):
+            tell("Starting Spark …")
+            spark = cluster.session("sharegroups metrics ingest")
+            job = job._replace(source=job.source.split_into(tasks_wanted(spark)))
+            with stop.on_signals():
+                _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, tell, stop)
+        return _ingested(spark, job)
+
+
+def reader_name(data: Path) -> str:
+    """The name under which the job of the directory `data` publishes its positions (PM-12). The caller must own it.
+
+    Generated at the first call, and stored in the directory. Two directories never have the same name: otherwise
+    owners of streams would not wait for the slower job.
+    """
+    note = data / _READER_NAME_FILE
+    known = note.read_text(encoding="utf-8").strip() if note.exists() else ""
+    if not known:
+        known = f"ingest-{secrets.token_hex(4)}"
+        new = note.with_suffix(".new")
+        new.write_text(known, encoding="utf-8")
+        new.replace(note)
+    return known
+
+
+def _ingested(spark: SparkSession, job: Job) -> Ingested:
+    rows = {kind: stored(spark, job.data, kind) for kind in job.kinds}
+    lost = sum(gaps(found).agg(F.coalesce(F.sum("lost"), F.lit(0))).collect()[0][0] for found in rows.values())
+    return Ingested({kind: found.count() for kind, found in rows.items()}, lost)
+
+
+def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, tell: Tell, stop: Stop) -> None:
+    gauges = shown[0] if shown else None
+
+    def step(kind: Kind, number: int, step: Step) -> None:
+        if step is Step.SHOWN:
+            tell(f"{kind}: batch {number} is written")
+
+    def take(kind: Kind, rows: DataFrame, number: int) -> None:
+        if gauges is not None:
+            gauges.take(kind, rows, number)
+
+    def again(kind: Kind, pause_s: float, why: str) -> None:
+        when = f"goes on in {pause_s:g} s" if pause_s else "begun again"
+        tell(f"{kind}: {when} from its checkpoint, for it ended: {why}")
+
+    watch = Watch(step, take, again)
+    upkeep = _upkeep(spark, job, gauges, tell)
+    upkeep.begin()
+    begun = datetime.now(UTC)
+    note = Note(job.data, job.source.max_rows_per_trigger, tell)
+    moving = None if job.once else note  # a job that runs once has read everything only when it has ended
+    if any(confirmed(job.data, kind) < 0 for kind in KINDS):
+        note.move(None)  # its rows were removed, to ingest from scratch
+    if gauges is not None:
+        _resume(spark, job.data, gauges, tell)
+    if shown is not None:
+        shown[1].begin(job.kinds)
+    try:
+        running = start(spark, job.source, job.data, job.kinds, once=job.once, trigger_s=job.trigger_s, watch=watch)
+    except PySparkException as error:
+        raise QueryError(str(error)) from error
+    try:
+        while not (ended := running.wait(_POLL_S)) and not stop.asked:
+            _look(running, shown, moving)
+            _count(gauges, moving)
+            upkeep.look()
+        _look(running, shown, moving)
+        if ended and job.once:
+            note.move(begun)  # before the queries fixed the positions at which they end
+        _count(gauges, note, last=job.once)
+    except Exception as error:
+        raise QueryError(str(error)) from error
+    finally:
+        for failed in running.stop():
+            tell(failed)
+    upkeep.end()
+
+
+def _resume(spark: SparkSession, data: Path, gauges: Gauges, tell: Tell) -> None:
+    """Take the rows of earlier runs into the gauges, but no uncounted batches that Spark will repeat."""
+    counters = CountersFile(data).load(tell)
+    with gauges.resuming(counters):
+        for kind in (one for one in KINDS if visible(data, one)):
+            last = max(confirmed(data, kind), counters.batches.get(kind, -1))
+            gauges.take(kind, stored(spark, data, kind, last), kept=True)
+
+
+def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> None:
+    """Apply to the gauges the samples that are not later than the time up to which everything was read."""
+    if gauges is not None and note is not None and note.at is not None:
+        gauges.read_up_to(note.at.timestamp(), last=last)
+
+
+def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) -> Upkeep:
+    def put_together(kind: Kind, at_least: int) -> None:
+        compact(spark, job.data, kind, at_least, None, job.source.rows)
+        if job.keep is not None:
+            trim(spark, job.data, kind, job.keep, rows=job.source.rows)
+            trim_samples(job.data, job.keep)
+
+    def took(at: datetime, ends: Sequence[LogEnd]) -> None:
+        if gauges is not None:
+            gauges.sampled(at.timestamp(), ends)
+
+    def opened() -> Store:
+        return Store(job.source.url, job.source.password_env)
+
+    def note_names() -> None:
+        with opened() as store:
+            note_topics(store, job.data)
+
+    due: dict[str, Callable[[], object]] = {
+        "where logs end was not sampled": Sampler(opened, job.data, took),
+        "the names of topics were not noted": note_names,
+    }
+    return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, tell)
+
+
+def _look(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note | None) -> None:
+    """Record how far the queries have read, in the directory and in the gauges."""
+    progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
+    if note is not None:
+        note.look([progress.get(kind) for kind in KINDS])
+    if shown is None:
+        return
+    gauges, fresh = shown
+    fresh.look(progress)
+    for source in (source for one in progress.values() if one for source in one["sources"]):
+        at, ends = (counts(source[name]) for name in ("endOffset", "latestOffset"))
+        gauges.positions(at, ends or at)
+
+
+@contextmanager
+def _served(collectors: Sequence[Collector], exposition: Exposition, tell: Tell) -> Iterator[None]:
+    """Serve the gauges inside, and write the text file at the end. Raises ExpositionError, FolderError.
+
+    If the work inside raises and the file cannot be written either, the second error is only printed.
+    """
+    if not exposition.wanted:
+        yield
+        return
+    registry = CollectorRegistry()
+    for one in collectors:
+        registry.register(one)
+
+    def write() -> None:
+        if exposition.textfile is not None:
+            with writing(exposition.textfile, _TEXTFILE):
+                write_to_textfile(str(exposition.textfile), registry)
+
+    with _at_port(registry, exposition, tell):
+        try:
+            yield
+        except BaseException:
+            try:
+                write()
+            except FolderError as error:
+                tell(str(error))
+            raise
+        write()
+
+
+@contextmanager
+def _at_port(registry: CollectorRegistry, exposition: Exposition, tell: Tell) -> Iterator[None]:
+    if exposition.port is None:
+        yield
+        return
+    with ExitStack() as held:
+        try:
+            port = held.enter_context(scrape_port(registry, exposition.host, exposition.port))
+        except OSError as error:
+            raise ExpositionError(
+                f"gauges cannot be served at {exposition.host}:{exposition.port}: {error.strerror or error}; give "
+                "another port with --metrics-port, 0 for any free one, or another address with --metrics-host"
+            ) from error
+        tell(f"Gauges for Prometheus are at http://{exposition.host}:{port}/metrics")
+        yield
+
+
+def collected(  # noqa: PLR0917 - what a report is made of
+    data: Path,
+    times: tuple[datetime | None, datetime | None],
+    window_s: int,
+    tables: bool,
+    cluster: Cluster,
+    tell: Tell,
+) -> Report:
+    """The report on the rows in `data`; by default of the hour up to the window of the newest entry.
+
+    `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet, ValueError if the
+    begin is not before the end.
+    """
+    if not any(visible(data, kind) for kind in KINDS):
+        raise FolderError(
+            f"nothing was ingested into {data} yet; run `sharegroups metrics ingest --store URL --data {data}` first"
+        )
+    tell("Starting Spark …")
+    spark = cluster.session("sharegroups metrics report")
+    groups = stored(spark, data, Kind.GROUP)
+    asked = times[1] or _newest(spark, data)
+    end = times[1] or _window_end(asked, window_s)
+    begin = times[0] or end - _HOUR
+    if begin >= end:
+        raise ValueError(f"--from {begin.isoformat()} is not before the end, {end.isoformat()}")
+    if tables:
+        tell("Keeping windows …")
+        write_tables(spark, data)
+    tell("Collecting …")
+    batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
+    logs = Logs(samples(spark, data, begin - _HOUR, end + _HOUR), batches)
+    # The report needs rows from READ_BACK before the start of a whole window (PM-32).
+    states = states_of(spark, data, begin - READ_BACK - _HOUR, end + _HOUR)
+    return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
+
+
+def _known(data: Path, begin: datetime, asked: datetime) -> Known:
+    """Up to when everything was read, and how much of the time asked for is missing, s.
+
+    Without a note, nothing counts as completely read.
+    """
+    now = datetime.now(UTC)
+    at = read_up_to(data, now)
+    behind = min(asked, now) - (begin if at is None else at)
+    return Known(at or _NEVER, max(0, int(behind.total_seconds())))
+
+
+def _newest(spark: SparkSession, data: Path) -> datetime:
+    """When the newest entry was written; now if there is none.
+
+    If the newest sample is later and shows records above the high watermark in the writes of a share-partition, which
+    may have stalled, returns the time of that sample.
+    """
+    last = [found for kind in KINDS if (found := _of_last_hour(spark, data, kind)) is not None]
+    newest = None
+    if last:
+        rows = last[0] if len(last) == 1 else last[0].unionByName(last[1])
+        newest = rows.agg(F.max("ts").cast("double")).collect()[0][0]
+    at = datetime.now(UTC) if newest is None else datetime.fromtimestamp(newest, UTC)
+    read = read_up_to(data, datetime.now(UTC))
+    seen = newest_sample(data, read) if read is not None else None
+    if seen is None or seen[0] <= at:
+        return at
+    ends = {(end.topic_id, end.partition): end.high_watermark or 0 for end in seen[1]}
+    told = _told(stored(spark, data, Kind.SHARE_STATE))
+    waiting = any(ends.get((topic_id, index), 0) > (hwm or 0) for (_, topic_id, index), hwm in told.items())
+    return seen[0] if waiting else at
+
+
+def _of_last_hour(spark: SparkSession, data: Path, kind: Kind) -> DataFrame | None:
+    """The times of the rows of the newest hour that has any, by the names of their folders; None without rows."""
+    there = visible(data, kind)
+    hours = {hour for span in there for hour in span.hours}
+    if not hours:
+        return None
+    day, hour = max(hours).split("T")
+    return rows_in(spark, kind, there, placed=True).where((F.col("dt") == day) & (F.col("hour") == hour)).select("ts")
+
+
+def _told(states: DataFrame) -> dict[tuple[Any, ...], int | None]:
+    """The highest high watermark in the writes of each existing share-partition."""
+    tombstone = F.col("record_type") == "tombstone"
+    gone = F.max(F.when(tombstone, F.lit(True))).alias("gone")
+    found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), gone).collect()
+    if any(row["gone"] for row in found):  # rare; finding each key's last record costs Spark a sort
+        newest = F.max_by(tombstone, F.struct(*ORDER)).alias("gone")
+        found = states.groupBy(*KEY).agg(F.max("hwm").alias("hwm"), newest).collect()
+    return {tuple(row[name] for name in KEY): row["hwm"] for row in found if row["topic_id"] and not row["gone"]}
+
+
+def _window_end(at: datetime, window_s: int) -> datetime:
+    """The end of the window that contains this time."""
+    return datetime.fromtimestamp((at.timestamp() // window_s + 1) * window_s, UTC)

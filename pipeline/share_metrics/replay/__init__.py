@@ -1,0 +1,1 @@
+"""Replays the records of share-partitions: states, offsets and times at any moment."""

@@ -1,0 +1,1 @@
+"""Decides how much one ShareFetch may take, and when it has enough. Pure."""

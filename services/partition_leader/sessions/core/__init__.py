@@ -1,0 +1,1 @@
+"""Which partitions a member fetches here, and which members are gone. Pure."""

@@ -1,1 +1,0 @@
-"""Pure cores of the partition leader: share-partitions, share sessions, validation. They decide; the host waits."""

@@ -1,0 +1,61 @@
+"""Reports records that were archived without being accepted: a log line, and a count by cause (PL-810)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from kip932.ids import SharePartitionKey, topic_id_text
+from partition_leader.share_partition.core.archived import DELIVERY_LIMIT, REJECTED
+from partition_leader.share_partition.core.effects import Archived
+from shard_runtime.rate_limited_log import RateLimitedLog
+
+log = structlog.get_logger(__name__)
+
+CAUSES: Final = (DELIVERY_LIMIT, REJECTED)
+_RANGES_SHOWN: Final = 20
+_EFFECTS: Final = {
+    DELIVERY_LIMIT: "not delivered again: released, or held past their locks, share.delivery.count.limit times",
+    REJECTED: "not delivered again: a consumer rejected them",
+}
+
+
+class ArchivedRecords:
+    """Reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic; `count` adds a
+    number of records to a cause."""
+
+    def __init__(self, topic_name: Callable[[bytes], str], count: Callable[[str, int], None]) -> None:
+        self._topic_name = topic_name
+        self._count = count
+        self._lines = RateLimitedLog(log)
+
+    def __call__(self, key: SharePartitionKey, effect: Archived) -> None:
+        """Count the records, and log one line per share-partition and cause in ten seconds, with the offsets of the
+        newest write."""
+        self._count(effect.cause, effect.records)
+        self._lines.warning(
+            "records_archived",
+            key=(key, effect.cause),
+            sums={"records": effect.records},
+            group=key.group_id,
+            topic=self._topic_name(key.topic_id) or topic_id_text(key.topic_id),
+            partition=key.partition,
+            cause=effect.cause,
+            offsets=_offsets(effect),
+            delivery_count=max(count for _, _, count in effect.ranges),
+            effect=_EFFECTS[effect.cause],
+        )
+
+    def close(self) -> None:
+        """Log the lines that the rate limit still holds back."""
+        self._lines.close()
+
+
+def _offsets(effect: Archived) -> str:
+    shown = ",".join(
+        str(first) if first == last else f"{first}-{last}" for first, last, _ in effect.ranges[:_RANGES_SHOWN]
+    )
+    more = len(effect.ranges) - _RANGES_SHOWN
+    return f"{shown} and {more} more ranges" if more > 0 else shown

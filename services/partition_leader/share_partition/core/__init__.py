@@ -1,0 +1,1 @@
+"""The core of a share-partition: it decides, the host waits. Pure."""

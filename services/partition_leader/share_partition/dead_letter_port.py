@@ -1,0 +1,76 @@
+"""The port between hosts of share-partitions and the post that writes their dead letters (PL-914)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+from kip932.errors import KafkaError
+from kip932.ids import SharePartitionKey
+from partition_leader.share_partition.core.effects import DeadLetter
+from partition_leader.topic_log.topic_log import TopicLog
+
+Spans = Sequence[tuple[int, int]]
+
+
+class LetterSender(Protocol):
+    """The share-partition whose records the letters are."""
+
+    @property
+    def key(self) -> SharePartitionKey:
+        """Its key."""
+        ...
+
+    @property
+    def log(self) -> TopicLog:
+        """The log with its records."""
+        ...
+
+    def letters_done(self, dead_letter_id: int, spans: Spans) -> None:
+        """Note that these letters are written, or given up for good (T15)."""
+        ...
+
+    def letters_postponed(self, dead_letter_id: int, spans: Spans) -> None:
+        """Note that these letters are left to a successor (PL-921)."""
+        ...
+
+    def letters_full(self) -> bool:
+        """Return whether letters that wait keep new records from being acquired (PL-916)."""
+        ...
+
+
+class LettersWaiting(NamedTuple):
+    """The letters of one share-partition that are not written yet. `reason`: why the last attempt failed; empty when
+    none did. `next_ms`: the time until the next one; None while one is under way."""
+
+    letters: int
+    oldest_ms: int
+    attempts: int
+    topic: str
+    reason: str
+    next_ms: int | None
+
+
+class DeadLetterPost(Protocol):
+    """Writes letters, tries those again that could not be written, and gives up what cannot be (PL-906 … PL-912)."""
+
+    def send(self, sender: LetterSender, letter: DeadLetter) -> None:
+        """Write these letters, and notify their sender of each, however long that takes. Never waits."""
+        ...
+
+    def leave(self, sender: LetterSender) -> None:
+        """Finish the letters under way, since the sender retires, and postpone the others (PL-921)."""
+        ...
+
+    def forget(self, sender: LetterSender) -> None:
+        """Drop the letters of a sender that has ended, and notify it no more."""
+        ...
+
+    def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
+        """Note that a share-partition was loaded and has taken what a predecessor left behind, or that `error` kept it
+        from being loaded (PL-922)."""
+        ...
+
+    def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:
+        """Return the unwritten letters of a share-partition; None when it has none."""
+        ...

@@ -1,0 +1,1 @@
+"""Checks of requests as plain values. Pure."""

@@ -1,0 +1,62 @@
+"""The effective configs of one group as one value, for the partition leader and the group coordinator. Pure.
+
+To add a config: declare it in `kafka_configs` or `group_extensions`, and add its field here and in `group_config`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+#: Bound on the exponent, so that a large stored delivery count cannot overflow the result.
+_EXPONENT_MAX: Final = 64
+
+
+class Backoff(NamedTuple):
+    """A group's back-off policy (PL-936); `initial_ms` 0 means none. `jitter`: the largest fraction of a delay that
+    chance removes."""
+
+    initial_ms: int = 0
+    multiplier: float = 2.0
+    max_ms: int = 60_000
+    jitter: float = 0.1
+
+    def delay_ms(self, delivery_count: int, chance: float) -> int:
+        """Return the delay after `delivery_count` deliveries, 0 without a policy; `chance` is in 0…1. At least 1 ms
+        with a policy, because 0 means that there is none."""
+        if not self.initial_ms:
+            return 0
+        exponent = min(max(delivery_count - 1, 0), _EXPONENT_MAX)
+        grown = min(self.initial_ms * self.multiplier**exponent, float(self.max_ms))
+        return max(1, round(grown * (1 - self.jitter * chance)))
+
+
+NO_BACKOFF: Final = Backoff()
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConfig:
+    """A group's effective configs at one moment, clamped to the broker's bounds (PL-1002, GC-137)."""
+
+    lock_ms: int = 30_000
+    delivery_count_limit: int = 5
+    max_record_locks: int = 2_000
+    renew_enabled: bool = True
+    dlq_enabled: bool = False
+    dead_letters_max: int = 5_000  # letters that may wait before no new offsets are acquired (PL-916)
+    backoff: Backoff = NO_BACKOFF  # for releases without a delay of their own, and for expired locks (PL-936)
+    delay_max_ms: int = 86_400_000  # the longest delay (PL-930, PL-934)
+    delayed_max: int = 5_000  # records that may be delayed before no new offsets are acquired (PL-935)
+    dead_letter_topic: str = ""  # where letters go while the queue is enabled; answers to members name it (PL-258)
+    auto_offset_reset: str = "latest"  # latest, earliest or by_duration:<ISO-8601> (PL-605)
+    read_committed: bool = False  # `share.isolation.level` (PL-803)
+    session_timeout_ms: int = 45_000  # GC-27
+    heartbeat_interval_ms: int = 5_000  # GC-27
+    assignment_interval_ms: int = 1_000  # GC-32
+    assignor: str = "default"  # the group's own choice; "default" for the broker's (GC-58)
+    members_per_partition: int = 0  # GC-52a
+
+    @property
+    def idle_ms(self) -> int:
+        """After how long a share session without a stream and without requests ends (PL-524)."""
+        return max(self.session_timeout_ms, self.lock_ms)

@@ -1,0 +1,136 @@
+"""The services between nodes, and where they listen (CM-80): at an address of their own, which clients do not get.
+
+Builds older than CM-80 call other nodes at their client addresses. While the node list has such a node, the share
+coordinator also answers there, so that a rolling upgrade works; after that it does not.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final
+
+import structlog
+
+from shard_runtime.config.process_settings import (
+    ADVERTISED_HOST,
+    ADVERTISED_PORT,
+    INTERNAL_ADVERTISED_HOST,
+    INTERNAL_ADVERTISED_PORT,
+    INTERNAL_LISTEN_HOST,
+    INTERNAL_LISTEN_PORT,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    Settings,
+)
+from shard_runtime.config.setting import Setting
+from shard_runtime.record_log.cluster_store import NodeRecord
+from shard_runtime.rpc.server import ListenError
+
+log = structlog.get_logger(__name__)
+
+
+class LeaderForNodes:
+    """The RPCs of a partition leader that nodes call: its logs' ends (GC-115), markers of transactions (CM-155), and
+    dead letters for its topics (PL-912)."""
+
+    def __init__(self, leader: Any, markers: Any) -> None:
+        self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
+        self.write_txn_markers: Final[Callable[..., Awaitable[Any]]] = markers.write_txn_markers
+        self.produce: Final[Callable[..., Awaitable[Any]]] = leader.produce
+        self.request_bytes_max: Final = leader.request_bytes_max
+
+
+#: How long after the last node of an older build its calls on the client port are still served.
+OLDER_SERVED_MS: Final = 60_000
+
+
+class OlderNodes:
+    """Reports whether the node list has a node of an older build, which has no internal address; logs each change.
+
+    The answer stays True for a minute after the last one: in a roll-back, an older node may start and call before the
+    node list here shows it, and it would treat UNIMPLEMENTED as a failure (CM-16).
+    """
+
+    def __init__(self, nodes: Callable[[], Sequence[NodeRecord]], now_ms: Callable[[], int]) -> None:
+        self._nodes = nodes
+        self._now_ms = now_ms
+        self._open = False
+        self._until_ms = 0
+
+    def __call__(self) -> bool:
+        """Return whether to serve a call of a service between nodes that arrives at the client port."""
+        older = [node.name for node in self._nodes() if not node.internal_address]
+        now_ms = self._now_ms()
+        if older:
+            self._until_ms = now_ms + OLDER_SERVED_MS
+        served = bool(older) or (self._open and now_ms < self._until_ms)
+        if served != self._open:
+            self._open = served
+            if served:
+                log.warning(
+                    "older_nodes_found",
+                    nodes=older,
+                    effect="the share coordinator is served on the client port, where they call it, to anyone, until "
+                    "they are upgraded",
+                )
+            else:
+                log.info("older_nodes_gone", effect="the share coordinator is no longer served on the client port")
+        return self._open
+
+
+def internal_host(settings: Settings) -> str:
+    """Return the host on which services between nodes listen."""
+    return settings[INTERNAL_LISTEN_HOST] or settings[LISTEN_HOST]
+
+
+def client_address(settings: Settings, port: int) -> str:
+    """The `host:port` at which clients reach this process, which listens on `port`."""
+    return f"{settings[ADVERTISED_HOST] or settings[LISTEN_HOST]}:{settings[ADVERTISED_PORT] or port}"
+
+
+def internal_address(settings: Settings, port: int) -> str:
+    """The `host:port` at which other nodes reach this process, whose internal listener has `port`."""
+    host = settings[_internal_host_setting(settings)]
+    return f"{host}:{settings[INTERNAL_ADVERTISED_PORT] or port}"
+
+
+def _internal_host_setting(settings: Settings) -> Setting[str]:
+    """The setting whose host other nodes use for this process."""
+    if settings[INTERNAL_ADVERTISED_HOST]:
+        return INTERNAL_ADVERTISED_HOST
+    if settings[INTERNAL_LISTEN_HOST] and not is_unspecified(settings[INTERNAL_LISTEN_HOST]):
+        return INTERNAL_LISTEN_HOST
+    return ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
+
+
+def is_unspecified(host: str) -> bool:
+    """Return whether this is 0.0.0.0 or ::, which mean all addresses of a machine."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    except ValueError:
+        return False
+
+
+def refuse_uncallable(settings: Settings) -> None:
+    """Raise ListenError, which names the setting, for an advertised address such as 0.0.0.0, at which clients and nodes
+    would call themselves (CM-1), and when both listeners have the same port."""
+    told = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
+    if is_unspecified(settings[told]):
+        raise ListenError(
+            f"{told.name} is {settings[told]}, and clients and other nodes would be told to call this node there; "
+            f"expected a name or address that they reach it by. Try {ADVERTISED_HOST.name}=NAME, or the variable "
+            f"{ADVERTISED_HOST.environment}; 127.0.0.1 when they all run on this machine."
+        )
+    told = _internal_host_setting(settings)
+    if is_unspecified(settings[told]):
+        raise ListenError(
+            f"{told.name} is {settings[told]}, and other nodes would be told to call this node there; expected a name "
+            f"or address that they reach it by. Try {INTERNAL_ADVERTISED_HOST.name}=NAME."
+        )
+    if settings[LISTEN_PORT] and settings[LISTEN_PORT] == settings[INTERNAL_LISTEN_PORT]:
+        raise ListenError(
+            f"{LISTEN_PORT.name} and {INTERNAL_LISTEN_PORT.name} are both {settings[LISTEN_PORT]}; services between "
+            f"nodes need a port of their own that clients cannot reach. Try {INTERNAL_LISTEN_PORT.name}="
+            f"{settings[LISTEN_PORT] % 65_535 + 1}, or 0 for any free one."
+        )

@@ -1,0 +1,204 @@
+"""One process of the cluster: its roles, on one store, with one RPC server for clients and one for nodes.
+
+Start: check the store, bind the ports, join the cluster, claim shards, accept calls, become ready. Stop (CM-4): become
+`leaving`, turn readiness off, answer waiting requests, flush, release the shards, leave the node list.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+from prometheus_client import CollectorRegistry
+
+from kip932.rpc.loopback import is_loopback
+from shard_runtime.clock import Clock
+from shard_runtime.cluster.node import ClusterNode
+from shard_runtime.cluster.nodes import NodeDescription
+from shard_runtime.config.process_settings import (
+    ALLOW_PLAINTEXT,
+    CALLS_MAX,
+    DRAIN_GRACE_MS,
+    INTERNAL_LISTEN_PORT,
+    LEASE_MS,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    MEMORY_BYTES,
+    MESSAGE_MAX_BYTES,
+    METRICS_HOST,
+    METRICS_PORT,
+    NODE_RACK,
+    NODE_ROLES,
+    REQUEST_MAX_BYTES,
+    Settings,
+)
+from shard_runtime.metrics.endpoint import MetricsEndpoint
+from shard_runtime.metrics.loop_time import LoopTime
+from shard_runtime.metrics.runtime import CallMemory
+from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
+from share_node.node.internal import client_address, internal_address, internal_host
+from share_node.node.process_store import StoreClient
+from share_node.node.roles import Roles
+from share_node.store.data_directory import NodeIdentity
+
+log = structlog.get_logger(__name__)
+
+READY_POLL_S: Final = 0.02
+#: How long streams get for their last answers, s, and at most drain.grace.ms: clients would keep them open.
+STREAMS_WAIT_S: Final = 1.0
+#: How often within a lease the store's settings and clock are checked (CM-170, CM-171).
+_CHECKS_PER_LEASE: Final = 3
+
+
+class NodeProcess:
+    """A process of the cluster. `ended` is set, with the reason, when it cannot go on."""
+
+    def __init__(self, settings: Settings, identity: NodeIdentity, store: StoreClient, clock: Clock) -> None:
+        self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.registry: Final = CollectorRegistry()
+        options = RpcOptions(
+            message_max_bytes=settings[MESSAGE_MAX_BYTES],
+            request_max_bytes=settings[REQUEST_MAX_BYTES],
+            concurrent_calls_max=settings[CALLS_MAX],
+            allow_plaintext=settings[ALLOW_PLAINTEXT],
+        )
+        memory = settings[MEMORY_BYTES] or default_bytes()
+        self.server: Final = RpcServer(
+            settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=self._end, budget=Budget(memory)
+        )
+        self.registry.register(CallMemory(self.server))
+        self.registry.register(LoopTime())
+        host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
+        #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
+        self.internal: Final = RpcServer(host, port, options, failed=self._end, budget=Budget(memory))
+        self._settings = settings
+        self._identity = identity
+        self._store = store
+        watch = store.watch
+        self._clock = clock if watch is None else watch.time
+        self._node: ClusterNode | None = None
+        self._roles: Roles | None = None
+        self._metrics: MetricsEndpoint | None = None
+        self._ready: asyncio.Task[None] | None = None
+
+    @property
+    def node(self) -> ClusterNode:
+        """This process in the cluster; only after `start`."""
+        assert self._node is not None, "start first"
+        return self._node
+
+    async def start(self) -> str:
+        """Bind the ports, join, claim shards, accept calls. Returns the advertised address. Raises ListenError,
+        LogError.
+
+        Calls may come before every shard is served; `wait_ready` waits for that.
+        """
+        settings = self._settings
+        address = client_address(settings, self.server.listen())
+        self.internal_address = internal_address(settings, self.internal.listen())
+        node = ClusterNode(
+            self._store.record_log,
+            self._store.cluster,
+            self._clock,
+            settings,
+            me=self._description(address),
+            cluster_id=self._store.cluster_id,
+            taken=self._end,
+        )
+        await node.join()
+        self._node = node
+        self._roles = Roles(node, settings, self._store, self._clock, self.registry)
+        self._roles.serve(self.server, self.internal)
+        node.metadata.subscribe(self._roles.metadata_changed)
+        node.start()
+        if self._store.watch is not None:
+            self._store.watch.start(settings[LEASE_MS] // _CHECKS_PER_LEASE)
+        self._roles.start()
+        await self.server.start()
+        await self.internal.start()
+        self._ready = asyncio.get_running_loop().create_task(self._become_ready(node))
+        if settings[METRICS_PORT] >= 0:
+            self._metrics = await self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
+        log.info(
+            "node_listening",
+            address=address,
+            internal=self.internal_address,
+            node=self._identity.name,
+            roles=settings.text(NODE_ROLES.name),
+        )
+        return address
+
+    async def wait_ready(self) -> None:
+        """Wait until every shard that targets this node is served."""
+        assert self._ready is not None, "start first"
+        await asyncio.shield(self._ready)
+
+    async def stop(self) -> None:
+        """Leave in good order (CM-4). Safe to call after a failed start.
+
+        Shards are released before the server stops: if they were released only after the clients' long-lived streams
+        end, the new owners would wait for that long. After the release every call is answered NOT_COORDINATOR or
+        NOT_LEADER_OR_FOLLOWER, which sends the clients to the new owners.
+        """
+        if self._ready is not None:
+            self._ready.cancel()
+        if self._node is not None and self._roles is not None:
+            await self._node.leave()
+            await self._set_ready(False)
+            self._roles.drain()
+            await self._node.stop()
+        grace_s = self._settings[DRAIN_GRACE_MS] / 1000
+        await asyncio.gather(*(each.drain(grace_s, STREAMS_WAIT_S) for each in (self.server, self.internal)))
+        if self._roles is not None:
+            await self._roles.stop()
+        await self._store.close()
+        if self._metrics is not None:
+            await self._metrics.close()
+        self._identity.release()
+
+    async def _open_metrics(self, host: str, port: int) -> MetricsEndpoint:
+        endpoint = MetricsEndpoint(self.registry)
+        try:
+            taken = await endpoint.open(host, port)
+        except OSError as error:
+            raise ListenError(
+                f"cannot listen on {host}:{port} for metrics: {error.strerror}. "
+                f"Choose another {METRICS_PORT.name}, 0 for any free one, or -1 for none."
+            ) from error
+        if not is_loopback(host):
+            log.warning(
+                "plaintext_metrics_served",
+                host=host,
+                port=taken,
+                effect="anyone who reaches this address can read the metrics",
+            )
+        log.info("metrics_served", address=f"http://{host}:{taken}/metrics")
+        return endpoint
+
+    def _description(self, address: str) -> NodeDescription:
+        roles: tuple[str, ...] = self._settings[NODE_ROLES]
+        return NodeDescription(
+            name=self._identity.name,
+            incarnation=self._identity.incarnation,
+            address=address,
+            roles=frozenset(roles),
+            rack=self._settings[NODE_RACK],
+            dead=self._identity.dead,
+            internal_address=self.internal_address,
+        )
+
+    async def _become_ready(self, node: ClusterNode) -> None:
+        """Turn readiness on when all shards that target this node are served, except those that cannot be (CM-86)."""
+        while node.ownership is None or not node.ownership.settled(but_for_ill=True):  # noqa: ASYNC110 - no single event says so
+            await asyncio.sleep(READY_POLL_S)
+        await self._set_ready(True)
+
+    async def _set_ready(self, serving: bool) -> None:
+        await self.server.ready(serving)
+        await self.internal.ready(serving)
+
+    def _end(self, reason: str) -> None:
+        if not self.ended.done():
+            self.ended.set_result(reason)

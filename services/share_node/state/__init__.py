@@ -1,0 +1,1 @@
+"""`sharegroups state`: prints, checks and repairs the entries of the store's streams."""

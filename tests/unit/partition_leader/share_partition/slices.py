@@ -1,0 +1,28 @@
+"""Makes every fetch wide and every slice minimal, so that other tasks run between any two steps (CM-97)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from partition_leader.fetch import wide_fetch
+from partition_leader.share_partition import partitions
+from partition_leader.share_rpc import codec, requests
+
+
+@contextmanager
+def narrow() -> Iterator[None]:
+    """Make every fetch wide and every slice minimal within this context."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(requests, "WIDE", 0)
+        for module, name, value in (
+            (wide_fetch, "CHECK_SLICE", 1),
+            (wide_fetch, "READ_SLICE", 1),
+            (partitions, "DEFERRED_SLICE", 0),
+            (codec, "_SLICE", 1),
+            (partitions, "_WAKE_SLICE", 1),
+        ):
+            patch.setattr(module, name, value)
+        yield

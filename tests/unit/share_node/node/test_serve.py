@@ -1,0 +1,92 @@
+"""The default name of a process, the end of a parent as a request to stop, and the output of a role."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Callable
+
+import pytest
+from structlog.testing import capture_logs
+
+from shard_runtime.config.process_settings import load_settings
+from shard_runtime.rpc.server import ListenError
+from share_node.node import serve
+from share_node.node.serve import StopSignal, node_name
+
+
+@pytest.mark.rule("CM-1")
+def test_a_name_is_the_one_given_or_made_of_host_roles_and_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "host-1")
+    given = {"listen.port": "7932", "node.roles": "group_coordinator,partition_leader"}
+    assert node_name(load_settings(given)) == "host-1-group_coordinator+partition_leader-7932"
+    assert node_name(load_settings({**given, "node.name": "pod-0"})) == "pod-0"
+
+
+def test_the_end_of_the_parent_is_the_end_of_its_pipe_and_what_it_writes_is_not(
+    parent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "ORPHAN_GRACE_S", 3_600)
+
+    async def story() -> tuple[bool, int]:
+        stop = StopSignal()
+        stop.with_parent()
+        os.write(parent, b"alive")
+        for _ in range(10):
+            await asyncio.sleep(0)
+        early = stop.received.is_set()
+        os.close(parent)
+        await stop.received.wait()
+        return early, stop.status
+
+    assert asyncio.run(story()) == (False, 0)
+
+
+@pytest.fixture
+def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
+    """Return a function that runs a role, which serves at h:1 and ends with `outcome`, and returns its exit status and
+    output."""
+
+    def run(outcome: str | Exception, *words: str) -> tuple[int, str, str]:
+        async def served(*_: object, on_ready: Callable[[str, str], None], waits: bool) -> str:
+            assert waits == (serve.WITH_PARENT not in words), "a parent says what is missing, in its role's place"
+            if isinstance(outcome, Exception):
+                raise outcome
+            on_ready("h:1", "h:2")
+            return outcome
+
+        monkeypatch.setattr(serve, "serve", served)
+        monkeypatch.setattr(serve, "configure_logs", lambda *_: None)
+        status = serve.serve_role("group_coordinator", ["log.format=console", *words])
+        told = capsys.readouterr()
+        return status, told.out, told.err
+
+    return run
+
+
+def test_a_role_says_where_it_serves_and_to_a_parent_also_where_nodes_reach_it(
+    role: Callable[..., tuple[int, str, str]], parent: int
+) -> None:
+    assert role("") == (0, "ready h:1\n", "")
+    assert role("", serve.WITH_PARENT) == (0, "ready h:1 h:2\n", "")
+    os.close(parent)
+
+
+def test_a_role_says_why_it_ends_or_cannot_start(role: Callable[..., tuple[int, str, str]], parent: int) -> None:
+    assert role("its store has ended") == (1, "ready h:1\n", "Error: its store has ended\n")
+    assert role(ListenError("a port")) == (1, "", "Error: a port\n")
+    assert role(ListenError("a port"), serve.WITH_PARENT) == (1, 'failed "a port"\n', "")
+    status, told, wrong = role("", "listen.port")
+    assert (status, told) == (1, "")
+    assert wrong == "Error: argument 'listen.port' is not name=value, as in listen.port=7932\n"
+    os.close(parent)
+
+
+def test_a_role_whose_logs_a_program_reads_logs_why_it_ends(
+    role: Callable[..., tuple[int, str, str]],
+) -> None:
+    with capture_logs() as lines:
+        status, told, wrong = role("its store has ended", "log.format=json")
+    assert (status, told, wrong) == (1, "ready h:1\n", "")
+    assert [line["cause"] for line in lines] == ["its store has ended"]

@@ -1,0 +1,29 @@
+"""The store's password comes from the variable that --password-env names, and from nowhere else."""
+
+from __future__ import annotations
+
+import click
+import pytest
+
+from share_node.store.store_option import url_with_password
+
+URL = "redis://worker@127.0.0.1:7000/2"
+
+
+def test_the_password_of_the_variable_is_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STORE_PASSWORD", "p:/@ss")
+    assert url_with_password(URL, "STORE_PASSWORD") == "redis://worker:p%3A%2F%40ss@127.0.0.1:7000/2"
+    assert url_with_password(URL, "") == URL
+
+
+def test_what_gives_no_password_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("STORE_PASSWORD", raising=False)
+    with pytest.raises(click.UsageError, match="--password-env STORE_PASSWORD: the environment has no variable of"):
+        url_with_password(URL, "STORE_PASSWORD")
+    with pytest.raises(click.UsageError, match="is for the store given by --store, and none is given"):
+        url_with_password(None, "STORE_PASSWORD")
+    monkeypatch.setenv("STORE_PASSWORD", "secret")
+    with pytest.raises(click.UsageError, match="it holds a password, and another one was given beside it") as refused:
+        url_with_password("redis://:known@127.0.0.1:7000", "STORE_PASSWORD")
+    assert "secret" not in str(refused.value)
+    assert "known" not in str(refused.value)

@@ -1,0 +1,216 @@
+"""A delivery's record of its acknowledgements, and how they are merged into batches."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
+from sharegroups.consuming.core.acknowledgements import (
+    AckBatch,
+    Delivery,
+    has_renewal,
+    merge,
+    offsets_with,
+    record_ranges,
+)
+
+
+@pytest.mark.rule("P-1", "P-14")
+def test_implicit_acceptance_keeps_no_state_per_record() -> None:
+    delivery = Delivery([(0, 499), (600, 699)])
+    delivery.accept_rest()
+    assert delivery.take() == [AckBatch(0, 499, (ACK_ACCEPT,)), AckBatch(600, 699, (ACK_ACCEPT,))]
+    assert delivery._types is None
+    assert delivery.finished
+    assert delivery.take() == []
+
+
+@pytest.mark.rule("CL-26")
+def test_records_are_told_from_the_holes_between_them() -> None:
+    batches = [AckBatch(0, 3, (1, 0, 0, 2)), AckBatch(10, 1_000_010, (0,)), AckBatch(2_000_000, 2_000_009, (1,))]
+    assert record_ranges(batches) == [(0, 0), (3, 3), (2_000_000, 2_000_009)]
+
+
+@pytest.mark.rule("CL-35", "CL-23")
+def test_gaps_inside_accepted_ranges_are_told_apart() -> None:
+    delivery = Delivery([(10, 13)], [(12, 12)])
+    delivery.accept_rest()
+    assert delivery.take() == [AckBatch(10, 13, (1, 1, 0, 1))]
+
+
+@pytest.mark.rule("CL-35")
+def test_a_long_hole_travels_as_one_number() -> None:
+    delivery = Delivery([(0, 1000)], [(1, 999)])
+    delivery.accept_rest()
+    assert delivery.take() == [AckBatch(0, 0, (1,)), AckBatch(1, 999, (0,)), AckBatch(1000, 1000, (1,))]
+
+
+@given(
+    lengths=st.lists(st.tuples(st.sampled_from([1, 2, 63, 64, 65, 200]), st.booleans()), min_size=1, max_size=6),
+    hole=st.integers(0, 6),
+)
+def test_records_accepted_one_by_one_travel_in_the_same_batches_as_accepted_together(
+    lengths: list[tuple[int, bool]], hole: int
+) -> None:
+    ranges: list[tuple[int, int]] = []
+    gaps: list[tuple[int, int]] = []
+    offset = 0
+    for number, (length, is_gap) in enumerate(lengths):
+        if number == hole:
+            offset += 5
+        end = offset + length - 1
+        for spans in (ranges, gaps) if is_gap else (ranges,):
+            if spans and spans[-1][1] + 1 == offset:
+                spans[-1] = (spans[-1][0], end)
+            else:
+                spans.append((offset, end))
+        offset = end + 1
+    together, one_by_one = Delivery(ranges, gaps), Delivery(ranges, gaps)
+    together.accept_rest()
+    one_by_one.in_flight(ranges[0][0])  # from now on it keeps a state for each record
+    one_by_one.accept_rest()
+    assert one_by_one._types is not None
+    assert together.take() == one_by_one.take()
+    assert together.finished
+    assert one_by_one.finished
+
+
+def test_a_delivery_of_gaps_alone_can_be_taken_at_once() -> None:
+    assert Delivery([(5, 7)], [(5, 7)]).take() == [AckBatch(5, 7, (ACK_GAP,))]
+
+
+@pytest.mark.rule("CL-23")
+def test_the_last_word_before_sending_counts_and_none_after() -> None:
+    delivery = Delivery([(0, 1)])
+    assert delivery.acknowledge(0, ACK_RELEASE)
+    assert delivery.acknowledge(0, ACK_ACCEPT)
+    assert delivery.unacknowledged == 1
+    assert delivery.take() == [AckBatch(0, 0, (ACK_ACCEPT,))]
+    assert not delivery.acknowledge(0, ACK_ACCEPT)
+    assert not delivery.acknowledge(2, ACK_ACCEPT)
+    assert not delivery.finished
+
+
+@pytest.mark.rule("CL-35")
+def test_overlapping_parts_wait_for_the_next_request() -> None:
+    merged, deferred = merge([[AckBatch(5, 9, (1,))], [AckBatch(0, 4, (1,))], [AckBatch(9, 12, (2,))]])
+    assert merged == [AckBatch(0, 4, (1,)), AckBatch(5, 9, (1,))]
+    assert deferred == [2]
+
+
+@pytest.mark.rule("CL-27")
+def test_renewals_are_found_again() -> None:
+    batches = [AckBatch(0, 2, (1, 4, 4)), AckBatch(3, 5, (4,)), AckBatch(7, 7, (2,))]
+    assert has_renewal(batches)
+    assert offsets_with(batches, ACK_RENEW) == [(1, 5)]
+
+
+@pytest.mark.rule("CL-35")
+@given(
+    st.lists(st.sampled_from([None, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW]), min_size=1, max_size=300),
+    st.sets(st.integers(0, 299), max_size=20),
+    st.integers(1, 40),
+)
+def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks: set[int], stretch: int) -> None:
+    """Every acknowledgement is in the batches, once, ascending; records without one stay in flight."""
+    said = [kind for kind in said for _ in range(stretch)]
+    ranges: list[tuple[int, int]] = []
+    offset = 0
+    offsets: list[int] = []
+    for index in range(len(said)):
+        offset += 2 if index in breaks else 1
+        offsets.append(offset)
+        if ranges and ranges[-1][1] == offset - 1:
+            ranges[-1] = (ranges[-1][0], offset)
+        else:
+            ranges.append((offset, offset))
+    delivery = Delivery(ranges)
+    for place, kind in zip(offsets, said, strict=True):
+        if kind is not None:
+            assert delivery.acknowledge(place, kind)
+    batches = delivery.take()
+    told: dict[int, int] = {}
+    previous = -1
+    for first, last, types, delays, _ in batches:
+        assert previous < first <= last
+        assert len(types) in (1, last - first + 1)
+        assert not delays
+        previous = last
+        for place in range(first, last + 1):
+            told[place] = types[place - first] if len(types) > 1 else types[0]
+    assert told == {place: kind for place, kind in zip(offsets, said, strict=True) if kind is not None}
+    assert delivery.unacknowledged == said.count(None)
+    assert delivery.finished == (None not in said)
+    assert all(delivery.in_flight(place) == (place not in told) for place in offsets)
+
+
+def test_what_is_held_is_what_was_not_taken_and_the_first_of_it() -> None:
+    delivery = Delivery([(10, 13), (20, 22)], [(12, 12)])
+    assert delivery.held() == (10, 6)
+    delivery.acknowledge(10, ACK_ACCEPT)
+    delivery.acknowledge(11, ACK_RENEW)
+    assert delivery.held() == (10, 6), "an acknowledgement that was not taken is not sent"
+    delivery.take()
+    assert delivery.held() == (13, 4)
+    for offset in (13, 20, 21, 22):
+        delivery.acknowledge(offset, ACK_REJECT)
+    delivery.take()
+    assert delivery.held() is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([ACK_ACCEPT, ACK_RELEASE]), st.sampled_from([None, 0, 5])), max_size=200))
+def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None]]) -> None:
+    """CL-113: one delay for a whole batch, or one for each offset; none where no delay was given."""
+    wanted = {offset: (kind, delay if kind == ACK_RELEASE else None) for offset, (kind, delay) in enumerate(said)}
+    delivery = Delivery([(0, len(said) - 1)] if said else [])
+    for offset, (kind, delay) in wanted.items():
+        delivery.acknowledge(offset, ACK_RELEASE, 7)
+        delivery.acknowledge(offset, kind, delay)
+    told = {}
+    for first, last, types, delays, _ in delivery.take():
+        size = last - first + 1
+        assert len(delays) in (0, 1, size)
+        assert set(delays) != {POLICY_DELAY}
+        for index in range(size):
+            delay = delays[index if len(delays) > 1 else 0] if delays else POLICY_DELAY
+            told[first + index] = (types[index if len(types) > 1 else 0], None if delay == POLICY_DELAY else delay)
+    assert told == wanted
+
+
+@pytest.mark.rule("CL-145")
+def test_what_is_given_back_is_free_at_once_and_its_delivery_does_not_count() -> None:
+    said = (True, True, False, True, True)
+    types, delays = (2, 2, 0, 2, 2), (0, 0, -1, 0, 0)
+    assert Delivery([(0, 4)], [(2, 2)]).give_back() == [AckBatch(0, 4, types, delays, said)]
+    assert Delivery([(0, 99)]).give_back() == [AckBatch(0, 99, (ACK_RELEASE,), (0,), (True,))]
+    assert Delivery([(0, 4)], [(2, 2)]).give_back(counts=True) == [AckBatch(0, 4, types, delays)]
+
+
+@pytest.mark.rule("CL-145")
+def test_a_release_takes_its_delivery_back_until_another_acknowledgement_replaces_it() -> None:
+    delivery = Delivery([(0, 3), (9, 9)])
+    for offset in (0, 1, 2, 9):
+        delivery.acknowledge(offset, ACK_RELEASE, undelivered=True)
+    delivery.acknowledge(1, ACK_RELEASE)
+    delivery.acknowledge(2, ACK_ACCEPT)
+    delivery.acknowledge(3, ACK_RELEASE, 5)
+    assert delivery.take() == [
+        AckBatch(0, 3, (2, 2, 1, 2), (-1, -1, -1, 5), (True, False, False, False)),
+        AckBatch(9, 9, (2,), (), (True,)),
+    ]
+
+
+def test_a_record_that_was_delivered_again_is_dropped_without_an_acknowledgement() -> None:
+    delivery = Delivery([(0, 2)])
+    assert delivery.acknowledge(0, ACK_RELEASE, 5_000)
+    for offset in (0, 1, 1, 7):
+        delivery.drop(offset)
+    assert [delivery.in_flight(offset) for offset in range(3)] == [False, False, True]
+    assert delivery.unacknowledged == 1
+    assert not delivery.acknowledge(1, ACK_ACCEPT)
+    assert delivery.take() == []
+    delivery.drop(2)
+    assert delivery.finished
+    assert delivery.unacknowledged == 0
