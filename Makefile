@@ -29,7 +29,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test sim model mutants mutation up demo bench timeline report screenshot ingest-kills docs format
+.PHONY: help setup protos style types test test-slow test-changed durations sim model mutants mutation up demo bench timeline report screenshot ingest-kills docs format
 .PHONY: release-protos clean
 .PHONY: image-base image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
@@ -73,8 +73,17 @@ style: setup ## Lint, format check, import arrows, protocol lint and breaking ch
 types: setup ## Check types, strictly.
 	$(BIN)/mypy $(TYPED)
 
-test: style types ## Style, types and the whole suite; ends with pytest's summary line.
-	$(PY) -m pytest --numprocesses 3 --dist loadgroup $(if $(PYTEST_ARGS),,--conformance) $(PYTEST_ARGS)
+test: style types ## Style, types and the daily tests, which show every rule; ends with pytest's summary line.
+	$(PY) -m pytest --numprocesses 3 --dist loadgroup $(if $(PYTEST_ARGS),,--tier daily --conformance) $(PYTEST_ARGS)
+
+test-slow: setup ## All other tests: attacks, faults, kills, upgrades, Spark jobs, tests of the test tools.
+	$(PY) -m pytest --numprocesses 3 --dist loadgroup --tier slow --conformance
+
+test-changed: setup ## The daily tests that what is not committed can reach, or what changed since SINCE=commit.
+	$(PY) -m tests.changed $(if $(SINCE),--since $(SINCE))
+
+durations: setup ## Run every test, and note which take long, in tests/durations.txt.
+	$(PY) -m pytest --numprocesses 2 --dist loadgroup --durations-to tests/durations.txt
 
 # The plan goes through the environment, because JSON has quotes.
 export PLAN

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import DAILY, listed, tier_of
 from tools.conformance import __main__ as command
 from tools.conformance import page
 from tools.conformance.citations import Cited, read
@@ -27,6 +28,7 @@ def cited(request: pytest.FixtureRequest) -> Cited:
         request.config.getoption("keyword"),
         request.config.getoption("markexpr"),
         request.config.getoption("deselect"),
+        request.config.getoption("tier"),
     )
     return read(items, ROOT) if whole <= folders and not any(words) else command.collected(ROOT)
 
@@ -48,6 +50,16 @@ def test_what_the_page_counts_is_what_counts(cited: Cited) -> None:
         rule for rule, tests in cited.shown_by.items() if tests
     }
     assert {test: cites & counts[test] for test, cites in cited.tests().items() if test in counts} == counts
+
+
+def test_every_rule_that_a_test_shows_is_shown_by_a_daily_one_and_no_line_is_there_for_nothing(cited: Cited) -> None:
+    by_daily = {rule: {test for test in tests if tier_of(test) == DAILY} for rule, tests in cited.shown_by.items()}
+    missing = sorted(rule for rule, tests in by_daily.items() if not tests)
+    assert not missing, "`make test` shows them no more: add a line `daily` to tests/tiers.txt for one test of each"
+    for line in listed():
+        if line.kind == DAILY and line.reason.startswith("for "):
+            alone = {rule for rule, tests in by_daily.items() if tests == {f"tests/{line.prefix}"}}
+            assert {f"{line.reason[4:]}"} == {", ".join(sorted(alone))}, f"correct or drop the line of {line.prefix}"
 
 
 TESTS = """

@@ -3,25 +3,16 @@ test_fetch.py`. Longer modules that have none are listed in covered_elsewhere.tx
 """
 
 import ast
-from collections.abc import Iterator, Mapping
-from functools import cache
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
-from tests.packaging.source_imports import ROOT, SOURCE_ROOTS, imports, modules
+from tests.packaging.source_imports import MODULES, ROOT, reached, within
 
 LINES_MAX = 60
 LIST = Path(__file__).with_name("covered_elsewhere.txt")
 UNIT = ROOT / "tests" / "unit"
-MODULES = dict(modules())
-#: Processes that a helper starts, which its imports do not show.
-STARTED = {ROOT / "tests" / "support" / "node.py": MODULES["share_node.__main__"]}
-
-
-def within(path: Path) -> Path:
-    """Return a module's path below its source root."""
-    return path.relative_to(next(ROOT / source for source in SOURCE_ROOTS if path.is_relative_to(ROOT / source)))
 
 
 def test_of(module: Path) -> Path:
@@ -41,40 +32,6 @@ def listed(text: str) -> dict[str, str]:
 
 
 COVERED = listed(LIST.read_text(encoding="utf-8"))
-
-
-@cache
-def arrows(path: Path) -> frozenset[Path]:
-    """Return the files, of tests and of source, that a file imports, including a package's own `__init__`."""
-    if path.is_relative_to(ROOT / "tests"):
-        module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
-    else:
-        module = ".".join(within(path).with_suffix("").parts).removesuffix(".__init__")
-    return frozenset(file for _, name in imports(module, path) for file in files_of(name)) | _started(path)
-
-
-def _started(path: Path) -> set[Path]:
-    return {STARTED[path]} if path in STARTED else set()
-
-
-def files_of(name: str) -> Iterator[Path]:
-    """Yield the files that a dotted name may come from: the module itself, or the one that it is a name of."""
-    for module in (name, name.rpartition(".")[0]):
-        if module in MODULES:
-            yield MODULES[module]
-        elif module.startswith("tests."):
-            path = ROOT / Path(*module.split("."))
-            yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.exists())
-
-
-def reached(start: Path) -> set[Path]:
-    """Return all files that a test imports, directly or through others."""
-    seen, todo = {start}, [start]
-    while todo:
-        new = arrows(todo.pop()) - seen
-        seen |= new
-        todo += new
-    return seen
 
 
 def has_tests(path: Path) -> bool:

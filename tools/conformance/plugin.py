@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import tier_of
 from tools.conformance.citations import Cited, name_of, read
 from tools.conformance.page import PAGE, counted
 from tools.conformance.skips import PERMITTED, matches, permitted, reason_of
@@ -103,7 +104,9 @@ class Passed:
                 terminalreporter.write_line(line)
 
     def _counted(self) -> dict[str, set[str]]:
-        return counted((self._config.rootpath / PAGE).read_text(encoding="utf-8"))
+        counts = counted((self._config.rootpath / PAGE).read_text(encoding="utf-8"))
+        tier = self._config.getoption("--tier", default=None)
+        return {test: rules for test, rules in counts.items() if tier in (None, tier_of(test))}
 
 
 def not_shown_here(counts: Mapping[str, set[str]], skipped: Mapping[str, str]) -> Sequence[str]:
