@@ -31,7 +31,6 @@ from partition_leader.sessions.core.session import SessionCache
 from partition_leader.sessions.member_reports import MemberReports
 from partition_leader.sessions.member_watch import UNWATCHED
 from partition_leader.share_partition.archived_records import ArchivedRecords
-from partition_leader.share_partition.core import events as ev
 from partition_leader.share_partition.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share_partition.deadlines import Deadlines
 from partition_leader.share_partition.delay_reports import DelayReports
@@ -198,9 +197,8 @@ class PartitionLeader:
         self.letters.look_again()
 
     def groups_changed(self) -> None:
-        """Pass changed group configs to the share-partitions; parked fetches try again (PL-214)."""
-        cached = [host.key for host in self.share_partitions.hosts()]
-        self.share_partitions.later(cached, lambda host: host.feed(ev.SettingsChanged(host.config)))
+        """Pass changed group configs to the share-partitions."""
+        self.share_partitions.configs_changed()
 
     def start(self) -> None:
         """Start the sweeps; needs a running loop."""

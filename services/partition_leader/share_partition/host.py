@@ -85,7 +85,8 @@ class SharePartitionHost:
     ) -> None:
         self.key = key
         self.log = led.log
-        self._config = parts.config
+        #: The group's effective configs; the owner replaces it whenever a config changes (PL-1003).
+        self.config: GroupConfig = parts.config(key.group_id)
         self.core = SharePartition(generation, key.text, parts.operation_timeout_ms, parts.chance, LIMITS)
         self._lease, self._owner = led.lease, owner
         self._persister, self._deadlines = parts.persister, parts.deadlines
@@ -115,11 +116,6 @@ class SharePartitionHost:
         }
 
     # --- entry point
-
-    @property
-    def config(self) -> GroupConfig:
-        """The group's effective configs under the present metadata."""
-        return self._config(self.key.group_id)
 
     def feed(self, event: ev.Event) -> None:
         """Handle one event now, or right after the one that is being handled."""

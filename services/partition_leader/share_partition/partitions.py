@@ -153,6 +153,13 @@ class SharePartitions:
         """Return every group with a share-partition in the cache."""
         return self._by_group
 
+    def configs_changed(self) -> None:
+        """Give each share-partition its group's present configs, by which it decides from now on (PL-1003); parked
+        fetches try again (PL-214)."""
+        for host in (*self._hosts.values(), *self._retiring.values()):
+            host.config = self._parts.config(host.key.group_id)
+        self.later(list(self._hosts), lambda host: host.feed(ev.SettingsChanged(host.config)))
+
     def config(self, group_id: str) -> GroupConfig:
         """Return a group's effective configs under the present metadata."""
         return self._parts.config(group_id)

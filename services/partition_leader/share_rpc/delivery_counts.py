@@ -73,7 +73,8 @@ class DeliveryCounts:
         """Count a request for each of these topics. Ids that the cluster does not know count as one topic; otherwise a
         client could fill the memory with them."""
         for topic_id in topic_ids:
-            counter[topic_id if self._topic_name(topic_id) else NO_TOPIC] += 1
+            known = topic_id in counter or self._topic_name(topic_id)  # a deleted one is forgotten
+            counter[topic_id if known else NO_TOPIC] += 1
 
     def forget(self, topic_ids: Iterable[bytes]) -> None:
         """Forget the counts of topics that were deleted."""

@@ -139,7 +139,7 @@ DELAYS: Final = (
         ("INV-21",),
         (
             Edit(
-                f"{_CORE}.backoff",
+                "shard_runtime.config.group_config",
                 "        exponent = min(max(delivery_count - 1, 0), _EXPONENT_MAX)\n",
                 "        exponent = min(0 * delivery_count, _EXPONENT_MAX)\n",
             ),

@@ -114,9 +114,9 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         "idle-after-the-lock",
         "a silent session ends after its lock's duration, though its session time-out is longer",
         ("PL-524",),
-        _ROLES,
-        "return max(session, effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS))",
-        "return min(session, effective.group(group_id, kafka_configs.GROUP_LOCK_DURATION_MS))",
+        "shard_runtime.config.group_config",
+        "return max(self.session_timeout_ms, self.lock_ms)",
+        "return min(self.session_timeout_ms, self.lock_ms)",
         _ROLES_TESTS,
     ),
     (
