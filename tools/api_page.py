@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import sharegroups
 from kip932.errors import FencedError, RetriableError
-from kip932.rpc.unserved import UNSERVED
+from shard_runtime.rpc.table import UNSERVED
 from sharegroups import admin_values, aio, errors
 from sharegroups.administration import group_admin, group_listing, log_reading
 from sharegroups.aio import admin, producer

@@ -1,11 +1,7 @@
-"""Generates parts of docs/pipeline.md from declarations in the pipeline: the columns of rows, and the SQL views.
-
-Each part is between two comments that name it; the rest of the page is written by hand.
-"""
+"""Generates parts of docs/pipeline.md from declarations in the pipeline: the columns of rows, and the SQL views."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -15,6 +11,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from share_metrics.questions import QUESTIONS
 from share_metrics.reader import Kind, schema_of
 from share_metrics.reader.meanings import COMMON, OWN, RECORD_TYPES
+from tools.page_parts import page_with
 
 PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pipeline.md"
 _TITLES: Final = {
@@ -26,15 +23,7 @@ _TITLES: Final = {
 
 def pipeline_page() -> str:
     """Return docs/pipeline.md with its parts generated again. Raises ValueError if the page lacks one."""
-    page = PAGE.read_text(encoding="utf-8")
-    for name, make in PARTS.items():
-        part = f"\n{make()}\n"
-        begin, end = f"<!-- made by `make docs`: {name} -->\n", f"<!-- end of {name} -->\n"
-        found = re.compile(f"(?<={re.escape(begin)}).*(?={re.escape(end)})", re.DOTALL)
-        page, count = found.subn(part.replace("\\", r"\\"), page)
-        if count != 1:
-            raise ValueError(f"{PAGE.name} has {count} parts {name!r}; expected one, between {begin!r} and {end!r}")
-    return page
+    return page_with(PAGE, PARTS)
 
 
 def rows_part() -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -56,12 +56,6 @@ HALF_CLOSED_S: Final = 20.0
 
 class PartitionLeaderService:
     """The RPCs of a partition leader; those it has no method for are not served."""
-
-    #: Record batches are bounded by the server's limit for requests and by each topic's.
-    request_bytes_max: ClassVar[Mapping[str, int | None]] = {
-        "Produce": None,
-        "ProduceStream": None,
-    }
 
     def __init__(
         self,

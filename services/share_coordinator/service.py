@@ -6,9 +6,9 @@ Errors are per share-partition; the RPC itself always succeeds. It keeps no stat
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
 import structlog
 
@@ -60,8 +60,6 @@ BATCHES_SLICE: Final = 5_000
 _DELAYED_COST: Final = 100
 #: How many share-partitions of a ReadTopicStartOffsets response are written in one step.
 STARTS_SLICE: Final = 1_000
-#: The most bytes of a request with state batches; their number is bounded, too.
-WRITE_BYTES_MAX: Final = 8 * 1024 * 1024
 #: How many requests of one stream are processed at a time; further ones are not read yet.
 STREAM_REQUESTS_MAX: Final = 256
 
@@ -153,10 +151,6 @@ _SUMMARY: Final = _Rpc(
 
 class ShareCoordinatorService:
     """The handlers of kip932.internal.v1.ShareCoordinatorService; `shard_runtime.rpc` binds them."""
-
-    request_bytes_max: ClassVar[Mapping[str, int]] = dict.fromkeys(
-        ("WriteShareGroupState", "StateStream"), WRITE_BYTES_MAX
-    )
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self._dispatcher = dispatcher

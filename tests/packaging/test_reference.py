@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 import sharegroups
-from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
-from kip932.rpc.transport import service_methods
-from kip932.rpc.unserved import UNSERVED
+from shard_runtime.rpc.table import RPCS, UNSERVED
 from sharegroups import aio, config
 from sharegroups.connection import wire
 from tools.api_page import rpcs_of
@@ -52,14 +50,10 @@ def test_the_page_of_the_api_marks_the_methods_that_need_what_no_service_has() -
         assert f"\n- `{path.rpartition('.')[2]}`: " in page
 
 
-def test_every_unserved_call_is_one_of_the_protocol() -> None:
-    known = {
-        method.path
-        for module in (cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2)
-        for service in module.DESCRIPTOR.services_by_name.values()
-        for method in service_methods(service).values()
-    }
-    assert UNSERVED.keys() <= known
+def test_every_rpc_is_on_the_page_of_the_protocol_with_where_it_is_served() -> None:
+    page = (FOLDER / "protocol.md").read_text(encoding="utf-8")
+    for row in RPCS.values():
+        assert page.count(f"\n| `{row.name}` | ") == 1, row.path
 
 
 def test_every_method_of_the_admin_client_is_known_to_need_its_calls() -> None:

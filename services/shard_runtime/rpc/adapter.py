@@ -21,15 +21,9 @@ from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
 from shard_runtime.rpc.status import expected, rich_status
+from shard_runtime.rpc.table import Effect
 
 CLIENT_ID_MAX: Final = 255
-#: RPCs that change nothing: when there is no room for an answer, the client may ask again. All other RPCs have changed
-#: something, so their answers are sent even without room.
-_READS: Final = frozenset({
-    "DescribeAcls", "DescribeCluster", "DescribeConfigs", "DescribeShareGroupOffsets", "ExplainRecord", "Fetch",
-    "FindCoordinator", "GetMetricSpec", "GetMetrics", "IsActive", "ListGroups", "ListOffsets", "Metadata",
-    "ReadShareGroupState", "ReadShareGroupStateSummary", "ReadTopicStartOffsets", "ShareGroupDescribe",
-})  # fmt: skip
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -145,7 +139,7 @@ class _Held:
 def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
     handler, method, parse = bound.handler, bound.method, bound.method.request_type.FromString
     budget, came = gate.budget, gate.meter.came
-    answer_counts = method.name not in _READS
+    answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
         caller = call_context(context, budget)

@@ -2,14 +2,14 @@
 
 A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
 `share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs without a method are
-UNIMPLEMENTED. An attribute `request_bytes_max` (RPC name → bytes) replaces `REQUEST_BYTES_MAX` for these RPCs.
+UNIMPLEMENTED. What else there is to know of an RPC is in its row of `rpc.table`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
@@ -18,17 +18,13 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
 from kip932.rpc.transport import Method, service_methods
-from kip932.rpc.unserved import UNSERVED
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 from shard_runtime.rpc.fields import COUNTED_FROM_BYTES, ENTRY_BYTES, FIELDS_MAX, count, shape_of
 from shard_runtime.rpc.status import RpcFailureError, invalid_argument
+from shard_runtime.rpc.table import RPCS, Effect, Port
 
 UnaryHandler = Callable[[Any, "CallContext"], Awaitable[Message]]
 StreamHandler = Callable[["ServerStream"], Awaitable[None]]
-
-#: The most bytes of a request without record batches (CM-91). Its lists are bounded by number (`rpc.bounds`) and need
-#: less. A request of this size full of empty entries is parsed in 20 ms, into 50 MB.
-REQUEST_BYTES_MAX: Final = 1024 * 1024
 
 #: One thread: with more of them the event loop would get a smaller part of the interpreter's time.
 _COUNTING: Final = ThreadPoolExecutor(1, "count-fields")
@@ -82,12 +78,13 @@ class ServerStream(Protocol):
 class BoundMethod:
     """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`.
 
-    `request_bytes_max`: the most bytes of one request (CM-62); with None only the server's limit for messages applies.
+    `request_bytes_max` and `effect` are those of its row in `rpc.table`.
     """
 
     method: Method[Message, Message]
     handler: Callable[..., Awaitable[Any]]
-    request_bytes_max: int | None = REQUEST_BYTES_MAX
+    request_bytes_max: int | None
+    effect: Effect
 
     def memory_bytes(self, data: bytes, fields_max: int = FIELDS_MAX) -> int | None:
         """Return the bytes that a request takes in memory once it is parsed, its own bytes included.
@@ -132,13 +129,19 @@ def snake_case(name: str) -> str:
 
 
 def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
-    """Return the RPCs of `descriptor` that `service` has methods for. Raises TypeError when there are none."""
-    bytes_max: Mapping[str, int | None] = getattr(service, "request_bytes_max", {})
+    """Return the RPCs of `descriptor` that `service` has methods for.
+
+    Raises TypeError when there are none, and for an RPC without a row in the table.
+    """
     bound = []
     for name, method in service_methods(descriptor).items():
         handler = getattr(service, snake_case(name), None)
-        if handler is not None:
-            bound.append(BoundMethod(method, handler, bytes_max.get(name, REQUEST_BYTES_MAX)))
+        if handler is None:
+            continue
+        row = RPCS.get(method.path)
+        if row is None:
+            raise TypeError(f"{method.path} has no row in shard_runtime.rpc.table; add one beside its service's")
+        bound.append(BoundMethod(method, handler, row.request.value, row.effect))
     if not bound:
         raise TypeError(
             f"{type(service).__name__} has no method of {descriptor.full_name}; expected names such as "
@@ -147,15 +150,15 @@ def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
     return bound
 
 
-def check_whole(descriptor: ServiceDescriptor, service: object) -> None:
-    """Check that `service` has a method for every RPC of `descriptor` except those that `UNSERVED` names.
+def check_whole(descriptor: ServiceDescriptor, service: object, port: Port) -> None:
+    """Check that `service` has methods for exactly those RPCs of `descriptor` that the table has for `port`.
 
     Raises TypeError that names the RPCs for which this does not hold: documents repeat the table, so it must be true.
     """
-    paths = {method.path for method in service_methods(descriptor).values()}
+    tabled = {row.path for row in RPCS.values() if row.service == descriptor.full_name and port in row.ports}
     served = {bound.method.path for bound in bind(descriptor, service)}
-    if wrong := sorted(paths - served ^ paths & UNSERVED.keys()):
+    if wrong := sorted(tabled ^ served):
         raise TypeError(
-            f"{type(service).__name__} and kip932.rpc.unserved disagree about {', '.join(wrong)}; an RPC has a method, "
-            "or a line there with the reason"
+            f"{type(service).__name__} and shard_runtime.rpc.table disagree about {', '.join(wrong)} at the port for "
+            f"{port.name}; an RPC has a method and the port in its row, or neither"
         )

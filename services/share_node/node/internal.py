@@ -38,7 +38,6 @@ class LeaderForNodes:
         self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
         self.write_txn_markers: Final[Callable[..., Awaitable[Any]]] = markers.write_txn_markers
         self.produce: Final[Callable[..., Awaitable[Any]]] = leader.produce
-        self.request_bytes_max: Final = leader.request_bytes_max
 
 
 #: How long after the last node of an older build its calls on the client port are still served.

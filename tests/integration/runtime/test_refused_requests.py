@@ -29,8 +29,6 @@ REQUEST: Final = produce_pb2.ProduceStreamRequest.DESCRIPTOR.fields_by_name["req
 class Leader:
     """Refuses every Produce; records the weight of each request, for a stream that of its first message."""
 
-    request_bytes_max: Final = {"Produce": None, "ProduceStream": None}
-
     def __init__(self) -> None:
         self.weights: list[int] = []
 

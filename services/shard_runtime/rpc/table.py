@@ -1,0 +1,124 @@
+"""The table of RPCs: one row for each RPC of each service.
+
+It follows from a row how large a request may be (`rpc.binding`), whether its answer is sent even without room for it
+(`rpc.adapter`), at which port it has to be served (`check_whole`), and what docs/reference/protocol.md and api.md say
+of it. A node does not start with services that differ from the table. An RPC that is served at no port is answered
+UNIMPLEMENTED; the client raises UnsupportedVersionError (CL-88).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum, Flag, auto
+from typing import Final
+
+
+class Effect(Enum):
+    """What an RPC does. When there is no room for the answer, the caller of one that only reads is asked to call again;
+    the answer of one that writes is always sent (CM-92)."""
+
+    READS = "reads"
+    WRITES = "writes"
+
+
+class RequestSize(Enum):
+    """What a request may bring, and the most bytes of it (CM-91)."""
+
+    #: Its lists are bounded by number (`rpc.bounds`), and need less. A request of this size that is full of empty
+    #: entries is parsed in 20 ms, into 50 MB.
+    LISTS = 1024 * 1024
+    #: Their number is bounded, too.
+    STATE_BATCHES = 8 * 1024 * 1024
+    #: Bounded by the server's limit for requests, `rpc.request.max.bytes`, and by each topic's.
+    RECORD_BATCHES = None
+
+
+class Port(Flag):
+    """Where an RPC is served: `listen.port`, `internal.listen.port` (CM-80), and the port of `sharegroups scaler`."""
+
+    CLIENTS = auto()
+    NODES = auto()
+    SCALER = auto()
+
+
+@dataclass(frozen=True, slots=True)
+class Rpc:
+    """One row. `unserved`: why an RPC of a service for clients is not served to them; empty for all others."""
+
+    service: str
+    name: str
+    effect: Effect
+    ports: Port
+    request: RequestSize = RequestSize.LISTS
+    unserved: str = ""
+
+    @property
+    def path(self) -> str:
+        """The path of a call, `/package.Service/Method`."""
+        return f"/{self.service}/{self.name}"
+
+
+_CLUSTER: Final = "kip932.api.v1.ClusterService"
+_GROUPS: Final = "kip932.api.v1.GroupCoordinatorService"
+_LEADER: Final = "kip932.api.v1.PartitionLeaderService"
+_CONNECTIONS: Final = "kip932.internal.v1.MemberConnectionsService"
+_SESSIONS: Final = "kip932.internal.v1.MemberSessionsService"
+_STATE: Final = "kip932.internal.v1.ShareCoordinatorService"
+_SCALER: Final = "externalscaler.ExternalScaler"
+_READS, _WRITES = Effect.READS, Effect.WRITES
+_CLIENTS, _NODES, _NOWHERE = Port.CLIENTS, Port.NODES, Port(0)
+_STATE_BATCHES, _RECORD_BATCHES = RequestSize.STATE_BATCHES, RequestSize.RECORD_BATCHES
+_ACLS: Final = "no access control yet, every caller may do everything"
+
+_ROWS: Final = (
+    Rpc(_CLUSTER, "FindCoordinator", _READS, _CLIENTS | _NODES),
+    Rpc(_CLUSTER, "Metadata", _READS, _CLIENTS),
+    Rpc(_CLUSTER, "DescribeCluster", _READS, _CLIENTS),
+    Rpc(_CLUSTER, "CreateTopics", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "CreatePartitions", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "DeleteTopics", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "DescribeConfigs", _READS, _CLIENTS),
+    Rpc(_CLUSTER, "IncrementalAlterConfigs", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "InitProducerId", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "EndTxn", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "ListTransactions", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "DescribeTransactions", _WRITES, _CLIENTS),
+    Rpc(_CLUSTER, "CreateAcls", _WRITES, _NOWHERE, unserved=_ACLS),
+    Rpc(_CLUSTER, "DescribeAcls", _READS, _NOWHERE, unserved=_ACLS),
+    Rpc(_CLUSTER, "DeleteAcls", _WRITES, _NOWHERE, unserved=_ACLS),
+    Rpc(_GROUPS, "ShareGroupHeartbeat", _WRITES, _CLIENTS),
+    Rpc(_GROUPS, "ShareGroupDescribe", _READS, _CLIENTS),
+    Rpc(_GROUPS, "ListGroups", _READS, _CLIENTS),
+    Rpc(_GROUPS, "DeleteGroups", _WRITES, _CLIENTS),
+    Rpc(_GROUPS, "DescribeShareGroupOffsets", _READS, _CLIENTS),
+    Rpc(_GROUPS, "AlterShareGroupOffsets", _WRITES, _CLIENTS),
+    Rpc(_GROUPS, "DeleteShareGroupOffsets", _WRITES, _CLIENTS),
+    Rpc(_LEADER, "Produce", _WRITES, _CLIENTS | _NODES, _RECORD_BATCHES),
+    Rpc(_LEADER, "ProduceStream", _WRITES, _CLIENTS, _RECORD_BATCHES),
+    Rpc(_LEADER, "Fetch", _READS, _CLIENTS),
+    Rpc(_LEADER, "ListOffsets", _READS, _CLIENTS | _NODES),
+    Rpc(_LEADER, "DeleteRecords", _WRITES, _CLIENTS),
+    Rpc(_LEADER, "ShareFetch", _WRITES, _CLIENTS),
+    Rpc(_LEADER, "ShareAcknowledge", _WRITES, _CLIENTS),
+    Rpc(_LEADER, "ShareStream", _WRITES, _CLIENTS),
+    Rpc(_LEADER, "WriteTxnMarkers", _WRITES, _NODES, unserved="between nodes only, a producer calls EndTxn"),
+    Rpc(_LEADER, "ExplainRecord", _READS, _CLIENTS),
+    Rpc(_CONNECTIONS, "ReportMemberConnections", _WRITES, _NODES),
+    Rpc(_SESSIONS, "EndMemberSessions", _WRITES, _NODES),
+    Rpc(_STATE, "InitializeShareGroupState", _WRITES, _NODES),
+    Rpc(_STATE, "ReadShareGroupState", _READS, _NODES),  # it stores a newer leader epoch, once: it can be repeated
+    Rpc(_STATE, "WriteShareGroupState", _WRITES, _NODES, _STATE_BATCHES),
+    Rpc(_STATE, "DeleteShareGroupState", _WRITES, _NODES),
+    Rpc(_STATE, "ReadShareGroupStateSummary", _READS, _NODES),
+    Rpc(_STATE, "ReadTopicStartOffsets", _READS, _NODES),
+    Rpc(_STATE, "StateStream", _WRITES, _NODES, _STATE_BATCHES),
+    Rpc(_SCALER, "IsActive", _READS, Port.SCALER),
+    Rpc(_SCALER, "GetMetricSpec", _READS, Port.SCALER),
+    Rpc(_SCALER, "GetMetrics", _READS, Port.SCALER),
+)
+
+#: The rows by the paths of their RPCs.
+RPCS: Final[Mapping[str, Rpc]] = {row.path: row for row in _ROWS}
+#: The RPCs of services for clients that are not served to them: the path of each, and the reason.
+UNSERVED: Final[Mapping[str, str]] = {row.path: row.unserved for row in _ROWS if row.unserved}
