@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from kip932.api.v1 import cluster_service_pb2, create_topics_pb2, describe_cluster_pb2
+from kip932.api.v1 import (
+    cluster_service_pb2,
+    create_topics_pb2,
+    describe_cluster_pb2,
+    describe_transactions_pb2,
+    list_transactions_pb2,
+)
 from kip932.errors import ThrottlingQuotaExceededError, UnsupportedVersionError
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
@@ -21,7 +27,7 @@ CLUSTER = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 
 
 class Filling:
-    """Serves a change and a look-up; while a handler runs, another connection takes all memory that calls may have."""
+    """Serves a change and look-ups; while a handler runs, another connection takes all memory that calls may have."""
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
@@ -42,6 +48,18 @@ class Filling:
         self._budget.add("somebody else", self._budget.total_bytes)
         return describe_cluster_pb2.DescribeClusterResponse(cluster_id="c")
 
+    async def list_transactions(
+        self, _request: list_transactions_pb2.ListTransactionsRequest, _context: CallContext
+    ) -> list_transactions_pb2.ListTransactionsResponse:
+        self._budget.add("somebody else", self._budget.total_bytes)
+        return list_transactions_pb2.ListTransactionsResponse(coordinator_id=1)
+
+    async def describe_transactions(
+        self, _request: describe_transactions_pb2.DescribeTransactionsRequest, _context: CallContext
+    ) -> describe_transactions_pb2.DescribeTransactionsResponse:
+        self._budget.add("somebody else", self._budget.total_bytes)
+        return describe_transactions_pb2.DescribeTransactionsResponse(coordinator_id=1)
+
 
 @pytest.mark.rule("CM-92")
 async def test_what_was_done_is_answered_so_though_there_is_no_room_and_a_look_up_is_not() -> None:
@@ -57,10 +75,14 @@ async def test_what_was_done_is_answered_so_though_there_is_no_room_and_a_look_u
         answer: Any = await transport.call(address, methods["CreateTopics"], request, 30)
         assert (served.created, [topic.name for topic in answer.topics]) == (1, ["orders"])
         budget.give("somebody else", budget.total_bytes)
-        found: Any = await transport.call(
-            address, methods["DescribeCluster"], describe_cluster_pb2.DescribeClusterRequest(), 30
-        )
-        assert (found.error_code, found.throttle_time_ms > 0) == (89, True)
+        for name in ("DescribeCluster", "ListTransactions"):
+            found: Any = await transport.call(address, methods[name], methods[name].request_type(), 30)
+            assert (found.error_code, found.throttle_time_ms > 0) == (89, True), name
+            budget.give("somebody else", budget.total_bytes)
+        last = methods["DescribeTransactions"]  # its response has no error of its own
+        with pytest.raises(TransportError) as refused:
+            await transport.call(address, last, last.request_type(), 30)
+        assert refused.value.status is TransportStatus.RESOURCE_EXHAUSTED
         budget.give("somebody else", budget.total_bytes)
     finally:
         await transport.close()

@@ -58,7 +58,7 @@ def test_partitions_of_all_lists_count_together_and_empty_topics_too() -> None:
 def test_the_bounds_are_those_of_the_rules() -> None:
     settings = load_settings({})
     found = {
-        "bytes of a request with batches, acknowledgements or state": settings[REQUEST_MAX_BYTES],
+        "bytes of a request with record batches or state": settings[REQUEST_MAX_BYTES],
         "bytes of any other": LISTS_BYTES_MAX,
         "groups described": ids.REQUEST_GROUPS_MAX,
         "bytes of several descriptions": DESCRIPTIONS_BYTES_MAX,
