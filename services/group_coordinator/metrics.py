@@ -9,11 +9,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from group_coordinator.member_removals import DROPPED, REFUSED, REPORTED
 from group_coordinator.ports import Shards
+from shard_runtime.metrics.families import ComputedMetrics, gauge
 
 _STATES: Final = ("Empty", "Stable", "Dead")
 #: Why a member was removed: a leader lost its connection and it did not heartbeat within the grace; or its session
@@ -97,7 +97,10 @@ class GroupCoordinatorMetrics:
         self._expired.inc(groups)
 
 
-class _Gauges(Collector):
+class _Gauges(ComputedMetrics):
+    states = gauge("group_coordinator_share_group_count", "Share groups on this node by state.", "state")
+    both = gauge("group_coordinator_group_count", "Groups on this node by protocol and state.", "protocol", "state")
+
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
 
@@ -106,12 +109,7 @@ class _Gauges(Collector):
         by_state = dict(
             zip(_STATES, (sum(empty for empty, _ in counts), sum(stable for _, stable in counts), 0), strict=True)
         )
-        states = GaugeMetricFamily(
-            "group_coordinator_share_group_count", "Share groups on this node by state.", labels=["state"]
-        )
-        both = GaugeMetricFamily(
-            "group_coordinator_group_count", "Groups on this node by protocol and state.", labels=["protocol", "state"]
-        )
+        states, both = self.states.empty(), self.both.empty()
         for state, count in by_state.items():
             states.add_metric([state], count)
             both.add_metric(["share", state], count)

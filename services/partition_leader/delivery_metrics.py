@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from kip932.ids import topic_id_text
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.share_partition.delay_reports import DelayReports
 from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.share_rpc.delivery_counts import ACK_TYPES, DeliveryCounts, TopicCounts
+from shard_runtime.metrics.families import ComputedMetrics, Family, counter, gauge
 
 _MILLISECONDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
 _SHARE_PARTITION: Final = ("group", "topic_id", "partition")
@@ -47,7 +47,53 @@ class DeliveryMetrics:
         self._registry.register(_Delays(partitions, delays))
 
 
-class _Delivery(Collector):
+class _Delivery(ComputedMetrics):
+    acknowledged = counter(
+        "share_group_record_acknowledgements", "Records acknowledged, by type, once that took effect.", "ack_type"
+    )
+    evictions = counter(
+        "share_session_cache_share_session_evictions", "Sessions removed because their connection was lost."
+    )
+    fetches = counter("broker_topic_total_share_fetch_requests", "The share fetches that named the topic.", "topic")
+    fetches_failed = counter(
+        "broker_topic_failed_share_fetch_requests",
+        "The share fetches in which a partition of the topic failed.",
+        "topic",
+    )
+    acks = counter(
+        "broker_topic_total_share_acknowledgement_requests",
+        "The requests with acknowledgements that named the topic.",
+        "topic",
+    )
+    acks_failed = counter(
+        "broker_topic_failed_share_acknowledgement_requests",
+        "The requests with acknowledgements in which a partition of the topic failed.",
+        "topic",
+    )
+    messages = gauge(
+        "share_partition_in_flight_message_count",
+        "Offsets between start and end of the window.",
+        *_SHARE_PARTITION,
+    )
+    batches = gauge(
+        "share_partition_in_flight_batch_count", "Batches of acquired offsets in the window.", *_SHARE_PARTITION
+    )
+    expired = counter(
+        "share_partition_acquisition_lock_timeout",
+        "Offsets whose lock has run out since the share-partition was opened here.",
+        *_SHARE_PARTITION,
+    )
+    taken_back = counter(
+        "share_partition_deliveries_taken_back",
+        "Records given back unseen, so that the delivery did not count, since the share-partition was opened here.",
+        *_SHARE_PARTITION,
+    )
+    not_taken_back = counter(
+        "share_partition_deliveries_not_taken_back",
+        "Records given back unseen ten times in a row before, so that this delivery counted.",  # PL-941
+        *_SHARE_PARTITION,
+    )
+
     def __init__(self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts) -> None:
         self._sessions = sessions
         self._partitions = partitions
@@ -56,67 +102,31 @@ class _Delivery(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield each metric family once."""
         yield self._acknowledged()
-        yield CounterMetricFamily(
-            "share_session_cache_share_session_evictions",
-            "Sessions removed because their connection was lost.",
-            self._sessions.evictions,
-        )
-        yield from self._requests("share_fetch_requests", "share fetches", self._counts.fetches)
-        yield from self._requests(
-            "share_acknowledgement_requests", "requests with acknowledgements", self._counts.acknowledgements
-        )
+        yield self.evictions.of(self._sessions.evictions)
+        yield from self._requests(self.fetches, self.fetches_failed, self._counts.fetches)
+        yield from self._requests(self.acks, self.acks_failed, self._counts.acknowledgements)
         yield from self._share_partitions()
 
     def _acknowledged(self) -> Metric:
-        family = CounterMetricFamily(
-            "share_group_record_acknowledgements",
-            "Records acknowledged, by type, once that took effect.",
-            labels=["ack_type"],
-        )
+        family = self.acknowledged.empty()
         for name, ack_type in ACK_TYPES.items():
             family.add_metric([name], self._counts.acknowledged[ack_type])
         return family
 
-    def _requests(self, name: str, what: str, counts: TopicCounts) -> Iterator[Metric]:
-        for kind, text, counter in (
-            ("total", f"The {what} that named the topic.", counts.total),
-            ("failed", f"The {what} in which a partition of the topic failed.", counts.failed),
-        ):
-            family = CounterMetricFamily(f"broker_topic_{kind}_{name}", text, labels=["topic"])
+    def _requests(self, total: Family, failed: Family, counts: TopicCounts) -> Iterator[Metric]:
+        for declared, by_id in ((total, counts.total), (failed, counts.failed)):
+            family = declared.empty()
             by_name: dict[str, int] = {}
-            for topic_id in counts.total.keys() | counter.keys():  # failures begin at 0: a rate misses a first value
+            for topic_id in counts.total.keys() | by_id.keys():  # failures begin at 0: a rate misses a first value
                 topic = self._counts.topic_name(topic_id)
-                by_name[topic] = by_name.get(topic, 0) + counter[topic_id]
+                by_name[topic] = by_name.get(topic, 0) + by_id[topic_id]
             for topic, number in sorted(by_name.items()):
                 family.add_metric([topic], number)
             yield family
 
     def _share_partitions(self) -> Iterable[Metric]:
-        messages = GaugeMetricFamily(
-            "share_partition_in_flight_message_count",
-            "Offsets between start and end of the window.",
-            labels=_SHARE_PARTITION,
-        )
-        batches = GaugeMetricFamily(
-            "share_partition_in_flight_batch_count",
-            "Batches of acquired offsets in the window.",
-            labels=_SHARE_PARTITION,
-        )
-        expired = CounterMetricFamily(
-            "share_partition_acquisition_lock_timeout",
-            "Offsets whose lock has run out since the share-partition was opened here.",
-            labels=_SHARE_PARTITION,
-        )
-        taken_back = CounterMetricFamily(
-            "share_partition_deliveries_taken_back",
-            "Records given back unseen, so that the delivery did not count, since the share-partition was opened here.",
-            labels=_SHARE_PARTITION,
-        )
-        counted = CounterMetricFamily(
-            "share_partition_deliveries_not_taken_back",
-            "Records given back unseen ten times in a row before, so that this delivery counted.",  # PL-941
-            labels=_SHARE_PARTITION,
-        )
+        messages, batches, expired = self.messages.empty(), self.batches.empty(), self.expired.empty()
+        taken_back, counted = self.taken_back.empty(), self.not_taken_back.empty()
         for host in self._partitions.hosts():
             names = [host.key.group_id, topic_id_text(host.key.topic_id), str(host.key.partition)]
             numbers = host.core.numbers()
@@ -128,7 +138,16 @@ class _Delivery(Collector):
         return messages, batches, expired, taken_back, counted
 
 
-class _Delays(Collector):
+class _Delays(ComputedMetrics):
+    waiting = gauge("share_group_delayed_records", "Records that wait for the end of a delay.", "group")
+    full = gauge("share_group_delayed_full", "Share-partitions that delayed records hold up.", "group")  # PL-935
+    ever = counter(
+        "share_group_delayed",
+        "Records that began to wait for the end of a delay, by why: released, or their lock had run out.",
+        "group",
+        "cause",
+    )
+
     def __init__(self, partitions: SharePartitions, delays: DelayReports) -> None:
         self._partitions = partitions
         self._reports = delays
@@ -141,22 +160,10 @@ class _Delays(Collector):
             records, bound = found.get(host.key.group_id, (0, 0))
             is_full = host.core.delayed_full(host.config)
             found[host.key.group_id] = (records + host.core.delays().records, bound + is_full)
-        waiting = GaugeMetricFamily(
-            "share_group_delayed_records", "Records that wait for the end of a delay.", labels=["group"]
-        )
-        full = GaugeMetricFamily(
-            "share_group_delayed_full",
-            "Share-partitions that delayed records hold up.",
-            labels=["group"],  # PL-935
-        )
+        waiting, full, ever = self.waiting.empty(), self.full.empty(), self.ever.empty()
         for group, (records, bound) in found.items():
             waiting.add_metric([group], records)
             full.add_metric([group], bound)
-        ever = CounterMetricFamily(
-            "share_group_delayed",
-            "Records that began to wait for the end of a delay, by why: released, or their lock had run out.",
-            labels=["group", "cause"],
-        )
         for (group, cause), records in self._reports.ever.items():
             ever.add_metric([group, cause.value], records)
         return waiting, full, ever

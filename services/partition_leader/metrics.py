@@ -6,8 +6,7 @@ from collections.abc import Iterable
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter
-from prometheus_client.core import GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from kip932.ids import TopicIdPartition
 from partition_leader.consumed_metrics import ConsumedMetrics
@@ -21,6 +20,7 @@ from partition_leader.topic_log.core.transactions import LATE_MS
 from partition_leader.topic_log.load import LoadReport
 from shard_runtime.clock import Clock
 from shard_runtime.hosting.host_options import HostMeter, NoMeter
+from shard_runtime.metrics.families import ComputedMetrics, gauge
 
 
 class Led(Protocol):
@@ -183,7 +183,13 @@ def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, val
     return counter
 
 
-class _Gauges(Collector):
+class _Gauges(ComputedMetrics):
+    sessions = gauge("share_session_cache_share_sessions_count", "Share sessions.")
+    session_partitions = gauge("share_session_cache_share_partitions_count", "Partitions over all sessions.")
+    parked = gauge("purgatory_size", "Parked ShareFetch requests.")
+    partitions_led = gauge("partitions_led", "Topic-partitions led.")
+    cached = gauge("topic_log_cached_bytes", "Memory of the tail caches.")  # CM-46
+
     def __init__(self, sessions: SessionCache, partitions: SharePartitions, led: Led) -> None:
         self._sessions = sessions
         self._partitions = partitions
@@ -191,21 +197,18 @@ class _Gauges(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """Yield sessions, parked fetches, and partitions led."""
-        sessions, partitions = self._sessions, self._partitions
-        yield GaugeMetricFamily("share_session_cache_share_sessions_count", "Share sessions.", len(sessions))
-        yield GaugeMetricFamily(
-            "share_session_cache_share_partitions_count", "Partitions over all sessions.", sessions.partition_count
-        )
-        yield GaugeMetricFamily("purgatory_size", "Parked ShareFetch requests.", partitions.parked)
-        yield GaugeMetricFamily("partitions_led", "Topic-partitions led.", len(self._led.led()))
-        yield GaugeMetricFamily(
-            "topic_log_cached_bytes",
-            "Memory of the tail caches.",
-            self._led.cached_bytes(),  # CM-46
-        )
+        yield self.sessions.of(len(self._sessions))
+        yield self.session_partitions.of(self._sessions.partition_count)
+        yield self.parked.of(self._partitions.parked)
+        yield self.partitions_led.of(len(self._led.led()))
+        yield self.cached.of(self._led.cached_bytes())
 
 
-class _LetterGauges(Collector):
+class _LetterGauges(ComputedMetrics):
+    waiting = gauge("share_group_dead_letters_waiting", "Dead letters that wait or are being written.", "group")
+    age = gauge("share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", "group")
+    full = gauge("share_group_dead_letters_full", "Share-partitions that dead letters hold up.", "group")  # PL-916
+
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
 
@@ -215,18 +218,7 @@ class _LetterGauges(Collector):
         for group, letters, age_ms, full in self._letters.all_waiting():
             waiting, oldest_ms, bound = found.get(group, (0, 0, 0))
             found[group] = (waiting + letters, max(oldest_ms, age_ms), bound + full)
-        labels = ["group"]
-        waiting_gauge = GaugeMetricFamily(
-            "share_group_dead_letters_waiting", "Dead letters that wait or are being written.", labels=labels
-        )
-        age_gauge = GaugeMetricFamily(
-            "share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", labels=labels
-        )
-        full_gauge = GaugeMetricFamily(
-            "share_group_dead_letters_full",
-            "Share-partitions that dead letters hold up.",
-            labels=labels,  # PL-916
-        )
+        waiting_gauge, age_gauge, full_gauge = self.waiting.empty(), self.age.empty(), self.full.empty()
         for group, (waiting, oldest_ms, bound) in found.items():
             waiting_gauge.add_metric([group], waiting)
             age_gauge.add_metric([group], oldest_ms / 1000)
@@ -234,7 +226,19 @@ class _LetterGauges(Collector):
         yield from (waiting_gauge, age_gauge, full_gauge)
 
 
-class _TransactionGauges(Collector):
+class _TransactionGauges(ComputedMetrics):
+    transactions = gauge("topic_log_open_transactions", "Transactions open in the logs led.")
+    oldest = gauge("topic_log_oldest_open_transaction_seconds", "Age of the oldest of them.")
+    late = gauge(
+        "partitions_with_late_transactions_count",
+        f"Partitions with a transaction that is open for {LATE_MS // 1_000} s or longer.",
+    )
+    unstable = gauge(
+        "topic_log_unstable_offsets",
+        "Offsets between the last stable offset and the high watermark, which groups that read committed records "
+        "do not get yet.",
+    )
+
     def __init__(self, led: Led, clock: Clock) -> None:
         self._led = led
         self._clock = clock
@@ -255,18 +259,7 @@ class _TransactionGauges(Collector):
             late += longest_ms >= LATE_MS
             unstable += max(log.high_watermark - log.last_stable, 0)
             transactions |= {(one.producer_id, one.producer_epoch) for one in log.transactions.open}
-        yield GaugeMetricFamily("topic_log_open_transactions", "Transactions open in the logs led.", len(transactions))
-        yield GaugeMetricFamily(
-            "topic_log_oldest_open_transaction_seconds", "Age of the oldest of them.", oldest_ms / 1_000
-        )
-        yield GaugeMetricFamily(
-            "partitions_with_late_transactions_count",
-            f"Partitions with a transaction that is open for {LATE_MS // 1_000} s or longer.",
-            late,
-        )
-        yield GaugeMetricFamily(
-            "topic_log_unstable_offsets",
-            "Offsets between the last stable offset and the high watermark, which groups that read committed records "
-            "do not get yet.",
-            unstable,
-        )
+        yield self.transactions.of(len(transactions))
+        yield self.oldest.of(oldest_ms / 1_000)
+        yield self.late.of(late)
+        yield self.unstable.of(unstable)

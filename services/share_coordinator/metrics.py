@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
+from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from share_coordinator.core.shard import Counts
 
 _LATENCY_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
@@ -107,20 +107,17 @@ class ShareCoordinatorMetrics:
         self._implausible.inc(keys)
 
 
-class _ShardCollector(Collector):
+class _ShardCollector(ComputedMetrics):
     """Reads the shards at each scrape, so that nothing is updated in between."""
+
+    keys = gauge("share_coordinator_state_keys", "Share-partitions with state.", "shard")
+    seen = counter("share_coordinator_anomalies", "Oddities seen since the shard was taken over.", "shard", "kind")
 
     def __init__(self, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._shards = shards
 
-    def describe(self) -> Iterable[Metric]:
-        return ()  # registering must not read the shards
-
     def collect(self) -> Iterable[Metric]:
-        keys = GaugeMetricFamily("share_coordinator_state_keys", "Share-partitions with state.", labels=["shard"])
-        seen = CounterMetricFamily(
-            "share_coordinator_anomalies", "Oddities seen since the shard was taken over.", labels=["shard", "kind"]
-        )
+        keys, seen = self.keys.empty(), self.seen.empty()
         for index, shard in self._shards().items():
             label = str(index)
             keys.add_metric([label], shard.keys)

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
+
+from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 
 #: Kafka's window for this average.
 WINDOW_NS: Final = 30_000_000_000
@@ -38,8 +39,14 @@ def busy_ns_of_this_thread() -> Callable[[], int]:
     return busy_ns
 
 
-class LoopTime(Collector):
+class LoopTime(ComputedMetrics):
     """Reads the thread's time when the metrics are collected (CM-172)."""
+
+    busy = counter("event_loop_busy_seconds", "Time that the event loop's thread ran, or waited for a processor.")
+    idle = gauge(
+        "thread_idle_ratio_avg",
+        "Share of the time that the event loop's thread was idle, over the last 30 s or since the scrape before.",
+    )
 
     def __init__(self, busy_ns: Callable[[], int] | None = None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._busy_ns = busy_ns or busy_ns_of_this_thread()
@@ -58,11 +65,5 @@ class LoopTime(Collector):
         idle = 1.0 - (busy - busy_then) / elapsed if elapsed > 0 else 1.0
         if now - samples[-1][0] >= WINDOW_NS // (SAMPLES_MAX - 1):
             samples.append((now, busy))
-        yield CounterMetricFamily(
-            "event_loop_busy_seconds", "Time that the event loop's thread ran, or waited for a processor.", busy / 1e9
-        )
-        yield GaugeMetricFamily(
-            "thread_idle_ratio_avg",
-            "Share of the time that the event loop's thread was idle, over the last 30 s or since the scrape before.",
-            min(1.0, max(0.0, idle)),
-        )
+        yield self.busy.of(busy / 1e9)
+        yield self.idle.of(min(1.0, max(0.0, idle)))

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
 from shard_runtime.hosting.host_options import HostState
+from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.server import RpcServer
 
@@ -109,8 +109,14 @@ class ServiceMeter:
         self._trims.inc()
 
 
-class _Hosts(Collector):
+class _Hosts(ComputedMetrics):
     """One collector for all services, since a family may come from one collector only."""
+
+    shards = gauge("num_partitions", "Shards held, by state.", "service", "state")
+    queue = gauge("event_queue_size", "Operations waiting for a commit.", "service")
+    quarantine = gauge(
+        "quarantined_entries", "Damaged entries of served shards that wait for an operator, by service.", "service"
+    )
 
     def __init__(self) -> None:
         self._watched: dict[str, tuple[Callable[[], Iterable[HostState]], _Number, _Number]] = {}
@@ -121,15 +127,9 @@ class _Hosts(Collector):
         """Include this service."""
         self._watched[service] = states, waiting, quarantined
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Return Kafka's `num-partitions` by state, `event-queue-size`, and the number of quarantined entries."""
-        shards = GaugeMetricFamily("num_partitions", "Shards held, by state.", labels=["service", "state"])
-        queue = GaugeMetricFamily("event_queue_size", "Operations waiting for a commit.", labels=["service"])
-        quarantine = GaugeMetricFamily(
-            "quarantined_entries",
-            "Damaged entries of served shards that wait for an operator, by service.",
-            labels=["service"],
-        )
+        shards, queue, quarantine = self.shards.empty(), self.queue.empty(), self.quarantine.empty()
         for service, (states, waiting, quarantined) in self._watched.items():
             found = Counts(states())
             for state in (HostState.LOADING, HostState.ACTIVE, HostState.FAILED):
@@ -141,8 +141,14 @@ class _Hosts(Collector):
         return [shards, queue, quarantine]
 
 
-class CallMemory(Collector):
+class CallMemory(ComputedMetrics):
     """The memory that calls use, read when the metrics are collected (CM-92, CM-93)."""
+
+    in_flight = gauge("rpc_in_flight_bytes", "Bytes of requests and answers in flight.")
+    bound = gauge("rpc_memory_bytes", "The bound of rpc_in_flight_bytes.")
+    unfinished = gauge("rpc_unfinished_bytes", "Bytes received of messages that are not whole.")
+    throttled = counter("rpc_throttled_calls", "Calls that were asked to come again later.")
+    cut = counter("rpc_connections_cut", "Connections cut for their unfinished messages.")
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -150,14 +156,8 @@ class CallMemory(Collector):
     def collect(self) -> Iterable[Metric]:
         """Yield the bytes in flight, the bytes of unfinished messages in gRPC, calls throttled and connections cut."""
         server = self._server
-        yield GaugeMetricFamily(
-            "rpc_in_flight_bytes", "Bytes of requests and answers in flight.", server.budget.used_bytes
-        )
-        yield GaugeMetricFamily("rpc_memory_bytes", "The bound of rpc_in_flight_bytes.", server.budget.total_bytes)
-        yield GaugeMetricFamily(
-            "rpc_unfinished_bytes", "Bytes received of messages that are not whole.", server.unfinished.unfinished_bytes
-        )
-        yield CounterMetricFamily("rpc_throttled_calls", "Calls told to come again later.", server.budget.throttled)
-        yield CounterMetricFamily(
-            "rpc_connections_cut", "Connections cut for their unfinished messages.", server.connections_cut
-        )
+        yield self.in_flight.of(server.budget.used_bytes)
+        yield self.bound.of(server.budget.total_bytes)
+        yield self.unfinished.of(server.unfinished.unfinished_bytes)
+        yield self.throttled.of(server.budget.throttled)
+        yield self.cut.of(server.connections_cut)

@@ -6,44 +6,41 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily
-from prometheus_client.registry import Collector
+from prometheus_client.core import Metric
 
+from shard_runtime.metrics.families import ComputedMetrics, gauge
 from shard_runtime.record_log.redis.store_watch import UNSAFE, StoreWatch
 
 
-class _Store(Collector):
+class _Store(ComputedMetrics):
+    configured = gauge("store_replicas_configured", "Replicas that store.replicas names.")
+    connected = gauge("store_replicas_connected", "Replicas that the store counts.")
+    unsafe = gauge("store_unsafe", "Whether the store is set to lose data by this setting.", "setting")  # CM-171
+    ahead = gauge("store_clock_ahead_seconds", "By how much the store's clock is ahead of this host's.")  # CM-170
+    paused = gauge(
+        "retention_by_age_paused",
+        "Whether no records are deleted by age, since a clock may be wrong.",  # CM-170
+    )
+
     def __init__(self, configured: int, connected: Callable[[], int | None], watch: StoreWatch | None) -> None:
         self._configured = configured
         self._connected = connected
         self._watch = watch
 
-    def collect(self) -> Iterable[GaugeMetricFamily]:
+    def collect(self) -> Iterable[Metric]:
         """Yield configured and connected replicas, the second only when known; with a watch, its findings, too."""
-        yield GaugeMetricFamily("store_replicas_configured", "Replicas that store.replicas names.", self._configured)
+        yield self.configured.of(self._configured)
         connected = self._connected()
         if connected is not None:
-            yield GaugeMetricFamily("store_replicas_connected", "Replicas that the store counts.", connected)
+            yield self.connected.of(connected)
         if self._watch is None:
             return
-        unsafe = GaugeMetricFamily(
-            "store_unsafe",
-            "Whether the store is set to lose data by this setting.",
-            labels=["setting"],  # CM-171
-        )
+        unsafe = self.unsafe.empty()
         for name in UNSAFE:
             unsafe.add_metric([name], name in self._watch.unsafe)
         yield unsafe
-        yield GaugeMetricFamily(
-            "store_clock_ahead_seconds",
-            "By how much the store's clock is ahead of this host's.",  # CM-170
-            self._watch.time.store_ahead_ms / 1000,
-        )
-        yield GaugeMetricFamily(
-            "retention_by_age_paused",
-            "Whether no records are deleted by age, since a clock may be wrong.",  # CM-170
-            bool(self._watch.time.doubt()),
-        )
+        yield self.ahead.of(self._watch.time.store_ahead_ms / 1000)
+        yield self.paused.of(bool(self._watch.time.doubt()))
 
 
 def watch_store(
