@@ -5,13 +5,13 @@ Rules CL-39, CL-40 and CL-45 (values are checked strictly; unknown names are ref
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kip932.compression.kinds import Compression
 from kip932.ids import BATCH_RECORDS_MAX
+from kip932.nearest_name import did_you_mean
 from sharegroups import arguments
 from sharegroups.errors import ConfigError, InvalidGroupIdError
 from sharegroups.packing import check_packing
@@ -419,5 +419,5 @@ def _unknown(name: str, known: Mapping[str, Setting]) -> str:
     for client, settings in (("a producer", PRODUCER), ("a share consumer", CONSUMER)):
         if any(setting.name == name for setting in settings):
             return f"{name} is a setting of {client}, and this client has none of that name; leave it out here"
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    hint = did_you_mean(name, known)
+    return f"unknown setting {name!r}" + (hint and f".{hint}")

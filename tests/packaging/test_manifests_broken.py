@@ -86,7 +86,7 @@ def test_what_the_api_server_refuses_or_ignores(do: Break, expected: str) -> Non
 @pytest.mark.parametrize(
     ("do", "expected"),
     [
-        (lambda docs: settings(docs).update(SHAREGROUPS_LISTEN_PROT="1"), "Did you mean SHAREGROUPS_LISTEN_PORT"),
+        (lambda docs: settings(docs).update(SHAREGROUPS_LISTEN_PROT="1"), "Did you mean 'SHAREGROUPS_LISTEN_PORT'"),
         (lambda docs: settings(docs).update(SHAREGROUPS_DRAIN_GRACE_MS="soon"), "not a whole number"),
         (lambda docs: settings(docs).update(SHAREGROUPS_LISTEN_PORT="7933"), "and listen.port is 7933"),
         (lambda docs: role(docs)["ports"].pop(), "port metrics is None"),

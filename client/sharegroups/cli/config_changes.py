@@ -8,9 +8,9 @@ from typing import Final
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource
-from sharegroups.cli.most_similar import most_similar
 from sharegroups.cli.output import UsageFailure, tell
 
 #: The noun for each type of resource, which is also the option that names one.
@@ -80,15 +80,10 @@ def change(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig
 
 
 def _require_known(resource: ConfigResource, names: Iterable[str], known: Mapping[str, ConfigEntry]) -> None:
-    faults = [f"{name!r}{_similar_name(name, known)}" for name in names if name not in known]
-    if faults:
+    unknown = [name for name in names if name not in known]
+    if unknown:
         option = f"--{NOUNS[resource.type]} {resource.name}" if resource.name else "--broker-defaults"
+        faults = " ".join(f"{name_of(resource)} has no config {name!r}.{did_you_mean(name, known)}" for name in unknown)
         raise InvalidConfigError(
-            f"{name_of(resource)} has no config {', '.join(faults)}. Nothing was changed. All names: "
-            f"sharegroups configs describe {option} --all"
+            f"{faults} Nothing was changed. All names: sharegroups configs describe {option} --all"
         )
-
-
-def _similar_name(name: str, known: Iterable[str]) -> str:
-    found = most_similar(name, known)
-    return "" if found is None else f" (did you mean {found!r}?)"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from sharegroups.cli.most_similar import did_you_mean
+from kip932.nearest_name import did_you_mean
 from sharegroups.cli.output import UsageFailure
 
 

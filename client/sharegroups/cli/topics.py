@@ -10,12 +10,12 @@ import click
 
 from kip932.errors import KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import topic_id_text
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
 from sharegroups.cli.columns import legend
 from sharegroups.cli.config_changes import change, changes_of
 from sharegroups.cli.delete_records import delete_records
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,

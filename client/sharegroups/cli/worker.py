@@ -5,7 +5,6 @@ With --reload it runs the worker in a process of its own, and restarts it when a
 
 from __future__ import annotations
 
-import difflib
 import gc
 import os
 import signal
@@ -21,6 +20,7 @@ from typing import Any, Final
 import click
 
 import sharegroups
+from kip932.nearest_name import nearest_name
 from sharegroups.cli.output import UsageFailure, failures, tell
 from sharegroups.errors import ConfigError, KafkaError
 from sharegroups.worker import Worker, WorkerError
@@ -108,8 +108,8 @@ def find_worker(target: str) -> Worker:
     if module_name.endswith(".py"):  # importing it would run the file, and fail because it is no package
         meant = os.path.normpath(module_name.removesuffix(".py")).replace(os.sep, ".")
         is_name = all(part.isidentifier() for part in meant.split("."))
-        hint = f"; did you mean {meant}:{path}?" if is_name else f". {_SEE}"
-        raise UsageFailure(f"there is no module {module_name!r}{hint}")
+        hint = f"Did you mean {meant}:{path}?" if is_name else _SEE
+        raise UsageFailure(f"there is no module {module_name!r}. {hint}")
     sys.path.insert(0, os.getcwd())
     module = _imported(target, module_name)
     found: Any = module
@@ -166,8 +166,7 @@ def _is_importing(file: str) -> bool:
 def _others(module: Any, wanted: str) -> str:
     workers = [name for name, value in vars(module).items() if isinstance(value, Worker)]
     if workers:
-        near = difflib.get_close_matches(wanted, workers, 1) or workers[:1]
-        return f"; did you mean {module.__name__}:{near[0]}?"
+        return f". Did you mean {module.__name__}:{nearest_name(wanted, workers) or workers[0]}?"
     return f"; {module.__name__} defines no Worker"
 
 

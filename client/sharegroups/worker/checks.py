@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import logging
 import math
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
@@ -196,8 +196,8 @@ async def _log_new_group(admin: Admin, group: str, reset: str) -> None:
         "latest": "at the end of each topic, without the jobs that are there already",
     }.get(reset, "in each topic where its configs say")
     text = f"group {group} is new: it begins {begins} ({_RESET}={reset or 'unknown'})"
-    if near := difflib.get_close_matches(group, others, 1):
-        log.warning("%s; did you mean %r?", text, near[0])
+    if hint := did_you_mean(group, others):
+        log.warning("%s.%s", text, hint)
     else:
         log.info("%s", text)
 
@@ -209,9 +209,8 @@ async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
         error = described.error
         if isinstance(error, UnknownTopicOrPartitionError):
             missing.add(name)
-            near = difflib.get_close_matches(name, await admin.list_topics(), 1)
-            hint = f"; did you mean {near[0]!r}?" if near else ""
-            log.warning("topic %r does not exist%s; waiting for it: sharegroups topics create %s", name, hint, name)
+            hint = did_you_mean(name, await admin.list_topics())
+            log.warning("topic %r does not exist.%s Waiting for it: sharegroups topics create %s", name, hint, name)
         elif error is not None and not isinstance(error, RetriableError):
             raise WorkerError(f"topic {name!r} cannot be read: {error}")
     return frozenset(missing)

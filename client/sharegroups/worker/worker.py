@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import inspect
 import logging
 import multiprocessing
@@ -18,6 +17,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
+from kip932.nearest_name import did_you_mean
 from sharegroups.forks import signals
 from sharegroups.worker.core.policy import Outcome, Retry, check_outcomes
 from sharegroups.worker.core.tally import Tally
@@ -310,9 +310,9 @@ def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) ->
     from sharegroups.config import consumer_config, given_settings  # noqa: PLC0415 - light, but not needed to import us
     from sharegroups.errors import ConfigError  # noqa: PLC0415
 
-    if unknown := [name for name in keywords if difflib.get_close_matches(name, _ARGUMENTS, 1, _SIMILARITY_MIN)]:
-        near = difflib.get_close_matches(unknown[0], _ARGUMENTS, 1, _SIMILARITY_MIN)[0]
-        raise ConfigError(f"Worker has no argument {unknown[0]!r}; did you mean {near!r}?")
+    for name in keywords:
+        if hint := did_you_mean(name, _ARGUMENTS, _SIMILARITY_MIN):
+            raise ConfigError(f"Worker has no argument {name!r}.{hint}")
     given = given_settings(settings, keywords, "Worker")
     for name in _WORKER_SETTINGS:
         if name in given:

@@ -6,15 +6,15 @@ are stored (GC-145…GC-147).
 
 from __future__ import annotations
 
-import difflib
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, TypeVar, cast
 
 import structlog
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.nearest_name import did_you_mean
 from shard_runtime.config import group_extensions, kafka_configs
 from shard_runtime.config.group_config import Backoff, GroupConfig
 from shard_runtime.config.kafka_configs import (
@@ -31,9 +31,6 @@ from shard_runtime.config.setting import AnySetting, Setting, SettingTable
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-#: No suggestion is made for a longer name.
-_NAME_MAX: Final = 200
 
 #: The effective configs of at most this many groups are kept; one more clears them.
 _GROUPS_MAX: Final = 10_000
@@ -176,7 +173,8 @@ class EffectiveConfigs:
         kind = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}[resource_type]
         for name in overrides:
             if name not in declared:
-                raise InvalidConfigError(f"Unknown {kind} config name: {name}{_did_you_mean(name, declared)}")
+                hint = did_you_mean(name, declared)
+                raise InvalidConfigError(f"Unknown {kind} config name: {name}" + (hint and f".{hint}"))
         try:
             # A value stored by a build that accepted it stays legal, and still has no effect (CM-120).
             values = {
@@ -208,9 +206,3 @@ class EffectiveConfigs:
             )
             if session <= heartbeat:
                 raise InvalidConfigError(f"{pair[0].name} must be greater than {pair[1].name}")
-
-
-def _did_you_mean(name: str, declared: Iterable[str]) -> str:
-    """Return a suggestion to append to the refusal: the declared name most like this one; "" when none is."""
-    near = difflib.get_close_matches(name, list(declared), 1) if len(name) <= _NAME_MAX else []
-    return f". Did you mean {near[0]!r}?" if near else ""

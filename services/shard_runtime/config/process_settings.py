@@ -6,13 +6,13 @@ setting is refused; the message suggests a similar name.
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
+from kip932.nearest_name import did_you_mean
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS
 from shard_runtime.config.setting import (
@@ -270,9 +270,8 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
                 f"Unknown setting: {what}. It is a config of one {kind}: `sharegroups configs alter --{kind} NAME "
                 f"--add-config {name}=VALUE`{default}."
             )
-    close = difflib.get_close_matches(name, list(known), 1, 0.5)
-    return f"Unknown setting: {what}. " + (
-        f"Did you mean {close[0]}?" if close else "All settings are listed in docs/reference/settings.md."
+    return f"Unknown setting: {what}." + (
+        did_you_mean(name, known, 0.5) or " All settings are listed in docs/reference/settings.md."
     )
 
 

@@ -10,13 +10,13 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Final, TypeVar
 
 import structlog
 
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
+from kip932.nearest_name import did_you_mean
 from kip932.printable import printable
 from shard_runtime.clock import Clock, SystemClock
 from shard_runtime.config.process_settings import (
@@ -286,8 +286,7 @@ def main(arguments: Sequence[str]) -> int:
     given, *rest = arguments
     for role in given.split(","):
         if role not in ROLES:
-            close = get_close_matches(role, ROLES, n=1)
-            _print_reason(f"no role {role!r}. " + (f"Did you mean {close[0]}?" if close else f"There are {roles}."))
+            _print_reason(f"no role {role!r}." + (did_you_mean(role, ROLES) or f" There are {roles}."))
             return 1
     return serve_role(given, rest)
 

@@ -106,7 +106,7 @@ def test_a_data_directory_that_another_process_owns(tmp_path: Path, cluster: Clu
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     """They are reported before anything is created."""
     told = {
-        "group.share.delivery.count.limt=3": "Did you mean group.share.delivery.count.limit?",
+        "group.share.delivery.count.limt=3": "Did you mean 'group.share.delivery.count.limit'?",
         "group.share.delivery.count.limit=99": "it must be at most 10",
         "group.share.heartbeat.interval.ms=50000": "must be between group.share.min.heartbeat.interval.ms=5000 and",
     }
@@ -184,7 +184,7 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
     assert "listening on 0.0.0.0 without TLS" in reachable
     assert "allow.plaintext=true" in reachable
     assert "store URL" in store
-    assert "Unknown setting: lisen.port. Did you mean listen.port?" in unknown
+    assert "Unknown setting: lisen.port. Did you mean 'listen.port'?" in unknown
     assert "not name=value" in nameless
 
 

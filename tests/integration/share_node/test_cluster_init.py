@@ -97,4 +97,4 @@ async def test_a_store_that_would_lose_data_gets_none(server: Server) -> None:
 async def test_a_setting_nobody_declared_is_refused() -> None:
     refused = await run(environ={"SHAREGROUPS_STORE_ULR": "redis://127.0.0.1:1"})
     assert refused.exit_code == 1
-    assert "Did you mean SHAREGROUPS_STORE_URL?" in refused.stderr
+    assert "Did you mean 'SHAREGROUPS_STORE_URL'?" in refused.stderr

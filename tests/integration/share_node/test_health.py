@@ -93,7 +93,7 @@ def test_a_port_nobody_knows_is_refused_by_name() -> None:
     ("arguments", "environ", "expected"),
     [
         (["readyness"], {}, "'readyness' is no health service; expected one of startup, liveness, readiness"),
-        ([], {"SHAREGROUPS_LISTEN_PROT": "1"}, "Did you mean SHAREGROUPS_LISTEN_PORT?"),
+        ([], {"SHAREGROUPS_LISTEN_PROT": "1"}, "Did you mean 'SHAREGROUPS_LISTEN_PORT'?"),
         ([], {}, "listen.port is 0"),
     ],
 )

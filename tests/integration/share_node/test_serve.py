@@ -32,7 +32,7 @@ def test_no_role_or_a_wrong_one_is_answered_with_the_roles() -> None:
     several = said("share_node", "serve", "group_coordinator,leader", "a=b")
     assert several == (1, "", f"Error: no role 'leader'. There are {ALL}.\n")
     hyphened = said("share_node", "serve", "partition-leader")
-    assert hyphened == (1, "", "Error: no role 'partition-leader'. Did you mean partition_leader?\n")
+    assert hyphened == (1, "", "Error: no role 'partition-leader'. Did you mean 'partition_leader'?\n")
     assert "Did you mean 'serve'?" in said("share_node", "sevre")[2]
 
 

@@ -257,7 +257,7 @@ def test_a_group_that_does_not_exist_yet_is_told_with_the_nearest_name(shop: Sho
     shop.until(lambda: shop.runs(1), "done once more")
     assert end(second) == 143
     assert f"WARNING group {shop.group[:-1]} {told}" in shop.log(1)
-    assert f"; did you mean {shop.group!r}?" in shop.log(1)
+    assert f". Did you mean {shop.group!r}?" in shop.log(1)
     third = shop.work()
     shop.until(lambda: "at once on threads" in shop.log(2), "it began")
     assert end(third) == 143

@@ -213,7 +213,7 @@ def test_a_time_out_without_a_cause_says_what_became_of_the_record(
 def test_missing_group_wrong_names_and_values_are_told() -> None:
     with pytest.raises(InvalidGroupIdError):
         ShareConsumer(bootstrap_servers="h:1", group_id=" ")
-    with pytest.raises(ConfigError, match=r"did you mean 'max\.poll\.records'"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'max\.poll\.records'"):
         ShareConsumer({"bootstrap.servers": "h:1", "group.id": "g", "max.poll.record": 1})
     with pytest.raises(ConfigError, match="one of implicit, explicit"):
         ShareConsumer({"bootstrap.servers": "h:1", "group.id": "g", "share.acknowledgement.mode": "auto"})

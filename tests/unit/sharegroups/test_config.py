@@ -170,7 +170,7 @@ def test_a_token_is_not_sent_to_a_node_that_the_bootstrap_node_names() -> None:
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:
-    with pytest.raises(ConfigError, match=r"did you mean 'max\.poll\.records'"):
+    with pytest.raises(ConfigError, match=r"Did you mean 'max\.poll\.records'"):
         consumer_config(GROUP, {"max_poll_record": 1})
     with pytest.raises(ConfigError, match=r"unknown setting 'qqqqq'$"):
         consumer_config(GROUP, {"qqqqq": 1})

@@ -16,12 +16,12 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, OFFSET_MAX, TopicPartition, topic_id_text
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigEntry, ConfigResource, ReadRecord, RecordsRead
 from sharegroups.cli.dlq.choosing import Choice, Where
 from sharegroups.cli.dlq.core.dead_letters import Letter, Place, letter_of
 from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import tell
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"

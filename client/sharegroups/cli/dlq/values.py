@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip932.nearest_name import did_you_mean
 from kip932.printable import printable
 from sharegroups.cli.dlq.choosing import Filters
 from sharegroups.cli.dlq.core.dead_letters import Letter
-from sharegroups.cli.most_similar import did_you_mean
 
 #: How many values are remembered, since letters' headers come from other programs; and how many are printed.
 _KEPT_MAX: Final = 1_000

@@ -13,8 +13,8 @@ from typing import Any, Final, NoReturn, TypeVar
 import click
 
 from kip932.errors import KafkaError
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import settings, tell
 from sharegroups.cli.reaching import open_reachable_admin
 

@@ -12,12 +12,12 @@ import click
 
 from kip932 import errors
 from kip932.errors import KafkaError
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.cli.columns import legend
 from sharegroups.cli.groups.asking import COMMAND, absent, members_text, reached, timeout_option, undecided
 from sharegroups.cli.groups.named import NamedByOptions
 from sharegroups.cli.groups.waiting_letters import GROUP_RESTARTS, warn_of_waiting_letters
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,

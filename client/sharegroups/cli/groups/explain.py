@@ -15,12 +15,12 @@ import click
 
 from kip932.errors import GroupIdNotFoundError, KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
+from kip932.nearest_name import did_you_mean
 from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, RecordExplanation, RecordsExplained
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, refuse, timeout_option
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,

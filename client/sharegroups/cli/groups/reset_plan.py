@@ -6,11 +6,11 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.cli.groups.asking import members_text, not_found, refuse
 from sharegroups.cli.groups.log_starts import note_deleted_records
 from sharegroups.cli.groups.reset_request import Request
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import tell
 
 Plan = dict[TopicPartition, int]

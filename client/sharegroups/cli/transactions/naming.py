@@ -10,9 +10,9 @@ import click
 
 from kip932.errors import KafkaError, TransactionalIdNotFoundError
 from kip932.ids import TRANSACTIONAL_ID_MAX
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TransactionDescription
-from sharegroups.cli.most_similar import did_you_mean
 from sharegroups.cli.output import Name
 
 F = TypeVar("F", bound=Callable[..., Any])

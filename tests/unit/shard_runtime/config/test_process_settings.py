@@ -31,7 +31,7 @@ def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("flags", "environ", "says"),
     [
-        ({"listen.prot": "1"}, {}, "Unknown setting: listen.prot. Did you mean listen.port?"),
+        ({"listen.prot": "1"}, {}, "Unknown setting: listen.prot. Did you mean 'listen.port'?"),
         ({"retention.ms": "1"}, {}, "`sharegroups configs alter --topic NAME --add-config retention.ms=VALUE`."),
         (
             {"share.isolation.level": "1"},
@@ -40,7 +40,7 @@ def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> No
         ),
         ({"share.auto.offset.reset": "1"}, {}, "; the default of all is group.share.auto.offset.reset."),
         ({"foo": "1"}, {}, "Unknown setting: foo. All settings are listed in docs/reference/settings.md."),
-        ({}, {"SHAREGROUPS_LEASEMS": "1"}, "SHAREGROUPS_LEASEMS. Did you mean SHAREGROUPS_LEASE_MS?"),
+        ({}, {"SHAREGROUPS_LEASEMS": "1"}, "SHAREGROUPS_LEASEMS. Did you mean 'SHAREGROUPS_LEASE_MS'?"),
         ({"listen.port": "x"}, {}, "Invalid value 'x' for listen.port: it is not a whole number (from flag)"),
         ({"listen.port": "70000"}, {}, "it must be at most 65535"),
         ({"node.roles": "leader"}, {}, "'leader' is none of group_coordinator, partition_leader, share_coordinator"),

@@ -97,7 +97,7 @@ def test_settings_come_from_a_file_too(fake: FakeCluster, tmp_path: Path) -> Non
     given = ("--topic", "one", "--group-id", "g", "--command-config", str(file))
     result = sharegroups("verify-consumer", *given)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "unknown setting 'client.it'; did you mean 'client.id'?" in result.stderr
+    assert "unknown setting 'client.it'. Did you mean 'client.id'?" in result.stderr
 
 
 @pytest.mark.rule("CT-95")

@@ -53,15 +53,15 @@ def test_the_current_folder_is_on_the_path_and_attributes_may_be_nested(folder: 
 @pytest.mark.parametrize(
     ("target", "said"),
     [
-        ("mailshop.mail:wroker", "mailshop.mail has no 'wroker'; did you mean mailshop.mail:worker?"),
+        ("mailshop.mail:wroker", "mailshop.mail has no 'wroker'. Did you mean mailshop.mail:worker?"),
         ("mailshop.mial:worker", "there is no module 'mailshop.mial' in "),
         ("mialshop.mail:worker", "there is no module 'mialshop' in "),
         ("mailshop.mail", "names no worker. Name it as module:attribute, for example shop.mail:worker"),
         ("mailshop.mail:", "names no worker"),
-        ("mail.py:worker", "there is no module 'mail.py'; did you mean mail:worker?"),
-        ("./mailshop/mail.py:worker", "there is no module './mailshop/mail.py'; did you mean mailshop.mail:worker?"),
+        ("mail.py:worker", "there is no module 'mail.py'. Did you mean mail:worker?"),
+        ("./mailshop/mail.py:worker", "there is no module './mailshop/mail.py'. Did you mean mailshop.mail:worker?"),
         ("../mail.py:worker", "there is no module '../mail.py'. Name it as module:attribute"),
-        ("mailshop.mail:number", "is a int, not a Worker; did you mean mailshop.mail:worker?"),
+        ("mailshop.mail:number", "is a int, not a Worker. Did you mean mailshop.mail:worker?"),
         ("json:dumps", "is a function, not a Worker; json defines no Worker"),
     ],
 )
@@ -97,7 +97,7 @@ def test_what_a_module_raises_is_shown_from_its_own_frames_on(folder: Path, modu
 @pytest.mark.parametrize(
     ("module", "line", "said"),
     [
-        ("unset", 3, "did you mean 'bootstrap.servers'?"),
+        ("unset", 3, "Did you mean 'bootstrap.servers'?"),
         ("unjob", 11, "retry is 5; expected a Retry, as retry=Retry(limit=3)"),
     ],
 )
