@@ -1,7 +1,7 @@
 """A flag that one task waits for, with a time-out.
 
 Works like an asyncio.Event inside asyncio.timeout, for one waiter and at a fraction of the cost. Hardly any wait times
-out, so the timer stays armed from wait to wait, and is moved only when a wait must end before it fires.
+out, so one timer stays armed from wait to wait.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 from math import inf
 from typing import Final
 
+from kip932.armed_timer import ArmedTimer
+
 #: A timer may fire this much too early, s.
 _TICK_S: Final = 0.001
 
@@ -17,14 +19,13 @@ _TICK_S: Final = 0.001
 class Signal:
     """The flag. Set it in the event loop; it stays set until `clear`. One task may wait; a second one replaces it."""
 
-    __slots__ = ("_is_set", "_timer", "_timer_at", "_until", "_waiter")
+    __slots__ = ("_is_set", "_timer", "_until", "_waiter")
 
     def __init__(self) -> None:
         self._is_set = False
         self._waiter: asyncio.Future[None] | None = None
         self._until = inf
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
+        self._timer = ArmedTimer(self._check)
 
     def set(self) -> None:
         """Set the flag and wake the waiting task."""
@@ -45,29 +46,23 @@ class Signal:
         self._until = inf
         if timeout_s is not None:
             self._until = loop.time() + max(0.0, timeout_s)
-            if self._until < self._timer_at:
-                self._arm(loop, self._until)
+            if self._until < self._timer.at:
+                self._timer.arm(self._until, timeout_s)
         try:
             await waiter
         finally:
             if self._waiter is waiter:
                 self._waiter = None
 
-    def _arm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = loop.call_at(at_s, self._look), at_s
-
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Handle the timer: end the current wait if its time is over, else arm the timer for its end."""
-        self._timer, self._timer_at = None, inf
         if self._waiter is None or self._until == inf:
             return
-        loop = asyncio.get_running_loop()
-        if self._until <= loop.time() + _TICK_S:
+        left_s = self._until - asyncio.get_running_loop().time()
+        if left_s <= _TICK_S:
             self._wake(self._waiter)
         else:
-            self._arm(loop, self._until)
+            self._timer.arm(self._until, left_s)
 
     @staticmethod
     def _wake(waiter: asyncio.Future[None]) -> None:

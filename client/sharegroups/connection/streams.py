@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, Protocol, Self, TypeVar
 
 from google.protobuf.message import Message
 
+from kip932.armed_timer import ArmedTimer
 from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus
 from sharegroups.connection.silent_nodes import AGAIN_S
 
@@ -89,8 +90,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._queued: asyncio.Future[None] | None = None
         self._sent: dict[int, _Sent[RequestT, ResponseT]] = {}
         self._next_id = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = 0.0
+        self._timer = ArmedTimer(self._check)
         self._abort: asyncio.Task[None] | None = None
         self._lost: TransportError | None = None
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
@@ -185,8 +185,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             return None
         if message is not None:
             sent = self._sent[number] = _Sent(exchange, now_s)
-            if self._timer is None or sent.check_s < self._timer_at:
-                self._arm(sent.check_s)
+            if sent.check_s < self._timer.at:
+                self._timer.arm(sent.check_s, sent.check_s - now_s)
         return message
 
     async def _read(self) -> None:
@@ -200,15 +200,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         except TransportError as error:
             self._end(error)
 
-    def _arm(self, at_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer_at = at_s
-        self._timer = asyncio.get_running_loop().call_at(at_s, self._look)
-
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Handle the timer: end the stream if a request has timed out, report late ones, then arm the timer again."""
-        self._timer = None
         if not self._sent:
             return
         now_s = asyncio.get_running_loop().time() + _TICK_S
@@ -219,7 +212,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         if self._note_late(now_s) and self._on_late is not None:
             self._on_late()
         if self._lost is None:
-            self._arm(min(sent.check_s for sent in self._sent.values()))
+            next_s = min(sent.check_s for sent in self._sent.values())
+            self._timer.arm(next_s, next_s - asyncio.get_running_loop().time())
 
     def _note_late(self, now_s: float) -> bool:
         late = [sent for sent in self._sent.values() if sent.check_s <= now_s]
@@ -239,9 +233,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         if self._lost is not None:
             return
         self._lost = error
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         sent, self._sent = self._sent, {}
         waiting = [one.exchange for one in sent.values()] + list(self._queue)
         self._queue.clear()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
+from kip932.armed_timer import ArmedTimer
 from kip932.errors import FencedMemberEpochError, InvalidRecordStateError, KafkaError, NetworkError
 from sharegroups import arguments
 from sharegroups.consuming.ack_ledger import AckLedger
@@ -153,7 +154,7 @@ class Keeper:
         self._membership = membership
         self._parts: dict[Delivered, _Renewing] = {}
         self._fenced = 0
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = ArmedTimer(self._check)
 
     def begin(self, kept: Kept) -> None:
         """Keep these records from now on. Raises IllegalStateError in implicit mode, or if one is not in flight."""
@@ -184,9 +185,8 @@ class Keeper:
             renewing.owners[offset] = (*renewing.owners.get(offset, ()), kept)
             part.kept = part.kept or {}
             part.kept[offset] = part.kept.get(offset, 0) + 1
-        if self._timer is not None:
-            self._timer.cancel()
-        self._look()
+        self._timer.cancel()
+        self._check()
 
     def end(self, kept: Kept) -> None:
         """Stop keeping these records. The locks of unacknowledged ones end when their time is over, unless another
@@ -236,14 +236,12 @@ class Keeper:
     def close(self) -> None:
         """Stop all renewals."""
         self._parts.clear()
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
 
     # Steps.
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         """Renew locks that are due, give up lost ones, and arm the timer while anything is kept."""
-        self._timer = None
         now_ms = _now_ms()
         fenced = self._membership.fenced != self._fenced or self._membership.fatal is not None
         self._fenced = self._membership.fenced
@@ -271,13 +269,7 @@ class Keeper:
             self._arm(next_ms)
 
     def _arm(self, at_ms: int) -> None:
-        """Arm the timer for this time, unless it already fires earlier."""
-        loop = asyncio.get_running_loop()
-        if self._timer is not None:
-            if self._timer.when() * 1000 <= at_ms:
-                return
-            self._timer.cancel()
-        self._timer = loop.call_later(max(1, at_ms - _now_ms()) / 1000, self._look)
+        self._timer.arm(at_ms, max(1, at_ms - _now_ms()) / 1000)
 
     def _send(self, part: Delivered, renewing: _Renewing, offsets: list[int]) -> None:
         held = sorted(offset for offset in offsets if part.delivery.in_flight(offset))
@@ -285,7 +277,7 @@ class Keeper:
             return
         renewing.in_flight = True
         now_ms = _now_ms()
-        # `_look` gives up records whose lock ends earlier than the last one.
+        # `_check` gives up records whose lock ends earlier than the last one.
         left_ms = max(lock.since_ms + (lock.lock_ms or _CHECK_MS) for lock in map(renewing.locks.__getitem__, held))
         left_ms -= now_ms
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)

@@ -6,13 +6,13 @@ the heap. Idle holders cost nothing.
 
 from __future__ import annotations
 
-import asyncio
 import heapq
 from collections.abc import Callable
 from typing import Final
 
 import structlog
 
+from kip932.armed_timer import ArmedTimer
 from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -29,8 +29,7 @@ class Deadlines:
         self._heap: list[tuple[int, int, Callable[[int], None]]] = []
         self._current: dict[Callable[[int], None], int] = {}
         self._sequence = 0
-        self._timer: asyncio.TimerHandle | None = None
-        self._armed_ms: int | None = None
+        self._timer = ArmedTimer(self._fire)
 
     def set(self, holder: Callable[[int], None], deadline_ms: int | None) -> None:
         """Call `holder(now_ms)` once at `deadline_ms`, in place of its former deadline; None cancels the call."""
@@ -54,9 +53,7 @@ class Deadlines:
         """Forget all deadlines and cancel the timer."""
         self._heap.clear()
         self._current.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
 
     def _rebuild(self) -> None:
         """Drop the replaced entries. Done when they are most of the heap, so that the number of holders bounds its
@@ -66,20 +63,10 @@ class Deadlines:
         heapq.heapify(self._heap)
 
     def _arm(self) -> None:
-        if not self._heap:
-            return
-        first = self._heap[0][0]
-        if self._timer is not None:
-            if self._armed_ms is not None and self._armed_ms <= first:
-                return
-            self._timer.cancel()
-        self._armed_ms = first
-        delay_s = max(0, first - self._clock.now_ms()) / 1000
-        self._timer = asyncio.get_running_loop().call_later(delay_s, self._fire)
+        if self._heap and (first := self._heap[0][0]) < self._timer.at:
+            self._timer.arm(first, (first - self._clock.now_ms()) / 1000)
 
     def _fire(self) -> None:
-        self._timer = None
-        self._armed_ms = None
         now_ms = self._clock.now_ms()
         for _ in range(_BATCH):
             if not self._heap or self._heap[0][0] > now_ms:

@@ -12,6 +12,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 
+from kip932.armed_timer import ArmedTimer
 from kip932.errors import (
     KafkaError,
     KafkaStorageError,
@@ -50,7 +51,6 @@ class GroupCommit:
         "_state",
         "_task",
         "_timer",
-        "_timer_ms",
         "in_flight",
     )
 
@@ -77,8 +77,7 @@ class GroupCommit:
         self._queue: deque[LogOperation] = deque()
         self._queued_bytes = 0
         self._task: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._timer = ArmedTimer(self._expire)
         self._error: KafkaError | None = None
         self.in_flight: Draft | None = None
 
@@ -127,9 +126,7 @@ class GroupCommit:
         if self._error is not None:
             return
         self._error = error
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._timer.cancel()
         waiting = list(self._queue)
         self._queue.clear()
         if self.in_flight is not None:
@@ -228,18 +225,10 @@ class GroupCommit:
         self._lost(answer, error)
 
     def _arm(self, deadline_ms: int) -> None:
-        if deadline_ms == NO_DEADLINE:
-            return
-        if self._timer is not None:
-            if self._timer_ms <= deadline_ms:
-                return
-            self._timer.cancel()
-        delay_s = max(deadline_ms - self._clock.now_ms(), 1) / 1000
-        self._timer_ms = deadline_ms
-        self._timer = asyncio.get_running_loop().call_later(min(delay_s, 3600.0), self._expire)
+        if deadline_ms != NO_DEADLINE and deadline_ms < self._timer.at:
+            self._timer.arm(deadline_ms, max(deadline_ms - self._clock.now_ms(), 1) / 1000)
 
     def _expire(self) -> None:
-        self._timer = None
         now_ms = self._clock.now_ms()
         sent = self.in_flight.operations if self.in_flight is not None else []
         for operation in sent:

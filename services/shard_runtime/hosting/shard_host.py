@@ -18,6 +18,7 @@ from typing import Final, Generic
 
 import structlog
 
+from kip932.armed_timer import ArmedTimer
 from kip932.errors import (
     CoordinatorLoadInProgressError,
     CoordinatorNotAvailableError,
@@ -27,7 +28,6 @@ from kip932.errors import (
 )
 from shard_runtime.clock import Clock
 from shard_runtime.hosting.compaction_steps import copy_next_slice, trim
-from shard_runtime.hosting.deadline_timer import DeadlineTimer
 from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState, NoMeter
 from shard_runtime.hosting.kafka_errors import FailureMapping, coordinator_failure
 from shard_runtime.hosting.replay import replay_log
@@ -90,7 +90,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self._meter: HostMeter = meter or NoMeter()
         self._stream = shard_id.streams[0]
         self._tenure: ShardTenure[CommandT, RecordT] | None = None
-        self._timer = DeadlineTimer(clock, self._on_timer)
+        self._timer = ArmedTimer(self._on_timer)
         self._demand = 0
         self._faults = RateLimitedLog(log)
 
@@ -314,7 +314,12 @@ class ShardHost(Generic[CommandT, RecordT]):
             tenure.shard.paused(self._clock.now_ms())
 
     def _arm(self, tenure: ShardTenure[CommandT, RecordT], at_least_ms: int = 0) -> None:
-        self._timer.arm(tenure.shard.next_deadline(), at_least_ms)
+        """Arm the timer for the shard's next deadline, at least `at_least_ms` from now."""
+        deadline_ms = tenure.shard.next_deadline()
+        if deadline_ms is not None and deadline_ms < self._timer.at:
+            now_ms = self._clock.now_ms()
+            at_ms = max(deadline_ms, now_ms + at_least_ms)
+            self._timer.arm(at_ms, (at_ms - now_ms) / 1000)
 
     def _on_timer(self) -> None:
         tenure = self._tenure

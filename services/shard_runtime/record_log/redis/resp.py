@@ -22,6 +22,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 
+from kip932.armed_timer import ArmedTimer
 from shard_runtime.record_log.redis.connection import (
     Command,
     ConnectionLostError,
@@ -59,8 +60,7 @@ class RespConnection(asyncio.Protocol):
         self._replies: list[Reply] = []
         self._waiter: asyncio.Future[None] | None = None
         self._pushed: deque[list[Reply]] = deque()
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_at = inf
+        self._timer = ArmedTimer(self._check)
         self._until = inf
         self._timeout_ms = 0
         self._transport.set_protocol(self)
@@ -148,8 +148,8 @@ class RespConnection(asyncio.Protocol):
         if timeout_ms is not None:
             self._timeout_ms = timeout_ms
             self._until = loop.time() + timeout_ms / 1000
-            if self._until < self._timer_at:
-                self._arm(loop, self._until)
+            if self._until < self._timer.at:
+                self._timer.arm(self._until, timeout_ms / 1000)
         try:
             await waiter
         except BaseException:
@@ -176,29 +176,21 @@ class RespConnection(asyncio.Protocol):
         if self._closed:
             return
         self._closed = why
-        if self._timer is not None:
-            self._timer.cancel()
+        self._timer.cancel()
         waiter, self._waiter = self._waiter, None
         if waiter is not None and not waiter.done():
             waiter.set_exception(kind(why))
         self._transport.abort()
 
-    # One timer serves all time-outs, since hardly any expires: it is moved only when one must expire earlier.
-
-    def _arm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer, self._timer_at = loop.call_at(at_s, self._look), at_s
-
-    def _look(self) -> None:
-        self._timer, self._timer_at = None, inf
+    def _check(self) -> None:
+        """Handle the timer, which serves all time-outs: end the connection if one has expired, else arm it again."""
         if self._until == inf:
             return
-        loop = asyncio.get_running_loop()
-        if self._until <= loop.time() + _TICK_S:
+        left_s = self._until - asyncio.get_running_loop().time()
+        if left_s <= _TICK_S:
             self._end(f"{self._address} did not answer within {self._timeout_ms} ms")
         else:
-            self._arm(loop, self._until)
+            self._timer.arm(self._until, left_s)
 
 
 def error_reply(message: str) -> ErrorReply:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from math import inf
 
 import pytest
 
@@ -131,7 +132,7 @@ async def test_a_fenced_append_drops_the_shard_and_fails_all_who_wait() -> None:
     results = await asyncio.gather(world.host.post(Put("a", 1)), world.host.post(Get("a")), return_exceptions=True)
     assert [type(result) for result in results] == [NotCoordinatorError, NotCoordinatorError]
     assert world.drops == ["fenced by 2-0"]
-    assert (world.host.state, world.host.shard, world.host._timer._handle) == (HostState.IDLE, None, None)
+    assert (world.host.state, world.host.shard, world.host._timer.at) == (HostState.IDLE, None, inf)
     with pytest.raises(NotCoordinatorError):
         world.host.post(Get("a"))
 
