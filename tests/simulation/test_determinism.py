@@ -238,7 +238,7 @@ ESCAPES = {"to_thread", "run_in_executor", "Thread", "ThreadPoolExecutor"}
 BEYOND = {
     "services/shard_runtime/rpc/binding.py:run_in_executor": "gRPC's requests of many fields; a run has no gRPC",
     "services/shard_runtime/metrics/loop_time.py:time.pthread_getcpuclockid": "the thread's own time, read for metrics",
-    "services/shard_runtime/metrics/endpoint.py:to_thread": "the port for metrics, which is not opened",
+    "protos/kip932/metrics_page.py:to_thread": "the port for metrics, which is not opened",
     "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be looked at in one step",
     "services/partition_leader/topic_rpc/produce_batches.py:time.sleep": "in that thread",
     "services/partition_leader/dead_letters/preparing.py:run_in_executor": "source batches too large for one step",

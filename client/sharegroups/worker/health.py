@@ -2,56 +2,45 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from contextlib import suppress
-from typing import Final, Self
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from http import HTTPStatus
 
+from kip932.http_endpoint import HttpEndpoint, Page, Request, Response
 from sharegroups.worker.pools import WorkerError
 
-_READ_S: Final = 5.0
-_HEAD_MAX: Final = 8_192
 
+@asynccontextmanager
+async def health_port(
+    host: str, port: int, healthy: Callable[[], bool], ready: Callable[[], bool], metrics: Callable[[], str]
+) -> AsyncIterator[None]:
+    """Serve inside the block. `healthy` and `ready` decide the status; `metrics` returns the text. Raises
+    WorkerError."""
 
-class Health:
-    """Serves inside its `async with` block. `healthy` and `ready` decide the status; `metrics` returns the text."""
+    async def metrics_page(_: Request) -> Response:
+        return Response(HTTPStatus.OK, metrics().encode(), "text/plain; version=0.0.4; charset=utf-8")
 
-    def __init__(
-        self, host: str, port: int, healthy: Callable[[], bool], ready: Callable[[], bool], metrics: Callable[[], str]
-    ) -> None:
-        self._host, self._port = host, port
-        self._pages: dict[str, Callable[[], tuple[int, str]]] = {
-            "/healthz": lambda: (200, "ok\n") if healthy() else (503, "the worker's loop does not turn\n"),
-            "/readyz": lambda: (200, "ready\n") if ready() else (503, "not ready\n"),
-            "/metrics": lambda: (200, metrics()),
+    endpoint = HttpEndpoint(
+        {
+            "/healthz": _page(healthy, "ok\n", "the worker's loop does not turn\n"),
+            "/readyz": _page(ready, "ready\n", "not ready\n"),
+            "/metrics": metrics_page,
         }
-        self._server: asyncio.Server | None = None
+    )
+    try:
+        await endpoint.open(host, port)
+    except OSError as error:
+        raise WorkerError(f"the health port {host}:{port} cannot be opened: {error}") from error
+    try:
+        yield
+    finally:
+        await endpoint.close()
 
-    async def __aenter__(self) -> Self:
-        try:
-            self._server = await asyncio.start_server(self._answer, self._host, self._port, limit=_HEAD_MAX)
-        except OSError as error:
-            raise WorkerError(f"the health port {self._host}:{self._port} cannot be opened: {error}") from error
-        return self
 
-    async def __aexit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.close()
+def _page(good: Callable[[], bool], yes: str, no: str) -> Page:
+    async def page(_: Request) -> Response:
+        if good():
+            return Response(HTTPStatus.OK, yes.encode())
+        return Response(HTTPStatus.SERVICE_UNAVAILABLE, no.encode())
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
-            async with asyncio.timeout(_READ_S):
-                head = await reader.readuntil(b"\r\n\r\n")
-            words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
-            path = words[1].split("?")[0] if len(words) > 1 else ""
-            page = self._pages.get(path, lambda: (404, f"there is {', '.join(self._pages)}\n"))
-            status, text = page()
-            body = text.encode()
-            names = {200: "OK", 404: "Not Found", 503: "Service Unavailable"}
-            head = (
-                f"HTTP/1.1 {status} {names[status]}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\n"
-                f"Content-Length: {len(body)}\r\nConnection: close\r\n\r\n"
-            ).encode()
-            writer.write(head if words[0] == "HEAD" else head + body)
-            await writer.drain()
-        writer.close()
+    return page

@@ -189,7 +189,7 @@ class Worker:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
         self._check_parent()
         from sharegroups.worker.checks import look  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
-        from sharegroups.worker.health import Health  # noqa: PLC0415
+        from sharegroups.worker.health import health_port  # noqa: PLC0415
         from sharegroups.worker.logs import missing_topics_logged_once  # noqa: PLC0415
         from sharegroups.worker.runner import Runner  # noqa: PLC0415
         from sharegroups.worker.standstill import standstill_logged  # noqa: PLC0415
@@ -201,8 +201,8 @@ class Worker:
         self._turned_s = self._loop.time()
         async with AsyncExitStack() as stack:
             if self.health_port is not None:
-                health = Health(self.health_host, self.health_port, self._healthy, self._ready, self.tally.text)
-                await stack.enter_async_context(health)
+                served = health_port(self.health_host, self.health_port, self._healthy, self._ready, self.tally.text)
+                await stack.enter_async_context(served)
             found = await look(self.settings, list(self._specs.values()), self._stopping)
             if found is None:
                 return

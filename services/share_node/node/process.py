@@ -12,6 +12,8 @@ from typing import Final
 import structlog
 from prometheus_client import CollectorRegistry
 
+from kip932.http_endpoint import HttpEndpoint
+from kip932.metrics_page import metrics_pages
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
@@ -33,7 +35,6 @@ from shard_runtime.config.process_settings import (
     REQUEST_MAX_BYTES,
     Settings,
 )
-from shard_runtime.metrics.endpoint import MetricsEndpoint
 from shard_runtime.metrics.loop_time import LoopTime
 from shard_runtime.metrics.runtime import CallMemory
 from shard_runtime.rpc.budget import Budget, default_bytes
@@ -80,7 +81,7 @@ class NodeProcess:
         self._clock = clock if watch is None else watch.time
         self._node: ClusterNode | None = None
         self._roles: Roles | None = None
-        self._metrics: MetricsEndpoint | None = None
+        self._metrics: HttpEndpoint | None = None
         self._ready: asyncio.Task[None] | None = None
 
     @property
@@ -158,8 +159,8 @@ class NodeProcess:
             await self._metrics.close()
         self._identity.release()
 
-    async def _open_metrics(self, host: str, port: int) -> MetricsEndpoint:
-        endpoint = MetricsEndpoint(self.registry)
+    async def _open_metrics(self, host: str, port: int) -> HttpEndpoint:
+        endpoint = HttpEndpoint(metrics_pages(self.registry))
         try:
             taken = await endpoint.open(host, port)
         except OSError as error:

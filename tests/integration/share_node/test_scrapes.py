@@ -20,8 +20,9 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.registry import Collector
 
+from kip932.http_endpoint import CONNECTIONS_MAX, HttpEndpoint
 from kip932.ids import topic_id_text
-from shard_runtime.metrics.endpoint import CONNECTIONS_MAX, MetricsEndpoint
+from kip932.metrics_page import metrics_pages
 from sharegroups import Admin, NewTopic, Producer, ShareConsumer
 from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
@@ -162,8 +163,8 @@ class Changing(Collector):
             await asyncio.sleep(0)
 
 
-async def _with_endpoint(registry: CollectorRegistry, **bounds: float) -> tuple[MetricsEndpoint, int]:
-    endpoint = MetricsEndpoint(registry, **bounds)
+async def _with_endpoint(registry: CollectorRegistry, **bounds: float) -> tuple[HttpEndpoint, int]:
+    endpoint = HttpEndpoint(metrics_pages(registry), **bounds)
     return endpoint, await endpoint.open("127.0.0.1", 0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import threading
 import time
@@ -11,8 +12,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
+from kip932.http_endpoint import CONNECTIONS_MAX
 from share_metrics.gauges.gauges import Gauges, exported_names
-from share_metrics.gauges.scrape_port import CONNECTIONS_MAX, scrape_port
+from share_metrics.gauges.scrape_port import scrape_port
 
 
 def registry() -> CollectorRegistry:
@@ -53,7 +55,8 @@ def test_half_sent_requests_take_up_neither_the_port_nor_threads() -> None:
                 time.sleep(0.05)
             assert threading.active_count() <= most
             held[0].settimeout(30)
-            assert held[0].recv(1) == b"", "the oldest is closed"
+            with contextlib.suppress(ConnectionResetError):  # closed before its half was read
+                assert held[0].recv(1) == b"", "the oldest is closed"
         finally:
             for made in held:
                 made.close()

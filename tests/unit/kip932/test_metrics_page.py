@@ -1,4 +1,4 @@
-"""The endpoint serves the registry in the form that a request asks for."""
+"""The page serves the registry in the form that a request asks for."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import urllib.request
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from shard_runtime.metrics.endpoint import MetricsEndpoint
+from kip932.http_endpoint import HttpEndpoint
+from kip932.metrics_page import metrics_pages
 from shard_runtime.metrics.runtime import RuntimeMetrics
 
 
 @pytest.mark.asyncio
-async def test_the_endpoint_serves_the_registry_as_it_is_asked_for() -> None:
+async def test_the_page_serves_the_registry_as_it_is_asked_for() -> None:
     registry = CollectorRegistry()
     RuntimeMetrics(registry).meter("x").flushed(1, 1)
-    endpoint = MetricsEndpoint(registry)
+    endpoint = HttpEndpoint(metrics_pages(registry))
     port = await endpoint.open("127.0.0.1", 0)
 
     def read(path: str, **headers: str) -> tuple[str, bytes]:
