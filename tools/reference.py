@@ -1,8 +1,8 @@
 """Writes docs/reference from the declarations in the code, the only place where a setting is described.
 
-`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API, and `columns.md`
-the meaning of the columns in the tables of the command line. Parts of docs/pipeline.md are made by `pipeline_page`, the
-list of RPCs in `protocol.md` by `protocol_page`.
+`settings.md` has the services' settings, `client-settings.md` the clients', `api.md` the Python API, `columns.md` the
+meaning of the columns in the tables of the command line, and `metrics.md` all metrics. Parts of docs/pipeline.md are
+made by `pipeline_page`, the list of RPCs in `protocol.md` by `protocol_page`.
 `python -m tools.reference --write` writes the pages; with `--check` the exit status says whether they are up to date.
 """
 
@@ -20,6 +20,7 @@ from sharegroups import config as client
 from sharegroups.cli import columns
 from tools import pipeline_page, protocol_page
 from tools.api_page import api_page
+from tools.metrics_page import metrics_page
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "reference"
 _INTRODUCTION = """# Settings
@@ -67,6 +68,7 @@ PAGES: Final[dict[Path, Callable[[], str]]] = {
     FOLDER / "client-settings.md": client_settings_page,
     FOLDER / "api.md": api_page,
     FOLDER / "columns.md": columns.page,
+    FOLDER / "metrics.md": metrics_page,
     protocol_page.PAGE: protocol_page.protocol_page,
     pipeline_page.PAGE: pipeline_page.pipeline_page,
 }

@@ -78,7 +78,7 @@ class PartitionLeaderMetrics:
         self._drops = _labelled(
             registry, "share_partition_drops", "Share-partitions let go, by reason.", "reason", reasons
         )
-        text = "Records that will not be delivered again though nobody accepted them, by cause."
+        text = "Records that will not be delivered again though no consumer accepted them, by cause."
         self._archived = _labelled(registry, "share_partition_archived_records", text, "cause", CAUSES)
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
         outcomes = ("reported", "refused", "dropped")
@@ -228,7 +228,7 @@ class _LetterGauges(ComputedMetrics):
 
 class _TransactionGauges(ComputedMetrics):
     transactions = gauge("topic_log_open_transactions", "Transactions open in the logs led.")
-    oldest = gauge("topic_log_oldest_open_transaction_seconds", "Age of the oldest of them.")
+    oldest = gauge("topic_log_oldest_open_transaction_seconds", "Age of the oldest open transaction in the logs led.")
     late = gauge(
         "partitions_with_late_transactions_count",
         f"Partitions with a transaction that is open for {LATE_MS // 1_000} s or longer.",

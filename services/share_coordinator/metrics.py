@@ -111,7 +111,9 @@ class _ShardCollector(ComputedMetrics):
     """Reads the shards at each scrape, so that nothing is updated in between."""
 
     keys = gauge("share_coordinator_state_keys", "Share-partitions with state.", "shard")
-    seen = counter("share_coordinator_anomalies", "Oddities seen since the shard was taken over.", "shard", "kind")
+    seen = counter(
+        "share_coordinator_anomalies", "Anomalies seen since the shard was taken over, by kind.", "shard", "kind"
+    )
 
     def __init__(self, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._shards = shards

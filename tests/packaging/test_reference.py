@@ -1,5 +1,6 @@
 """The reference pages match the declarations and docstrings."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -48,6 +49,13 @@ def test_the_page_of_the_api_marks_the_methods_that_need_what_no_service_has() -
     assert marked == [], "every method of this version's clients is served"
     for path in UNSERVED:
         assert f"\n- `{path.rpartition('.')[2]}`: " in page
+
+
+def test_the_page_of_metrics_has_each_kind_of_process_and_names_no_rules() -> None:
+    page = (FOLDER / "metrics.md").read_text(encoding="utf-8")
+    for name in ("sharegroups_worker_jobs_total", "share_group_lag", "num_partitions"):
+        assert f"\n| `{name}` | " in page
+    assert re.findall(r"\b[A-Z]{2}-\d+", page) == []
 
 
 def test_every_rpc_is_on_the_page_of_the_protocol_with_where_it_is_served() -> None:

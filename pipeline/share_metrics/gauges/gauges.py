@@ -35,7 +35,7 @@ _GAUGES: Final = {
     "lag": "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
     "where that is not known.",
     "in_flight_width": "Offsets between the start and the end of what may be delivered.",
-    "state_epoch": "State epoch; a change means that the state was initialised anew.",
+    "state_epoch": "State epoch; a change means that the state was initialised again.",
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
 #: How long a log end counts as current after it was last seen, s; longer if the job samples less often.

@@ -81,6 +81,12 @@ def test_every_metric_of_kafkas_is_served_under_its_name_here_or_has_a_reason(se
     assert [name for name in KIP_METRICS if not re.search(rf"`{name}`", told)] == []
 
 
+def test_every_metric_of_a_node_is_on_the_page_of_metrics(served: set[str]) -> None:
+    page = (PAGE.parent / "metrics.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE))
+    assert {name for name in served if not name.endswith("_created")} - listed == set()
+
+
 @pytest.mark.rule("CM-174")
 def test_the_consumers_metrics_are_kafkas_and_the_one_of_ours() -> None:
     table = [(kafka, here) for kafka, here, _ in rows("Metrics of the consumer") if here != "—"]

@@ -20,10 +20,12 @@ from partition_leader.topic_log.core.batch_run import BATCH_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.cluster.metadata import ConfigSet, MetadataImage, TopicCreated, TopicDeleted
 from shard_runtime.hosting.host_options import HostOptions
+from shard_runtime.metrics.runtime import CallMemory
 from share_node.node.roles import Roles
 from tests.simulation import determinism
 from tests.simulation.shape import Shape
 from tests.simulation.world import World
+from tools.metrics_page import group_rows, leader_rows, node_rows, state_rows
 
 
 class Configured(SimpleAssignor):
@@ -228,3 +230,18 @@ def test_of_two_nodes_each_names_the_one_that_serves_the_shard_of_the_key() -> N
         await world.close()
 
     determinism.run(1, story)
+
+
+def test_every_metric_that_the_roles_register_is_on_its_page_with_its_labels() -> None:
+    rows = {row.name: row for of in (node_rows, group_rows, state_rows, leader_rows) for row in of()}
+    registry, seen = parts()._registry, set()
+    for collector in [one for one in registry._collector_to_names if isinstance(one, CallMemory)]:
+        registry.unregister(collector)  # it reads a server for calls, and the simulated one has no memory of them
+    for family in registry.collect():
+        name = family.name + ("_total" if family.type == "counter" else "")
+        assert name in rows, "let tools/metrics_page.py register it, then run: make docs"
+        assert (family.type, family.documentation) == (rows[name].kind, rows[name].meaning)
+        seen |= {name}
+        for sample in family.samples:
+            assert sample.labels.keys() - {"le"} == rows[name].labels.keys(), name
+    assert {row.name for of in (group_rows, state_rows, leader_rows) for row in of()} <= seen
