@@ -22,9 +22,10 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
-from shard_runtime.rpc.binding import bind
+from shard_runtime.rpc.binding import bind, check_whole
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
+from shard_runtime.rpc.table import Port
 from shard_runtime.rpc.unfinished import Unfinished
 
 log = structlog.get_logger(__name__)
@@ -274,6 +275,12 @@ class RpcServer:
     async def _set(self, name: str, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
         await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+
+def add_whole(server: RpcServer, port: Port, descriptor: ServiceDescriptor, service: object) -> None:
+    """Serve all RPCs that the table has for this port. Raises TypeError when `service` differs from it."""
+    check_whole(descriptor, service, port)
+    server.add(descriptor, service)
 
 
 def refuse_plaintext(host: str, allowed: bool) -> None:

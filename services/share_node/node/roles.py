@@ -11,7 +11,6 @@ from collections.abc import Coroutine, Sequence
 from random import Random
 from typing import Any, Final
 
-from google.protobuf.descriptor import ServiceDescriptor
 from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import config_of
@@ -59,8 +58,8 @@ from shard_runtime.metrics.runtime import RuntimeMetrics
 from shard_runtime.metrics.store import watch_store
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.protocol import ShardKind
-from shard_runtime.rpc.binding import CallContext, check_whole
-from shard_runtime.rpc.server import RpcServer
+from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.server import RpcServer, add_whole
 from shard_runtime.rpc.table import Port
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
@@ -130,25 +129,25 @@ class Roles:
         circle = self._groups.cycle_closed_by if self._groups is not None else lambda group_id, topic: ""
         told = TransactionSurroundings(lambda: node.registry.record.node_id, LeaderFacts(node).name)
         cluster = node.service(TransactionService(self._transactions, told), circle)
-        _add(server, Port.CLIENTS, _CLUSTER, cluster)
-        _add(internal, Port.NODES, _CLUSTER, node.lookups_for_nodes())
+        add_whole(server, Port.CLIENTS, _CLUSTER, cluster)
+        add_whole(internal, Port.NODES, _CLUSTER, node.lookups_for_nodes())
         if self._state is not None:
             state_hosts = self._state.hosts
             self._watch(ShardKind.SHARE_STATE, "share_coordinator", state_hosts)
-            _add(internal, Port.NODES, _STATE, self._state.service)
+            add_whole(internal, Port.NODES, _STATE, self._state.service)
             server.add(_STATE, self._state.service, only_while=OlderNodes(node.registry.nodes, self._clock.now_ms))
             node.serve(ShardKind.SHARE_STATE, lambda shard: state_hosts[int(shard.name)])
         if self._groups is not None:
             group_hosts = self._groups.hosts
             self._watch(ShardKind.GROUP, "group_coordinator", group_hosts)
-            _add(server, Port.CLIENTS, _GROUPS, self._groups.service)
-            _add(internal, Port.NODES, _CONNECTIONS, self._groups.connections)
+            add_whole(server, Port.CLIENTS, _GROUPS, self._groups.service)
+            add_whole(internal, Port.NODES, _CONNECTIONS, self._groups.connections)
             node.serve(ShardKind.GROUP, lambda shard: group_hosts[int(shard.name)])
         if self._leader is not None:
             self._watch(ShardKind.TOPIC, "partition_leader")
-            _add(server, Port.CLIENTS, _LEADER, self._leader.service)
-            _add(internal, Port.NODES, _LEADER, LeaderForNodes(self._leader.service, self._leader.markers))
-            _add(internal, Port.NODES, _MEMBER_SESSIONS, self._leader.member_sessions)
+            add_whole(server, Port.CLIENTS, _LEADER, self._leader.service)
+            add_whole(internal, Port.NODES, _LEADER, LeaderForNodes(self._leader.service, self._leader.markers))
+            add_whole(internal, Port.NODES, _MEMBER_SESSIONS, self._leader.member_sessions)
             node.serve(ShardKind.TOPIC, self._leader.owner)
 
     def start(self) -> None:
@@ -351,9 +350,3 @@ def _client_id(caller: object) -> str:
 
 def _quarantined(host: ShardHost[Any, Any]) -> int:
     return 0 if host.shard is None else len(host.shard.quarantined())
-
-
-def _add(server: RpcServer, port: Port, descriptor: ServiceDescriptor, service: object) -> None:
-    """Serve all RPCs that the table has for this port. Raises TypeError when the service differs from it."""
-    check_whole(descriptor, service, port)
-    server.add(descriptor, service)

@@ -24,8 +24,7 @@ from shard_runtime.config.process_settings import (
     load_settings,
 )
 from shard_runtime.logs import configure_logs
-from shard_runtime.rpc.binding import check_whole
-from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
+from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, add_whole
 from shard_runtime.rpc.table import Port
 from share_node.node.serve import START_ERRORS, StopSignal, run
 from share_node.scaler.backlog import BacklogReader
@@ -57,8 +56,7 @@ async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) 
     try:
         async with Admin({"bootstrap.servers": bootstrap, "client.id": "scaler"}, transport=transport) as admin:
             service = ExternalScaler(BacklogReader(admin, transport), lambda: time.time_ns() // 1_000_000)
-            check_whole(_SERVICE, service, Port.SCALER)
-            server.add(_SERVICE, service)
+            add_whole(server, Port.SCALER, _SERVICE, service)
             await server.start()
             # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the present workers.
             await server.ready(True)
