@@ -38,7 +38,7 @@ from kip932.rpc.transport import Transport
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.config.group_config import GroupConfig
-from shard_runtime.hosting.host_options import HostMeter, HostOptions, NoMeter
+from shard_runtime.hosting.host_options import HostMeter, HostOptions
 from shard_runtime.hosting.shard_host import ShardHost
 from shard_runtime.record_log.protocol import RecordLog, ShardId, ShardKind
 from share_persister.values import Persister
@@ -107,7 +107,7 @@ class Node:
     owner_of: Callable[[int], OwnerAddress | None]
     leader_of: Callable[[TopicIdPartition], str | None]
     enabled: Callable[[], bool] = lambda: True
-    meter: HostMeter = field(default_factory=NoMeter)
+    meter: HostMeter = field(default_factory=HostMeter)
     client_id_of: Callable[[Caller], str] = lambda _: ""
     host_options: HostOptions = field(default_factory=HostOptions)
     queue_of: Callable[[str], str] = lambda _: ""

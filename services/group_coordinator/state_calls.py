@@ -11,12 +11,13 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from group_coordinator.admin_outcomes import AdminOutcomes
 from group_coordinator.core import commands as c
+from group_coordinator.metrics import GroupCoordinatorMetrics
 from group_coordinator.ports import Shards
 from kip932.errors import (
     CoordinatorNotAvailableError,
@@ -38,18 +39,6 @@ Outcome = PersisterError | None
 ADMIN_ORDER_S: Final = 40.0
 
 
-class CallMeter(Protocol):
-    """Counts state calls."""
-
-    def initialized(self, succeeded: int, failed: int) -> None:
-        """Count the partitions of one initialisation call that has ended."""
-        ...
-
-    def repaired(self, partitions: int) -> None:
-        """Count `partitions` partitions whose state the share coordinator had lost (GC-82)."""
-        ...
-
-
 class StateCalls:
     """Runs at most `CONCURRENT_CALLS` orders at a time. At `WAITING_CALLS_MAX` running or waiting orders it refuses
     further ones, which are retried later."""
@@ -58,7 +47,7 @@ class StateCalls:
         self,
         persister: Persister,
         shards: Shards,
-        meter: CallMeter,
+        meter: GroupCoordinatorMetrics,
         outcomes: AdminOutcomes | None = None,
         *,
         sweep_soon: Callable[[], None] = lambda: None,

@@ -11,15 +11,15 @@ from prometheus_client.core import Metric
 from kip932.ids import TopicIdPartition
 from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.delivery_metrics import DeliveryMetrics
+from partition_leader.meter import LeaderMeter
 from partition_leader.sessions.core.session import Removed, SessionCache
 from partition_leader.share_partition.archived_records import CAUSES
 from partition_leader.share_partition.core.status import DropReason
 from partition_leader.share_partition.leader_parts import LedPartition
 from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.topic_log.core.transactions import LATE_MS
-from partition_leader.topic_log.load import LoadReport
 from shard_runtime.clock import Clock
-from shard_runtime.hosting.host_options import HostMeter, NoMeter
+from shard_runtime.hosting.host_options import HostMeter
 from shard_runtime.metrics.families import ComputedMetrics, gauge
 
 
@@ -44,14 +44,14 @@ class Letters(Protocol):
         ...
 
 
-class PartitionLeaderMetrics:
+class PartitionLeaderMetrics(LeaderMeter):
     """Counts what topic logs report, and computes gauges over sessions and share-partitions."""
 
     def __init__(self, registry: CollectorRegistry, host: HostMeter | None = None) -> None:
         """`host`: counts what all services of a process report under the same names."""
         self._registry = registry
         self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
-        self._host = host or NoMeter()
+        self._host = host or HostMeter()
         self._batches = Counter("topic_log_batches", "Record batches appended.", registry=registry)
         self._records = Counter("topic_log_records", "Records appended.", registry=registry)
         self._bytes = Counter("topic_log_bytes", "Bytes of record batches appended.", registry=registry)
@@ -122,11 +122,11 @@ class PartitionLeaderMetrics:
         self._records.inc(records)
         self._bytes.inc(size)
 
-    def loaded(self, report: LoadReport) -> None:
+    def loaded(self, indexed: int, jumped: bool) -> None:
         """Count a log that was rebuilt."""
+        del indexed
         self._loads.inc()
-        if report.jumped:
-            self._jumps.inc()
+        self._jumps.inc(int(jumped))
 
     def end_raised(self, offsets: int) -> None:
         """Count offsets by which a log end was raised to a share-partition's state (CM-47)."""

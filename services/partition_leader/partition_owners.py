@@ -14,11 +14,11 @@ import structlog
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition, parse_topic_id, topic_id_text
 from partition_leader.led_partitions import LedPartitions, TopicFacts
+from partition_leader.meter import LeaderMeter
 from partition_leader.share_partition.core import events as ev
 from partition_leader.share_partition.leader_parts import LedPartition
 from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.topic_log.core.recovery import TailMemory
-from partition_leader.topic_log.meter import TopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
@@ -57,7 +57,7 @@ class PartitionOwners:
         share_partitions: SharePartitions,
         *,
         settings: TopicLogSettings,
-        meter: TopicLogMeter,
+        meter: LeaderMeter,
     ) -> None:
         self.record_log = record_log
         self.clock = clock

@@ -29,7 +29,6 @@ from partition_leader.partition_owners import PartitionOwners
 from partition_leader.service import PartitionLeaderService
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.sessions.member_reports import MemberReports
-from partition_leader.sessions.member_watch import UNWATCHED
 from partition_leader.share_partition.archived_records import ArchivedRecords
 from partition_leader.share_partition.core.share_partition import OPERATION_TIMEOUT_MS
 from partition_leader.share_partition.deadlines import Deadlines
@@ -125,7 +124,7 @@ class PartitionLeader:
             counts=self._counts,
             fetch_max_bytes=around.fetch_max_bytes,
             enabled=around.enabled,
-            members=self._reports or UNWATCHED,
+            members=self._reports,
         )
         removals = MemberRemovals(self.requests, self.share_partitions, around.clock, around.metrics.member_removed)
         self.member_sessions: Final = MemberSessions(removals)

@@ -28,43 +28,23 @@ class ShardOverview(Protocol):
         ...
 
 
-class CoordinatorMeter(Protocol):
-    """Receives the counts of the request path."""
+class CoordinatorMeter:
+    """Receives the counts of the request path. This one counts nothing."""
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
         """Count an answered write of `keys` keys, refused ones included; `elapsed_ms` includes the commit."""
-        ...
 
     def raised(self, keys: int) -> None:
         """Count reads of `keys` keys that stored a newer leader epoch; they count as writes."""
-        ...
 
     def fenced(self, keys: int) -> None:
         """Count `keys` keys for which a caller with an old epoch was refused."""
-        ...
 
     def implausible(self, keys: int) -> None:
         """Count `keys` keys for which a value was refused that no correct node sends (CM-82)."""
-        ...
 
 
-class NoMeter:
-    """A meter that counts nothing."""
-
-    def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """Do nothing."""
-
-    def raised(self, keys: int) -> None:
-        """Do nothing."""
-
-    def fenced(self, keys: int) -> None:
-        """Do nothing."""
-
-    def implausible(self, keys: int) -> None:
-        """Do nothing."""
-
-
-class ShareCoordinatorMetrics:
+class ShareCoordinatorMetrics(CoordinatorMeter):
     """The meter for Prometheus. `shards` returns, at each scrape, the shards served here, by index."""
 
     def __init__(self, registry: CollectorRegistry, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:

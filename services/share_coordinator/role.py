@@ -25,7 +25,7 @@ from share_coordinator.core.commands import MetadataView, ShareCommand
 from share_coordinator.core.records import ShareRecord
 from share_coordinator.core.shard import ShareStateShard
 from share_coordinator.dispatch import Dispatcher
-from share_coordinator.metrics import NoMeter, ShardOverview, ShareCoordinatorMetrics
+from share_coordinator.metrics import CoordinatorMeter, ShardOverview, ShareCoordinatorMetrics
 from share_coordinator.service import ShareCoordinatorService
 from share_persister.values import Answer, Payload, StateOperation, StoredState, TopicStarts, Value
 
@@ -149,7 +149,7 @@ class ShareCoordinator:
             for index in range(config.state_topic_num_partitions)
         ]
         self.directory: Final = HostedShards(self.hosts, owner)
-        meter = ShareCoordinatorMetrics(registry, self.directory.overviews) if registry else NoMeter()
+        meter = ShareCoordinatorMetrics(registry, self.directory.overviews) if registry else CoordinatorMeter()
         self._dispatcher = Dispatcher(self.directory, clock, meter, config.write_timeout_ms)
         self.service: Final = ShareCoordinatorService(self._dispatcher)
         self.local: Final = LocalShareCoordinator(self._dispatcher)

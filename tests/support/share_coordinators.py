@@ -10,6 +10,7 @@ from shard_runtime.cluster.owners import OwnerAddress
 from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.shard import ShareStateShard
 from share_coordinator.dispatch import Dispatcher
+from share_coordinator.metrics import CoordinatorMeter
 from share_coordinator.service import ShareCoordinatorService
 from tests.support.clocks import LoopClock
 from tests.support.share_state import COLD_MS, Metadata
@@ -83,7 +84,7 @@ class Directory:
         return self.elsewhere.get(shard_index)
 
 
-class Meter:
+class Meter(CoordinatorMeter):
     """Counts its calls."""
 
     def __init__(self) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
 from kip932.ids import SharePartitionKey
 from partition_leader.dead_letters.core.destination import Failure, Reason
 from partition_leader.dead_letters.core.waiting import WaitingLetters
+from partition_leader.meter import LeaderMeter
 from partition_leader.share_partition.dead_letter_port import Spans
 from shard_runtime.rate_limited_log import RateLimitedLog
 
@@ -17,22 +18,6 @@ log = structlog.get_logger(__name__)
 
 AGAIN_MS: Final = 600_000
 _SPANS_SHOWN: Final = 20
-
-
-class LetterMeter(Protocol):
-    """The metrics of dead letters."""
-
-    def letters_written(self, group_id: str, letters: int) -> None:
-        """Count letters that are in their topic."""
-        ...
-
-    def letters_dropped(self, group_id: str, reason: str, letters: int) -> None:
-        """Count records that were archived without a letter."""
-        ...
-
-    def letter_request(self, group_id: str, failed: bool) -> None:
-        """Count a round of letters that was sent to a leader, or appended here."""
-        ...
 
 
 class Told:
@@ -49,7 +34,7 @@ class Told:
 class LetterReports:
     """The log lines and metrics of all letters of a process."""
 
-    def __init__(self, meter: LetterMeter) -> None:
+    def __init__(self, meter: LeaderMeter) -> None:
         self.meter: Final = meter
         self._lines = RateLimitedLog(log)
 

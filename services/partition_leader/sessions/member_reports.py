@@ -19,6 +19,7 @@ from kip932.internal.v1 import report_member_connections_pb2 as pb
 from kip932.rpc.transport import Method, Transport, TransportError
 from partition_leader.sessions.core.lost_members import LostMembers, Report
 from partition_leader.sessions.core.session import SessionKey
+from partition_leader.sessions.member_watch import MemberWatch
 from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
@@ -37,7 +38,7 @@ _REPORT: Final[Method[pb.ReportMemberConnectionsRequest, pb.ReportMemberConnecti
 )
 
 
-class MemberReports:
+class MemberReports(MemberWatch):
     """Sends the reports in one task. `coordinator_of` returns the node-to-node address of a group's coordinator, None
     when none is known; `leader` names this leader for people; `told` counts reports by outcome."""
 

@@ -40,7 +40,7 @@ from partition_leader.sessions.core.session import (
     SessionRequest,
     SessionStep,
 )
-from partition_leader.sessions.member_watch import UNWATCHED, MemberWatch
+from partition_leader.sessions.member_watch import MemberWatch
 from partition_leader.share_partition.core import events as ev
 from partition_leader.share_partition.host import SharePartitionHost
 from partition_leader.share_partition.operation_result import OperationResult
@@ -119,13 +119,13 @@ class ShareRequests:
         counts: DeliveryCounts,
         fetch_max_bytes: int = FETCH_MAX_BYTES,
         enabled: Callable[[], bool] = lambda: True,
-        members: MemberWatch = UNWATCHED,
+        members: MemberWatch | None = None,
     ) -> None:
         """`fetch_max_bytes`: the most bytes of batches in an answer; `enabled`: the feature gate (GC-8)."""
         self.sessions = sessions
         self._fetch_max_bytes = fetch_max_bytes
         self._enabled = enabled
-        self._members = members
+        self._members = members or MemberWatch()
         self._counts = counts
         self._led = led
         self._partitions = partitions

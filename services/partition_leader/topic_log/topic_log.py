@@ -16,11 +16,11 @@ import structlog
 
 from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
+from partition_leader.meter import LeaderMeter
 from partition_leader.topic_log.core.batch import CONTROL_ABORT, CONTROL_COMMIT, LogBatch, NewBatch
 from partition_leader.topic_log.core.recovery import TailMemory
 from partition_leader.topic_log.core.transactions import AbortedTransaction, OpenTransaction
 from partition_leader.topic_log.load import apply_draft, load_state
-from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log.operations import (
     Draft,
     EndTransactionOperation,
@@ -110,7 +110,7 @@ class TopicLog:
         clock: Clock,
         *,
         settings: TopicLogSettings,
-        meter: TopicLogMeter,
+        meter: LeaderMeter,
         refusals: RateLimitedLog,
     ) -> None:
         self._state = state
@@ -149,7 +149,7 @@ class TopicLog:
         *,
         memory: TailMemory | None = None,
         suspect: bool = False,
-        meter: TopicLogMeter | None = None,
+        meter: LeaderMeter | None = None,
         refusals: RateLimitedLog | None = None,
     ) -> TopicLog:
         """Load the log after a claim. Its end is durable when this returns, so the owner may then send `tail_ok`.
@@ -168,10 +168,10 @@ class TopicLog:
             lease,
             clock,
             settings=settings,
-            meter=meter or NoTopicLogMeter(),
+            meter=meter or LeaderMeter(),
             refusals=refusals or RateLimitedLog(log),
         )
-        made._meter.loaded(report)
+        made._meter.loaded(report.indexed, report.jumped)
         if report.compact_from is not None:
             await made._trimmer.trim_control(report.compact_from)
         return made

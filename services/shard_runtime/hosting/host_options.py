@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
 
 from shard_runtime.hosting.compaction_plan import CompactionLimits
 
@@ -32,37 +31,17 @@ class HostOptions:
     compaction: CompactionLimits = field(default_factory=CompactionLimits)
 
 
-class HostMeter(Protocol):
-    """Receives a host's counts, once per batch or event, never per record (P-6)."""
+class HostMeter:
+    """Receives a host's counts, once per batch or event, never per record (P-6). This one counts nothing."""
 
     def flushed(self, records: int, elapsed_ms: int) -> None:
         """One flush was committed."""
-        ...
 
     def refused(self, records: int) -> None:
         """The store refused one flush, and the host undid it."""
-        ...
 
     def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
         """A log was replayed; this build does not know the type or version of `unknown` of its entries (SC-51)."""
-        ...
 
     def trimmed(self, entries_left: int) -> None:
         """The stream was compacted; a take-over would now replay `entries_left` entries."""
-        ...
-
-
-class NoMeter:
-    """A meter that counts nothing."""
-
-    def flushed(self, records: int, elapsed_ms: int) -> None:
-        """Do nothing."""
-
-    def refused(self, records: int) -> None:
-        """Do nothing."""
-
-    def loaded(self, entries: int, unknown: int, elapsed_ms: int) -> None:
-        """Do nothing."""
-
-    def trimmed(self, entries_left: int) -> None:
-        """Do nothing."""

@@ -28,7 +28,7 @@ from kip932.errors import (
 )
 from shard_runtime.clock import Clock
 from shard_runtime.hosting.compaction_steps import copy_next_slice, trim
-from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState, NoMeter
+from shard_runtime.hosting.host_options import HostMeter, HostOptions, HostState
 from shard_runtime.hosting.kafka_errors import FailureMapping, coordinator_failure
 from shard_runtime.hosting.replay import replay_log
 from shard_runtime.hosting.shard import Codec, CommandT, RecordT, Shard
@@ -47,7 +47,7 @@ from shard_runtime.record_log.protocol import (
     StreamId,
 )
 
-__all__ = ["HostMeter", "HostOptions", "HostState", "NoMeter", "ShardHost"]
+__all__ = ["HostMeter", "HostOptions", "HostState", "ShardHost"]
 
 log = structlog.get_logger(__name__)
 
@@ -87,7 +87,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         self._dropped = dropped
         self._failures = failures
         self._options = options or HostOptions()
-        self._meter: HostMeter = meter or NoMeter()
+        self._meter = meter or HostMeter()
         self._stream = shard_id.streams[0]
         self._tenure: ShardTenure[CommandT, RecordT] | None = None
         self._timer = ArmedTimer(self._on_timer)

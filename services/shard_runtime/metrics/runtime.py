@@ -13,7 +13,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import Metric
 
-from shard_runtime.hosting.host_options import HostState
+from shard_runtime.hosting.host_options import HostMeter, HostState
 from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.server import RpcServer
@@ -77,8 +77,8 @@ class RuntimeMetrics:
         self._hosts.watch(service, states, waiting, quarantined)
 
 
-class ServiceMeter:
-    """`HostMeter` for one service, with its labels bound once."""
+class ServiceMeter(HostMeter):
+    """The counts of one service, with its labels bound once."""
 
     def __init__(self, metrics: RuntimeMetrics, service: str) -> None:
         self._flush_time = metrics.flush_time.labels(service)

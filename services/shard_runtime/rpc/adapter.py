@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -22,18 +22,11 @@ from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
 from shard_runtime.rpc.status import expected, rich_status
 from shard_runtime.rpc.table import Effect
+from shard_runtime.rpc.unfinished import Unfinished
 
 CLIENT_ID_MAX: Final = 255
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
-
-
-class Meter(Protocol):
-    """Counts the messages read from each connection."""
-
-    def came(self, connection: str, size: int) -> None:
-        """Count a message of this connection that reached its handler."""
-        ...
 
 
 class OpenCalls:
@@ -69,11 +62,11 @@ class OpenCalls:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the meter of messages, the log of
-    failures and the count of open calls."""
+    """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
+    the log of failures and the count of open calls."""
 
     budget: Budget
-    meter: Meter
+    unfinished: Unfinished
     failures: RateLimitedLog
     calls: OpenCalls
 
@@ -138,7 +131,7 @@ class _Held:
 
 def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
     handler, method, parse = bound.handler, bound.method, bound.method.request_type.FromString
-    budget, came = gate.budget, gate.meter.came
+    budget, came = gate.budget, gate.unfinished.came
     answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
@@ -240,7 +233,7 @@ class GrpcServerStream:
 
     def __init__(self, bound: BoundMethod, context: GrpcContext, gate: Gate) -> None:
         self.context = call_context(context, gate.budget)
-        self._came = gate.meter.came
+        self._came = gate.unfinished.came
         self._context = context
         self._bound = bound
         self._write_lock = asyncio.Lock()

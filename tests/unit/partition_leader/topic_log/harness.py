@@ -7,9 +7,9 @@ from collections.abc import Callable
 from random import Random
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from partition_leader.meter import LeaderMeter
 from partition_leader.topic_log.core.batch import NewBatch
 from partition_leader.topic_log.core.recovery import TailMemory
-from partition_leader.topic_log.meter import NoTopicLogMeter, TopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.ownership.lease import Lease
@@ -72,7 +72,7 @@ class Node:
         settings: TopicLogSettings | None = None,
         memory: TailMemory | None = None,
         suspect: bool = False,
-        meter: TopicLogMeter | None = None,
+        meter: LeaderMeter | None = None,
     ) -> TopicLog:
         """Claim, load, and confirm that the tail is whole (CM-12)."""
         claimed = await self.claim()
@@ -91,7 +91,7 @@ class Node:
         return log
 
 
-class Counted(NoTopicLogMeter):
+class Counted(LeaderMeter):
     """Notes the refused records."""
 
     def __init__(self) -> None:

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from kip932.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
+from partition_leader.meter import LeaderMeter
 from partition_leader.topic_log.core.coverage import Coverage
-from partition_leader.topic_log.meter import NoTopicLogMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from shard_runtime.record_log.memory import FaultPoint, Stage
 from tests.support.claims import LEASE_MS
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio
 MAIN, CONTROL = SHARD.streams
 
 
-class Losses(NoTopicLogMeter):
+class Losses(LeaderMeter):
     """Counts the offsets that were reported as unreadable."""
 
     def __init__(self) -> None:

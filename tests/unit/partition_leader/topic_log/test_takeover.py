@@ -6,8 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from kip932.errors import OutOfOrderSequenceNumberError
-from partition_leader.topic_log.load import LoadReport
-from partition_leader.topic_log.meter import NoTopicLogMeter
+from partition_leader.meter import LeaderMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import BeyondLogError, TopicLog
 from shard_runtime.ownership.lease import Lease
@@ -116,19 +115,19 @@ async def test_a_takeover_reads_the_index_only_behind_the_snapshot() -> None:
         old = await one.lead(settings)
         for i in range(35):
             await old.append([batch(1, producer=7, sequence=i)], 1000)
-        reports: list[LoadReport] = []
+        loads: list[tuple[int, bool]] = []
 
-        class Meter(NoTopicLogMeter):
+        class Meter(LeaderMeter):
             def end_not_raised(self) -> None:
                 raise AssertionError("nothing was refused")
 
-            def loaded(self, report: LoadReport) -> None:
-                reports.append(report)
+            def loaded(self, indexed: int, jumped: bool) -> None:
+                loads.append((indexed, jumped))
 
         claimed = await two.claim()
         lease = Lease(SHARD, 2, claimed.epoch, deadline_ms=10**9, clock=cluster.clock, give_up=lambda *_: None)
         log = await TopicLog.load(two.log, lease, claimed, cluster.clock, settings, meter=Meter())
-        assert [report.indexed for report in reports] == [5]
+        assert loads == [(5, False)]
         assert (await log.append([batch(1, producer=7, sequence=35)], 1000)).base_offsets == (35,)
 
 
@@ -357,7 +356,7 @@ async def test_state_further_beyond_the_log_than_a_lost_tail_is_not_believed() -
         one, two = cluster.node(), cluster.node()
         not_raised: list[int] = []
 
-        class Meter(NoTopicLogMeter):
+        class Meter(LeaderMeter):
             def end_not_raised(self) -> None:
                 not_raised.append(1)
 
