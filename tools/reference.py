@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from kip932.setting import Setting
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from shard_runtime.config.process_settings import NODE_SETTINGS
-from shard_runtime.config.setting import Setting
 from sharegroups import config as client
 from sharegroups.cli import columns
 from tools import pipeline_page, protocol_page
@@ -86,7 +86,7 @@ def _section(title: str, settings: Iterable[Setting[Any]], environment: bool) ->
     return _table(title, rows)
 
 
-def _client_section(title: str, settings: Iterable[client.Setting]) -> list[str]:
+def _client_section(title: str, settings: Iterable[Setting[Any]]) -> list[str]:
     rows = []
     for setting in sorted(settings, key=lambda one: one.name):
         default = setting.text(setting.default)

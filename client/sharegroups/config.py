@@ -5,13 +5,14 @@ Rules CL-39, CL-40 and CL-45 (values are checked strictly; unknown names are ref
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 from kip932.compression.kinds import Compression
 from kip932.ids import BATCH_RECORDS_MAX
 from kip932.nearest_name import did_you_mean
+from kip932.setting import ConfigType, Setting, boolean, function, integer, string
 from sharegroups import arguments
 from sharegroups.errors import ConfigError, InvalidGroupIdError
 from sharegroups.packing import check_packing
@@ -118,124 +119,46 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """One setting. `low` and `high` bound numbers; `choices` bound texts; a default of None means "none"."""
-
-    name: str
-    default: Any
-    doc: str
-    kind: type = str
-    low: int = 0
-    high: int = _INT32_MAX
-    choices: tuple[str, ...] = ()
-
-    def parse(self, value: Any) -> Any:
-        """Return the value in the setting's type. Raises ConfigError, which names the found and the expected value."""
-        parser = _PARSERS.get(self.kind)
-        return parser(self, value) if parser else value
-
-    @property
-    def range_text(self) -> str:
-        """The permitted values as text, for the reference page."""
-        if self.choices:
-            return ", ".join(self.choices)
-        if self.kind is bool:
-            return "true, false"
-        if self.kind is not int:
-            return ""
-        return f"at least {self.low}" if self.high == _INT32_MAX else f"{self.low} to {self.high}"
-
-    def text(self, value: Any) -> str:
-        """Return a value as it is written in a properties file; "" for None."""
-        if value is None:
-            return ""
-        return str(value).lower() if isinstance(value, bool) else str(value)
-
-    def refuse(self, value: Any, expected: str) -> ConfigError:
-        """Return the error for a value that is not allowed."""
-        return ConfigError(f"{self.name} is {value!r}; expected {expected}")
-
-
-def _parse_int(setting: Setting, value: Any) -> int:
-    expected = f"a whole number from {setting.low} to {setting.high}"
-    if isinstance(value, bool) or not isinstance(value, int | str):
-        raise setting.refuse(value, expected)
-    try:
-        number = int(value)
-    except ValueError:
-        raise setting.refuse(value, expected) from None
-    if not setting.low <= number <= setting.high:
-        raise setting.refuse(value, expected)
-    return number
-
-
-def _parse_bool(setting: Setting, value: Any) -> bool:
-    if isinstance(value, bool):
-        return value
-    if isinstance(value, str) and value.lower() in ("true", "false"):
-        return value.lower() == "true"
-    raise setting.refuse(value, "true or false")
-
-
-def _parse_str(setting: Setting, value: Any) -> str:
-    text = str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-    if not isinstance(text, str):
-        several = isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value)
-        raise setting.refuse(value, f"text, {', '.join(value)!r}" if several else "text")
-    if setting.choices and text not in setting.choices:
-        raise setting.refuse(value, f"one of {', '.join(setting.choices)}")
-    return text
-
-
-def _parse_callable(setting: Setting, value: Any) -> Any:
-    if value is not None and not callable(value):
-        raise setting.refuse(value, "a function of one argument, or None")
-    return value
-
-
-_PARSERS: Final[dict[type, Callable[[Setting, Any], Any]]] = {
-    int: _parse_int,
-    bool: _parse_bool,
-    str: _parse_str,
-    Callable: _parse_callable,  # type: ignore[dict-item] # a marker for "callable or None"
-}
+#: The permitted values of a boolean, for the reference page.
+_TRUTH: Final = ("true", "false")
 
 COMMON: Final = (
-    Setting("bootstrap.servers", None, "Comma list of host:port of any nodes of the cluster."),
-    Setting("client.id", "", "Name of this client in the services' logs and descriptions; empty for none."),
-    Setting("retry.backoff.ms", 100, "First delay before a retry, in ms.", int, 1),  # CL-14
-    Setting("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms.", int, 1),  # CL-14
-    Setting("request.timeout.ms", 30_000, "How long one request may take, in ms.", int, 1),
-    Setting("default.api.timeout.ms", 60_000, "How long a blocking call may take by default, in ms.", int, 1),
-    Setting(
+    string("bootstrap.servers", "", "Comma list of host:port of any nodes of the cluster."),
+    string("client.id", "", "Name of this client in the services' logs and descriptions; empty for none."),
+    integer("retry.backoff.ms", 100, "First delay before a retry, in ms.", low=1),  # CL-14
+    integer("retry.backoff.max.ms", 1000, "Longest delay before a retry, in ms.", low=1),  # CL-14
+    integer("request.timeout.ms", 30_000, "How long one request may take, in ms.", low=1),
+    integer("default.api.timeout.ms", 60_000, "How long a blocking call may take by default, in ms.", low=1),
+    string(
         "security.protocol",
         "PLAINTEXT",
         "PLAINTEXT, or SSL for TLS; with ssl.certificate.location mutual TLS.",
         choices=("PLAINTEXT", "SSL"),
     ),
-    Setting("ssl.ca.location", "", "File with the certificates to trust; the system's when empty."),
-    Setting("ssl.certificate.location", "", "File with this client's certificate."),
-    Setting("ssl.key.location", "", "File with this client's private key."),
-    Setting(
+    string("ssl.ca.location", "", "File with the certificates to trust; the system's when empty."),
+    string("ssl.certificate.location", "", "File with this client's certificate."),
+    string("ssl.key.location", "", "File with this client's private key."),
+    string(
         "sasl.oauthbearer.token",
         "",
         "Bearer token sent with every call; without TLS to this machine only (sasl.oauthbearer.allow.plaintext).",
     ),
-    Setting("sasl.oauthbearer.allow.plaintext", False, "Send the token without TLS to other machines too.", bool),
-    Setting("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", int, 1),
+    boolean(
+        "sasl.oauthbearer.allow.plaintext", False, "Send the token without TLS to other machines too.", choices=_TRUTH
+    ),
+    integer("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", low=1),
 )
 
 CONSUMER: Final = (
     *COMMON,
-    Setting("group.id", None, "The share group; required."),
-    Setting(
+    string("group.id", "", "The share group; required."),
+    string(
         "share.acknowledgement.mode",
         "implicit",
         "implicit: the next poll accepts what the previous returned; explicit: each record is acknowledged.",
         choices=("implicit", "explicit"),
     ),
-    Setting(
+    string(
         "share.acquire.mode",
         "adaptive",
         "adaptive: as many records as the application processes in 2 s, from 1 up to max.poll.records; "  # CL-85
@@ -243,91 +166,86 @@ CONSUMER: Final = (
         "batches, at times more than max.poll.records, fetched ahead from several leaders.",
         choices=("adaptive", "record_limit", "batch_optimized"),
     ),
-    Setting(
+    integer(
         "max.poll.records",
         500,
         "Records that one poll aims at; 1 is right for jobs of a second or more. With 500 or more, a program that is "
         "quick with full polls gets up to 2,000 with one request, for its next polls.",  # CL-136
-        int,
-        1,
+        low=1,
     ),
-    Setting("max.poll.interval.ms", 300_000, "The member leaves after so long without a poll, in ms.", int, 1),  # CL-7
-    Setting("fetch.min.bytes", 1, "Bytes that a leader waits for before it answers.", int),
-    Setting("fetch.max.bytes", 52_428_800, "Bytes wanted in one answer.", int),
-    Setting("fetch.max.wait.ms", 500, "How long a leader waits for fetch.min.bytes, in ms.", int),
-    Setting("max.partition.fetch.bytes", 1_048_576, "Accepted for compatibility; not sent.", int),
-    Setting("check.crcs", True, "Accepted for compatibility; the transport checks integrity.", bool),
-    Setting("client.rack", "", "Rack of this client."),
-    Setting("key.deserializer", None, "Function from bytes to the key that messages hold.", Callable),  # type: ignore[arg-type]
-    Setting("value.deserializer", None, "Function from bytes to the value that messages hold.", Callable),  # type: ignore[arg-type]
+    integer("max.poll.interval.ms", 300_000, "The member leaves after so long without a poll, in ms.", low=1),  # CL-7
+    integer("fetch.min.bytes", 1, "Bytes that a leader waits for before it answers.", low=0),
+    integer("fetch.max.bytes", 52_428_800, "Bytes wanted in one answer.", low=0),
+    integer("fetch.max.wait.ms", 500, "How long a leader waits for fetch.min.bytes, in ms.", low=0),
+    integer("max.partition.fetch.bytes", 1_048_576, "Accepted for compatibility; not sent.", low=0),
+    boolean("check.crcs", True, "Accepted for compatibility; the transport checks integrity.", choices=_TRUTH),
+    string("client.rack", "", "Rack of this client."),
+    function("key.deserializer", "Function from bytes to the key that messages hold."),
+    function("value.deserializer", "Function from bytes to the value that messages hold."),
 )
 
 PRODUCER: Final = (
     *COMMON,
-    Setting(
+    string(
         "acks",
         "all",
         "all: min.insync.replicas store replicas have it; 1: the store has it.",
         choices=("all", "-1", "1"),
     ),
-    Setting("enable.idempotence", True, "Number batches so that a retry is stored once.", bool),  # CM-43
-    Setting("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", int, 1),
-    Setting("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", int),
-    Setting("batch.size", 262_144, "Bytes of records in one batch, about; a larger record is a batch alone.", int, 1),
-    Setting("batch.num.records", 500, "Records in one batch at most.", int, 1, BATCH_RECORDS_MAX),
-    Setting("max.request.size", 1_048_576, "Largest record, in bytes.", int, 1),
-    Setting("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", int, 1),
-    Setting(
+    boolean("enable.idempotence", True, "Number batches so that a retry is stored once.", choices=_TRUTH),  # CM-43
+    integer("buffer.memory", 33_554_432, "Bytes of records that may wait for delivery.", low=1),
+    integer("max.block.ms", 60_000, "How long produce() waits for metadata, and for room in the buffer, in ms.", low=0),
+    integer("batch.size", 262_144, "Bytes of records in one batch, about; a larger record is a batch alone.", low=1),
+    integer("batch.num.records", 500, "Records in one batch at most.", low=1, high=BATCH_RECORDS_MAX),
+    integer("max.request.size", 1_048_576, "Largest record, in bytes.", low=1),
+    integer("delivery.timeout.ms", 120_000, "How long a record may wait for its delivery, in ms.", low=1),
+    string(
         "compression.type",
         "none",
         "Compression of batches. snappy, lz4 and zstd need a library each, which the extra of that name brings.",
         choices=tuple(kind.label for kind in Compression),
     ),
-    Setting(
+    integer(
         "compression.gzip.level",
         -1,
         "Level of gzip: 1, fast, to 9, small; -1 for zlib's default, 6. Refused with another compression.type.",
-        int,
-        -1,
-        9,
+        low=-1,
+        high=9,
     ),
-    Setting(
+    integer(
         "compression.lz4.level",
         9,
         "Level of lz4, as in Kafka: 9 is its fast mode, and so are 1 and 2; the others are slower and pack tighter, up "
         "to 12, as which those above count. Refused with another compression.type.",
-        int,
-        1,
-        17,
+        low=1,
+        high=17,
     ),
-    Setting(
+    integer(
         "compression.zstd.level",
         3,
         "Level of zstd: 1, fast, to 22, small; below 0 faster still. Refused with another compression.type.",
-        int,
-        -131_072,
-        22,
+        low=-131_072,
+        high=22,
     ),
-    Setting(
+    string(
         "partitioner",
         "default",
         "default: hash of the key, without key one partition per batch in turn; random ignores keys.",
         choices=("default", "random"),
     ),
-    Setting(
+    string(
         "transactional.id",
         "",
         "Name under which transactions are fenced; one producer at a time uses it. Empty for none.",  # CM-44
     ),
-    Setting(
+    integer(
         "transaction.timeout.ms",
         60_000,
         "A transaction that is open for longer is aborted, in ms; at most the cluster's transaction.max.timeout.ms.",
-        int,
-        1,
+        low=1,
     ),
-    Setting("key.serializer", None, "Function from a key to bytes.", Callable),  # type: ignore[arg-type]
-    Setting("value.serializer", None, "Function from a value to bytes.", Callable),  # type: ignore[arg-type]
+    function("key.serializer", "Function from a key to bytes."),
+    function("value.serializer", "Function from a value to bytes."),
 )
 
 ADMIN: Final = COMMON
@@ -338,13 +256,13 @@ class Config:
 
     __slots__ = ("_values",)
 
-    def __init__(self, settings: tuple[Setting, ...], given: Mapping[str, Any]) -> None:
+    def __init__(self, settings: tuple[Setting[Any], ...], given: Mapping[str, Any]) -> None:
         known = {setting.name: setting for setting in settings}
         for name in given:
             if name not in known:
                 raise ConfigError(_unknown(name, known))
         self._values: dict[str, Any] = {
-            name: setting.parse(given[name]) if given.get(name) is not None else setting.default
+            name: _value(setting, given[name]) if given.get(name) is not None else setting.default
             for name, setting in known.items()
         }
         if self["retry.backoff.max.ms"] < self["retry.backoff.ms"]:
@@ -372,6 +290,29 @@ class Config:
         if not addresses:
             raise ConfigError("bootstrap.servers is missing; expected host:port of at least one node of the cluster")
         return addresses
+
+
+def _value(setting: Setting[Any], value: Any) -> Any:
+    """Return the value in the setting's type. Raises ConfigError, which names the found and the expected value."""
+    if callable(value) and setting.type is ConfigType.CLASS:
+        return value
+    if isinstance(value, str | int) and (setting.type is ConfigType.BOOLEAN or not isinstance(value, bool)):
+        with suppress(ValueError):
+            return setting.parse(value if isinstance(value, str) else setting.text(value))
+    raise ConfigError(f"{setting.name} is {value!r}; expected {_expected(setting, value)}")
+
+
+def _expected(setting: Setting[Any], value: Any) -> str:
+    if setting.type is ConfigType.INT:
+        return f"a whole number from {setting.low} to {_INT32_MAX if setting.high is None else setting.high}"
+    if setting.type is ConfigType.BOOLEAN:
+        return "true or false"
+    if setting.type is ConfigType.CLASS:
+        return "a function of one argument, or None"
+    if isinstance(value, str | int):
+        return f"one of {', '.join(setting.choices)}" if setting.choices else "text"
+    several = isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value)
+    return f"text, {', '.join(value)!r}" if several else "text"
 
 
 def given_settings(
@@ -412,7 +353,7 @@ def producer_config(settings: Mapping[str, Any] | None, keywords: Mapping[str, A
     return config
 
 
-def _unknown(name: str, known: Mapping[str, Setting]) -> str:
+def _unknown(name: str, known: Mapping[str, Setting[Any]]) -> str:
     instead = ELSEWHERE.get(name) or REFUSED.get(name)
     if instead is not None:
         return f"the setting {name} of Kafka's clients does not exist here. Instead: {instead}."

@@ -17,6 +17,7 @@ import structlog
 
 from kip932.errors import FencedLeaderEpochError, InQuarantineError, InvalidRequestError, KafkaError, UnknownServerError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, SharePartitionKey, topic_id_text
+from kip932.setting import duration_ms
 from kip932.state_batches import WriteStats
 from kip932.state_values import StateWrite
 from partition_leader.share_partition.core import effects as fx
@@ -32,7 +33,6 @@ from partition_leader.share_partition.operation_result import OnResult, Operatio
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.config.kafka_configs import BY_DURATION, EARLIEST
-from shard_runtime.config.setting import duration_ms
 from shard_runtime.record_log.protocol import LogError
 from share_persister.values import PersisterError, StoredState
 

@@ -20,11 +20,11 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.setting import AnySetting, Setting
 from shard_runtime.cluster.metadata import Change, ConfigRemoved, ConfigSet, MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.effective_configs import TABLES, EffectiveConfigs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, DLQ_PREFIX, GROUP_DLQ_TOPIC, TOPIC_DLQ_ENABLE
-from shard_runtime.config.setting import AnySetting, Setting
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_configs

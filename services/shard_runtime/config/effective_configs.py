@@ -15,6 +15,7 @@ import structlog
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.nearest_name import did_you_mean
+from kip932.setting import AnySetting, Setting, SettingTable
 from shard_runtime.config import group_extensions, kafka_configs
 from shard_runtime.config.group_config import Backoff, GroupConfig
 from shard_runtime.config.kafka_configs import (
@@ -26,7 +27,6 @@ from shard_runtime.config.kafka_configs import (
     TOPIC_CONFIGS,
 )
 from shard_runtime.config.process_settings import Settings
-from shard_runtime.config.setting import AnySetting, Setting, SettingTable
 
 log = structlog.get_logger(__name__)
 

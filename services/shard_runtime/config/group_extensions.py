@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from shard_runtime.config.setting import AnySetting, ConfigType, decimal, integer, string
+from kip932.setting import AnySetting, ConfigType, decimal, integer, string
 
 _DAY_MS: Final = 86_400_000
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from kip932.ids import valid_topic_name
-from shard_runtime.config.group_extensions import GROUP_EXTENSIONS
-from shard_runtime.config.setting import (
+from kip932.setting import (
     ConfigType,
     Setting,
     boolean,
@@ -20,6 +19,7 @@ from shard_runtime.config.setting import (
     table,
     unserved,
 )
+from shard_runtime.config.group_extensions import GROUP_EXTENSIONS
 
 LATEST: Final = "latest"
 EARLIEST: Final = "earliest"

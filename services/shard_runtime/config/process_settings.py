@@ -13,9 +13,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 
 from kip932.nearest_name import did_you_mean
-from shard_runtime.config import kafka_configs
-from shard_runtime.config.kafka_configs import BROKER_CONFIGS
-from shard_runtime.config.setting import (
+from kip932.setting import (
     AnySetting,
     ConfigType,
     Setting,
@@ -26,6 +24,8 @@ from shard_runtime.config.setting import (
     string,
     table,
 )
+from shard_runtime.config import kafka_configs
+from shard_runtime.config.kafka_configs import BROKER_CONFIGS
 from shard_runtime.ownership.placement import ROLES
 
 T = TypeVar("T")

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import structlog
 
+from kip932.setting import Setting
 from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     ADVERTISED_PORT,
@@ -23,7 +24,6 @@ from shard_runtime.config.process_settings import (
     LISTEN_PORT,
     Settings,
 )
-from shard_runtime.config.setting import Setting
 from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.rpc.server import ListenError
 

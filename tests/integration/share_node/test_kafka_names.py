@@ -11,8 +11,8 @@ from typing import Any, Final
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from kip932.setting import Setting
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
-from shard_runtime.config.setting import Setting
 from sharegroups import config as client
 from sharegroups.consuming.metrics import ConsumerMetrics
 from tests.support.node import QUICK, Cluster

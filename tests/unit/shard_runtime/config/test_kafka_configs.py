@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.setting import AnySetting, SettingTable
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS
-from shard_runtime.config.setting import AnySetting, SettingTable
 
 INT32_MAX = 2**31 - 1
 Row = tuple[object, int | None, int | None]

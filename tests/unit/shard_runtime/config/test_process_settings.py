@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kip932.setting import boolean, duration_ms, integer, string, table
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import LEASE_MS, LISTEN_PORT, NODE_ROLES, SettingsError, load_settings
-from shard_runtime.config.setting import boolean, duration_ms, integer, string, table
 
 
 def test_flags_win_over_environment_over_file_over_default(tmp_path: Path) -> None:

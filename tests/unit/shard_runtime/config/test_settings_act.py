@@ -11,11 +11,11 @@ import pytest
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.setting import AnySetting, ConfigType, Setting
 from shard_runtime.config import group_extensions, kafka_configs, process_settings
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
 from shard_runtime.config.process_settings import NODE_SETTINGS, SettingsError, load_settings
-from shard_runtime.config.setting import AnySetting, ConfigType, Setting
 
 SERVICES = Path(__file__).parents[4] / "services"
 DECLARED: dict[str, AnySetting] = {**NODE_SETTINGS, **BROKER_CONFIGS, **GROUP_CONFIGS, **TOPIC_CONFIGS}

@@ -1,6 +1,6 @@
-"""Declares a setting once: name as in Kafka, type, default, range, unit, a sentence.
+"""Declares a setting of a client or a service once: name as in Kafka, type, default, range, unit, a sentence.
 
-Environment, file, flags, validation, DescribeConfigs and the reference page use these declarations. They are not
+Environment, file, flags, validation, DescribeConfigs and the reference pages use these declarations. They are not
 pydantic-settings because the same declarations also describe configs in the metadata log: text under dotted names,
 checked against the values of other configs, with Kafka's types and synonyms.
 """
@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 T = TypeVar("T")
+Function = Callable[[Any], Any] | None
 
 
 class ConfigType(IntEnum):
@@ -96,6 +97,8 @@ class Setting(Generic[T]):
 
     def text(self, value: T) -> str:
         """Return a value as text, as the metadata log, files and users write it."""
+        if value is None:
+            return ""
         if isinstance(value, bool):
             return "true" if value else "false"
         return ",".join(value) if isinstance(value, tuple) else str(value)
@@ -151,7 +154,9 @@ def decimal(name: str, default: float, doc: str, *, low: int, high: int, dynamic
     return Setting(name, ConfigType.DOUBLE, default, doc, parse, low, high, dynamic=dynamic)
 
 
-def boolean(name: str, default: bool, doc: str, *, dynamic: bool = False, synonym: str = "") -> Setting[bool]:
+def boolean(
+    name: str, default: bool, doc: str, *, choices: tuple[str, ...] = (), dynamic: bool = False, synonym: str = ""
+) -> Setting[bool]:
     """Declare a setting that is `true` or `false`."""
 
     def parse(text: str) -> bool:
@@ -162,7 +167,7 @@ def boolean(name: str, default: bool, doc: str, *, dynamic: bool = False, synony
                 return False
         raise ValueError("it must be true or false")
 
-    return Setting(name, ConfigType.BOOLEAN, default, doc, parse, dynamic=dynamic, synonym=synonym)
+    return Setting(name, ConfigType.BOOLEAN, default, doc, parse, choices=choices, dynamic=dynamic, synonym=synonym)
 
 
 def string(
@@ -206,6 +211,15 @@ def listing(
         return words
 
     return Setting(name, ConfigType.LIST, default, doc, parse, choices=choices, dynamic=dynamic)
+
+
+def function(name: str, doc: str) -> Setting[Function]:
+    """Declare a function of one argument, None by default, which text cannot give."""
+
+    def parse(text: str) -> Function:
+        raise ValueError("it must be a function")
+
+    return Setting(name, ConfigType.CLASS, None, doc, parse)
 
 
 def unserved(setting: Setting[T], why: str) -> Setting[T]:
