@@ -31,9 +31,8 @@ from kip932.state_batches import CAUSE_ACK, StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from share_metrics.metrics import replay_windows
-from share_metrics.reader import EntryId, Kind, Reader, ReadOptions, Store
-from share_metrics.reader.decoding import RawEntry, decode_page
-from share_metrics.reader.decoding.fast import decode_fast
+from share_metrics.reader import EntryId, Kind, Reader, Store
+from share_metrics.reader.decoding import RawEntry
 from share_metrics.spark import build_session, with_short_errors
 from share_metrics.spark.options import read_options
 from share_metrics.spark.source import StreamReader
@@ -43,14 +42,11 @@ _KEYS: Final = 4
 _SNAPSHOT_EVERY: Final = 500
 _PIPE: Final = 5_000
 _START_S: Final = 30.0
-_DECODED: Final = 100_000
-_PAGE: Final = 5_000
 _SMALL: Final = 2_000
 _LARGE: Final = 300_000
 _TARGETS: Final = {
     "PM-80": ("reader alone / scan and count in Spark, CPU", 0.5, "at least"),
     "PM-81": ("packed partitions / one task for each stream, CPU", 0.8, "at most"),
-    "PM-82": ("the Python decoder / the fast one, CPU", 2.0, "at least"),
     "PM-83": ("replay metrics / plain scan, CPU", 5.0, "at most"),
     "PM-84": ("small trigger / large trigger, time", 0.4, "at most"),
     "PM-85": ("server / client while reading, CPU", 0.15, "at most"),
@@ -147,14 +143,13 @@ class Bench:
 
     def __init__(self, url: str, client: Any, spark: SparkSession, told: argparse.Namespace) -> None:
         self.url, self.client, self.spark = url, client, spark
-        self.streams, self.decoder, self.entries = told.streams, told.decoder, told.entries
+        self.streams, self.entries = told.streams, told.entries
         self.only = frozenset(told.only or _TARGETS)
         self.figures = Figures()
-        self._entries = list(written(0, _DECODED))
 
     def table(self, **options: str) -> DataFrame:
         """Return all rows of the store."""
-        told = {"url": self.url, "kind": "share_state", "decoder": self.decoder} | options
+        told = {"url": self.url, "kind": "share_state"} | options
         return self.spark.read.format("redis_streams").options(**told).load()
 
     def scan(self, **options: str) -> None:
@@ -164,7 +159,7 @@ class Bench:
     def read_alone(self) -> int:
         """Read everything without Spark. Returns the number of rows."""
         with Store(self.url) as store:
-            reader = Reader(store, Kind.SHARE_STATE, ReadOptions(decoder=self.decoder))
+            reader = Reader(store, Kind.SHARE_STATE)
             plans = reader.plan({}, reader.tips(reader.streams()))
             return sum(batch.num_rows for plan in plans.values() for batch in reader.read(plan.ranges, plan.gaps))
 
@@ -180,9 +175,6 @@ class Bench:
         if self.only & {"PM-80", "PM-81", "PM-83"}:
             self._spark()
         add = self.figures.add
-        if "PM-82" in self.only:
-            add("PM-82", "python", cpu_of(lambda: self.decode(decode_page)))
-            add("PM-82", "fast", cpu_of(lambda: self.decode(lambda _kind, page: decode_fast(page))))
         if "PM-84" in self.only:
             for name, rows in (("small", _SMALL), ("large", min(_LARGE, self.entries // 4))):
                 add("PM-84", name, statistics.median(self.triggers(folder / name, rows, 6)))
@@ -211,11 +203,6 @@ class Bench:
             add("PM-83", "replay", cpu_of(lambda: replay_windows(self.table()).agg({"released_lb": "sum"}).collect()))
             add("PM-83", "scan", packed)
 
-    def decode(self, decoder: Callable[[Kind, list[RawEntry]], Any]) -> None:
-        """Decode entries page by page, without reading them from the store."""
-        for begin in range(0, _DECODED, _PAGE):
-            decoder(Kind.SHARE_STATE, self._entries[begin : begin + _PAGE])
-
     def idle_plan_s(self) -> float:
         """Return the time to plan a trigger that has nothing to read, s."""
         source = StreamReader(read_options({"url": self.url, "kind": "share_state", "startingIds": "latest"}))
@@ -227,7 +214,7 @@ class Bench:
 
     def triggers(self, folder: Path, rows: int, count: int) -> list[float]:
         """Return the seconds of triggers of `rows` rows each, without the first two, which warm up."""
-        options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows), "decoder": self.decoder}
+        options = {"url": self.url, "kind": "share_state", "maxRowsPerTrigger": str(rows)}
         stream = self.spark.readStream.format("redis_streams").options(**options).load()
         times: list[float] = []
         query = stream.writeStream.foreachBatch(with_short_errors(_count))
@@ -294,7 +281,7 @@ def _tell(figures: Figures, options: argparse.Namespace) -> None:
         met = ratio >= target if side == "at least" else ratio <= target
         runs = {name: [round(value, 4) for value in values] for name, values in figures.runs[rule].items()}
         line = {"rule": rule, "ratio": round(ratio, 4), "target": target, "side": side, "met": met, "runs": runs}
-        how = {name: getattr(options, name) for name in ("entries", "streams", "rounds", "decoder")}
+        how = {name: getattr(options, name) for name in ("entries", "streams", "rounds")}
         print(json.dumps(line | how))
         print(f"{rule}  {ratio:8.3f}  {side} {target:<5}  {'met' if met else 'MISSED':6}  {words}", file=sys.stderr)
 
@@ -305,7 +292,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--streams", type=int, default=50)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, help="begin no further round after so long")
-    parser.add_argument("--decoder", choices=["auto", "fast", "python"], default="auto", help="PM-82 takes both")
     parser.add_argument("--only", nargs="+", choices=list(_TARGETS), metavar="RULE", help="these ratios, as in PM-83")
     parser.add_argument("--reader", metavar="URL", help=argparse.SUPPRESS)
     return parser

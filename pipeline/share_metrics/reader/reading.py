@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
-from share_metrics.reader.decoding import RawEntry, decode_page, fast, gap_row, to_batch
+from share_metrics.reader.decoding import RawEntry, decode_page, gap_row, to_batch
 from share_metrics.reader.entries import indexed_entry, stored_entry
 from share_metrics.reader.offsets import NO_STREAM, EntryId, Gap, Position, Range, Tip, entry_id
 from share_metrics.reader.planning import TO_THE_TIP, Goal, StreamPlan, plan_stream, share_out
@@ -29,15 +29,13 @@ class DataLossError(Exception):
 class ReadOptions:
     """How pages are read. `page_count`: entries of one XRANGE, and rows after which a batch ends.
 
-    `light`: share-state rows have no state batches, which are most of their bytes (PM-78). `decoder`: `fast` needs the
-    package ptars and is for share-state rows only, `python` needs nothing, `auto` is `fast` where that is possible.
+    `light`: share-state rows have no state batches, which are most of their bytes (PM-78).
     """
 
     page_count: int = 5_000
     fail_on_data_loss: bool = False
     fail_on_bad_records: bool = False
     light: bool = False
-    decoder: str = "auto"
 
 
 class HasId(Protocol):
@@ -111,11 +109,6 @@ class Reader:
         self._options = options or ReadOptions()
         if self._options.light and kind is not Kind.SHARE_STATE:
             raise ValueError(f"only share_state can be read light, not {kind}: nothing else has state batches")
-        if self._options.decoder == "fast" and not fast.is_installed():
-            raise ValueError(
-                "the fast decoder needs the package ptars: in a clone, pip install '.[metrics-fast]'; python needs none"
-            )
-        self._fast = kind is Kind.SHARE_STATE and self._options.decoder != "python" and fast.is_installed()
 
     def streams(self, shards: int | None = None) -> list[str]:
         """All streams of the kind, including those that do not exist yet."""
@@ -274,10 +267,7 @@ class Reader:
 
     def _batch(self, rows: Sequence[RawEntry]) -> Any:
         with collector_paused():
-            if self._fast:
-                batch = fast.decode_fast(rows, light=self._options.light)
-            else:
-                batch = decode_page(self._kind, rows, light=self._options.light)
+            batch = decode_page(self._kind, rows, light=self._options.light)
         if self._options.fail_on_bad_records:
             types = batch.column("record_type").to_pylist()
             if MALFORMED in types:

@@ -33,7 +33,6 @@ class SourceOptions:
     bad_records: str = "quarantine"
     fields: str = "all"
     read_from: str = "primary"
-    decoder: str = "auto"
     reader_name: str = ""
 
     @property
@@ -44,7 +43,6 @@ class SourceOptions:
             self.fail_on_data_loss,
             fail_on_bad_records=self.bad_records == "fail",
             light=self.fields == "light",
-            decoder=self.decoder,
         )
 
     @property
@@ -95,7 +93,6 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         bad_records=_choice(options, "badRecords", ("quarantine", "fail")),
         fields=_choice(options, "fields", ("all", "light")),
         read_from=_choice(options, "readFrom", ("primary", "replica")),
-        decoder=_choice(options, "decoder", ("auto", "fast", "python")),
         reader_name=options.get("readerName", ""),
     )
     if found.reader_name:

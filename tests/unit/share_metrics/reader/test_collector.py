@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from share_metrics.reader import EntryId, Kind, Position, Reader, ReadOptions
-from share_metrics.reader.decoding import RawEntry, decode, fast
+from share_metrics.reader.decoding import RawEntry, decode
 from share_metrics.reader.decoding import rows as rows_of_pages
 from share_metrics.reader.reading import collector_paused
 from tests.support.pipeline_entries import STREAM, MemoryStream, epochs
@@ -44,8 +44,7 @@ def test_whoever_has_none_gets_none() -> None:
 
 
 @pytest.mark.rule("PM-79")
-@pytest.mark.parametrize("decoder", ["python", "fast"])
-def test_it_waits_for_each_page_and_not_for_whoever_takes_it(decoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_waits_for_each_page_and_not_for_whoever_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(MemoryStream(epochs(5)))
     amid_pages: list[bool] = []
     amid_rows: list[bool] = []
@@ -54,10 +53,9 @@ def test_it_waits_for_each_page_and_not_for_whoever_takes_it(decoder: str, monke
         amid_rows.append(gc.isenabled())
         return decode(Kind.SHARE_STATE, entry)
 
-    for module in (fast, rows_of_pages):
-        monkeypatch.setattr(module, "decode", lambda _kind, entry, **_: looked(entry))
+    monkeypatch.setattr(rows_of_pages, "decode", lambda _kind, entry, **_: looked(entry))
     store.before_page = lambda: amid_pages.append(gc.isenabled())
-    reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=2, decoder=decoder))
+    reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=2))
     plan = reader.plan({STREAM: Position(EntryId(0, 0), 0)}, reader.tips([STREAM]))[STREAM]
     rows = []
     for batch in reader.read(plan.ranges):

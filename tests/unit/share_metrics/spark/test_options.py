@@ -31,18 +31,17 @@ def test_defaults_are_those_of_the_specification() -> None:
     assert (told.split_entries, told.page_count, told.max_rows_per_trigger) == (250_000, 5_000, 300_000)
     assert (told.kind, told.fail_on_data_loss, told.bad_records) == (Kind.GROUP, False, "quarantine")
     assert told.num_partitions == 2 * (os.cpu_count() or 1)
-    assert (told.fields, told.read_from, told.decoder, told.reader_name) == ("all", "primary", "auto", "")
+    assert (told.fields, told.read_from, told.reader_name) == ("all", "primary", "")
     assert (told.shards, told.password_env, told.starting_ids, told.ending_ids) == (None, "", "earliest", "latest")
 
 
 @pytest.mark.rule("PM-5")
 def test_what_an_option_says_reaches_the_reader() -> None:
-    more = {"shards": "7", "numPartitions": "3", "splitEntries": "9", "decoder": "python"}
+    more = {"shards": "7", "numPartitions": "3", "splitEntries": "9"}
     told = read_options({**MIN, **more, "failOnDataLoss": "true", "badRecords": "fail", "pageCount": "4"})
     assert (told.shards, told.num_partitions, told.split_entries) == (7, 3, 9)
-    assert told.read_options == ReadOptions(4, True, fail_on_bad_records=True, decoder="python")
-    plain = read_options(MIN).read_options
-    assert plain == ReadOptions(5_000, False, fail_on_bad_records=False, decoder="auto")
+    assert told.read_options == ReadOptions(4, True, fail_on_bad_records=True)
+    assert read_options(MIN).read_options == ReadOptions(5_000, False, fail_on_bad_records=False)
 
 
 @pytest.mark.rule("PM-5")
@@ -95,7 +94,6 @@ def test_options_travel_to_workers() -> None:
         ("fields", "few", "option fields is 'few'; expected one of all, light"),
         ("fields", "light", "option fields is 'light', which is for kind share_state, not group"),
         ("readFrom", "anywhere", "option readFrom is 'anywhere'; expected one of primary, replica"),
-        ("decoder", "slow", "option decoder is 'slow'; expected one of auto, fast, python"),
         ("startingIds", "{", "are not JSON"),
     ],
 )

@@ -30,10 +30,9 @@ from kip932.state_batches import (
 from partition_leader.topic_log.codec import batch_entry, marker_entry
 from partition_leader.topic_log.core.batch import LogBatch
 from shard_runtime.record_log.redis.codec import claim_record, noop_record
-from share_coordinator.core.records import ShareTombstone
+from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_metrics.reader import EntryId, Gap, Kind, schema_of
 from share_metrics.reader.decoding import RawEntry, decode, decode_page, gap_row, to_batch, values
-from share_metrics.reader.decoding.fast import decode_fast
 from share_metrics.reader.decoding.values import topic_text
 from tests.support.pipeline_entries import KEY, STREAM, TOPIC, UNHURRIED, snapshot, state_entry, update
 
@@ -121,18 +120,9 @@ def test_absent_numbers_are_null() -> None:
     assert "state_epoch" not in row
     value = pb.ShareSnapshot(state_epoch=-1, leader_epoch=-1, start_offset=-1, delivery_complete_count=-1)
     key = pb.ShareStateRecord(key=pb.ShareStateRecord.Key(group_id="G1", topic_id=TOPIC), snapshot=value)
-    for batch in (decode_page, lambda _, entries: decode_fast(entries)):
-        row = batch(Kind.SHARE_STATE, [RawEntry(STREAM, AT, "S", key.SerializeToString())]).to_pylist()[0]
-        absent = (
-            "ts",
-            "state_epoch",
-            "leader_epoch",
-            "start_offset",
-            "delivery_complete_count",
-            "create_ts",
-            "write_ts",
-        )
-        assert [row[name] for name in absent] == [None] * len(absent)
+    row = decode_page(Kind.SHARE_STATE, [RawEntry(STREAM, AT, "S", key.SerializeToString())]).to_pylist()[0]
+    absent = ("ts", "state_epoch", "leader_epoch", "start_offset", "delivery_complete_count", "create_ts", "write_ts")
+    assert [row[name] for name in absent] == [None] * len(absent)
 
 
 def test_a_tombstone_has_its_key_only() -> None:
@@ -253,6 +243,82 @@ def test_bytes_that_are_no_record_are_quarantined(entry: RawEntry) -> None:
     assert "group_id" not in row
 
 
+LATER = b"\xfa\x3f\x03new"  # field 1023, which this build does not know
+INT = st.integers(0, 2**31 - 1)
+LONG = st.integers(0, 2**63 - 1)
+OFFSET = st.integers(-1, 2**63 - 1)
+COUNT = st.integers(-1, 2**31 - 1)
+TIME = st.sampled_from([0, 1, 1_000, 253_402_300_799_999])
+KEYS = st.builds(SharePartitionKey, st.text(max_size=5), st.sampled_from([TOPIC, bytes(16)]), INT)
+BATCHES = st.lists(st.builds(StateBatch, LONG, LONG, st.integers(0, 4), INT, TIME), max_size=3).map(tuple)
+SOME = st.none() | INT
+ANY = st.none() | LONG
+ARCHIVED = st.lists(st.builds(ArchivedRange, LONG, LONG, INT, INT), max_size=2).map(tuple)
+STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY, ANY, SOME, ARCHIVED)
+SNAPSHOTS = st.builds(
+    ShareSnapshot, KEYS, INT, COUNT, COUNT, INT, OFFSET, COUNT, TIME, TIME, BATCHES, INT, INT, INT, STATS
+)
+UPDATES = st.builds(ShareUpdate, KEYS, INT, COUNT, INT, OFFSET, COUNT, BATCHES, STATS)
+WRITTEN = st.builds(
+    state_entry,
+    st.builds(EntryId, INT, LONG),
+    SNAPSHOTS | UPDATES | st.builds(ShareTombstone, KEYS),
+    st.sampled_from([0, 1_000]),
+)
+
+
+def at_us(time_ms: int) -> int | None:
+    return time_ms * 1_000 or None
+
+
+@pytest.mark.rule("PM-16", "PM-20", "PM-68")
+@UNHURRIED
+@given(SNAPSHOTS | UPDATES, st.sampled_from([b"", LATER]))
+def test_a_record_comes_back_as_it_was_written(record: ShareSnapshot | ShareUpdate, unknown: bytes) -> None:
+    entry = state_entry(AT, record, 1_234)
+    row = decode(Kind.SHARE_STATE, entry._replace(record=entry.record + unknown))
+    assert "error" not in row
+    key = (row["group_id"], row["topic_id"], row["partition"])
+    assert key == (record.key.group_id, topic_id_text(record.key.topic_id), record.key.partition)
+    for name in ("snapshot_epoch", "leader_epoch", "start_offset", "delivery_complete_count"):
+        written = getattr(record, name)
+        assert row[name] == (None if written < 0 else written), name
+    assert row["state_batches"] == tuple((*batch[:4], at_us(batch[4])) for batch in record.batches)
+    assert {name: row[name] for name in WriteStats._fields} == record.stats._asdict() | {
+        "archived": record.stats.archived or None
+    }
+    if isinstance(record, ShareSnapshot):
+        assert row["state_epoch"] == (None if record.state_epoch < 0 else record.state_epoch)
+        assert (row["create_ts"], row["write_ts"]) == (at_us(record.create_ms), at_us(record.write_ms))
+
+
+@st.composite
+def spoilt(draw: st.DrawFn) -> RawEntry:
+    """A written entry that was then cut, changed, doubled or given another letter."""
+    entry = draw(WRITTEN)
+    data = bytearray(entry.record)
+    how = draw(st.sampled_from(["cut", "change", "twice", "letter"]))
+    if how == "cut":
+        del data[draw(st.integers(0, len(data))) :]
+    elif how == "change":
+        data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
+    elif how == "twice":
+        data += draw(WRITTEN).record
+    letter = draw(st.sampled_from("SUTCNZ")) if how == "letter" else entry.letter
+    return entry._replace(record=bytes(data), letter=letter)
+
+
+@pytest.mark.rule("PM-13", "PM-68")
+@UNHURRIED
+@given(st.lists(WRITTEN | spoilt(), max_size=5), st.booleans())
+def test_a_page_has_a_row_for_each_entry_that_is_decoded_alone(entries: list[RawEntry], light: bool) -> None:
+    batch = decode_page(Kind.SHARE_STATE, entries, light=light)
+    batch.validate(full=True)
+    alone = [decode_page(Kind.SHARE_STATE, [entry], light=light).to_pylist()[0] for entry in entries]
+    assert batch.to_pylist() == alone
+    assert batch.column("entry_id").to_pylist() == [str(entry.id) for entry in entries]
+
+
 @UNHURRIED
 @given(st.sampled_from(list(Kind)), st.sampled_from("SUTCNBMXZ0"), st.binary(max_size=60))
 def test_no_bytes_break_a_page(kind: Kind, letter: str, data: bytes) -> None:
@@ -273,8 +339,7 @@ def test_every_batch_has_the_very_schema_of_its_kind(kind: Kind) -> None:
     batches.append(to_batch(kind, [gap_row(Gap(stream, EntryId(1, 1), AT, 1, "missing"))]))
     if kind is Kind.SHARE_STATE:
         batches += [decode_page(kind, [state_entry(AT, snapshot(1)), state_entry(AT, update(2))])]
-        batches += [decode_fast([state_entry(AT, snapshot(1))]), decode_fast([])]
-        assert batches[-3].column("ts")[0].as_py() == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
+        assert batches[-1].column("ts")[0].as_py() == datetime(1970, 1, 1, 0, 0, 1, tzinfo=UTC)
         assert schema_of(kind).field("state_batches").type.value_field.name == "element"
     assert all(batch.schema.equals(schema_of(kind), check_metadata=True) for batch in batches)
     assert schema_of(kind) is schema_of(kind)
@@ -282,10 +347,7 @@ def test_every_batch_has_the_very_schema_of_its_kind(kind: Kind) -> None:
 
 
 @pytest.mark.rule("PM-79")
-@pytest.mark.parametrize("decoder", ["python", "fast"])
-def test_the_text_of_a_topic_id_is_made_once_for_all_rows_that_have_it(
-    decoder: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_text_of_a_topic_id_is_made_once_for_all_rows_that_have_it(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[bytes] = []
 
     def text(topic_id: bytes) -> str:
@@ -297,7 +359,7 @@ def test_the_text_of_a_topic_id_is_made_once_for_all_rows_that_have_it(
     topics = [b"topic %010d" % number for number in (1, 2)]
     keys = [SharePartitionKey("g", topic, 0) for topic in topics * 5]
     entries = [state_entry(EntryId(1, seq), update(seq, key=key)) for seq, key in enumerate(keys)]
-    batch = decode_fast(entries) if decoder == "fast" else decode_page(Kind.SHARE_STATE, entries)
+    batch = decode_page(Kind.SHARE_STATE, entries)
     assert batch.column("topic_id").to_pylist() == [topic_id_text(key.topic_id) for key in keys]
     assert made == topics
     topic_text.cache_clear()
