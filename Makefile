@@ -29,7 +29,8 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup protos style types test test-slow test-changed durations sim model mutants mutation up demo bench timeline report screenshot ingest-kills docs format
+.PHONY: help setup protos style types test test-slow test-changed durations sim model mutants mutation up demo bench
+.PHONY: timeline report screenshot ingest-kills docs conformance format
 .PHONY: release-protos clean
 .PHONY: image-base image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
@@ -129,6 +130,9 @@ docs: setup ## Write the generated pages of docs/ anew.
 	$(PY) -m tools.conformance --write
 	$(PY) -m tools.reference --write
 	$(PY) -m tools.pictures --write
+
+conformance: setup ## Write which test shows which rule of docs/spec to build/conformance.md.
+	$(PY) -m tools.conformance --whole
 
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
 	deploy/docker/base.sh

@@ -1,4 +1,4 @@
-"""The conformance page shows what tests cite and their judgements; only what ran and passed counts."""
+"""Every rule is cited or listed as not shown, the summary is up to date, and only what ran and passed counts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tools.conformance import __main__ as command
 from tools.conformance import page
 from tools.conformance.citations import Cited, read
 from tools.conformance.plugin import load, unshown, write
-from tools.conformance.specification import rules
+from tools.conformance.specification import SPEC, rules
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,19 +37,17 @@ def test_markers_and_judgements_are_in_order(cited: Cited) -> None:
     assert page.errors(ROOT, cited) == []
 
 
-def test_the_page_is_up_to_date(cited: Cited) -> None:
-    up_to_date = (ROOT / page.PAGE).read_text(encoding="utf-8") == page.render(ROOT, cited)
-    assert up_to_date, f"{page.PAGE} is not what the tests cite now; run: make docs"
+def test_the_summary_is_up_to_date() -> None:
+    up_to_date = (ROOT / page.SUMMARY).read_text(encoding="utf-8") == page.summary(ROOT)
+    assert up_to_date, f"{page.SUMMARY} is not what docs/spec and tests/conformance say now; run: make docs"
 
 
-def test_what_the_page_counts_is_what_counts(cited: Cited) -> None:
-    text = (ROOT / page.PAGE).read_text(encoding="utf-8")
-    counts = page.counted(text)
-    assert len(counts) > 1000
-    assert {rule for cites in counts.values() for rule in cites} <= {
-        rule for rule, tests in cited.shown_by.items() if tests
-    }
-    assert {test: cites & counts[test] for test, cites in cited.tests().items() if test in counts} == counts
+def test_the_summary_names_every_rule_that_is_not_wholly_shown_and_no_test(cited: Cited) -> None:
+    text = page.summary(ROOT)
+    named = {line.split(" | ")[0].removeprefix("| ") for line in text.splitlines() if line.startswith("| ")}
+    assert rules(ROOT / SPEC).keys() - cited.shown_by.keys() <= named
+    assert len(cited.tests()) > 1000
+    assert "test_" not in text.replace("(test_", ""), "it would change with each test"
 
 
 def test_every_rule_that_a_test_shows_is_shown_by_a_daily_one_and_no_line_is_there_for_nothing(cited: Cited) -> None:
@@ -97,6 +95,7 @@ def small(tmp_path: Path) -> Path:
     (tmp_path / "tests/conformance").mkdir(parents=True)
     (tmp_path / "tests/conformance/a.txt").write_text(
         "# judged\nCM-2 partly: of <two> | lists\nSC-38 not served: refused\n"
+        "GC-59a not shown: a title\nT4 not shown: a title\n12.3 not shown: an open point\nSC-21 not shown: too slow\n"
     )
     (tmp_path / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "False"))
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n    rule\n    scenario\n")
@@ -148,17 +147,23 @@ def test_only_what_reaches_a_test_counts(small: Path) -> None:
     assert cited.errors == []
 
 
-def test_states_missing_clauses_and_answers_are_on_the_page(small: Path) -> None:
-    text = page.render(small, collect(small))
-    assert "| a.md | 10 | 4 | 1 | 0 | 1 | 4 |" in text
-    assert "| partly, but for: of &lt;two> \\| lists | [test_parts](../tests/test_a.py) |" in text
-    assert "| SC-38 | if equal | not served: refused |  |  |" in text
-    assert page.counted(text)["tests/test_a.py::test_parts"] == {"CM-2", "SC-20"}
+def test_states_missing_clauses_and_answers_are_on_both_pages(small: Path) -> None:
+    cited = collect(small)
+    assert page.errors(small, cited) == []
+    for text in (page.summary(small), page.whole(small, cited)):
+        assert "| a.md | 10 | 4 | 1 | 1 | 4 |" in text
+        assert "| CM-2 | Node list | partly shown, except: of &lt;two> \\| lists |" in text
+        assert "| SC-38 | if equal | not served: refused |" in text
+        assert "| not shown: too slow |" in text
+    assert "| lists | [test_parts](../tests/test_a.py) |" in page.whole(small, cited)
+    assert cited.tests()["tests/test_a.py::test_parts"] == {"CM-2", "SC-20"}
 
 
-def test_a_page_that_was_not_judged_claims_nothing(small: Path) -> None:
-    (small / "tests/conformance/a.txt").unlink()
-    assert "| a.md | 10 | 0 | 0 | 5 | 0 | 5 |" in page.render(small, collect(small))
+def test_the_summary_does_not_change_with_one_more_test(small: Path) -> None:
+    before, whole = page.summary(small), page.whole(small, collect(small))
+    (small / "tests/test_b.py").write_text("import pytest\n@pytest.mark.rule('GC-1')\ndef test_b(): pass\n")
+    assert page.whole(small, collect(small)) != whole
+    assert page.summary(small) == before
 
 
 def test_what_may_be_skipped_shows_nothing_on_any_machine(small: Path) -> None:
@@ -166,8 +171,9 @@ def test_what_may_be_skipped_shows_nothing_on_any_machine(small: Path) -> None:
     cited = collect(small)
     assert "SC-37" not in cited.shown_by
     assert cited.skippable["SC-37"] == {"tests/test_a.py::test_may_skip"}
-    text = page.render(small, cited)
-    assert "tests/test_a.py::test_may_skip" not in page.counted(text)
+    assert "tests/test_a.py::test_may_skip" not in cited.tests()
+    (error,) = page.errors(small, cited)
+    assert error.startswith("no test that counts cites SC-37")
 
 
 def test_tests_of_checkers_are_told_apart(small: Path) -> None:
@@ -178,7 +184,7 @@ def test_tests_of_checkers_are_told_apart(small: Path) -> None:
     cited = collect(small)
     assert "GC-59a" not in cited.shown_by
     assert cited.errors == []
-    assert "| not shown |  | simulator |" in page.render(small, cited)
+    assert "| not shown: a title |  | simulator |" in page.whole(small, cited)
 
 
 @pytest.mark.parametrize(
@@ -192,15 +198,42 @@ def test_tests_of_checkers_are_told_apart(small: Path) -> None:
         ("tests/test_b.py", "import pytest\n@pytest.mark.rule('GC-999')\ndef test_b(): pass\n", "cites GC-999"),
         ("tests/conformance/a.txt", "GC-999 partly: x\n", "defines no rule GC-999"),
         ("tests/conformance/a.txt", "GC-1 mostly: x\n", "is no judgement"),
-        ("tests/conformance/a.txt", "GC-1 partly: x\nGC-1 partly: y\n", "judged in tests/conformance/a.txt:1 already"),
-        ("tests/conformance/a.txt", "SC-21 partly: x\n", "no test that counts cites it"),
+        ("tests/conformance/a.txt", "CM-2 partly: x\n", "judged in tests/conformance/a.txt:"),
+        ("tests/conformance/a.txt", "SC-37 not shown: x\n", "SC-37 is not shown, but a test"),
+        ("docs/spec/a.md", "- **SC-40** New\n", "no test that counts cites SC-40 of docs/spec/a.md; cite it"),
     ],
 )
 def test_what_is_wrong_is_named(small: Path, where: str, text: str, said: str) -> None:
-    (small / where).write_text(text)
+    with (small / where).open("a") as file:
+        file.write(text)
     (error,) = page.errors(small, collect(small))
     assert said in error
     assert where in error
+
+
+def test_nothing_is_shown_partly_by_no_test(small: Path) -> None:
+    judged = small / "tests/conformance/a.txt"
+    judged.write_text(judged.read_text().replace("SC-21 not shown", "SC-21 partly"))
+    (error,) = page.errors(small, collect(small))
+    assert "SC-21 is partly shown, but no test that counts cites it" in error
+
+
+def test_a_page_that_was_not_judged_is_named(small: Path) -> None:
+    (small / "docs/spec/b.md").write_text("- **SC-20** Moved\n")
+    (small / "docs/spec/a.md").write_text((small / "docs/spec/a.md").read_text().replace("SC-20…SC-22", "SC-21…SC-22"))
+    (error,) = page.errors(small, collect(small))
+    assert error.startswith("docs/spec/b.md was not judged")
+
+
+def test_a_run_that_collects_too_little_fails(small: Path) -> None:
+    """As when the folder of the only test of a rule is left out."""
+    done = run(small, "--conformance", "tests/test_a.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (small / "tests/test_b.py").write_text("def test_b(): pass\n")
+    for more in ((), ("-n", "1")):
+        done = run(small, "--conformance", *more, "tests/test_b.py")
+        assert done.returncode == 1
+        assert "no test that counts cites GC-1 " in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -216,7 +249,6 @@ def test_what_is_wrong_is_named(small: Path, where: str, text: str, said: str) -
 def test_a_run_fails_unless_all_that_counts_passed(
     small: Path, bad: str, skip: str, more: tuple[str, ...], said: str
 ) -> None:
-    (small / page.PAGE).write_text(page.render(small, collect(small)))
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", bad).replace("SKIP", skip))
     done = run(small, "--conformance", *more, "tests")
     assert done.returncode == (1 if said else 0), done.stdout + done.stderr
@@ -228,20 +260,18 @@ def test_a_run_fails_unless_all_that_counts_passed(
 
 def test_a_permitted_skip_is_printed_and_fails_nothing(small: Path) -> None:
     """As on a machine without iptables: `make test` passes there, and reports what it did not show."""
-    (small / page.PAGE).write_text(page.render(small, collect(small)))
     (small / "tests/permitted_skips.txt").write_text("# a machine may have no luck\nplant.*\n")
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
     for more in ((), ("-n", "1")):
         done = run(small, "--conformance", *more, "tests")
         assert done.returncode == 0, done.stdout + done.stderr
         assert "  1 skipped: planted\n" in done.stdout
-        assert "counts them as showing these rules, which no other test shows: SC-37\n" in done.stdout
+        assert "  These rules are shown by no other test: SC-37\n" in done.stdout
         assert "1 skipped" in done.stdout.splitlines()[-1]
 
 
 def test_a_permitted_skip_fails_where_skips_are_strict(small: Path) -> None:
-    """The page states what CI shows, so nothing that it counts may be skipped there."""
-    (small / page.PAGE).write_text(page.render(small, collect(small)))
+    """The page states what CI shows, so no test that counts may be skipped there."""
     (small / "tests/permitted_skips.txt").write_text("plant.*\n")
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
     (small / "conftest.py").write_text(
@@ -259,7 +289,6 @@ def test_a_test_that_failed_beside_a_permitted_skip_still_fails(small: Path) -> 
         "@pytest.mark.parametrize('part', [pytest.param(0, marks=pytest.mark.skip(reason='planted')), 1])\n"
         "def test_may_skip(part): assert BAD"
     )
-    (small / page.PAGE).write_text(page.render(small, collect(small)))
     (small / "tests/permitted_skips.txt").write_text("planted\n")
     assert part in TESTS
     (small / "tests/test_a.py").write_text(TESTS.replace(part, both).replace("BAD", "0"))

@@ -1,9 +1,10 @@
-"""Write or check docs/conformance.md: which test shows which rule of docs/spec.
+"""Write or check how far tests show the rules of docs/spec.
 
-    python -m tools.conformance --write     # what `make docs` does
-    python -m tools.conformance --check     # exit 1 when the page differs
+    python -m tools.conformance --write     # what `make docs` does: docs/conformance.md, without names of tests
+    python -m tools.conformance --whole     # what `make conformance` does: build/conformance.md, with them
+    python -m tools.conformance --check     # exit 1 when docs/conformance.md differs, or a rule is not accounted for
 
-Both have pytest collect the tests, which takes a quarter of a minute; no test runs.
+Each has pytest collect the tests, which takes a quarter of a minute; no test runs.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import tempfile
 from pathlib import Path
 
 from tools.conformance.citations import Cited
-from tools.conformance.page import PAGE, errors, render
+from tools.conformance.page import SUMMARY, WHOLE, errors, summary, whole
 from tools.conformance.plugin import load
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -41,24 +42,28 @@ def collected(root: Path) -> Cited:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Write or check the page. Returns 1 when the check fails, or when markers or judgements are wrong."""
+    """Write or check a page. Returns 1 when the check fails, or when markers or judgements are wrong."""
     parser = argparse.ArgumentParser(prog="python -m tools.conformance", description=__doc__.partition("\n")[0])
     action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--write", action="store_true", help=f"write {PAGE}")
-    action.add_argument("--check", action="store_true", help=f"exit 1 when {PAGE} is not what would be written")
+    action.add_argument("--write", action="store_true", help=f"write {SUMMARY}")
+    action.add_argument("--whole", action="store_true", help=f"write {WHOLE}")
+    action.add_argument("--check", action="store_true", help=f"exit 1 when {SUMMARY} is not what would be written")
     options = parser.parse_args(arguments)
     cited = collected(ROOT)
     if wrong := errors(ROOT, cited):
         print("\n".join(wrong), file=sys.stderr)
         return 1
-    page, text = ROOT / PAGE, render(ROOT, cited)
-    if options.write:
-        page.write_text(text, encoding="utf-8")
-        return 0
-    if page.exists() and page.read_text(encoding="utf-8") == text:
-        return 0
-    print(f"{PAGE} is not what the tests' markers say now. Run: make docs", file=sys.stderr)
-    return 1
+    if options.check:
+        path, text = ROOT / SUMMARY, summary(ROOT)
+        if path.exists() and path.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{SUMMARY} is not what docs/spec and tests/conformance say now. Run: make docs", file=sys.stderr)
+        return 1
+    path, text = (ROOT / SUMMARY, summary(ROOT)) if options.write else (ROOT / WHOLE, whole(ROOT, cited))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text, encoding="utf-8")
+    print(path.relative_to(ROOT))
+    return 0
 
 
 if __name__ == "__main__":

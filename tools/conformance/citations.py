@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -110,15 +109,7 @@ def _ids(markers: Iterable[pytest.Mark]) -> Iterator[str]:
             yield from (str(given) for given in marker.args)
 
 
-_LINK = re.compile(r"\[(?P<test>[^\]]+)\]\(\.\./(?P<path>tests/[^)]+)\)")
-
-
 def links(tests: Iterable[str]) -> str:
-    """Tests as links of a page in docs/."""
+    """Tests as links of a page in build/."""
     parts = (test.partition("::") for test in sorted(tests))
     return "<br>".join(f"[{name}](../{path})" for path, _, name in parts)
-
-
-def linked(cell: str) -> set[str]:
-    """The tests that a cell links to: the inverse of `links`."""
-    return {f"{match['path']}::{match['test']}" for match in _LINK.finditer(cell)}

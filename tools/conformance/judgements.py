@@ -1,9 +1,11 @@
-"""What people judged of a rule: which clause its tests leave unshown, or what a request gets where it is not served.
+"""What people judged of a rule: which clause its tests leave unshown, what a request gets where it is not served, and
+why no test shows it.
 
-They lie in tests/conformance/<page>.txt, one rule a line:
+The judgements are in tests/conformance/<page>.txt, one rule a line:
 
     CL-21 partly: the clause that no test shows
     PL-900 not served: the answer that a request gets (the test that shows it)
+    P-16 not shown: the reason
 """
 
 from __future__ import annotations
@@ -16,12 +18,13 @@ from typing import NamedTuple
 from tools.conformance.specification import Rule
 
 FOLDER = Path("tests/conformance")
-PARTLY, NOT_SERVED = "partly", "not served"
-_LINE = re.compile(rf"(\S+) ({PARTLY}|{NOT_SERVED}): (\S.*)")
+PARTLY, NOT_SERVED, NOT_SHOWN = "partly", "not served", "not shown"
+_LINE = re.compile(rf"(\S+) ({PARTLY}|{NOT_SERVED}|{NOT_SHOWN}): (\S.*)")
 
 
 class Judgement(NamedTuple):
-    """`kind` is PARTLY or NOT_SERVED; `text` the missing clause or the answer; `where` the line, for messages."""
+    """`kind` is PARTLY, NOT_SERVED or NOT_SHOWN; `text` the missing clause, the answer or the reason; `where` the line,
+    for messages."""
 
     kind: str
     text: str
@@ -43,7 +46,10 @@ def judgements(root: Path, defined: Mapping[str, Rule]) -> tuple[dict[str, Judge
             where = f"{path.relative_to(root).as_posix()}:{number}"
             match = _LINE.fullmatch(line.strip())
             if match is None:
-                errors.append(f"{where}: {line!r} is no judgement; write `RULE partly: …` or `RULE not served: …`")
+                errors.append(
+                    f"{where}: {line!r} is no judgement; write `RULE partly: …`, "
+                    "`RULE not served: …` or `RULE not shown: …`"
+                )
             elif (rule := defined.get(match[1])) is None or rule.page != page:
                 errors.append(f"{where}: docs/spec/{page} defines no rule {match[1]}; correct the id or the file")
             elif match[1] in found:
@@ -53,10 +59,14 @@ def judgements(root: Path, defined: Mapping[str, Rule]) -> tuple[dict[str, Judge
     return found, errors
 
 
-def stale(found: Mapping[str, Judgement], cited: Set[str]) -> list[str]:
-    """Rules judged as partly shown that no counted test cites: nothing is shown of them."""
-    return [
-        f"{judged.where}: {rule_id} is partly shown, but no test that counts cites it; take the line out"
-        for rule_id, judged in found.items()
-        if judged.kind == PARTLY and rule_id not in cited
-    ]
+def wrongly_judged(found: Mapping[str, Judgement], shown: Set[str]) -> list[str]:
+    """Rules judged as partly shown that no counted test cites, and rules judged as not shown that one does."""
+    errors = []
+    for rule_id, judged in found.items():
+        if judged.kind == PARTLY and rule_id not in shown:
+            errors.append(
+                f"{judged.where}: {rule_id} is partly shown, but no test that counts cites it; correct the line"
+            )
+        elif judged.kind == NOT_SHOWN and rule_id in shown:
+            errors.append(f"{judged.where}: {rule_id} is not shown, but a test that counts cites it; take the line out")
+    return errors

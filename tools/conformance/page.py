@@ -1,4 +1,7 @@
-"""docs/conformance.md: for each rule its state, the tests that show it, and the checkers that watch it."""
+"""How far tests show each rule: a summary for the repository, and the whole, with the tests, for build/.
+
+The summary names no tests: it changes when a rule or what is not shown of it changes, not with each new test.
+"""
 
 from __future__ import annotations
 
@@ -7,20 +10,27 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tools.conformance.citations import Cited, checker_of, linked, links
-from tools.conformance.judgements import FOLDER, PARTLY, Judgement, judgements, stale
+from tools.conformance.citations import Cited, checker_of, links
+from tools.conformance.judgements import FOLDER, NOT_SERVED, NOT_SHOWN, PARTLY, Judgement, judgements, wrongly_judged
 from tools.conformance.specification import SPEC, Rule, known, rules
 
-PAGE = Path("docs/conformance.md")
-SHOWN, PARTLY_SHOWN, NOT_JUDGED = "shown", "partly shown", "not judged"
-NOT_SERVED, NOT_SHOWN = "not served", "not shown"
-STATES = (SHOWN, PARTLY_SHOWN, NOT_JUDGED, NOT_SERVED, NOT_SHOWN)
+SUMMARY = Path("docs/conformance.md")
+WHOLE = Path("build/conformance.md")
+SHOWN, PARTLY_SHOWN = "shown", "partly shown"
+STATES = (SHOWN, PARTLY_SHOWN, NOT_SERVED, NOT_SHOWN)
 #: Comes before the tests of a row that do not count.
 MAYBE = "may be skipped: "
+_MEANINGS = (
+    "- *shown*: the tests that cite the rule show each of its clauses.",
+    "- *partly shown*: they show all but the clause named.",
+    "- *not served*: no service does this yet; the answer that a request gets is named. Tests of parts that are",
+    "  not served show nothing.",
+    "- *not shown*: no test shows it, for the reason named; it may be carried out all the same.",
+)
 
 
 def errors(root: Path, cited: Cited) -> list[str]:
-    """What is wrong with the markers and the judgements; the page is not written before it is mended."""
+    """What is wrong with the markers and the judgements; nothing is written before it is mended."""
     every = rules(root / SPEC)
     judged, wrong = judgements(root, every)
     ids = known(root / SPEC)
@@ -31,62 +41,101 @@ def errors(root: Path, cited: Cited) -> list[str]:
         for test in sorted(names)
         if rule_id not in ids
     ]
-    return [*cited.errors, *unknown, *wrong, *stale(judged, cited.shown_by.keys())]
+    shown = {rule_id for rule_id, tests in cited.shown_by.items() if tests}
+    uncited = [
+        f"no test that counts cites {rule.id} of {SPEC}/{rule.page}; cite it at the test that shows it, or write "
+        f"`{rule.id} {NOT_SHOWN}: the reason` in {judgements_of(rule)}"
+        for rule in every.values()
+        if rule.id not in shown and rule.id not in judged
+    ]
+    unjudged = [
+        f"docs/spec/{page} was not judged: write what its tests leave unshown to {file}"
+        for page, file in sorted({(rule.page, judgements_of(rule)) for rule in every.values()})
+        if not (root / file).exists()
+    ]
+    return [*cited.errors, *unknown, *wrong, *wrongly_judged(judged, shown), *uncited, *unjudged]
 
 
-def state_of(root: Path, rule: Rule, cited: Cited, judged: Mapping[str, Judgement]) -> str:
-    """One of STATES."""
+def judgements_of(rule: Rule) -> str:
+    """The file with the judgements of a rule."""
+    return (FOLDER / rule.page).with_suffix(".txt").as_posix()
+
+
+def state_of(rule: Rule, judged: Mapping[str, Judgement]) -> str:
+    """One of STATES, where `errors` found nothing: then every rule is cited or judged."""
     judgement = judged.get(rule.id)
-    if judgement is not None and judgement.kind != PARTLY:
-        return NOT_SERVED
-    if not cited.shown_by.get(rule.id):
-        return NOT_SHOWN
-    if not (root / FOLDER / rule.page).with_suffix(".txt").exists():
-        return NOT_JUDGED
-    return SHOWN if judgement is None else PARTLY_SHOWN
+    if judgement is None:
+        return SHOWN
+    return PARTLY_SHOWN if judgement.kind == PARTLY else judgement.kind
 
 
-def render(root: Path, cited: Cited) -> str:
-    """The whole page."""
-    every = rules(root / SPEC)
-    judged, _ = judgements(root, every)
-    pages: dict[str, list[Rule]] = defaultdict(list)
-    for rule in every.values():
-        pages[rule.page].append(rule)
-    states = {rule.id: state_of(root, rule, cited, judged) for rule in every.values()}
+def summary(root: Path) -> str:
+    """The page in the repository: how many rules are shown, and in full what is not."""
+    pages, judged = _pages(root)
     lines = [
         "# Conformance",
         "",
-        "How far tests show each rule of [the specification](spec/). Written by `make docs` from the tests that pytest",
-        "collects and from what was judged of them in `tests/conformance`; do not edit.",
+        "How far tests show each rule of [the specification](spec/), and what they do not show. Written by `make docs`",
+        "from the specification and from `tests/conformance`; do not edit. `make conformance` writes which test shows",
+        f"which rule to `{WHOLE}`.",
         "",
-        "- *shown*: each clause of the rule is seen to hold by the tests named.",
-        "- *partly shown*: but for the clause named.",
-        "- *not judged*: tests cite it; whether they show all of it was not judged yet.",
-        "- *not served*: no service does this yet; the answer that a request gets is named. Tests of parts that are",
-        "  not served show nothing.",
-        "- *not shown*: no test; it may be carried out all the same.",
+        *_MEANINGS,
         "",
-        "A test counts when it cites the rule by itself, not by its module or class. CI fails when one of them did",
-        "not run, or did not pass; `make test` elsewhere permits skips for what a machine lacks, and prints them.",
-        "Tests that CI may skip too (`tests/conformance/may_skip.txt`) do not count and say so. *Watched by* are the",
-        "judges that look for a breach of the rule in every history, and have a test of their own that feeds them one.",
+        "A test counts when it cites the rule by itself, not by its module or class. `make test` fails when one that",
+        "counts did not run or did not pass, when a rule is neither cited nor listed here, and when this page is not",
+        "up to date. A machine may lack what a test needs (`tests/permitted_skips.txt`): then the run prints which",
+        "rules it did not show. Tests that CI may skip too (`tests/conformance/may_skip.txt`) do not count.",
         "",
-        *_figures(pages, states),
+        *_figures(pages, judged),
     ]
-    for page in sorted(pages):
-        lines += _section(page, sorted(pages[page], key=lambda rule: _order(rule.id)), cited, judged, states)
+    for page, found in pages.items():
+        if rest := [rule for rule in found if rule.id in judged]:
+            lines += ["", f"## {page}", "", f"| Rule of [{page}](spec/{page}) | It begins | State |", "|---|---|---|"]
+            lines += [f"| {rule.id} | {rule.title} | {_judgement(judged[rule.id])} |" for rule in rest]
     return "\n".join(lines) + "\n"
 
 
-def _figures(pages: Mapping[str, Sequence[Rule]], states: Mapping[str, str]) -> list[str]:
+def whole(root: Path, cited: Cited) -> str:
+    """The generated page with each rule, the tests that show it, and the checkers that watch it."""
+    pages, judged = _pages(root)
     lines = [
+        "# Conformance, test by test",
+        "",
+        "Which test shows which rule of [the specification](../docs/spec/). Written by `make conformance` from the",
+        "tests that pytest collects and from what was judged of them in `tests/conformance`.",
+        "",
+        *_MEANINGS,
+        "",
+        "Tests that CI may skip do not count and are marked so. *Watched by* are the checkers that search every",
+        "history for a breach of the rule; each has a test of its own that feeds it one.",
+        "",
+        *_figures(pages, judged),
+    ]
+    for page, found in pages.items():
+        lines += ["", f"## {page}", "", f"See [{page}](../docs/spec/{page}).", ""]
+        lines += ["| Rule | It begins | State | Tests | Watched by |", "|---|---|---|---|---|"]
+        lines += [_row(rule, cited, judged) for rule in found]
+    return "\n".join(lines) + "\n"
+
+
+def _pages(root: Path) -> tuple[dict[str, list[Rule]], dict[str, Judgement]]:
+    """The rules by page, both in order, and the judgements."""
+    every = rules(root / SPEC)
+    judged, _ = judgements(root, every)
+    pages: dict[str, list[Rule]] = defaultdict(list)
+    for rule in sorted(every.values(), key=lambda rule: (rule.page, _order(rule.id))):
+        pages[rule.page].append(rule)
+    return pages, judged
+
+
+def _figures(pages: Mapping[str, Sequence[Rule]], judged: Mapping[str, Judgement]) -> list[str]:
+    states = {page: [state_of(rule, judged) for rule in found] for page, found in pages.items()}
+    return [
         f"| Page | Rules | {' | '.join(state.capitalize() for state in STATES)} |",
         "|---" * (2 + len(STATES)) + "|",
+        *(_figure(page, found) for page, found in states.items()),
+        _figure("all", [state for found in states.values() for state in found]),
     ]
-    for page in sorted(pages):
-        lines.append(_figure(page, [states[rule.id] for rule in pages[page]]))
-    return [*lines, _figure("all", list(states.values()))]
 
 
 def _figure(page: str, states: Sequence[str]) -> str:
@@ -94,41 +143,18 @@ def _figure(page: str, states: Sequence[str]) -> str:
     return f"| {page} | {len(states)} | {' | '.join(str(count[state]) for state in STATES)} |"
 
 
-def _section(
-    page: str, found: Sequence[Rule], cited: Cited, judged: Mapping[str, Judgement], states: Mapping[str, str]
-) -> list[str]:
-    lines = ["", f"## {page}", "", f"See [{page}](spec/{page})."]
-    told = [rule for rule in found if states[rule.id] != NOT_SHOWN or cited.watched_by.get(rule.id)]
-    if told:
-        lines += ["", "| Rule | It begins | State | Tests | Watched by |", "|---|---|---|---|---|"]
-        lines += [_row(rule, cited, judged, states[rule.id]) for rule in told]
-    if rest := [rule.id for rule in found if rule not in told]:
-        lines += ["", "Not shown: " + ", ".join(rest) + "."]
-    return lines
+def _judgement(judgement: Judgement) -> str:
+    kind = "partly shown, except" if judgement.kind == PARTLY else judgement.kind
+    return f"{kind}: " + judgement.text.replace("|", "\\|").replace("<", "&lt;")
 
 
-def _row(rule: Rule, cited: Cited, judged: Mapping[str, Judgement], state: str) -> str:
-    judgement = judged.get(rule.id)
-    told = {PARTLY_SHOWN: "partly, but for: ", NOT_SERVED: "not served: "}.get(state, state)
-    if judgement is not None:
-        told += judgement.text.replace("|", "\\|").replace("<", "&lt;")
+def _row(rule: Rule, cited: Cited, judged: Mapping[str, Judgement]) -> str:
+    state = _judgement(judged[rule.id]) if rule.id in judged else SHOWN
     tests = links(cited.shown_by.get(rule.id, ()))
     if maybe := links(cited.skippable.get(rule.id, ())):
         tests += f"{'<br>' if tests else ''}{MAYBE}{maybe}"
     watched = ", ".join(sorted({str(checker_of(test)) for test in cited.watched_by.get(rule.id, ())}))
-    return f"| {rule.id} | {rule.title} | {told} | {tests} | {watched} |"
-
-
-def counted(text: str) -> dict[str, set[str]]:
-    """Each test that the page counts as showing something, with the rules; from the page's own text."""
-    found: dict[str, set[str]] = defaultdict(set)
-    for line in text.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
-        # A row has five cells, and an end on either side.
-        if len(cells) == 7 and cells[3].startswith((SHOWN, "partly", NOT_JUDGED)):
-            for test in linked(cells[4].partition(MAYBE)[0]):
-                found[test].add(cells[1])
-    return found
+    return f"| {rule.id} | {rule.title} | {state} | {tests} | {watched} |"
 
 
 def _order(rule_id: str) -> tuple[str, int, str]:

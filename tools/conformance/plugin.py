@@ -1,8 +1,9 @@
-"""A plugin of pytest: `--conformance` fails a whole run in which a test that docs/conformance.md counts did not pass.
+"""A plugin of pytest: `--conformance` fails a whole run that does not show every rule.
 
+Each test that counts as showing a rule must run and pass, and each rule must be cited by one or be listed as not shown.
 A test that was skipped for a reason that tests/permitted_skips.txt permits is printed at the end and fails nothing,
-except with `--strict-skips`, as in CI. Under xdist the main process sees the reports of all others and judges; what the
-page counts it reads from the page.
+except with `--strict-skips`, as in CI. Under xdist the main process sees the reports of all others and judges; they
+send it what the tests cite.
 `--conformance-out FILE` writes what the collected tests cite, for `python -m tools.conformance`.
 """
 
@@ -12,26 +13,28 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
 
-from tests.tiers import tier_of
+from tests.tiers import SLOW, tier_of
 from tools.conformance.citations import Cited, name_of, read
-from tools.conformance.page import PAGE, counted
+from tools.conformance.page import SUMMARY, errors
 from tools.conformance.skips import PERMITTED, matches, permitted, reason_of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The two options."""
     group = parser.getgroup("conformance")
-    group.addoption("--conformance", action="store_true", help=f"every test that {PAGE} counts must run and pass")
+    group.addoption("--conformance", action="store_true", help="every rule must be shown, by tests that run and pass")
     group.addoption("--conformance-out", metavar="FILE", help="write what the collected tests cite, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Only the process that sees every report judges."""
-    if config.getoption("--conformance") and not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Passed(config), "conformance-of-the-run")
+    if config.getoption("--conformance"):
+        watcher = Collected() if hasattr(config, "workerinput") else Passed(config)
+        config.pluginmanager.register(watcher, "conformance-of-the-run")
 
 
 @pytest.hookimpl(trylast=True)
@@ -42,24 +45,47 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def write(path: Path, cited: Cited) -> None:
-    """Keep what is cited as JSON; `load` reads it."""
+    """Keep what is cited; `load` reads it."""
+    path.write_text(dumps(cited), encoding="utf-8")
+
+
+def load(path: Path) -> Cited:
+    """What `write` kept."""
+    return loads(path.read_text(encoding="utf-8"))
+
+
+def dumps(cited: Cited) -> str:
+    """What is cited, as JSON."""
     kept = {
         "shown_by": {rule_id: sorted(tests) for rule_id, tests in cited.shown_by.items()},
         "skippable": {rule_id: sorted(tests) for rule_id, tests in cited.skippable.items()},
         "watched_by": {rule_id: sorted(tests) for rule_id, tests in cited.watched_by.items()},
         "errors": cited.errors,
     }
-    path.write_text(json.dumps(kept), encoding="utf-8")
+    return json.dumps(kept)
 
 
-def load(path: Path) -> Cited:
-    """What `write` kept."""
-    kept = json.loads(path.read_text(encoding="utf-8"))
+def loads(text: str) -> Cited:
+    """What `dumps` returned."""
+    kept = json.loads(text)
 
     def sets(name: str) -> dict[str, set[str]]:
         return defaultdict(set, {rule_id: set(tests) for rule_id, tests in kept[name].items()})
 
     return Cited(sets("shown_by"), sets("skippable"), sets("watched_by"), kept["errors"])
+
+
+#: Under this name a process that runs tests sends the main one what they cite.
+_SENT: Final = "conformance"
+
+
+class Collected:
+    """Sends what the tests cite to the main process; in a process that xdist started."""
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        """Before another plugin, or `--deselect`, leaves tests out: those do not show what they cite."""
+        config.workeroutput[_SENT] = dumps(read(items, config.rootpath))  # type: ignore[attr-defined]  # xdist's
 
 
 class Passed:
@@ -71,6 +97,9 @@ class Passed:
         self._outcomes: dict[str, str] = {}
         #: By test without parameters: the permitted reason for which it, or a part of it, was skipped.
         self._skipped: dict[str, str] = {}
+        #: None until the tests are collected, here or in another process.
+        self._cited: Cited | None = None
+        self._tier = config.getoption("--tier", default=None)
         strict = config.getoption("--strict-skips", default=False)
         self._permitted = () if strict else permitted(config.rootpath / PERMITTED)
 
@@ -85,13 +114,29 @@ class Passed:
             self._outcomes.setdefault(test, "passed")
 
     @pytest.hookimpl(tryfirst=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """As in `Collected`, where one process does everything."""
+        self._cited = read(items, self._config.rootpath)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Every process collects all tests; the first that ends suffices, and one that crashed has sent nothing."""
+        if self._cited is None and (sent := getattr(node, "workeroutput", {}).get(_SENT)):
+            self._cited = loads(sent)
+
+    @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """What is missing is one more failed test, so that the summary line counts it."""
-        outcomes = {**dict.fromkeys(self._skipped, "passed"), **self._outcomes}
-        missing = unshown(self._counted(), outcomes)
+        if self._cited is None:
+            missing = ["  no process has collected the tests; see its error above"]
+        else:
+            outcomes = {**dict.fromkeys(self._skipped, "passed"), **self._outcomes}
+            # The daily tests show every rule; the slow ones alone need not.
+            wrong = [] if self._tier == SLOW else errors(self._config.rootpath, self._cited)
+            missing = [*(f"  {error}" for error in wrong), *unshown(self._counted(), outcomes)]
         if missing:
-            text = "\n".join([f"{PAGE} counts these tests, but this run does not show it:", *missing])
-            report = pytest.TestReport(str(PAGE), (str(PAGE), None, ""), {}, "failed", text, "call")
+            text = "\n".join(["This run does not show every rule that it should show:", *missing])
+            report = pytest.TestReport(str(SUMMARY), (str(SUMMARY), None, ""), {}, "failed", text, "call")
             self._config.hook.pytest_runtest_logreport(report=report)
             session.testsfailed += 1
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -104,9 +149,9 @@ class Passed:
                 terminalreporter.write_line(line)
 
     def _counted(self) -> dict[str, set[str]]:
-        counts = counted((self._config.rootpath / PAGE).read_text(encoding="utf-8"))
-        tier = self._config.getoption("--tier", default=None)
-        return {test: rules for test, rules in counts.items() if tier in (None, tier_of(test))}
+        """The tests of this run that count as showing something, with the rules."""
+        tests = {} if self._cited is None else self._cited.tests()
+        return {test: rules for test, rules in tests.items() if self._tier in (None, tier_of(test))}
 
 
 def not_shown_here(counts: Mapping[str, set[str]], skipped: Mapping[str, str]) -> Sequence[str]:
@@ -117,7 +162,7 @@ def not_shown_here(counts: Mapping[str, set[str]], skipped: Mapping[str, str]) -
     shown_else = {rule for test, rules in counts.items() if test not in skipped for rule in rules}
     alone = sorted({rule for test in skipped for rule in counts.get(test, ())} - shown_else)
     if alone:
-        lines.append(f"  {PAGE} counts them as showing these rules, which no other test shows: {', '.join(alone)}")
+        lines.append(f"  These rules are shown by no other test: {', '.join(alone)}")
     return lines
 
 
