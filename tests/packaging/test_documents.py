@@ -1,10 +1,11 @@
-"""Everything that the documents point to exists."""
+"""Everything that the documents point to exists, and the index names every page."""
 
 import re
+from pathlib import Path
 
 import pytest
 
-from tests.packaging.test_tidy import ROOT, tracked
+from tests.packaging.test_tidy import ROOT, name_of, tracked
 
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked(".md")]
 
@@ -14,6 +15,29 @@ def test_a_link_to_a_file_leads_to_one(document: str) -> None:
     path = ROOT / document
     targets = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", path.read_text(encoding="utf-8"))
     assert [target for target in targets if not (path.parent / target).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_a_link_to_a_heading_leads_to_one(document: str) -> None:
+    path = ROOT / document
+    links = re.findall(r"\]\(([^)#:\s]*)#([^)\s]+)\)", path.read_text(encoding="utf-8"))
+    headings = {name: headings_of(path.parent / name if name else path) for name, _ in links}
+    assert [(name, anchor) for name, anchor in links if anchor not in headings[name]] == []
+
+
+def headings_of(path: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub writes them."""
+    titles = re.findall(r"(?m)^#+ (.*)$", path.read_text(encoding="utf-8")) if path.suffix == ".md" else []
+    plain = [re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", title).lower() for title in titles]
+    return {re.sub(r"[^\w\- ]", "", title).strip().replace(" ", "-") for title in plain}
+
+
+def test_the_index_names_every_page() -> None:
+    index = ROOT / "docs/README.md"
+    targets = re.findall(r"\]\(([^)#:\s]+)\)", index.read_text(encoding="utf-8"))
+    named = {(index.parent / target).resolve() for target in targets}
+    pages = [path for path in tracked(".md") if path.is_relative_to(ROOT / "docs") and path != index]
+    assert [name_of(path) for path in pages if path not in named and path.parent not in named] == []
 
 
 def test_the_functions_that_the_pipelines_page_lists_are_there() -> None:

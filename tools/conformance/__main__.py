@@ -1,8 +1,8 @@
 """Write or check how far tests show the rules of docs/spec.
 
-    python -m tools.conformance --write     # what `make docs` does: docs/conformance.md, without names of tests
-    python -m tools.conformance --whole     # what `make conformance` does: build/conformance.md, with them
-    python -m tools.conformance --check     # exit 1 when docs/conformance.md differs, or a rule is not accounted for
+    python -m tools.conformance --write     # what `make docs` does: the summary, docs/contributing/conformance.md
+    python -m tools.conformance --whole     # what `make conformance` does: build/conformance.md, with the tests
+    python -m tools.conformance --check     # exit 1 when the summary differs, or a rule is neither cited nor listed
 
 Each has pytest collect the tests, which takes a quarter of a minute; no test runs.
 """

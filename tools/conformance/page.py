@@ -14,7 +14,7 @@ from tools.conformance.citations import Cited, checker_of, links
 from tools.conformance.judgements import FOLDER, NOT_SERVED, NOT_SHOWN, PARTLY, Judgement, judgements, wrongly_judged
 from tools.conformance.specification import SPEC, Rule, known, rules
 
-SUMMARY = Path("docs/conformance.md")
+SUMMARY = Path("docs/contributing/conformance.md")
 WHOLE = Path("build/conformance.md")
 SHOWN, PARTLY_SHOWN = "shown", "partly shown"
 STATES = (SHOWN, PARTLY_SHOWN, NOT_SERVED, NOT_SHOWN)
@@ -75,9 +75,9 @@ def summary(root: Path) -> str:
     lines = [
         "# Conformance",
         "",
-        "How far tests show each rule of [the specification](spec/), and what they do not show. Written by `make docs`",
-        "from the specification and from `tests/conformance`; do not edit. `make conformance` writes which test shows",
-        f"which rule to `{WHOLE}`.",
+        "How far tests show each rule of [the specification](../spec/), and what they do not show. `make docs`",
+        "writes this page from the specification and from `tests/conformance`; do not edit. `make conformance` writes",
+        f"which test shows which rule to `{WHOLE}`.",
         "",
         *_MEANINGS,
         "",
@@ -90,7 +90,7 @@ def summary(root: Path) -> str:
     ]
     for page, found in pages.items():
         if rest := [rule for rule in found if rule.id in judged]:
-            lines += ["", f"## {page}", "", f"| Rule of [{page}](spec/{page}) | It begins | State |", "|---|---|---|"]
+            lines += ["", f"## {page}", "", f"| [Rule](../spec/{page}) | It begins | State |", "|---|---|---|"]
             lines += [f"| {rule.id} | {rule.title} | {_judgement(judged[rule.id])} |" for rule in rest]
     return "\n".join(lines) + "\n"
 
