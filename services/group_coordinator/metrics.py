@@ -11,9 +11,9 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import Metric
 
-from group_coordinator.member_removals import DROPPED, REFUSED, REPORTED
 from group_coordinator.ports import Shards
 from shard_runtime.metrics.families import ComputedMetrics, gauge
+from shard_runtime.rpc.peer_notices import DROPPED, REFUSED, REPORTED
 
 _STATES: Final = ("Empty", "Stable", "Dead")
 #: Why a member was removed: a leader lost its connection and it did not heartbeat within the grace; or its session

@@ -21,6 +21,7 @@ from partition_leader.topic_log.core.transactions import LATE_MS
 from shard_runtime.clock import Clock
 from shard_runtime.hosting.host_options import HostMeter
 from shard_runtime.metrics.families import ComputedMetrics, gauge
+from shard_runtime.rpc.peer_notices import DROPPED, REFUSED, REPORTED
 
 
 class Led(Protocol):
@@ -81,7 +82,7 @@ class PartitionLeaderMetrics(LeaderMeter):
         text = "Records that will not be delivered again though no consumer accepted them, by cause."
         self._archived = _labelled(registry, "share_partition_archived_records", text, "cause", CAUSES)
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
-        outcomes = ("reported", "refused", "dropped")
+        outcomes = (REPORTED, REFUSED, DROPPED)
         self._member_reports = _labelled(registry, "share_session_member_reports", text, "outcome", outcomes)
         text = "Members that group coordinators had removed, by what became of their share sessions here."
         self._removals = _labelled(registry, "share_session_removed_members", text, "outcome", [*Removed])

@@ -34,19 +34,13 @@ REMOVED_MEMBERS: Final[tuple[Mutant, ...]] = (
         "removal-not-told",
         "no leader is told that a member was removed: its share sessions stay as long as its connections",
         ("INV-16",),
-        (Edit(_TOLD, "self._removals.removed(order, self._leaders())", "self._removals.removed(order, ())"),),
+        (Edit(_TOLD, "for leader in self._leaders():", "for leader in ():"),),
     ),
     Mutant(
         "removal-told-to-one",
         "only one leader is told that a member was removed",
         ("INV-16",),
-        (
-            Edit(
-                _TOLD,
-                "self._removals.removed(order, self._leaders())",
-                "self._removals.removed(order, sorted(self._leaders())[:1])",
-            ),
-        ),
+        (Edit(_TOLD, "for leader in self._leaders():", "for leader in sorted(self._leaders())[:1]:"),),
     ),
     Mutant(
         "removal-one-epoch-low",

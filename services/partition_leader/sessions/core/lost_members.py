@@ -1,85 +1,54 @@
-"""Members that this leader has lost, until their group coordinators are notified (PL-527).
-
-Pure and bounded; it keeps the newest report of each member. A report that was not sent within ten seconds is dropped:
-the group's session timeout then does what the report would have done sooner.
-"""
+"""What this leader last reported about members that it lost (PL-527). Pure and bounded."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 from typing import Final, NamedTuple
 
 from partition_leader.sessions.core.session import SessionKey
 
-#: How many reports wait at most, and how many members are remembered as reported lost.
+#: How many members are remembered, and for how long after its loss was reported a member's return is reported too.
 MEMBERS_MAX: Final = 10_000
-#: How long a report is worth sending.
-WORTH_MS: Final = 10_000
-#: How long after its loss was reported a member's return is reported too.
 REPORTED_KEPT_MS: Final = 60_000
 
 
 class Report(NamedTuple):
-    """A report about a member. `returned`: False when its connection was lost, at `at_ms`; True when it is back."""
+    """A report about a member. `returned`: False when its connection was lost, at `at_ms`; True when it is back. Later
+    reports have a higher `newness`."""
 
     key: SessionKey
     returned: bool
     at_ms: int
+    newness: int
 
 
 class LostMembers:
-    """The waiting reports. `dropped` counts those that were never sent."""
+    """Makes the reports, and remembers the last one of each member that was sent."""
 
     def __init__(self) -> None:
-        self._waiting: dict[SessionKey, Report] = {}
-        self._told: dict[SessionKey, int] = {}
-        self.dropped = 0
+        self._sent: dict[SessionKey, tuple[Report, int]] = {}
+        self._newness = 0
 
-    def __len__(self) -> int:
-        return len(self._waiting)
+    def report(self, key: SessionKey, returned: bool, now_ms: int) -> Report:
+        """Make the newest report about a member."""
+        self._newness += 1
+        return Report(key, returned, now_ms, self._newness)
 
-    def lost(self, key: SessionKey, now_ms: int) -> None:
-        """Queue a report that the member's session ended with its stream."""
-        if key not in self._waiting and len(self._waiting) >= MEMBERS_MAX:
-            self.dropped += 1
-            return
-        self._waiting[key] = Report(key, False, now_ms)
-
-    def back(self, key: SessionKey, now_ms: int) -> None:
-        """Note that the member has opened a session over a stream. Reported only if its loss was, or may have been."""
-        self._waiting.pop(key, None)
-        if key in self._told and len(self._waiting) < MEMBERS_MAX:
-            self._waiting[key] = Report(key, True, now_ms)
-
-    def take(self, now_ms: int, limit: int) -> list[Report]:
-        """Take at most `limit` reports, oldest first; return those still worth sending. They count as sent from now
-        on."""
-        taken = list(islice(self._waiting.values(), limit))
-        for report in taken:
-            del self._waiting[report.key]
-        fresh = [report for report in taken if now_ms - report.at_ms < WORTH_MS]
-        self.dropped += len(taken) - len(fresh)
-        self._forget(now_ms)
-        for report in fresh:
-            self._told.pop(report.key, None)
-            if not report.returned:
-                self._told[report.key] = now_ms
-        return fresh
-
-    def failed(self, reports: Iterable[Report]) -> None:
-        """Put unsent reports back, unless a newer report of the same member waits."""
+    def sent(self, reports: Iterable[Report], now_ms: int) -> None:
+        """Note that these reports were sent, or may have been."""
         for report in reports:
-            if report.key in self._waiting:
-                continue
-            if len(self._waiting) >= MEMBERS_MAX:
-                self.dropped += 1
-            else:
-                self._waiting[report.key] = report
-
-    def _forget(self, now_ms: int) -> None:
-        while self._told:
-            key = next(iter(self._told))
-            if len(self._told) < MEMBERS_MAX and now_ms - self._told[key] < REPORTED_KEPT_MS:
+            self._sent.pop(report.key, None)
+            self._sent[report.key] = report, now_ms
+        while self._sent:
+            key = next(iter(self._sent))
+            if len(self._sent) <= MEMBERS_MAX and now_ms - self._sent[key][1] < REPORTED_KEPT_MS:
                 return
-            del self._told[key]
+            del self._sent[key]
+
+    def was_reported(self, key: SessionKey) -> bool:
+        """Return whether the last report of the member said that it is lost."""
+        return key in self._sent and not self._sent[key][0].returned
+
+    def is_newest(self, report: Report) -> bool:
+        """Return whether no newer report of the member was sent, maybe to another coordinator."""
+        return report.key not in self._sent or self._sent[report.key][0].newness <= report.newness

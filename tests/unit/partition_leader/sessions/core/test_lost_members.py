@@ -1,74 +1,55 @@
-"""Reports about lost members: which wait, which are sent, and which are too old to be sent (PL-527)."""
+"""Reports about lost members: whose return is reported, and which of two reports is the newer one (PL-527)."""
 
 from __future__ import annotations
 
 import pytest
 
-from partition_leader.sessions.core.lost_members import MEMBERS_MAX, REPORTED_KEPT_MS, WORTH_MS, LostMembers, Report
+from partition_leader.sessions.core.lost_members import MEMBERS_MAX, REPORTED_KEPT_MS, LostMembers
 from partition_leader.sessions.core.session import SessionKey
 
 A, B = SessionKey("g", "A"), SessionKey("g", "B")
 
 
 @pytest.mark.rule("PL-527")
-def test_each_member_is_told_once_with_the_newest_report() -> None:
+def test_a_member_counts_as_lost_for_a_minute_from_when_its_report_was_sent() -> None:
     members = LostMembers()
-    members.lost(A, 100)
-    members.lost(B, 110)
-    members.lost(A, 120)
-    assert members.take(130, 10) == [Report(A, False, 120), Report(B, False, 110)]
-    assert members.take(140, 10) == []
+    lost = members.report(A, False, 100)
+    assert not members.was_reported(A), "it was made, and not sent"
+    members.sent([lost], 110)
+    assert (members.was_reported(A), members.was_reported(B)) == (True, False)
+    members.sent([], 109 + REPORTED_KEPT_MS)
+    assert members.was_reported(A)
+    members.sent([], 110 + REPORTED_KEPT_MS)
+    assert not members.was_reported(A)
 
 
 @pytest.mark.rule("PL-527")
-def test_a_member_that_is_back_before_it_was_told_as_lost_is_not_told_at_all() -> None:
+def test_a_member_whose_return_was_reported_is_lost_no_more() -> None:
     members = LostMembers()
-    members.lost(A, 100)
-    members.back(A, 110)
-    members.back(B, 110)
-    assert len(members) == 0
+    members.sent([members.report(A, False, 100)], 110)
+    members.sent([members.report(A, True, 120)], 130)
+    assert not members.was_reported(A)
+    members.sent([members.report(A, False, 140)], 150)
+    assert members.was_reported(A)
 
 
 @pytest.mark.rule("PL-527")
-def test_a_member_that_was_told_as_lost_is_told_as_back_for_a_minute() -> None:
+def test_a_report_is_outdated_once_a_newer_one_of_its_member_was_sent() -> None:
     members = LostMembers()
-    members.lost(A, 100)
-    members.take(110, 10)
-    members.back(A, 120)
-    members.back(A, 130)
-    assert members.take(140, 10) == [Report(A, True, 130)]
-    members.back(A, 150)
-    assert len(members) == 0, "it was told"
-    members.lost(A, 200)
-    members.take(210, 10)
-    members.lost(B, 210 + REPORTED_KEPT_MS)
-    members.take(210 + REPORTED_KEPT_MS, 10)
-    members.back(A, 220 + REPORTED_KEPT_MS)
-    assert len(members) == 0
+    lost, other = members.report(A, False, 100), members.report(B, False, 100)
+    back = members.report(A, True, 100)
+    assert lost.newness < other.newness < back.newness
+    members.sent([lost, other], 110)
+    assert members.is_newest(lost)
+    assert members.is_newest(back)
+    members.sent([back], 120)
+    assert (members.is_newest(lost), members.is_newest(other), members.is_newest(back)) == (False, True, True)
 
 
 @pytest.mark.rule("PL-527")
-def test_what_could_not_be_told_waits_again_unless_there_is_something_newer() -> None:
+def test_the_number_of_members_that_are_remembered_is_bounded() -> None:
     members = LostMembers()
-    members.lost(A, 100)
-    members.lost(B, 100)
-    taken = members.take(110, 10)
-    members.back(A, 120)
-    members.failed(taken)
-    assert members.take(130, 10) == [Report(A, True, 120), Report(B, False, 100)]
-
-
-@pytest.mark.rule("PL-527")
-def test_old_reports_and_those_beyond_the_bound_are_dropped_and_counted() -> None:
-    members = LostMembers()
-    for number in range(MEMBERS_MAX + 2):
-        members.lost(SessionKey("g", str(number)), 0)
-    members.lost(SessionKey("g", "0"), 0)
-    assert (len(members), members.dropped) == (MEMBERS_MAX, 2)
-    taken = members.take(WORTH_MS - 1, MEMBERS_MAX)
-    assert len(taken) == MEMBERS_MAX
-    members.lost(A, 0)
-    members.failed(taken)
-    assert (len(members), members.dropped) == (MEMBERS_MAX, 3)
-    assert members.take(WORTH_MS, MEMBERS_MAX) == []
-    assert members.dropped == 3 + MEMBERS_MAX
+    reports = [members.report(SessionKey("g", str(number)), False, 0) for number in range(MEMBERS_MAX + 2)]
+    members.sent(reports, 1)
+    assert sum(members.was_reported(each.key) for each in reports) == MEMBERS_MAX
+    assert members.is_newest(reports[0]), "one that is forgotten is tried again all the same"
