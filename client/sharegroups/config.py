@@ -122,7 +122,7 @@ ELSEWHERE: Final[Mapping[str, str]] = {
 #: The permitted values of a boolean, for the reference page.
 _TRUTH: Final = ("true", "false")
 
-COMMON: Final = (
+COMMON: Final[tuple[Setting[Any], ...]] = (
     string("bootstrap.servers", "", "Comma list of host:port of any nodes of the cluster."),
     string("client.id", "", "Name of this client in the services' logs and descriptions; empty for none."),
     integer("retry.backoff.ms", 100, "First delay before a retry, in ms.", low=1),  # CL-14
@@ -149,7 +149,7 @@ COMMON: Final = (
     integer("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", low=1),
 )
 
-CONSUMER: Final = (
+CONSUMER: Final[tuple[Setting[Any], ...]] = (
     *COMMON,
     string("group.id", "", "The share group; required."),
     string(
@@ -184,7 +184,7 @@ CONSUMER: Final = (
     function("value.deserializer", "Function from bytes to the value that messages hold."),
 )
 
-PRODUCER: Final = (
+PRODUCER: Final[tuple[Setting[Any], ...]] = (
     *COMMON,
     string(
         "acks",

@@ -26,7 +26,8 @@ def test_only_an_earlier_time_moves_it_and_it_fires_once() -> None:
         timer.arm(2_000, 2.0)
         assert timer.at == 2_000
         await asyncio.sleep(10)
-        assert (fired, timer.at) == ([pytest.approx(2.0)], inf)
+        assert fired == [pytest.approx(2.0)]
+        assert timer.at == inf
         timer.arm(11_000, -1.0)
         await asyncio.sleep(1)
         assert len(fired) == 2, "a time that is over is due now"

@@ -9,6 +9,7 @@ from unittest.mock import patch
 import pytest
 
 from partition_leader.sessions.core.session import SessionKey
+from partition_leader.sessions.member_watch import MemberWatch
 from shard_runtime.config.group_config import GroupConfig
 from tests.unit.partition_leader.share_partition.test_stream import Stream
 from tests.unit.partition_leader.share_partition.worlds import GROUP, World, run, settle
@@ -16,7 +17,7 @@ from tests.unit.partition_leader.share_partition.worlds import GROUP, World, run
 MEMBER = SessionKey(GROUP, "m")
 
 
-class Heard:
+class Heard(MemberWatch):
     """Notes the members that are reported as lost or as back."""
 
     def __init__(self, world: World) -> None:
