@@ -36,7 +36,6 @@ from benchmarks.processes import BenchmarkError, Crew, Process
 from benchmarks.valkey_group import store_server
 from benchmarks.worker_apps.marks import MARK
 
-_ROLES: Final = ("node", "worker", "sender")
 _WAIT_S: Final = 60.0
 _WARM: Final = 20
 

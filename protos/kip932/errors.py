@@ -481,8 +481,3 @@ def error_class(code: int) -> type[KafkaError]:
 def error_for(code: int, message: str | None = None) -> KafkaError | None:
     """The exception for a response's (error_code, error_message); None for NONE."""
     return None if code == NONE else error_class(code)(message or None)
-
-
-def error_name(code: int) -> str:
-    """Kafka's name of an error number, `NONE` included."""
-    return "NONE" if code == NONE else error_class(code).name

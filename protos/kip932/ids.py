@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import binascii
 import re
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRequestError
@@ -146,17 +145,6 @@ class SharePartitionKey(NamedTuple):
     def topic_partition(self) -> TopicIdPartition:
         """The partition without the group."""
         return TopicIdPartition(self.topic_id, self.partition)
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class OffsetRange:
-    """Offsets `first`…`last`, both inclusive."""
-
-    first: int
-    last: int
-
-    def __len__(self) -> int:
-        return self.last - self.first + 1
 
 
 def topic_id_text(topic_id: bytes) -> str:

@@ -15,8 +15,6 @@ from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final, NamedTuple
 
-from kip932.ids import TERMINAL_STATES
-
 UNSET_OFFSET: Final = -1
 
 # Bits of `WriteStats.cause` (PM-20 X2): a set, because writes are merged (PL-705).
@@ -142,14 +140,6 @@ def prune(batches: Iterable[StateBatch], start_offset: int) -> list[StateBatch]:
     ]
 
 
-def batch_at(batches: Sequence[StateBatch], offset: int) -> StateBatch | None:
-    """The batch of a combined list that covers `offset`, or None."""
-    index = bisect_left(batches, offset, key=_last_offset)
-    if index < len(batches) and batches[index].first_offset <= offset:
-        return batches[index]
-    return None
-
-
 def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> list[StateBatch]:
     """The part of a combined list from `first_offset` to `last_offset`, both inclusive."""
     begin = bisect_left(batches, first_offset, key=_last_offset)
@@ -166,16 +156,6 @@ def clip(batches: Sequence[StateBatch], first_offset: int, last_offset: int) -> 
 def delayed_at(batches: Iterable[StateBatch], wall_ms: int) -> int:
     """The number of offsets whose delay has not ended at `wall_ms`, in ms since 1970 (PL-938)."""
     return sum(last - first + 1 for first, last, _, _, until_ms in batches if until_ms > wall_ms)
-
-
-def terminal_count(batches: Iterable[StateBatch], start_offset: int = -1) -> int:
-    """The number of offsets at or above `start_offset` in a terminal state: the delivery-complete count (KIP-1226,
-    SC-42)."""
-    return sum(
-        batch.last_offset - max(batch.first_offset, start_offset) + 1
-        for batch in batches
-        if batch.delivery_state in TERMINAL_STATES and batch.last_offset >= start_offset
-    )
 
 
 def merge_count(stored_start: int, stored_count: int, start_offset: int, count: int) -> int:

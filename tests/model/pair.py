@@ -28,6 +28,15 @@ STATUS: Final = {
     Status.FENCED: "gone",
     Status.FAILED: "gone",
 }
+CAUSES: Final = {
+    fx.CAUSE_ACK: "ack",
+    fx.CAUSE_SESSION_RELEASE: "session_release",
+    fx.CAUSE_LOCK_EXPIRY: "lock_expiry",
+    fx.CAUSE_DLQ: "dlq",
+    fx.CAUSE_ADMIN: "admin",
+    fx.CAUSE_INIT: "init",
+    fx.CAUSE_CATCH_UP: "cold",
+}
 ERRORS: Final[dict[str, errors.KafkaError]] = {
     "COORDINATOR_NOT_AVAILABLE": errors.CoordinatorNotAvailableError("away"),
     "REQUEST_TIMED_OUT": errors.RequestTimedOutError("no answer"),
@@ -207,7 +216,7 @@ class Pair:
                     effect.generation, effect.start_offset, effect.delivery_complete_count,
                     _states(batches), effect.speo,
                 )  # fmt: skip
-                causes = {name for bit, name in fx.CAUSE_NAMES.items() if effect.cause & bit}
+                causes = {name for bit, name in CAUSES.items() if effect.cause & bit}
                 found.wrote = (causes, tuple(effect.counters))
             elif isinstance(effect, fx.DeadLetter):
                 letters.append(effect)
@@ -266,7 +275,7 @@ class Pair:
         _same("taken back in a row", rows, {offset: records.all[offset].in_a_row for offset in wanted})
         if not self.squeezes:
             _same("pieces", [(batch.first, batch.last) for batch in window.walk()], records.pieces)
-        _same("letters out", core.dead_letters_waiting, len(records.letters_out))
+        _same("letters out", core._state.dead_letters.waiting, len(records.letters_out))
         if model.status == "active":
             _same("next offset to fetch", core.next_fetch_offset(), records.next_fetch())
             overview = core.overview()

@@ -211,7 +211,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             return
         out = [offset for _, offset in self.dead]
         assert len(set(out)) == len(out), "a letter is out twice"
-        assert self.core.dead_letters_waiting == len(out)
+        assert self.core._state.dead_letters.waiting == len(out)
         states = self.states()
         if self.write or self.read_back or self.core.overview().operations_waiting:
             return  # a pending record shows its future state

@@ -178,7 +178,7 @@ def _streams(world: World) -> dict[str, tuple[int, int]]:
             for host in role.hosts if role is not None else ():
                 if host.shard is not None:
                     key = host.shard_id.streams[0]
-                    bound = 2 * max(least, 4 * host._tenure.positions.live_keys) + _SLACK
+                    bound = 2 * max(least, 4 * len(host._tenure.positions._newest)) + _SLACK
                     found[key] = (len(stored[key].ids), bound)
     return dict(sorted(found.items()))
 

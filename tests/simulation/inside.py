@@ -184,7 +184,7 @@ def locks_used(core: Any) -> int:
             for first, last, code, _ in batch.runs(batch.first, batch.last)
             if code not in _SETTLED
         )
-    if not core.dead_letters_waiting:
+    if not core._state.dead_letters.waiting:
         return int(window.in_flight)
     runs = [run for batch in window.walk() for run in batch.runs(max(batch.first, window.start_offset), batch.last)]
     front = next((first for first, _, code, _ in runs if code not in _LEAVING), window.next_offset)

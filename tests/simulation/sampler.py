@@ -174,7 +174,7 @@ def _held_up(host: Any) -> bool:
     letters (PL-915), and waiting records hold up nothing (PL-935)."""
     core, window, settings = host.core, host.core._state.window, host.config
     full = core.dead_letters_full(settings) or core.delayed_full(settings)
-    if not core.dead_letters_waiting or core.can_acquire(settings) or full:
+    if not core._state.dead_letters.waiting or core.can_acquire(settings) or full:
         return False
     return window.open_gap is None and locks_used(core) < settings.max_record_locks
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -27,7 +26,6 @@ from sharegroups.cli.reaching import open_reachable_admin
 _END: Final = -1
 _OFFSET_MAX: Final = 2**63 - 1
 _FORM: Final = "expected TOPIC:PARTITION=OFFSET, as in orders:0=100, or orders:0=-1 for all records"
-Outcomes = Mapping[TopicPartition, int | KafkaError]
 
 
 @click.command("delete-records", epilog=legend("sharegroups topics delete-records"))

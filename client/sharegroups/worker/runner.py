@@ -513,11 +513,6 @@ class Runner:
         return ThreadPool(size, self._report)
 
 
-def topics_of(specs: Iterable[JobSpec]) -> list[str]:
-    """Return the topics of these jobs."""
-    return [spec.topic for spec in specs]
-
-
 def _place(message: Message) -> _Place:
     return message.topic_id(), message.partition(), message.offset()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import product
@@ -347,8 +347,3 @@ _NOTHING: Final = {**dict.fromkeys((*_ACKS, *(source for source, _ in _COUNTERS.
 
 def _counts(row: Mapping[str, Any]) -> Counter[str]:
     return Counter({name: row[name] for name in (*_ACKS, *(source for source, _ in _COUNTERS.values()))})
-
-
-def exported_names(families: Sequence[Metric]) -> set[str]:
-    """The names under which a scrape shows the families; dashboards and rules may use no others."""
-    return {f"{family.name}_total" if family.type == "counter" else family.name for family in families}

@@ -17,8 +17,6 @@ ORDER: Final = ("epoch", "seq")
 WRITE: Final = ("leader_epoch", "generation", "write_id")
 #: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is no event (CM-18).
 COLD: Final = 64
-#: Bit of `cause` that marks a write which finishes records after their dead letters were written.
-LETTERS: Final = 8
 
 
 def so_far(*partition: str | Column) -> WindowSpec:

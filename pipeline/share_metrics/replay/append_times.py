@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from math import ceil, floor, log2
 from typing import Any, Final, NamedTuple
@@ -189,15 +189,6 @@ def percentile_ms(counts: Mapping[int, int], share: float) -> int | None:
         if reached >= share * total:
             return ms
     return None
-
-
-def summed(rows: Iterable[Mapping[str, int | str | None]], bound: str) -> Counter[int]:
-    """The counts of one bound by ms, from `rows` of several `Spans`."""
-    found: Counter[int] = Counter()
-    for row in rows:
-        if row["bound"] == bound:
-            found[int(row["ms"] or 0)] += int(row["records"] or 0)
-    return found
 
 
 def _below(ms: float) -> int:

@@ -254,14 +254,6 @@ def _columns(key: SharePartitionKey) -> tuple[str, str, int]:
     return key.group_id, key.topic_partition.text.rpartition(":")[0], key.partition
 
 
-def state_at(store: Store, key: SharePartitionKey, at: datetime | EntryId | None) -> State | None:
-    """The state at a time or an entry id, or now if `at` is None; None if there was none. Raises the read errors.
-
-    For a time, it is the state before the first record, in the order of ids, that was appended later.
-    """
-    return _last(_StoredStream(store, key, at).rows(), key, at)
-
-
 class _StoredStream:
     """The stored entries of a share-partition's stream, up to an entry id if one is given."""
 

@@ -30,7 +30,6 @@ KNOWN_STATES: Final = frozenset({0, 1, 2})
 # Why a member's records were tombstoned (PM-20 X6).
 REASON_LEFT: Final = "left"
 REASON_EXPIRED: Final = "expired"
-REASON_FENCED: Final = "fenced"
 REASON_ADMIN: Final = "admin"
 
 

@@ -380,10 +380,6 @@ def _damaged(group_id: str, hurt: Sequence[DamagedEntry]) -> str:
     )
 
 
-def _value(record: Record) -> records.Value | Tombstone:
-    return record.record if isinstance(record, ColdCopy) else record
-
-
 _DECIDE: Final[dict[type[Any], Callable[[GroupShard, Any, int, int], Decision[Record, object]]]] = {
     c.Heartbeat: GroupShard._heartbeat,
     c.SessionExpired: GroupShard._session_expired,

@@ -81,11 +81,6 @@ class GroupCommit:
         self._error: KafkaError | None = None
         self.in_flight: Draft | None = None
 
-    @property
-    def queued_bytes(self) -> int:
-        """The bytes of batches that wait for a flush or are in one."""
-        return self._queued_bytes
-
     def check_open(self) -> None:
         """Raise the error with which the log was closed, or NOT_LEADER_OR_FOLLOWER while the lease is not valid
         (CM-3)."""

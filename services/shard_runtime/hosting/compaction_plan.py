@@ -45,11 +45,6 @@ class Positions:
         self._unknown = False
 
     @property
-    def live_keys(self) -> int:
-        """How many keys have a self-contained copy and no later tombstone."""
-        return len(self._newest)
-
-    @property
     def entries(self) -> int:
         """Entries since `replay_from`, as counted by this host: as many as a take-over would replay."""
         return self._entries - self._start

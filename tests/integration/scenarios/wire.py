@@ -207,7 +207,7 @@ class Wire:
             (found,) = (await self.call("FindCoordinator", request, ask)).coordinators
             if found.error_code == 0:
                 return f"{found.host}:{found.port}"
-        raise AssertionError(f"no coordinator for {key}: {errors.error_name(found.error_code)}")
+        raise AssertionError(f"no coordinator for {key}: {errors.error_class(found.error_code).name}")
 
     async def heartbeat(
         self, group: str, member: str, epoch: int, topics: list[str] | None = None

@@ -9,7 +9,7 @@ from random import Random
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
-from kip932.errors import error_name
+from kip932.errors import error_class
 from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW
 from tests.simulation.final import labels
 from tests.simulation.history import ClientFailed, Delivered, Place, Settled
@@ -182,7 +182,7 @@ class HandMember:
                 codes[topic.topic_id, part.partition_index] = found
         for key, batches in acks.items():
             code = codes.get(key)
-            error = UNKNOWN if code is None else "" if code == 0 else error_name(code)
+            error = UNKNOWN if code is None else "" if code == 0 else error_class(code).name
             for batch in batches:
                 self._answered(session, key, batch, error)
 
@@ -203,7 +203,7 @@ class HandMember:
     def failed(self, call: str, code: int) -> None:
         """Note an error with which a whole request was answered."""
         if code:
-            self._witness.saw(ClientFailed, call, error_name(code))
+            self._witness.saw(ClientFailed, call, error_class(code).name)
 
 
 _FetchResult = ShareFetchResponse.PartitionResult

@@ -14,7 +14,6 @@ from kip932.errors import (
     UnknownServerError,
     error_class,
     error_for,
-    error_name,
 )
 
 #: The classes of the tree that have no number of their own.
@@ -30,7 +29,6 @@ LEAVES = sorted(
 @pytest.mark.parametrize("leaf", [leaf for leaf in LEAVES if leaf not in BRANCHES | FINER])
 def test_a_number_leads_to_its_class_and_has_kafkas_name(leaf: type[KafkaError]) -> None:
     assert error_class(leaf.code) is leaf
-    assert error_name(leaf.code) == leaf.name
     assert ErrorCode.DESCRIPTOR.values_by_number[leaf.code].name == f"ERROR_CODE_{leaf.name}"
     assert leaf().message == leaf.__doc__, "the docstring is the message"
 
@@ -43,7 +41,6 @@ def test_a_finer_error_is_its_base_for_who_knows_only_the_number() -> None:
 
 def test_none_is_no_error_and_an_unknown_number_is_the_servers() -> None:
     assert error_for(0) is None
-    assert error_name(0) == "NONE"
     assert type(error_for(12_345)) is UnknownServerError
 
 

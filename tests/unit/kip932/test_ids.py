@@ -6,7 +6,6 @@ import pytest
 
 from kip932.errors import InvalidRequestError
 from kip932.ids import (
-    OffsetRange,
     SharePartitionKey,
     TopicIdPartition,
     java_hash,
@@ -109,9 +108,3 @@ def test_a_topic_may_have_such_a_name(name: str) -> None:
 @pytest.mark.parametrize("name", ["", ".", "..", "__consumer_offsets", "x" * 250, "a b", "ä", "t\n"])
 def test_a_topic_may_not_have_such_a_name(name: str) -> None:
     assert not valid_topic_name(name)
-
-
-def test_both_ends_of_a_range_are_in_it() -> None:
-    assert len(OffsetRange(5, 5)) == 1
-    assert len(OffsetRange(5, 9)) == 5
-    assert OffsetRange(1, 9) < OffsetRange(2, 3)

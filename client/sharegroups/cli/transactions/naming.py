@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 
@@ -14,8 +14,6 @@ from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TransactionDescription
 from sharegroups.cli.output import Name
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 #: The action named in an error that concerns no single id.
 COMMAND: Final = "Executing transactions command"

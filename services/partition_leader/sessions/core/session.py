@@ -387,10 +387,6 @@ class SessionCache:
         ]
         return tuple(self._remove(key) for key in idle)
 
-    def close_all(self) -> tuple[ClosedSession, ...]:
-        """End all sessions: the protocol was switched off, or the process drains (PL-525)."""
-        return tuple(self._remove(key) for key in list(self._sessions))
-
     def _remove(self, key: SessionKey, replaced: bool = False) -> ClosedSession:
         session = self._sessions.pop(key)
         left = self._group_sizes[key.group_id] - 1

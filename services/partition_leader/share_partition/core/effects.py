@@ -21,15 +21,6 @@ CAUSE_DLQ: Final = 8
 CAUSE_ADMIN: Final = 16
 CAUSE_INIT: Final = 32
 CAUSE_CATCH_UP: Final = 64  # PL-621: not for an operation, but because the stored state is older than memory
-CAUSE_NAMES: Final = {
-    CAUSE_ACK: "ack",
-    CAUSE_SESSION_RELEASE: "session_release",
-    CAUSE_LOCK_EXPIRY: "lock_expiry",
-    CAUSE_DLQ: "dlq",
-    CAUSE_ADMIN: "admin",
-    CAUSE_INIT: "init",
-    CAUSE_CATCH_UP: "cold",
-}
 
 # Causes of a dead letter (PL-905).
 DLQ_CLIENT_REJECT: Final = "client reject"

@@ -229,11 +229,6 @@ class SharePartition:
         (PL-941)."""
         return self._state.window.undelivered.refused
 
-    @property
-    def dead_letters_waiting(self) -> int:
-        """The number of letters that are being written, or wait to be tried again (PL-907)."""
-        return self._state.dead_letters.waiting
-
     def dead_letters_full(self, settings: GroupConfig) -> bool:
         """Return whether waiting letters keep new records from being acquired (PL-916)."""
         return self._state.dead_letters.is_full(self._state.window, settings)

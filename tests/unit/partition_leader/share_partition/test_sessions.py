@@ -232,6 +232,20 @@ def test_a_silent_session_without_a_stream_ends_and_one_with_a_parked_fetch_does
     run(scenario)
 
 
+@pytest.mark.rule("PL-525")
+def test_a_restart_that_switches_share_groups_off_and_on_ends_sessions_and_share_partitions() -> None:
+    async def scenario(world: World) -> None:
+        member = await holding(world)
+        await world.restart(enabled=lambda: False)
+        assert code((await member.accept(0, 3).answer()).error) == "UNSUPPORTED_VERSION"
+        await world.restart(enabled=lambda: True)
+        assert world.host(0) is None
+        assert code((await member.fetch(1).answer()).error) == "SHARE_SESSION_NOT_FOUND"
+        assert await world.member("n").fetch(0).ranges() == [(0, 3, 1)], "deliveries without an outcome are not stored"
+
+    run(scenario)
+
+
 @pytest.mark.scenario("S-110")
 @pytest.mark.rule("PL-402")
 def test_acknowledgements_make_no_share_partition_and_name_who_leads() -> None:

@@ -208,6 +208,5 @@ def test_a_unary_call_that_is_cancelled_forgets_its_parked_fetch() -> None:
         await settle()
         assert world.leader.share_partitions.parked == 0
         assert world.leader.requests.running == 0
-        world.leader.requests.sessions.close_all()
 
     play(scenario)

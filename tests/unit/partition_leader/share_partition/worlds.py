@@ -227,25 +227,24 @@ class World:
         self.registry = CollectorRegistry()
         caches = settings.pop("caches", TailCaches())
         given = {name: settings.pop(name) for name in _OF_THE_ROLE if name in settings}
-        self.leader = PartitionLeader(
-            Surroundings(
-                record_log=self.record_log,
-                clock=self.clock,
-                rng=Random(3),
-                persister=self.persister,
-                facts=self.facts,
-                config=lambda _: self.config,
-                sessions_max=sessions_max,
-                metrics=PartitionLeaderMetrics(self.registry),
-                letters=self.letters,
-                transport=self.elsewhere,
-                starts=self.starts,
-                leader_of=self.elsewhere.leader_of,
-                topic_log=TopicLogSettings(**settings),
-                caches=caches,
-                **given,
-            )
+        self.surroundings = Surroundings(
+            record_log=self.record_log,
+            clock=self.clock,
+            rng=Random(3),
+            persister=self.persister,
+            facts=self.facts,
+            config=lambda _: self.config,
+            sessions_max=sessions_max,
+            metrics=PartitionLeaderMetrics(self.registry),
+            letters=self.letters,
+            transport=self.elsewhere,
+            starts=self.starts,
+            leader_of=self.elsewhere.leader_of,
+            topic_log=TopicLogSettings(**settings),
+            caches=caches,
+            **given,
         )
+        self.leader = PartitionLeader(self.surroundings)
 
     async def lead(self, *partitions: int) -> None:
         """Claim partitions and load their logs."""
@@ -262,6 +261,15 @@ class World:
                 give_up=lambda why, above: self.given_up.append((why, above)),
             )
             await self.leader.owner(shard).gained(claimed, lease)
+
+    async def restart(self, **changed: Any) -> None:
+        """Replace the process by one with other settings, which leads the same partitions."""
+        await self.leader.stop()
+        for number in self.leases:
+            self.lose(number)
+        await settle()
+        self.leader = PartitionLeader(replace(self.surroundings, **changed))
+        await self.lead(*self.leases)
 
     def lose(self, number: int = 0) -> None:
         """Lose the leadership of a partition, in the way ownership reports it."""

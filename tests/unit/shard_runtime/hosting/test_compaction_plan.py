@@ -58,7 +58,7 @@ def test_keys_of_the_older_half_are_written_again_in_slices() -> None:
 
 def test_what_was_trimmed_counts_no_more() -> None:
     plan = stream("a---b-")
-    assert (plan.entries, plan.live_keys) == (6, 2)
+    assert (plan.entries, plan.alive(["a", "b"])) == (6, ["a", "b"])
     plan.note(StreamId(1, 6), Anchor("a", True))
     plan.trimmed(plan.needed_from())
     assert plan.entries == 3

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.state_batches import StateBatch
-from share_metrics.replay.append_times import STEPS_MAX, AppendTimes, Spans, percentile_ms, summed
+from share_metrics.replay.append_times import STEPS_MAX, AppendTimes, Spans, percentile_ms
 from share_metrics.replay.replay import Event, Replay
 
 MS = 1000
@@ -21,7 +21,11 @@ def spans(*rows: Spans) -> list[dict[str, int | str | None]]:
 
 
 def counted(found: Spans, bound: str) -> dict[int, int]:
-    return dict(summed(found.rows, bound))
+    sums: Counter[int] = Counter()
+    for row in found.rows:
+        if row["bound"] == bound:
+            sums[int(row["ms"] or 0)] += int(row["records"] or 0)
+    return dict(sums)
 
 
 @pytest.mark.rule("PM-91")

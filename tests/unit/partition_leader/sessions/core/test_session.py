@@ -201,14 +201,6 @@ def test_sessions_without_a_stream_end_when_idle_and_nothing_runs() -> None:
     assert streamed.expire_idle(10**9, {}, 45_000) == ()
 
 
-@pytest.mark.rule("PL-525")
-def test_switching_the_protocol_off_closes_every_session() -> None:
-    cache = opened(P0)
-    cache.fetch(request(0, P1, key=SessionKey("H", "N")), 12, 0)
-    assert [closed.group_is_empty for closed in cache.close_all()] == [True, True]
-    assert len(cache) == 0
-
-
 @pytest.mark.rule("CM-91")
 def test_a_session_takes_no_more_partitions_than_one_leader_is_fetched_from(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "SESSION_PARTITIONS_MAX", 2)

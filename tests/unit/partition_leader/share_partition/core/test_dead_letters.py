@@ -136,7 +136,7 @@ def test_at_the_bound_no_new_records_are_acquired_and_older_ones_are() -> None:
     bench.acked("M", (0, 8, 3))
     assert not bench.core.dead_letters_full(settings)
     bench.acked("M", (10, 10, 3))
-    assert bench.core.dead_letters_waiting == 10
+    assert bench.core._state.dead_letters.waiting == 10
     assert bench.core.dead_letters_full(settings)
     assert bench.fetch() == []
     bench.acked("M", (9, 9, 2))
@@ -210,7 +210,7 @@ def test_a_record_whose_lock_ended_before_the_read_back_gets_one_letter_and_not_
     assert not [effect for effect in effects if isinstance(effect, fx.DeadLetter)], "a successor would deliver it"
     assert written(bench.persisted()) == (0, 0, [(0, 0, STATE_ARCHIVING, 5)])
     assert [(letter.ranges, letter.cause) for letter in bench.dead] == [((AcquiredRange(0, 0, 5),), LIMIT)]
-    assert bench.core.dead_letters_waiting == 1
+    assert bench.core._state.dead_letters.waiting == 1
 
 
 @pytest.mark.rule("PL-214", "PL-915")
