@@ -5,10 +5,11 @@ Declarations only: `effective_configs` looks values up and checks them, `process
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kip932.ids import valid_topic_name
 from kip932.setting import (
+    AnySetting,
     ConfigType,
     Setting,
     boolean,
@@ -64,9 +65,6 @@ MIN_ASSIGNMENT_INTERVAL_MS = integer(
 MAX_ASSIGNMENT_INTERVAL_MS = integer(
     "group.share.max.assignment.interval.ms", 15_000, "Greatest assignment interval a group may set.", low=0, unit="ms"
 )
-ASSIGNOR_OFFLOAD = unserved(
-    boolean("group.share.assignor.offload.enable", True, "Kafka has it.", dynamic=True), "share groups do not use it"
-)
 INITIALIZE_RETRY_INTERVAL_MS = integer(
     "group.share.initialize.retry.interval.ms", 30_000, "When an initialization that got no answer is tried again.",
     low=1, unit="ms", internal=True,
@@ -77,24 +75,6 @@ COMMIT_TIMEOUT_MS = integer(
 )  # fmt: skip
 GROUP_SHARDS = integer(
     "offsets.topic.num.partitions", 50, "Shards of the group log; fixed for the life of a cluster.", low=1
-)
-GROUP_LOAD_BUFFER = unserved(
-    integer(
-        "offsets.load.buffer.size", 5_242_880, "Bytes read at a time when a group shard is loaded.", low=1, unit="bytes"
-    ),
-    "a shard is read by entries, not by bytes",
-)
-GROUP_THREADS = unserved(integer("group.coordinator.threads", 4, "Kafka has it.", low=1), "one event loop serves")
-GROUP_BACKGROUND_THREADS = unserved(
-    integer("group.coordinator.background.threads", 2, "Kafka has it.", low=1), "one event loop serves"
-)
-GROUP_LINGER_MS = unserved(
-    integer("group.coordinator.append.linger.ms", -1, "Kafka has it.", low=-1, unit="ms"),
-    "flushes adapt to the load",  # SC-61
-)
-REBALANCE_PROTOCOLS = unserved(
-    listing("group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"), "Kafka has it."),
-    "only share groups are served",
 )
 
 
@@ -145,9 +125,6 @@ MAX_MAX_RECORD_LOCKS = integer(
     low=2_000, high=10_000,
 )  # fmt: skip
 MAX_SHARE_SESSIONS = integer("group.share.max.share.sessions", 2_000, "Share sessions of one process.", low=1)
-PURGATORY_PURGE = unserved(
-    integer("share.fetch.purgatory.purge.interval.requests", 1_000, "Kafka has it."), "waiters are removed at once"
-)
 FETCH_MAX_BYTES = integer(
     "fetch.max.bytes", 57_671_680, "Cap of what one fetch, and the answer to a share fetch, may hold.",
     low=1_024, high=57_671_680, unit="bytes",
@@ -186,22 +163,6 @@ STATE_SHARDS = integer(
     "share.coordinator.state.topic.num.partitions", 50, "Shards of the share state; fixed for the life of a cluster.",
     low=1,
 )  # fmt: skip
-STATE_REPLICATION = unserved(
-    integer("share.coordinator.state.topic.replication.factor", 3, "Kafka has it.", low=1, kind=ConfigType.SHORT),
-    "replication is the store's",
-)
-STATE_MIN_ISR = unserved(
-    integer("share.coordinator.state.topic.min.isr", 2, "Kafka has it.", low=1, kind=ConfigType.SHORT),
-    "see min.insync.replicas",
-)
-STATE_SEGMENT_BYTES = unserved(
-    integer("share.coordinator.state.topic.segment.bytes", 104_857_600, "Kafka has it.", low=1, unit="bytes"),
-    "streams have no segments",
-)
-STATE_COMPRESSION = unserved(
-    integer("share.coordinator.state.topic.compression.codec", 0, "Kafka has it."), "the state is stored as it is"
-)
-STATE_THREADS = unserved(integer("share.coordinator.threads", 1, "Kafka has it.", low=1), "one event loop serves")
 UPDATES_PER_SNAPSHOT = integer(
     "share.coordinator.snapshot.update.records.per.snapshot", 100,
     "Updates of a key between two snapshots; Kafka's 500 would make replays longer.",  # SR-14
@@ -210,37 +171,11 @@ UPDATES_PER_SNAPSHOT = integer(
 STATE_WRITE_TIMEOUT_MS = integer(
     "share.coordinator.write.timeout.ms", 5_000, "How long a state operation may wait for its commit.", low=1, unit="ms"
 )
-STATE_LOAD_BUFFER = unserved(
-    integer(
-        "share.coordinator.load.buffer.size",
-        5_242_880,
-        "Bytes read at a time when a shard is loaded.",
-        low=1,
-        unit="bytes",
-    ),
-    "a shard is read by entries, not by bytes",
-)
-STATE_LINGER_MS = unserved(
-    integer("share.coordinator.append.linger.ms", -1, "Kafka has it.", low=-1, unit="ms"),
-    "flushes adapt to the load",  # SC-61
-)
-STATE_PRUNE_INTERVAL_MS = unserved(
-    integer(
-        "share.coordinator.state.topic.prune.interval.ms", 300_000, "Kafka has it.", low=1, unit="ms", internal=True
-    ),
-    "trims go by count",  # CM-18
-)
 STATE_COLD_INTERVAL_MS = integer(
     "share.coordinator.cold.partition.snapshot.interval.ms", 60_000,
     "Age at which a changed key is copied; Kafka's 300000 would make replays longer.",  # SR-14
     low=1, unit="ms", internal=True,
 )  # fmt: skip
-STATE_CACHED_BUFFER = unserved(
-    integer(
-        "share.coordinator.cached.buffer.max.bytes", 1_048_588, "Kafka has it.", low=524_288, unit="bytes", dynamic=True
-    ),
-    "there is no such buffer",
-)
 
 FAST_FIRST_ASSIGNMENT = boolean(
     "group.share.fast.first.assignment", True,
@@ -279,10 +214,54 @@ AUTO_OFFSET_RESET = string(
     check=_offset_reset, dynamic=True,
 )  # fmt: skip
 
+# ---- Kafka's configs for parts that this suite lacks (CM-120)
+
+
+def _unserved(name: str, default: int | bool | tuple[str, ...], why: str, **more: Any) -> AnySetting:
+    """Return a config of which only Kafka's default may be set; any other value is refused with `why`."""
+    declare: Any = listing if isinstance(default, tuple) else boolean if isinstance(default, bool) else integer
+    return unserved(declare(name, default, "Kafka has it.", **more), why)
+
+
+_SHORT: Final = ConfigType.SHORT
+_LINGER: Final = "flushes adapt to the load"  # SC-61
+_LOADED: Final = "a shard is read by entries, not by bytes"
+_LOOP: Final = "one event loop serves"
+_UNSERVED: Final = (
+    _unserved("group.coordinator.append.linger.ms", -1, _LINGER, low=-1, unit="ms"),
+    _unserved("group.coordinator.background.threads", 2, _LOOP, low=1),
+    _unserved(
+        "group.coordinator.rebalance.protocols", ("classic", "consumer", "streams"), "only share groups are served"
+    ),
+    _unserved("group.coordinator.threads", 4, _LOOP, low=1),
+    _unserved("group.share.assignor.offload.enable", True, "share groups do not use it", dynamic=True),
+    _unserved("offsets.load.buffer.size", 5_242_880, _LOADED, low=1, unit="bytes"),
+    _unserved("share.coordinator.append.linger.ms", -1, _LINGER, low=-1, unit="ms"),
+    _unserved(
+        "share.coordinator.cached.buffer.max.bytes",
+        1_048_588,
+        "there is no such buffer",
+        low=524_288,
+        unit="bytes",
+        dynamic=True,
+    ),
+    _unserved("share.coordinator.load.buffer.size", 5_242_880, _LOADED, low=1, unit="bytes"),
+    _unserved("share.coordinator.state.topic.compression.codec", 0, "the state is stored as it is"),
+    _unserved("share.coordinator.state.topic.min.isr", 2, "see min.insync.replicas", low=1, kind=_SHORT),
+    _unserved(
+        "share.coordinator.state.topic.prune.interval.ms", 300_000, "trims go by count", low=1, unit="ms", internal=True
+    ),  # CM-18
+    _unserved("share.coordinator.state.topic.replication.factor", 3, "replication is the store's", low=1, kind=_SHORT),
+    _unserved(
+        "share.coordinator.state.topic.segment.bytes", 104_857_600, "streams have no segments", low=1, unit="bytes"
+    ),
+    _unserved("share.coordinator.threads", 1, _LOOP, low=1),
+    _unserved("share.fetch.purgatory.purge.interval.requests", 1_000, "waiters are removed at once"),
+)
+
 BROKER_CONFIGS: Final = table(
-    value
-    for name, value in list(globals().items())
-    if isinstance(value, Setting) and name.isupper() and not name.startswith("_")  # everything declared above
+    [value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()]
+    + list(_UNSERVED)
 )
 
 # ---- groups (GC-144a, PL §10)
@@ -312,10 +291,6 @@ GROUP_ASSIGNMENT_INTERVAL_MS = integer(
     low=0, unit="ms", dynamic=True, synonym=ASSIGNMENT_INTERVAL_MS.name,
     bounds=(MIN_ASSIGNMENT_INTERVAL_MS.name, MAX_ASSIGNMENT_INTERVAL_MS.name),
 )  # fmt: skip
-GROUP_ASSIGNOR_OFFLOAD = unserved(
-    boolean("share.assignor.offload.enable", True, "Kafka has it.", dynamic=True, synonym=ASSIGNOR_OFFLOAD.name),
-    "share groups do not use it",
-)
 GROUP_LOCK_DURATION_MS = integer(
     "share.record.lock.duration.ms", 30_000, "How long a record is locked for one delivery.",
     low=1_000, unit="ms", dynamic=True, synonym=LOCK_DURATION_MS.name,
@@ -366,7 +341,11 @@ GROUP_MEMBERS_PER_PARTITION = integer(
 )  # fmt: skip
 
 _OF_KAFKA = [one for one in list(globals().values()) if isinstance(one, Setting) and one.name not in BROKER_CONFIGS]
-GROUP_CONFIGS: Final = table([*_OF_KAFKA, *GROUP_EXTENSIONS])
+_UNSERVED_OF_GROUPS: Final = _unserved(
+    "share.assignor.offload.enable", True, "share groups do not use it",
+    dynamic=True, synonym="group.share.assignor.offload.enable",
+)  # fmt: skip
+GROUP_CONFIGS: Final = table([*_OF_KAFKA, _UNSERVED_OF_GROUPS, *GROUP_EXTENSIONS])
 
 # ---- topics (CM-23)
 
