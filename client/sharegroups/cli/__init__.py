@@ -1,4 +1,4 @@
-"""The `sharegroups` command; needs the extra `cli` (click and rich)."""
+"""The `sharegroups` command; needs the extra `cli` (click)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def run() -> None:
         with leaving_at_once(leaving_words(command)), importing(), choosing({**POLLING, **FORKLESS}):
             from sharegroups.cli.main import main  # noqa: PLC0415 - only here click may be missing
     except ModuleNotFoundError as error:
-        if error.name not in ("click", "rich"):
+        if error.name != "click":
             raise
         print(
             "This needs more packages: in a clone of the project, pip install '.[cli]', for `up` '.[server,cli]'",
