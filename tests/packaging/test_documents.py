@@ -8,6 +8,7 @@ import pytest
 from tests.packaging.test_tidy import ROOT, name_of, tracked
 
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked(".md")]
+PARAGRAPH_MAX = 600
 
 
 @pytest.mark.parametrize("document", DOCUMENTS)
@@ -38,6 +39,14 @@ def test_the_index_names_every_page() -> None:
     named = {(index.parent / target).resolve() for target in targets}
     pages = [path for path in tracked(".md") if path.is_relative_to(ROOT / "docs") and path != index]
     assert [name_of(path) for path in pages if path not in named and path.parent not in named] == []
+
+
+@pytest.mark.parametrize("page", [name for name in DOCUMENTS if name.startswith("docs/spec/")])
+def test_a_paragraph_of_the_specification_is_short_enough_to_be_cited(page: str) -> None:
+    """A longer one is broken into clauses (a), (b), …, so that code and tests can cite each of them."""
+    text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"))
+    paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.|\())", text)
+    assert [paragraph[:60] for paragraph in paragraphs if len(paragraph.strip()) > PARAGRAPH_MAX] == []
 
 
 def test_the_functions_that_the_pipelines_page_lists_are_there() -> None:
