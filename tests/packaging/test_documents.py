@@ -3,8 +3,10 @@
 import re
 from pathlib import Path
 
+import click
 import pytest
 
+from sharegroups.cli.main import main
 from tests.packaging.test_tidy import ROOT, name_of, tracked
 
 DOCUMENTS = [path.relative_to(ROOT).as_posix() for path in tracked(".md")]
@@ -47,6 +49,13 @@ def test_a_paragraph_of_the_specification_is_short_enough_to_be_cited(page: str)
     text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"))
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.|\())", text)
     assert [paragraph[:60] for paragraph in paragraphs if len(paragraph.strip()) > PARAGRAPH_MAX] == []
+
+
+def test_the_page_of_commands_names_every_command() -> None:
+    words = set(re.findall(r"[a-z-]+", (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")))
+    named = main.list_commands(click.Context(main))
+    assert len(named) > 15
+    assert [name for name in named if name not in words] == []
 
 
 def test_the_functions_that_the_pipelines_page_lists_are_there() -> None:
