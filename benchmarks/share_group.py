@@ -35,9 +35,8 @@ _QUIET_S: Final = 0.7  # longer than a fetch waits at the leader (fetch.max.wait
 class ShareGroup:
     """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it.
 
-    `isolation`: the group's share.isolation.level; `transaction_records`: how many records a transaction has, 0 for
-    records without transactions. `configs`: the group's other configs. `leaders`: how many the command starts; each
-    leads as many partitions as the others, or one more. `python`: the interpreter of the clients.
+    `configs`: the group's configs. `leaders`: how many the command starts; each leads as many partitions as the others,
+    or one more. `python`: the interpreter of the clients.
     """
 
     name = "sharegroups"
@@ -47,13 +46,10 @@ class ShareGroup:
         command: Sequence[str] = (sys.executable, "-m", "share_node", "up"),
         *,
         python: str = sys.executable,
-        isolation: str = "read_uncommitted",
-        transaction_records: int = 0,
         configs: Mapping[str, str] | None = None,
         leaders: int = 1,
     ) -> None:
-        self._configs = {"share.isolation.level": isolation, **(configs or {})}
-        self._transaction_records = transaction_records
+        self._configs = dict(configs or {})
         self.crew = Crew()
         self._leaders = leaders
         self._command = tuple(command)
@@ -73,10 +69,7 @@ class ShareGroup:
         shape = task.shape
         self.make_topic(shape.partitions, task.groups)
         produce = {"partitions": shape.partitions, "records": task.produced, "value_bytes": task.value_bytes}
-        self._producer = self._worker(
-            "producer",
-            produce | {"batch_records": task.batch_records, "transaction_records": self._transaction_records},
-        )
+        self._producer = self._worker("producer", produce | {"batch_records": task.batch_records})
         for number in range(shape.consumers):
             group = group_name(number % task.groups)
             consume = {"number": number, "consumers": shape.consumers, "board": str(board), "group": group}
@@ -242,28 +235,16 @@ async def _produce(settings: dict[str, Any]) -> None:
     from sharegroups.aio import Producer  # noqa: PLC0415
 
     value, records, partitions = b"v" * settings["value_bytes"], settings["records"], settings["partitions"]
-    batch, together = settings["batch_records"], settings["transaction_records"]
-    own: dict[str, Any] = {"transactional_id": "bench"} if together else {}
-    producer = Producer(
-        bootstrap_servers=settings["bootstrap"], batch_num_records=batch, batch_size=batch * 2048, **own
-    )
-
-    async def put(first: int, end: int) -> None:
-        for number in range(first, end, BATCH):
-            partition = number // BATCH % partitions
-            for _ in range(min(BATCH, end - number)):
-                await producer.produce(TOPIC, value, partition=partition)
-            await asyncio.sleep(0)  # let the sender run, which is a task of this loop
-
+    batch = settings["batch_records"]
+    producer = Producer(bootstrap_servers=settings["bootstrap"], batch_num_records=batch, batch_size=batch * 2048)
     async with producer:
         await producer.ensure_topic(TOPIC)
         say(ready=True)
         await asyncio.to_thread(hear, "go")
-        if not together:
-            await put(0, records)
-        for first in range(0, records, together) if together else ():
-            async with producer.transaction():
-                await put(first, min(first + together, records))
+        for number in range(0, records, BATCH):
+            for _ in range(min(BATCH, records - number)):
+                await producer.produce(TOPIC, value, partition=number // BATCH % partitions)
+            await asyncio.sleep(0)  # let the sender run, which is a task of this loop
         waiting = await producer.flush()
         # The records of a failed batch are missing when the run counts acknowledgements, which fails the run.
         say(produced=records - waiting, at=time.monotonic())
