@@ -16,8 +16,8 @@ from tests.simulation.inside import all_groups, all_states, logs, quiet, running
 from tests.simulation.rebuild import Rebuilding
 
 if TYPE_CHECKING:
-    from shard_runtime.record_log.memory.data import Data, Stream
     from tests.simulation.world import World
+    from tests.twin.data import Data, Stream
 
 _POLL_S: Final = 0.05
 _QUIET_S: Final = 20.0

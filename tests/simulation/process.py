@@ -18,13 +18,13 @@ from google.protobuf.descriptor import ServiceDescriptor
 from kip932.ids import TopicIdPartition
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.config.process_settings import Settings, load_settings
-from shard_runtime.record_log.memory.store import memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
 from share_node.node.internal import LeaderForNodes
 from share_node.node.process import NodeProcess
 from share_node.node.process_store import StoreClient
 from share_node.store.data_directory import NodeIdentity
 from tests.simulation.clock import LIFE, Life, living
+from tests.twin.store import memory_cluster_store, memory_log
 
 if TYPE_CHECKING:
     from tests.simulation.world import ProcessShape, World

@@ -13,15 +13,15 @@ from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, Final
 
-from shard_runtime.record_log.memory import MemoryStore, Stage
-from shard_runtime.record_log.memory.functions import READ_ONLY
-from shard_runtime.record_log.memory.store import CommandsArrived
 from shard_runtime.record_log.redis.connection import Command
 from tests.simulation.clock import SimLoop, context_of
 from tests.simulation.points import CrashPoints, Point
+from tests.twin import MemoryStore, Stage
+from tests.twin.functions import READ_ONLY
+from tests.twin.store import CommandsArrived
 
 if TYPE_CHECKING:
-    from shard_runtime.record_log.memory.server import Follower
+    from tests.twin.server import Follower
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
 Event = Callable[[], None]

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from shard_runtime.record_log.memory import ConnectionLostError, Stage
 from shard_runtime.record_log.redis.connection import Command, ErrorReply, StoreConnection
 from tests.simulation import determinism
 from tests.simulation.clock import living
 from tests.simulation.points import Point
 from tests.simulation.world import Shape, World
+from tests.twin import ConnectionLostError, Stage
 
 SET: list[Command] = [("SET", "k", "1")]
 GET: list[Command] = [("GET", "k")]

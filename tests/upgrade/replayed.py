@@ -23,8 +23,6 @@ from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.memory import MemoryStore, memory_log
-from shard_runtime.record_log.memory.store import memory_cluster_store
 from shard_runtime.record_log.protocol import (
     CLAIM_TYPE,
     NOOP_TYPE,
@@ -42,6 +40,8 @@ from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import ShareStateShard
 from tests.support import claims
+from tests.twin import MemoryStore, memory_log
+from tests.twin.store import memory_cluster_store
 from tests.upgrade.kept import Dump
 
 LEASE_MS: Final = 60_000

@@ -21,12 +21,12 @@ from shard_runtime.cluster.metadata import Change, ConfigSet, TopicDeleted
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
 from shard_runtime.hosting.shard import Anchor
 from shard_runtime.record_log.cluster_store import StoredMetadata, metadata_digest
-from shard_runtime.record_log.memory import MemoryStore
-from shard_runtime.record_log.memory.store import memory_cluster_store
 from shard_runtime.record_log.protocol import CLAIM_TYPE, Entry, StreamId
 from shard_runtime.record_log.redis.keys import META_CLUSTER_ID, META_LOG
 from share_metrics.reader import EntryId, Kind
 from share_metrics.reader.decoding import RawEntry, decode
+from tests.twin import MemoryStore
+from tests.twin.store import memory_cluster_store
 from tests.upgrade.kept import Dump, read_dump, read_state
 from tests.upgrade.kinds import message_of
 from tests.upgrade.replayed import state_of

@@ -1,1 +1,1 @@
-"""Durable logs with fenced ownership: their `protocol`, and its implementations on Redis or Valkey and in memory."""
+"""Durable logs with fenced ownership: their `protocol`, and its implementation on Redis or Valkey."""

@@ -15,10 +15,10 @@ from shard_runtime.hosting.shard_host import HostState, ShardHost
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.cluster_store import ClusterStore
-from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store, memory_log
 from shard_runtime.record_log.protocol import Claimed, RecordLog, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.support.toy_shard import Record, ToyCodec, ToyShard
+from tests.twin.store import MemoryStore, memory_cluster_store, memory_log
 
 CLUSTER_ID = "test-cluster"
 LEASE_MS = 600

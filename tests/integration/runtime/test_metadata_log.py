@@ -18,11 +18,11 @@ from shard_runtime.cluster.metadata import Change, ConfigSet, MetadataImage, Top
 from shard_runtime.cluster.metadata_codec import encode_changes, encode_snapshot
 from shard_runtime.cluster.metadata_log import MetadataDamagedError, MetadataLog, MetadataLogError
 from shard_runtime.record_log.cluster_store import NO_ENTRY, ClusterStore, metadata_digest
-from shard_runtime.record_log.memory import FaultPoint, Stage
-from shard_runtime.record_log.memory.store import MemoryStore, memory_cluster_store
 from shard_runtime.record_log.protocol import StoreUnavailableError
 from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.integration.runtime.harness import until
+from tests.twin import FaultPoint, Stage
+from tests.twin.store import MemoryStore, memory_cluster_store
 
 pytestmark = pytest.mark.asyncio
 

@@ -10,10 +10,10 @@ import pytest
 
 from kip932.errors import NotCoordinatorError
 from shard_runtime.cluster.metadata import PartitionsAdded, TopicCreated, TopicDeleted
-from shard_runtime.record_log.memory.store import FaultPoint, Stage
 from shard_runtime.record_log.protocol import LogError, Renewal, Renewed, ShardId, ShardKind
 from tests.integration.runtime.harness import LEASE_MS, Cluster, until
 from tests.support.toy_shard import Get, Put
+from tests.twin.store import FaultPoint, Stage
 
 pytestmark = pytest.mark.asyncio
 

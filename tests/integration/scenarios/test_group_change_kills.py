@@ -18,7 +18,6 @@ import pytest_asyncio
 
 from kip932 import errors
 from kip932.rpc.transport import TransportError
-from shard_runtime.record_log.memory.data import Data, Stream
 from tests.integration.scenarios.group_changes import (
     alter,
     altered,
@@ -34,6 +33,7 @@ from tests.scenarios.crashes.stored import Stored, stored
 from tests.support.node import QUICK, Cluster, StartedProcess, unique
 from tests.support.store_proxy import Fault, Proxy
 from tests.support.stores import Server
+from tests.twin.data import Data, Stream
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

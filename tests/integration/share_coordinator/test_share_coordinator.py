@@ -20,7 +20,6 @@ from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.compaction_plan import CompactionLimits
 from shard_runtime.hosting.host_options import HostOptions
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.memory.store import MemoryStore
 from shard_runtime.record_log.protocol import STREAM_START, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
@@ -33,6 +32,7 @@ from share_persister import PersisterClient, PersisterError, StateInit, StoredSt
 from share_persister.routing import state_shard
 from tests.support.claims import claim
 from tests.support.share_state import TOPIC, Metadata
+from tests.twin.store import MemoryStore
 
 pytestmark = pytest.mark.asyncio
 

@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
 from kip932.rpc.transport import service_methods
-from shard_runtime.record_log.memory.store import CommandsArrived
 from shard_runtime.record_log.redis.connection import Command
 from shard_runtime.rpc.binding import snake_case
 from tests.simulation.clock import context_of
 from tests.simulation.storage import SimStorage
 from tests.simulation.world import World
+from tests.twin.store import CommandsArrived
 
 _STATE: Final = state_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 #: The logs whose appends are places, by the beginning of their keys.

@@ -12,8 +12,8 @@ from group_coordinator.core import records
 from group_coordinator.core.group import Group, replayed
 from group_coordinator.core.records import DeletedGroup, Record
 from kip932.ids import SharePartitionKey
-from shard_runtime.record_log.memory.data import Data
 from tests.simulation.rebuild import Rebuilding, Rebuilt
+from tests.twin.data import Data
 
 _ANY: Final = -9
 

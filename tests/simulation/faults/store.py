@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING, Final, Self
 
-from shard_runtime.record_log.memory import Stage
 from tests.simulation.faults.processes import some
 from tests.simulation.faults.spans import span
+from tests.twin import Stage
 
 if TYPE_CHECKING:
     from tests.simulation.world import Shape, World

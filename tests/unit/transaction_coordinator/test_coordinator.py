@@ -21,12 +21,12 @@ from kip932.errors import (
 )
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.record_log.memory import FaultPoint, MemoryStore, Stage, memory_cluster_store
 from shard_runtime.record_log.redis import scripts
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import ConnectionLostError, StoreSettings
 from tests.support.clocks import LoopClock
 from tests.support.virtual_time import now_s, virtual
+from tests.twin import FaultPoint, MemoryStore, Stage, memory_cluster_store
 from transaction_coordinator.coordinator import FINISH_S, TransactionCoordinator
 from transaction_coordinator.core.transaction import Cause, Fate, Identity, State, Transaction
 from transaction_coordinator.markers import MarkerCalls

@@ -1,8 +1,7 @@
 """The interface of a store: connections that take commands and return replies, and a map from keys to nodes.
 
-Nothing here retries, pools or judges. `resp` and `topology` implement it for real stores,
-`shard_runtime.record_log.memory` for the in-memory twin. The same writer and logs use both, and they alone judge
-replies (CM-13, CM-19).
+Nothing here retries, pools or judges. `resp` and `topology` implement it for real stores; tests have a twin in memory.
+The same writer and logs use both, and they alone judge replies (CM-13, CM-19).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The logs and owner records of one store: `RecordLog` over any `Store`, real or in-memory.
+"""The logs and owner records of one store: `RecordLog` over any `Store`, a real one or the twin of the tests.
 
 It holds the shards this process has claimed. Writes go to the right node's writer, reads use a separate connection.
 `store_calls`, `flush` and `connection_check` judge the replies.

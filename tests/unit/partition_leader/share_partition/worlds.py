@@ -26,12 +26,12 @@ from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.redis.connection import StoreSettings
 from tests.support.claims import LEASE_MS, claim
 from tests.support.clocks import LoopClock
 from tests.support.virtual_time import now_s
 from tests.support.virtual_time import run as run_virtual
+from tests.twin import MemoryStore, memory_log
 from tests.unit.partition_leader.share_partition.letter_facts import Elsewhere, ScriptedLetterFacts
 from tests.unit.partition_leader.share_partition.persister import OPERATION_TIMEOUT_S, ScriptedPersister
 from tests.unit.partition_leader.topic_log.harness import batch

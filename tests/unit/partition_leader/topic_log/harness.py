@@ -13,12 +13,12 @@ from partition_leader.topic_log.core.recovery import TailMemory
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.memory import MemoryStore, memory_log
 from shard_runtime.record_log.protocol import Claimed, Renewal, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from tests.support.claims import LEASE_MS, claim
 from tests.support.clocks import HandClock
+from tests.twin import MemoryStore, memory_log
 
 SHARD = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
 

@@ -18,9 +18,9 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from partition_leader.topic_log.settings import TopicLogSettings
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
 from tests.support.claims import LEASE_MS
+from tests.twin import FaultPoint, Stage
 
 from .harness import SHARD, Cluster, Counted, batch, until
 

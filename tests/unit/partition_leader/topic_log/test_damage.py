@@ -9,8 +9,8 @@ from kip932.errors import NotLeaderOrFollowerError, UnknownTopicOrPartitionError
 from partition_leader.meter import LeaderMeter
 from partition_leader.topic_log.core.coverage import Coverage
 from partition_leader.topic_log.settings import TopicLogSettings
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from tests.support.claims import LEASE_MS
+from tests.twin import FaultPoint, Stage
 
 from .harness import SHARD, Cluster, batch
 

@@ -14,8 +14,8 @@ from kip932.errors import KafkaError
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import LogError
+from tests.twin import FaultPoint, Stage
 
 from .harness import SHARD, Cluster, Node, batch
 

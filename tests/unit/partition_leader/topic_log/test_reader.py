@@ -8,7 +8,7 @@ import pytest
 
 from kip932.errors import OffsetOutOfRangeError
 from partition_leader.topic_log.settings import TopicLogSettings
-from shard_runtime.record_log.memory import FaultPoint, Stage
+from tests.twin import FaultPoint, Stage
 
 from .harness import Cluster, batch
 

@@ -16,10 +16,10 @@ from kip932.record_batches import open_batch
 from partition_leader.topic_log.core.batch import NewBatch
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import Entry, StreamId
 from tests.support.clocks import WALL_MS
 from tests.support.small_limits import PAGES
+from tests.twin import FaultPoint, Stage
 
 from .harness import SHARD, Cluster, batch, record_bytes
 

@@ -10,8 +10,8 @@ from partition_leader.meter import LeaderMeter
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import BeyondLogError, TopicLog
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import StreamId
+from tests.twin import FaultPoint, Stage
 
 from .harness import SHARD, Cluster, batch
 

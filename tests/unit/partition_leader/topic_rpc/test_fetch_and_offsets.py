@@ -21,9 +21,9 @@ from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
 from partition_leader.topic_rpc.produce import ProduceService
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.budget import Budget, Share
+from tests.twin import FaultPoint, Stage
 from tests.unit.partition_leader.topic_log.harness import Cluster
 
 from .requests import Directory, only, request, wire_batch

@@ -16,7 +16,7 @@ from kip932.errors import (
     UnknownTopicIdError,
 )
 from partition_leader.topic_rpc.produce import ProduceService
-from shard_runtime.record_log.memory import FaultPoint, Stage
+from tests.twin import FaultPoint, Stage
 from tests.unit.partition_leader.topic_log.harness import Cluster, record_bytes, until
 
 from .requests import Directory, only, request, wire_batch

@@ -11,7 +11,6 @@ import pytest
 
 from shard_runtime.cluster.deleted_topics import PASSES
 from shard_runtime.ownership.placement import ROLES
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.record_log.redis import scripts
 from shard_runtime.record_log.redis.connection import ConnectionLostError
@@ -20,6 +19,7 @@ from sharegroups import NewTopic
 from sharegroups.aio import Admin, Producer
 from tests.simulation import determinism
 from tests.simulation.world import Shape, World
+from tests.twin import FaultPoint, Stage
 
 LEASE_S = 3
 PARTITIONS = 8

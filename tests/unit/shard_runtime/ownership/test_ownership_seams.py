@@ -9,11 +9,11 @@ import pytest
 from shard_runtime.config.process_settings import LEASE_MS
 from shard_runtime.ownership.core import OwnershipCore
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity
-from shard_runtime.record_log.memory import FaultPoint, Stage
 from shard_runtime.record_log.protocol import STREAM_START, OwnedElsewhere, OwnerRecord, ShardId, ShardKind
 from shard_runtime.record_log.redis import scripts
 from tests.simulation import determinism
 from tests.simulation.world import Shape, World
+from tests.twin import FaultPoint, Stage
 
 SHARD = ShardId(ShardKind.GROUP, "7")
 OWNER = OwnerRecord(2, 99, "h:1", 5, 0, False, "h", "h", STREAM_START)

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from shard_runtime.record_log.cluster_store import IncompleteRestoreError
-from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_cluster_store
 from shard_runtime.record_log.protocol import LogError, StreamId
 from shard_runtime.record_log.redis.connection import Command, StoreSettings
 from shard_runtime.record_log.redis.restored_streams import RestoredStreams, StoreNotEmptyError
@@ -24,6 +23,7 @@ from share_node.backup.segments import BackupFilesError, SegmentWriter
 from share_node.backup.taking import Progress
 from share_node.node.process_store import awaited
 from tests.support.clocks import HandClock
+from tests.twin import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_cluster_store
 
 pytestmark = pytest.mark.asyncio
 

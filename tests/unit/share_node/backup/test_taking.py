@@ -13,8 +13,6 @@ from kip932.ids import topic_id_text
 from shard_runtime.cluster.metadata import Change, TopicCreated, TopicDeleted
 from shard_runtime.cluster.metadata_codec import encode_changes
 from shard_runtime.record_log.cluster_store import metadata_digest
-from shard_runtime.record_log.memory import FaultPoint, MemoryStore, Stage
-from shard_runtime.record_log.memory.store import memory_cluster_store, memory_log
 from shard_runtime.record_log.protocol import Entry, LogError, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.record_log.redis.codec import xadd
 from shard_runtime.record_log.redis.connection import Command, StoreSettings
@@ -26,6 +24,8 @@ from share_node.backup.segments import SegmentWriter, items
 from share_node.backup.taking import BackupRun, Progress
 from tests.support.claims import claim
 from tests.support.clocks import HandClock
+from tests.twin import FaultPoint, MemoryStore, Stage
+from tests.twin.store import memory_cluster_store, memory_log
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,9 +6,9 @@ import hashlib
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, Protocol
 
-from shard_runtime.record_log.memory.data import Stream, StreamKey
-from shard_runtime.record_log.memory.functions import FUNCTIONS, View
 from shard_runtime.record_log.redis.connection import Command, ErrorReply
+from tests.twin.data import Stream, StreamKey
+from tests.twin.functions import FUNCTIONS, View
 
 _MAX: Final = (2**63 - 1, 2**63 - 1)
 _ALL: Final = 2**63 - 1

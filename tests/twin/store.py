@@ -15,8 +15,6 @@ from random import Random
 from typing import Protocol
 
 from shard_runtime.clock import Clock
-from shard_runtime.record_log.memory.data import Data
-from shard_runtime.record_log.memory.server import MemoryServer, Session
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import (
     Command,
@@ -26,6 +24,8 @@ from shard_runtime.record_log.redis.connection import (
     StoreSettings,
 )
 from shard_runtime.record_log.redis.log import StoreRecordLog
+from tests.twin.data import Data
+from tests.twin.server import MemoryServer, Session
 
 NODE = "memory"
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 import pytest
 
-from shard_runtime.record_log.memory import ConnectionLostError, MemoryStore
 from shard_runtime.record_log.redis import scripts
 from shard_runtime.record_log.redis.connection import ErrorReply, StoreConnection
 from tests.support.clocks import HandClock
+from tests.twin import ConnectionLostError, MemoryStore
 
 pytestmark = pytest.mark.asyncio
 

@@ -6,8 +6,6 @@ import asyncio
 
 import pytest
 
-from shard_runtime.record_log.memory import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
-from shard_runtime.record_log.memory.server import Session
 from shard_runtime.record_log.protocol import (
     STREAM_START,
     AppendRefusedError,
@@ -23,6 +21,8 @@ from shard_runtime.record_log.protocol import (
 from shard_runtime.record_log.redis.connection import Command, ErrorReply, StoreConnection, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from tests.support.clocks import HandClock
+from tests.twin import ConnectionLostError, FaultPoint, MemoryStore, Stage, memory_log
+from tests.twin.server import Session
 
 pytestmark = pytest.mark.asyncio
 SHARD = ShardId(ShardKind.GROUP, "7")

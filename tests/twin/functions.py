@@ -12,8 +12,8 @@ from typing import Any, Final, Protocol
 
 from kip932.entry_checksum import placed as placed_checksum
 from shard_runtime.record_log.cluster_store import NO_ENTRY, metadata_digest
-from shard_runtime.record_log.memory.data import Data, StreamKey
 from shard_runtime.record_log.redis import scripts
+from tests.twin.data import Data, StreamKey
 
 _FIELDS: Final = (
     b"node_id",

@@ -5,9 +5,9 @@ the same `StoreRecordLog` and `StoreClusterStore` as production, so tests and th
 judges replies in production.
 """
 
-from shard_runtime.record_log.memory.server import MemoryServer
-from shard_runtime.record_log.memory.store import FaultPoint, MemoryStore, Stage, memory_cluster_store, memory_log
 from shard_runtime.record_log.redis.connection import ConnectionLostError
+from tests.twin.server import MemoryServer
+from tests.twin.store import FaultPoint, MemoryStore, Stage, memory_cluster_store, memory_log
 
 __all__ = [
     "ConnectionLostError",

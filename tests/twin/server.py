@@ -14,10 +14,10 @@ from random import Random
 from typing import Any, Final
 
 from shard_runtime.clock import Clock
-from shard_runtime.record_log.memory.commands import COMMANDS, READS, SESSION
-from shard_runtime.record_log.memory.data import Data, Effect
-from shard_runtime.record_log.memory.functions import ALLOW_OOM, READ_ONLY
 from shard_runtime.record_log.redis.connection import Command, ConnectionLostError, ErrorReply
+from tests.twin.commands import COMMANDS, READS, SESSION
+from tests.twin.data import Data, Effect
+from tests.twin.functions import ALLOW_OOM, READ_ONLY
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HSETNX", "HDEL", "SET", "DEL", "INCR"})
 _GROWS: Final = frozenset({"XADD", "HSET", "HSETNX", "SET", "INCR"})
