@@ -17,12 +17,12 @@ from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
 from kip932.state_batches import StateBatch
 from kip932.state_values import StateWrite
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings
 from tests.support.clocks import LoopClock
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s
+from tests.twin.transport import InMemoryNetwork
 
 STATE_SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 CLUSTER_SERVICE = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]

@@ -30,12 +30,12 @@ from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_persister import PersisterError, StateInit, StoredState
 from tests.support.clocks import LoopClock
 from tests.support.group_driver import Image, topic_id
 from tests.support.toy_shard import ObedientLog
 from tests.support.virtual_time import run
+from tests.twin.transport import InMemoryNetwork
 
 COORDINATOR = "127.0.0.1:9092"
 LEADER = "127.0.0.1:9093"

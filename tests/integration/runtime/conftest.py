@@ -6,9 +6,9 @@ from collections.abc import AsyncIterator
 
 import pytest_asyncio
 
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.integration.runtime.cluster_wire import SERVICE, Wire
 from tests.integration.runtime.harness import Cluster
+from tests.twin.transport import InMemoryNetwork
 
 
 @pytest_asyncio.fixture

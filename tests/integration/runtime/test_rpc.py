@@ -26,8 +26,8 @@ from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
 from shard_runtime.rpc.binding import CallContext, ServerStream, snake_case
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
+from tests.twin.transport import InMemoryNetwork
 
 pytestmark = pytest.mark.asyncio
 

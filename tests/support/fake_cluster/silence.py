@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork, InMemoryTransport
 from tests.support.virtual_time import now_s
+from tests.twin.transport import InMemoryNetwork, InMemoryTransport
 
 
 class SilentTransport(InMemoryTransport):

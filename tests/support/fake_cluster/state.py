@@ -17,11 +17,11 @@ from kip932.api.v1 import (
     share_group_heartbeat_pb2,
 )
 from kip932.ids import TopicIdPartition
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.support.fake_cluster.faults import Faults
 from tests.support.fake_cluster.log import Log
 from tests.support.fake_cluster.transactions import FakeTransactions
 from tests.support.virtual_time import now_s
+from tests.twin.transport import InMemoryNetwork
 
 
 @dataclass(eq=False)

@@ -16,10 +16,10 @@ from group_coordinator.member_removals import MemberRemovals
 from kip932.api.v1 import partition_leader_service_pb2 as leader_pb
 from kip932.internal.v1 import end_member_sessions_pb2 as pb
 from kip932.internal.v1 import member_sessions_service_pb2 as service_pb
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.support.clocks import LoopClock
 from tests.support.group_cluster import LEADER, GroupCluster, Leaders
 from tests.support.virtual_time import now_s, virtual
+from tests.twin.transport import InMemoryNetwork
 
 LEADERS = leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 SERVICE = service_pb.DESCRIPTOR.services_by_name["MemberSessionsService"]

@@ -14,13 +14,13 @@ from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.records.v1.state_batch_pb2 import StateBatch
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.cluster.owners import OwnerAddress
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from share_coordinator.core.commands import CommandBatch, InitializeState, ReadState, StateView, WriteState
 from share_coordinator.service import KEYS_SLICE
 from share_persister.routing import state_shard
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
+from tests.twin.transport import InMemoryNetwork
 
 _SERVICE = service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 _METHODS = service_methods(_SERVICE)

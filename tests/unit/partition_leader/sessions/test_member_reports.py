@@ -14,10 +14,10 @@ from kip932.internal.v1 import member_connections_service_pb2 as service_pb
 from kip932.internal.v1 import report_member_connections_pb2 as pb
 from partition_leader.sessions.core.session import SessionKey
 from partition_leader.sessions.member_reports import MemberReports
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from tests.support.clocks import LoopClock
 from tests.support.group_cluster import GroupCluster, Leaders
 from tests.support.virtual_time import virtual
+from tests.twin.transport import InMemoryNetwork
 
 LEADERS = leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 SERVICE = service_pb.DESCRIPTOR.services_by_name["MemberConnectionsService"]

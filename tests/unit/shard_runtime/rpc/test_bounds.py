@@ -26,10 +26,10 @@ from shard_runtime.rpc.bounds import (
     check_state_batches,
     check_topics,
 )
-from shard_runtime.rpc.in_memory_transport import InMemoryNetwork
 from shard_runtime.rpc.status import RpcFailureError
 from shard_runtime.rpc.table import RequestSize
 from tests.support.virtual_time import virtual
+from tests.twin.transport import InMemoryNetwork
 
 SERVICE = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 LISTS_BYTES_MAX: Final = RequestSize.LISTS.value

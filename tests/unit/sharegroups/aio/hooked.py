@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.rpc.in_memory_transport import InMemoryTransport
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.virtual_time import now_s
+from tests.twin.transport import InMemoryTransport
 
 
 class Asked(NamedTuple):

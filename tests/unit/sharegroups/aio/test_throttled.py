@@ -14,7 +14,6 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.errors import KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
 from kip932.ids import TopicPartition
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.rpc.in_memory_transport import InMemoryTransport
 from sharegroups.aio import Admin, Producer
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import ThrottledTransport
@@ -26,6 +25,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.faults import NO_ROOM
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, produce
 from tests.support.virtual_time import now_s, run, virtual
+from tests.twin.transport import InMemoryTransport
 
 WISH_MS = 5_000
 

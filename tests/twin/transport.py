@@ -1,7 +1,7 @@
 """A Transport inside one process: services by address, serialised copies of messages, no sockets (P-12).
 
-The tests run on it. It keeps gRPC's contract: bytes are copied, a handler is cancelled with its caller, and statuses
-are gRPC's. When an address stops, its open calls and streams fail as UNAVAILABLE.
+It keeps gRPC's contract: bytes are copied, a handler is cancelled with its caller, and statuses are gRPC's. When an
+address stops, its open calls and streams fail as UNAVAILABLE.
 """
 
 from __future__ import annotations
