@@ -151,7 +151,7 @@ class _Leader:
     def settings(self, group_id: str) -> GroupConfig:
         """Replaces `LeaderParts.config`, where every decision gets its limits. Records them when they differ from the
         previous read, so that even limits in force for a moment are recorded (a release and an expiry do not show
-        theirs). No group has the empty name: its limits are the broker's, for sessions of groups without records."""
+        theirs). No group has the empty name: its limits are the broker's, for idle sessions."""
         found: GroupConfig = self._settings(group_id)
         limits = (found.delivery_count_limit, found.lock_ms, found.max_record_locks)
         if group_id and self._limits.get(group_id) != limits:

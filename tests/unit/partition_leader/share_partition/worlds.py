@@ -268,7 +268,9 @@ class World:
         for number in self.leases:
             self.lose(number)
         await settle()
-        self.leader = PartitionLeader(replace(self.surroundings, **changed))
+        self.registry = CollectorRegistry()
+        metrics = PartitionLeaderMetrics(self.registry)
+        self.leader = PartitionLeader(replace(self.surroundings, metrics=metrics, **changed))
         await self.lead(*self.leases)
 
     def lose(self, number: int = 0) -> None:
