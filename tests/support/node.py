@@ -164,6 +164,11 @@ class Cluster:
         """Path of the embedded store's socket."""
         return self.store_url.removeprefix("unix://")
 
+    @property
+    def leaders(self) -> int:
+        """How many partition leaders run."""
+        return 1 + len(self._others)
+
     def add_leader(self, name: str) -> str:
         """Start one more partition leader on the same store; return its address."""
         settings = {
