@@ -12,6 +12,8 @@ from tests.mutation.changes import Change, changes, compiles
 ROOT = Path(__file__).resolve().parents[2]
 CORES, HOSTS, ENGINE = "cores", "hosts", "engine"
 ROOMS = (CORES, HOSTS, ENGINE)
+#: The engine: the folders of the client that make, send and read requests, and the asyncio classes over them.
+_ENGINE_NOUNS = ("administration", "aio", "connection", "consuming", "producing")
 #: Run by a person at a terminal, or only in an image: the fast tests do not cover them.
 _OUTSIDE = ("services/share_node/demo", "services/share_node/scaler", "__main__.py")
 #: Tests of hosts on a real store and real sockets that start no process except the store: some milliseconds each.
@@ -46,7 +48,7 @@ class Place:
 def files(root: Path, room: str) -> list[str]:
     """Return the sources of a room."""
     if room == ENGINE:
-        found = [path for part in ("core", "aio") for path in (root / "client/sharegroups" / part).rglob("*.py")]
+        found = [path for noun in _ENGINE_NOUNS for path in (root / "client/sharegroups" / noun).rglob("*.py")]
     else:
         found = [path for path in (root / "services").rglob("*.py") if ("core" in path.parts) == (room == CORES)]
     names = sorted(path.relative_to(root).as_posix() for path in found)

@@ -92,7 +92,11 @@ def a_place(old: str, new: str) -> Place:
 def test_its_own_test_looks_first_and_seeds_come_before_other_packages() -> None:
     own, room, package, played, *rest = stages(ROOT, a_place("is_live(entry)]", "True]"), 7)
     unit = "tests/unit/partition_leader"
-    assert (own, room, package) == ([f"{unit}/share/core/test_locks.py"], [f"{unit}/share/core"], [unit])
+    assert (own, room, package) == (
+        [f"{unit}/share_partition/core/test_locks.py"],
+        [f"{unit}/share_partition/core"],
+        [unit],
+    )
     assert played == ["--seeds", "7"]
     assert ["tests/unit/shard_runtime"] in rest
     assert [unit] not in rest
