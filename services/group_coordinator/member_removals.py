@@ -34,7 +34,7 @@ class Order(NamedTuple):
 
 
 class MemberRemovals:
-    """Sends the orders. `leaders` returns the internal addresses of all nodes that lead partitions; `told` counts
+    """Sends the orders. `leaders` returns the internal addresses of all nodes that lead partitions; `count` counts
     orders by outcome."""
 
     def __init__(
@@ -42,13 +42,13 @@ class MemberRemovals:
         transport: Transport,
         leaders: Callable[[], Collection[str]],
         clock: Clock,
-        told: Callable[[str, int], None],
+        count: Callable[[str, int], None],
     ) -> None:
         self._transport = transport
         self._leaders = leaders
         self._clock = clock
         self._orders: PeerNotices[Order] = PeerNotices(
-            "member-removals", clock, WORTH_MS, self._send, told, is_gone=lambda leader: leader not in leaders()
+            "member-removals", clock, WORTH_MS, self._send, count, is_gone=lambda leader: leader not in leaders()
         )
         self.start = self._orders.start
         self.stop = self._orders.stop

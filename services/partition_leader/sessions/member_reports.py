@@ -31,7 +31,7 @@ _REPORT: Final[Method[pb.ReportMemberConnectionsRequest, pb.ReportMemberConnecti
 
 class MemberReports(MemberWatch):
     """Sends the reports. `coordinator_of` returns the node-to-node address of a group's coordinator, None when none is
-    known; `leader` names this leader for people; `told` counts reports by outcome."""
+    known; `leader` names this leader for people; `count` counts reports by outcome."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class MemberReports(MemberWatch):
         coordinator_of: Callable[[str], str | None],
         leader: Callable[[], str],
         clock: Clock,
-        told: Callable[[str, int], None],
+        count: Callable[[str, int], None],
     ) -> None:
         self._transport = transport
         self._coordinator_of = coordinator_of
@@ -47,7 +47,7 @@ class MemberReports(MemberWatch):
         self._clock = clock
         self._members = LostMembers()
         self._reports: PeerNotices[Report] = PeerNotices(
-            "member-reports", clock, WORTH_MS, self._send, told, again=self._again
+            "member-reports", clock, WORTH_MS, self._send, count, again=self._again
         )
         self.start = self._reports.start
         self.stop = self._reports.stop

@@ -156,7 +156,11 @@ class SharePartitions:
     def configs_changed(self) -> None:
         """Give each share-partition its group's present configs, by which it decides from now on (PL-1003); parked
         fetches try again (PL-214)."""
-        for host in (*self._hosts.values(), *self._retiring.values()):
+        for group_id, hosts in self._by_group.items():
+            config = self._parts.config(group_id)
+            for host in hosts.values():
+                host.config = config
+        for host in self._retiring.values():
             host.config = self._parts.config(host.key.group_id)
         self.later(list(self._hosts), lambda host: host.feed(ev.SettingsChanged(host.config)))
 

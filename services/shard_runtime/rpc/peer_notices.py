@@ -103,7 +103,7 @@ class PeerNotices(Generic[NoticeT]):
     """Sends the notices, with one task and one more for each node being called.
 
     `send` calls one node and returns the notices to try again; it may raise TransportError. `again` adds those that
-    failed; by default for the same address. `is_gone`: whether a node will not be back. `told` counts notices by
+    failed; by default for the same address. `is_gone`: whether a node will not be back. `count` counts notices by
     outcome. `worth_ms`: for how long a notice is worth sending.
     """
 
@@ -113,7 +113,7 @@ class PeerNotices(Generic[NoticeT]):
         clock: Clock,
         worth_ms: int,
         send: Callable[[str, Sequence[NoticeT]], Awaitable[Sequence[NoticeT]]],
-        told: Callable[[str, int], None],
+        count: Callable[[str, int], None],
         *,
         again: Callable[[Iterable[NoticeT]], None] | None = None,
         is_gone: Callable[[str], bool] = lambda _: False,
@@ -121,7 +121,7 @@ class PeerNotices(Generic[NoticeT]):
         self._name = name
         self._clock = clock
         self._send = send
-        self._told = told
+        self._count = count
         self._again = again
         self._is_gone = is_gone
         self._waiting: WaitingNotices[NoticeT] = WaitingNotices(worth_ms)
@@ -171,7 +171,7 @@ class PeerNotices(Generic[NoticeT]):
             self._calling[address] = loop.create_task(self._call(address, notices), name=name)
         dropped, self._counted = self._waiting.dropped - self._counted, self._waiting.dropped
         if dropped:
-            self._told(DROPPED, dropped)
+            self._count(DROPPED, dropped)
 
     async def _call(self, address: str, notices: Sequence[NoticeT]) -> None:
         """Send one node its notices; if some failed, wait `RETRY_S` before the next call to it."""
@@ -197,11 +197,11 @@ class PeerNotices(Generic[NoticeT]):
             if error.retriable:
                 return notices
             log.debug("peer_notices_refused", notices=self._name, address=address, cause=str(error))
-            self._told(REFUSED, len(notices))
+            self._count(REFUSED, len(notices))
             return ()
         except Exception:
             log.exception("peer_notices_failed", notices=self._name, address=address)
             return notices
         if len(failed) < len(notices):
-            self._told(REPORTED, len(notices) - len(failed))
+            self._count(REPORTED, len(notices) - len(failed))
         return failed

@@ -16,7 +16,7 @@ from google.protobuf.message import Message
 
 from kip932.api.v1 import produce_pb2
 from kip932.rpc.transport import TransportError, TransportStatus
-from shard_runtime.rpc.table import RPCS, UNSERVED
+from shard_runtime.rpc.table import RPCS, UNSERVED, Port
 from tests.integration.scenarios.full_requests import FULL, World
 from tests.integration.scenarios.wire import METHODS, Wire, attempts
 from tests.support.node import Cluster
@@ -48,6 +48,14 @@ async def test_every_field_of_every_served_request_has_one_row() -> None:
     served = [name for name in METHODS if name not in NOT_SERVED]
     expected = [field for name in served for field in _fields(METHODS[name].request_type.DESCRIPTOR, name)]
     assert sorted(ROWS) == sorted(expected)
+
+
+@pytest.mark.rule("CM-111")
+async def test_the_page_names_the_only_served_request_whose_fields_have_no_rows() -> None:
+    served = {row.name for row in RPCS.values() if row.ports & (Port.CLIENTS | Port.NODES)}
+    (named,) = re.findall(r"are here, except (\w+),", PAGE.read_text())
+    assert served - {field.partition(".")[0] for field in ROWS} == {named}
+    assert served >= METHODS.keys() - {"CreateAcls", "DescribeAcls", "DeleteAcls"}
 
 
 def _cleared(request: Message, path: str) -> None:

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from kip932.state_batches import StateBatch, clip, combine, merge_into
+from kip932.state_batches import StateBatch, clip, combine, merge_count, merge_into
 
 _STATES = {"A": 0, "K": 2, "R": 4}
 
@@ -95,6 +95,16 @@ def test_a_higher_count_or_state_wins_on_the_overlap(
     current: tuple[int, int, int, int], new: tuple[int, int, int, int], expected: list[tuple[int, int, int, int]]
 ) -> None:
     assert combine([StateBatch(*current)], [StateBatch(*new)]) == [StateBatch(*batch) for batch in expected]
+
+
+@pytest.mark.rule("SC-42")
+@pytest.mark.parametrize(
+    ("start", "count", "expected"), [(-1, 9, 4), (19, 9, 4), (20, 3, 4), (20, 9, 9), (21, 3, 3), (21, 0, 0)]
+)
+def test_a_count_of_a_lower_start_is_ignored_of_the_same_the_larger_holds_and_of_a_higher_the_one_sent(
+    start: int, count: int, expected: int
+) -> None:
+    assert merge_count(20, 4, start, count) == expected
 
 
 def test_a_part_of_a_combined_list_is_cut_at_both_ends() -> None:

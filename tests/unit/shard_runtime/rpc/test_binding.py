@@ -32,8 +32,18 @@ def test_what_a_service_lacks_or_has_beyond_the_table_is_named() -> None:
             check_whole(SERVICE, Leader(names), Port.CLIENTS)
 
 
+# Of CM-80 which RPCs are served where, (a) and that no port for clients has those of nodes alone. Not the listeners and
+# their addresses, (b) and (c), nor what the port for clients answers, (d) and (e): test_internal.py and
+# tests/attack/test_internal_services.py show these.
 @pytest.mark.rule("CM-80")
-def test_at_the_port_for_nodes_a_leader_has_what_nodes_call_and_no_more() -> None:
+def test_each_port_has_the_rpcs_that_its_callers_may_call_and_no_others() -> None:
+    for_nodes = {row.path.removeprefix("/kip932.") for row in RPCS.values() if Port.NODES in row.ports}
+    both = {row.path.removeprefix("/kip932.") for row in RPCS.values() if row.ports == Port.CLIENTS | Port.NODES}
+    internal = {path for path in for_nodes if path.startswith("internal.")}
+    leader = "api.v1.PartitionLeaderService"
+    assert both == {"api.v1.ClusterService/FindCoordinator", f"{leader}/Produce", f"{leader}/ListOffsets"}
+    assert for_nodes == {*internal, *both, f"{leader}/WriteTxnMarkers"}
+    assert not [row.path for row in RPCS.values() if ".internal." in row.service and row.ports != Port.NODES]
     called = {"Produce", "ListOffsets", UNSERVED}
     check_whole(SERVICE, Leader(called), Port.NODES)
     with pytest.raises(TypeError, match=r"disagree about [^,]*/ShareFetch at the port for NODES;"):

@@ -9,6 +9,10 @@ from partition_leader.sessions.core.session import SessionKey
 
 A, B = SessionKey("g", "A"), SessionKey("g", "B")
 
+# Of PL-527 these show (b), from when a report was sent and until when, and which of two reports (c) and (d) keep. Which
+# sessions are reported, (a), is in test_lost_streams.py; that reports are gathered, sent, tried again, bounded and
+# counted, (c) to (e), in test_member_reports.py and rpc/test_peer_notices.py.
+
 
 @pytest.mark.rule("PL-527")
 def test_a_member_counts_as_lost_for_a_minute_from_when_its_report_was_sent() -> None:
