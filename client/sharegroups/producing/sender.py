@@ -25,6 +25,7 @@ from kip932.errors import (
     MessageTooLargeError,
     NetworkError,
     NotLeaderOrFollowerError,
+    OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     RetriableError,
     UnknownTopicIdError,
@@ -431,6 +432,10 @@ class Sender:
             with self.lock:
                 self.buffer.separate(group)
             return
+        if isinstance(error, OutOfOrderSequenceNumberError) and self.transaction is None and not was_abandoned:
+            with self.lock:
+                if self.buffer.renumber(group, self.identity):
+                    return
         if not was_abandoned and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
             # Each batch of a group has its own time limit: `_expire` gives up older batches when theirs is over.

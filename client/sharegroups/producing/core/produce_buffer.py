@@ -246,11 +246,15 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
         """Free the memory of a group whose batches the leader took."""
         identity = group.batches[0].identity
-        self._end(group).proven = None if identity is None else (identity, group.way)
+        lane = self._end(group)
+        lane.proven = None if identity is None else (identity, group.way)
+        lane.gap = None
 
     def failed(self, group: Group[RecordT, WatcherT]) -> None:
         """Free the memory of a group that the sender gives up."""
-        self._end(group).proven = None
+        lane = self._end(group)
+        lane.proven = None
+        lane.given_up(group.batches)
 
     def _end(self, group: Group[RecordT, WatcherT]) -> Lane[RecordT, WatcherT]:
         lane = self._lanes[group.partition]
@@ -282,6 +286,17 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             batch.alone = True
         self.retry(group, 0, None)
 
+    def renumber(self, group: Group[RecordT, WatcherT], identity: ProducerIdentity | None) -> bool:
+        """Put back a group before which the leader found a gap, without numbers. Returns False unless batches that were
+        given up have left that gap; `identity`, the current one, must be newer than the group's (CM-43 (k))."""
+        lane = self._lanes[group.partition]
+        numbered = group.batches[0].identity
+        if numbered is None or numbered != lane.gap or numbered == identity:
+            return False
+        lane.take_numbers(group)
+        self.retry(group, 0, None)
+        return True
+
     def hurry(self) -> None:
         """End all back-offs, because the cluster can be reached again: waiting groups may be sent now."""
         for lane in self._lanes.values():
@@ -298,6 +313,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             while not lane.in_flight and lane.waiting and lane.waiting[0].created_ms < older_than_ms:
                 old.append(lane.waiting.popleft())
             if old:
+                lane.given_up(old)
                 groups.append(Group(lane.partition, old))
                 self._free(old)
         return groups
@@ -332,6 +348,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                     return False
                 if len(batch.records) == 1:
                     lane.waiting.remove(batch)
+                    lane.given_up([batch])
                     self._free([batch])
                     return True if batch.identity is None else batch.identity
                 place = batch.watchers.pop(at)[0]

@@ -96,17 +96,23 @@ class Lane(Generic[RecordT, WatcherT]):
     """One partition: waiting batches, the groups in flight, and the next sequence by identity and topic id.
 
     `proven` is the identity and the way of the last group that the leader took, if nothing has failed since: the leader
-    knows that producer. Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other
-    numbered ones, then those without a number.
+    knows that producer. `gap`: the identity of the last numbered batches that were given up, if the leader has taken
+    none since; a batch that follows them under this identity may come after a gap that nothing fills.
+
+    Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered ones, then
+    those without a number.
     """
 
-    __slots__ = ("in_flight", "next_sequence", "not_before_ms", "order", "partition", "proven", "topic_id", "waiting")
+    __slots__ = (
+        "gap", "in_flight", "next_sequence", "not_before_ms", "order", "partition", "proven", "topic_id", "waiting",
+    )  # fmt: skip
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
         self.waiting: deque[Batch[RecordT, WatcherT]] = deque()
         self.in_flight: list[Group[RecordT, WatcherT]] = []
         self.proven: tuple[ProducerIdentity, Way] | None = None
+        self.gap: ProducerIdentity | None = None
         self.order = 0
         self.next_sequence: dict[tuple[ProducerIdentity, bytes], int] = {}
         self.not_before_ms = 0
@@ -143,6 +149,18 @@ class Lane(Generic[RecordT, WatcherT]):
         for batch in self._numbered():
             if batch.unconfirmed is None and (but_of is None or batch.identity != but_of):
                 batch.identity, batch.base_sequence = None, -1
+
+    def given_up(self, batches: list[Batch[RecordT, WatcherT]]) -> None:
+        """Note that these batches are not sent again."""
+        self.gap = next((batch.identity for batch in reversed(batches) if batch.identity is not None), self.gap)
+
+    def take_numbers(self, group: Group[RecordT, WatcherT]) -> None:
+        """Remove the numbers of a group and of all batches that wait behind it under its identity, unconfirmed ones
+        too: the leader found a gap before the group, so it has appended none of them (CM-43 (k))."""
+        identity = group.batches[0].identity
+        for batch in (*group.batches, *self.waiting):
+            if batch.identity == identity:
+                batch.identity, batch.base_sequence, batch.unconfirmed = None, -1, None
 
     def number(self, batch: Batch[RecordT, WatcherT], identity: ProducerIdentity | None) -> None:
         """Give the batch its identity and base sequence, unless it has them."""
