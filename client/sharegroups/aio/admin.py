@@ -22,10 +22,11 @@ from kip932.errors import (
     InvalidRequestError,
     KafkaError,
     LeaderNotAvailableError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kip932.ids import OFFSET_LATEST, RESOURCE_BROKER, TopicIdPartition, TopicPartition
+from kip932.ids import OFFSET_LATEST, RESOURCE_BROKER, TopicIdPartition, TopicPartition, topic_id_text
 from kip932.rpc.transport import Method, Transport, TransportError
 from sharegroups import arguments
 from sharegroups.admin_values import (
@@ -119,12 +120,26 @@ class Admin(GroupAdmin, TransactionAdmin):
         return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
 
     async def delete_topics(self, names: Iterable[str]) -> Errors:
-        """Delete topics with their records."""
+        """Delete topics with their records: those that have the names now, even if an attempt arrives late (CL-156)."""
         request = DeleteTopicsRequest(timeout_ms=int(self._timeout_s * 1000))
-        for name in arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])'):
-            request.topics.add(name=name)
+        wanted = arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])')
+        known = await self.list_topics(wanted)
+        ids = {name: topic.topic_id for name, topic in known.items() if topic.error is None}
+        for name in wanted:
+            if name in ids:
+                request.topics.add(topic_id=ids[name])
+            else:  # the node that answered may not know it yet; the one that deletes reads the newest metadata
+                request.topics.add(name=name)
         response = await at_any(self._cluster, wire.DELETE_TOPICS, request, self._timeout_s)
-        return {result.name: error_for(result.error_code, result.error_message) for result in response.responses}
+        names_of, errors = {topic_id: name for name, topic_id in ids.items()}, Errors()
+        for result in response.responses:
+            name = names_of.get(result.topic_id, result.name)
+            errors[name] = error_for(result.error_code, result.error_message)
+            if isinstance(errors[name], UnknownTopicIdError):
+                text = f"topic {name!r} had id {topic_id_text(result.topic_id)}, and that topic has been deleted, "
+                text += "by an attempt of this call or by another; a newer topic of that name needs a call of its own"
+                errors[name] = UnknownTopicOrPartitionError(text)
+        return errors
 
     async def list_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
         """Describe all topics, or the named ones; the description of an unknown topic holds its error."""

@@ -179,23 +179,14 @@ class Applied:
         return key not in self._refused
 
 
-#: How much later a request may still arrive after its caller gave up: the longest delay of a message, and a cut's end.
-_LATEST_MS: Final = 5_000
-
-
 def doomed(history: History) -> dict[str, int]:
     """Return the topics whose deletion was requested, by id, and since when. Whatever the outcome, nothing is
-    guaranteed for them: a deletion of unknown outcome may have begun and then be lost with the store's tail; and since
-    it names no id, it may still arrive late, and apply to the topic that was created under that name meanwhile."""
+    guaranteed for them: a deletion of unknown outcome may have begun and then be lost with the store's tail. It names
+    the id (CL-156), so the next topic of that name is safe from an attempt that arrives late."""
     found: dict[str, int] = {}
-    unknown_ms: dict[str, int] = {}
     for event in history.of(Administered):
         if event.call == "DeleteTopics":
             found[event.detail] = min(event.asked_ms, found.get(event.detail, event.asked_ms))
-            if event.error not in {"", "UNKNOWN_TOPIC_OR_PARTITION"}:
-                unknown_ms[event.target] = event.at_ms
-        elif event.call == "CreateTopics" and event.at_ms - unknown_ms.get(event.target, -_LATEST_MS) < _LATEST_MS:
-            found.setdefault(event.detail, event.asked_ms)
     return found
 
 

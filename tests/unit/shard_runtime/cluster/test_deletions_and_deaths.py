@@ -9,6 +9,9 @@ from unittest import mock
 
 import pytest
 
+from kip932.errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
+from kip932.ids import topic_id_text
+from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.deleted_topics import PASSES
 from shard_runtime.ownership.placement import ROLES
 from shard_runtime.record_log.protocol import ShardKind
@@ -90,6 +93,56 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
         await world.close()
 
     determinism.run(3, main)
+
+
+@pytest.mark.rule("CL-156")
+def test_an_attempt_that_arrives_late_does_not_delete_the_next_topic_of_that_name() -> None:
+    async def tell(world: World) -> None:
+        transport, settings = world.transport("admin"), {"bootstrap.servers": world.bootstrap()}
+        call, lost = transport.call, list[Any]()
+
+        async def first_lost(address: str, method: Any, request: Any, timeout_s: float) -> Any:
+            if method.name == "DeleteTopics" and not lost:
+                lost.append((address, method, request, timeout_s))
+                raise TransportError(TransportStatus.UNAVAILABLE, address, "it will arrive later")
+            return await call(address, method, request, timeout_s)
+
+        with mock.patch.object(transport, "call", first_lost):
+            async with Admin(settings, transport=transport) as admin:
+                assert await admin.delete_topics(["t"]) == {"t": None}
+                assert await admin.create_topics(["t"]) == {"t": None}
+                (result,) = (await call(*lost[0])).responses
+                assert isinstance(error_for(result.error_code), UnknownTopicIdError)
+                await world.settled()
+                assert (await admin.list_topics(["t"]))["t"].error is None
+
+    story(tell)
+
+
+@pytest.mark.rule("CL-156")
+def test_a_topic_that_an_attempt_without_an_answer_deleted_is_reported_as_unknown_by_its_name() -> None:
+    async def tell(world: World) -> None:
+        transport, settings = world.transport("admin"), {"bootstrap.servers": world.bootstrap()}
+        call, answered = transport.call, list[Any]()
+
+        async def no_first_answer(address: str, method: Any, *rest: Any) -> Any:
+            response = await call(address, method, *rest)
+            if method.name == "DeleteTopics" and not answered:
+                answered.append(response)
+                raise TransportError(TransportStatus.UNAVAILABLE, address, "the answer is lost")
+            return response
+
+        with mock.patch.object(transport, "call", no_first_answer):
+            async with Admin(settings, transport=transport) as admin:
+                errors = await admin.delete_topics(["t", "nowhere"])
+        assert {name: type(error) for name, error in errors.items()} == dict.fromkeys(
+            ("t", "nowhere"), UnknownTopicOrPartitionError
+        )
+        assert str(errors["t"]).startswith(
+            f"topic 't' had id {topic_id_text(TOPIC_ID)}, and that topic has been deleted"
+        )
+
+    story(tell)
 
 
 @pytest.mark.rule("CM-21")
