@@ -20,7 +20,7 @@ ONE, TWO = metadata_digest(b"one"), metadata_digest(b"two")
 
 
 def node(incarnation: int, state: str = "live") -> NodeRecord:
-    return NodeRecord(0, incarnation, "n", "host:9000", frozenset({"group_coordinator"}), "rack 1", state)
+    return NodeRecord(0, incarnation, "n", "host:9000", frozenset({"group_coordinator"}), "rack 1", state, "host:9001")
 
 
 @pytest.mark.rule("CM-20", "SR-2")

@@ -7,7 +7,7 @@ process that asks. It makes no judgements.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final
@@ -144,11 +144,7 @@ class _Server:
         self._world = process.world
         self._services: list[tuple[ServiceDescriptor, object]] = []
 
-    def add(
-        self, descriptor: ServiceDescriptor, service: object, *, only_while: Callable[[], bool] | None = None
-    ) -> None:
-        if only_while is not None:
-            return  # services for older builds: here every process is of today's build
+    def add(self, descriptor: ServiceDescriptor, service: object) -> None:
         process = self._process
         if not isinstance(service, LeaderForNodes):  # part of the leader's own service, which is observed
             service = self._world.observer.watch(descriptor.name, service, process.name, process.incarnation)

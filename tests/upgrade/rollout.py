@@ -16,8 +16,8 @@ from tests.chaos.drivers.children import ROOT, Child
 from tests.chaos.drivers.local import MASTER, role_of
 from tests.chaos.drivers.processes import ProcessesDeployment
 
-#: The last commit whose group log had no `state_epochs`, and whose metadata appends compared only the version.
-OLD_COMMIT: Final = "5df0a6440c984c6cb004504325a3f607ff9d8435"
+#: The last commit whose writes did not name the records that they archive.
+OLD_COMMIT: Final = "6eeb7e4827936dcc6ad5534bd70b9df37f1dc6ed"
 SOURCES: Final = ("protos", "client", "services")
 BOUND_S: Final = 120
 
@@ -73,10 +73,6 @@ class RolloutDeployment(ProcessesDeployment):
         assert not self._nodes[name].running, f"{name} runs: stop it first"
         (self.renewed.discard if back else self.renewed.add)(name)
         self._nodes[name] = self._service_child(name)
-
-    def _internal_flags(self, name: str) -> dict[str, str]:
-        """Return no flags for the old code, which has no such setting."""
-        return super()._internal_flags(name) if name in self.renewed else {}
 
     def _role_words(self, name: str) -> list[str]:
         """Return the words that both versions accept, as an old manifest has them."""

@@ -27,7 +27,7 @@ from tests.upgrade.rollout import OLD_COMMIT, SOURCES, NoHistoryError, RolloutDe
 TWO_OF_EACH = Topology(leaders=2, share_coordinators=2, group_coordinators=2, store_replicas=0)
 LOAD = LoadOptions(partitions=4, consumers=2, rate=60)
 #: Written by the present build and unknown to the old one.
-NEW_FIELD = "ShareGroupStatePartitionMetadata.TopicPartitionsInfo.state_epochs"
+NEW_FIELD = "WriteStats.write_id"
 #: The services that keep state come before those that request it.
 ORDER = (SHARE_COORDINATOR, GROUP_COORDINATOR, PARTITION_LEADER)
 
@@ -73,10 +73,10 @@ def test_the_old_code_is_what_runs(old: Path) -> None:
     """Otherwise the experiments below would prove nothing."""
     program = (
         "import group_coordinator, kip932, partition_leader, share_coordinator, share_node, shard_runtime\n"
-        "from kip932.records.v1.group_log_pb2 import ShareGroupStatePartitionMetadata as State\n"
+        "from kip932.records.v1.write_stats_pb2 import WriteStats\n"
         "for module in (group_coordinator, kip932, partition_leader, share_coordinator, share_node, shard_runtime):\n"
         "    print(module.__file__)\n"
-        "assert 'state_epochs' not in State.TopicPartitionsInfo.DESCRIPTOR.fields_by_name"
+        "assert 'write_id' not in WriteStats.DESCRIPTOR.fields_by_name"
     )
     words = [sys.executable, "-c", program]
     environment = environment_of(old, os.environ)

@@ -25,7 +25,7 @@ class NodeLookups:
         self, metadata: MetadataLog, registry: NodeRegistry, owners: Owners, group_shards: int, state_shards: int
     ) -> None:
         lookups = Lookups(
-            metadata, registry, owners, group_shards, state_shards, address_of=lambda node: node.peer_address
+            metadata, registry, owners, group_shards, state_shards, address_of=lambda node: node.internal_address
         )
         self.find_coordinator = lookups.find_coordinator
 

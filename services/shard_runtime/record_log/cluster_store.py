@@ -37,8 +37,7 @@ class StoredMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80). Builds
-    older than CM-80 leave `internal_address` empty."""
+    """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80)."""
 
     node_id: int
     incarnation: int
@@ -47,12 +46,7 @@ class NodeRecord:
     roles: frozenset[str]
     rack: str
     state: str  # "live" | "leaving"
-    internal_address: str = ""
-
-    @property
-    def peer_address(self) -> str:
-        """The address at which other nodes call this node. An older build serves everything at its only address."""
-        return self.internal_address or self.address
+    internal_address: str
 
 
 class LiveNodes(NamedTuple):

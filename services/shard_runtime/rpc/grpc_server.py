@@ -30,7 +30,6 @@ _NEEDED_OF_SERVER: Final = ("_make_request_call_future", "_request_call", "_requ
 _NO_METHOD: Final = ""
 
 Handler = Any
-Condition = Callable[[], bool]
 ExecuteBatch = Callable[[Any, tuple[Any, ...], Any], Coroutine[Any, None, None]]
 
 
@@ -64,19 +63,18 @@ class _Accepting(cygrpc.AioServer):  # type: ignore[misc]  # it has no types
         self._event_loop = loop
         self._calls_max = calls_max
         self._calls: set[asyncio.Task[None]] = set()
-        self._methods: dict[str, tuple[Handler, Condition | None]] = {}
+        self._methods: dict[str, Handler] = {}
         self._otherwise = otherwise
 
-    def serve(self, service: str, handlers: Mapping[str, Handler], condition: Condition | None = None) -> None:
-        """Serve methods by their names while `condition` holds. Call it before the start."""
+    def serve(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Serve methods by their names. Call it before the start."""
         paths = {f"/{service}/{name}": handler for name, handler in handlers.items()}
         self.add_registered_method_handlers(paths)
-        self._methods.update({path: (handler, condition) for path, handler in paths.items()})
+        self._methods.update(paths)
 
     def resolve_handler(self, details: grpc.HandlerCallDetails) -> Handler | None:
         """Return a call's handler to grpcio, which answers UNIMPLEMENTED when it is None."""
-        handler, condition = self._methods.get(details.method, (self._otherwise, None))
-        return handler if condition is None or condition() else None
+        return self._methods.get(details.method, self._otherwise)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Task[None]:
         """Start accepting calls; the base class calls this for each registered method, and with None for all others."""
@@ -113,9 +111,9 @@ class GuardedServer(AioServer):
         count: int = self._server.accepted
         return count
 
-    def serve(self, service: str, handlers: Mapping[str, Handler], condition: Condition | None = None) -> None:
-        """Serve methods of a service by their names while `condition` holds. Call it before the start."""
-        self._server.serve(service, handlers, condition)
+    def serve(self, service: str, handlers: Mapping[str, Handler]) -> None:
+        """Serve methods of a service by their names. Call it before the start."""
+        self._server.serve(service, handlers)
 
     def add_generic_rpc_handlers(self, generic_rpc_handlers: object) -> None:
         """Do nothing: generated code also calls `add_registered_method_handlers` with the same methods."""

@@ -141,18 +141,10 @@ class RpcServer:
         """The `host:port` it listens on, once started."""
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
-    def add(
-        self, descriptor: ServiceDescriptor, service: object, *, only_while: Callable[[], bool] | None = None
-    ) -> None:
-        """Serve the RPCs of `descriptor` that `service` has methods for. Call it before `start`.
-
-        `only_while` is called at each call. While it returns False, the call is UNIMPLEMENTED before its request is
-        read, as if the service did not exist. Reflection does not name such a service.
-        """
-        handlers = method_handlers(bind(descriptor, service), self._gate)
-        self._server.serve(descriptor.full_name, handlers, only_while)
-        if only_while is None:
-            self._names.append(descriptor.full_name)
+    def add(self, descriptor: ServiceDescriptor, service: object) -> None:
+        """Serve the RPCs of `descriptor` that `service` has methods for. Call it before `start`."""
+        self._server.serve(descriptor.full_name, method_handlers(bind(descriptor, service), self._gate))
+        self._names.append(descriptor.full_name)
 
     async def start(self) -> int:
         """Start serving and return the port. Raises ListenError. The server is not ready until `ready(True)`."""

@@ -1,16 +1,10 @@
-"""The services between nodes, and where they listen (CM-80): at an address of their own, which clients do not get.
-
-Builds older than CM-80 call other nodes at their client addresses. While the node list has such a node, the share
-coordinator also answers there, so that a rolling upgrade works; after that it does not.
-"""
+"""The services between nodes, and where they listen (CM-80): at an address of their own, which clients do not get."""
 
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
-
-import structlog
 
 from kip932.setting import Setting
 from shard_runtime.config.process_settings import (
@@ -24,10 +18,7 @@ from shard_runtime.config.process_settings import (
     LISTEN_PORT,
     Settings,
 )
-from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.rpc.server import ListenError
-
-log = structlog.get_logger(__name__)
 
 
 class LeaderForNodes:
@@ -38,44 +29,6 @@ class LeaderForNodes:
         self.list_offsets: Final[Callable[..., Awaitable[Any]]] = leader.list_offsets
         self.write_txn_markers: Final[Callable[..., Awaitable[Any]]] = markers.write_txn_markers
         self.produce: Final[Callable[..., Awaitable[Any]]] = leader.produce
-
-
-#: How long after the last node of an older build its calls on the client port are still served.
-OLDER_SERVED_MS: Final = 60_000
-
-
-class OlderNodes:
-    """Reports whether the node list has a node of an older build, which has no internal address; logs each change.
-
-    The answer stays True for a minute after the last one: in a roll-back, an older node may start and call before the
-    node list here shows it, and it would treat UNIMPLEMENTED as a failure (CM-16).
-    """
-
-    def __init__(self, nodes: Callable[[], Sequence[NodeRecord]], now_ms: Callable[[], int]) -> None:
-        self._nodes = nodes
-        self._now_ms = now_ms
-        self._open = False
-        self._until_ms = 0
-
-    def __call__(self) -> bool:
-        """Return whether to serve a call of a service between nodes that arrives at the client port."""
-        older = [node.name for node in self._nodes() if not node.internal_address]
-        now_ms = self._now_ms()
-        if older:
-            self._until_ms = now_ms + OLDER_SERVED_MS
-        served = bool(older) or (self._open and now_ms < self._until_ms)
-        if served != self._open:
-            self._open = served
-            if served:
-                log.warning(
-                    "older_nodes_found",
-                    nodes=older,
-                    effect="the share coordinator is served on the client port, where they call it, to anyone, until "
-                    "they are upgraded",
-                )
-            else:
-                log.info("older_nodes_gone", effect="the share coordinator is no longer served on the client port")
-        return self._open
 
 
 def internal_host(settings: Settings) -> str:

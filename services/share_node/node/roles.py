@@ -63,7 +63,7 @@ from shard_runtime.rpc.server import RpcServer, add_whole
 from shard_runtime.rpc.table import Port
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.role import ShareCoordinator
-from share_node.node.internal import LeaderForNodes, OlderNodes
+from share_node.node.internal import LeaderForNodes
 from share_node.node.process_store import StoreClient
 from share_node.node.views import (
     LeaderFacts,
@@ -135,7 +135,6 @@ class Roles:
             state_hosts = self._state.hosts
             self._watch(ShardKind.SHARE_STATE, "share_coordinator", state_hosts)
             add_whole(internal, Port.NODES, _STATE, self._state.service)
-            server.add(_STATE, self._state.service, only_while=OlderNodes(node.registry.nodes, self._clock.now_ms))
             node.serve(ShardKind.SHARE_STATE, lambda shard: state_hosts[int(shard.name)])
         if self._groups is not None:
             group_hosts = self._groups.hosts
@@ -320,23 +319,23 @@ class Roles:
     # ---- lookups for roles
 
     def _addresses(self) -> list[str]:
-        return [node.peer_address for node in self._node.registry.nodes()]
+        return [node.internal_address for node in self._node.registry.nodes()]
 
     def _leader_addresses(self) -> set[str]:
-        return {node.peer_address for node in self._node.registry.nodes() if ROLE_PARTITION_LEADER in node.roles}
+        return {node.internal_address for node in self._node.registry.nodes() if ROLE_PARTITION_LEADER in node.roles}
 
     def _state_address(self, index: int) -> str | None:
         owner = shard_owner(self._node, ShardKind.SHARE_STATE, index)
-        return None if owner is None else owner.node.peer_address
+        return None if owner is None else owner.node.internal_address
 
     def _leader_address(self, partition: TopicIdPartition) -> str | None:
         owner = self._node.owners.look(topic_shard(partition))
-        return None if owner is None else owner.node.peer_address
+        return None if owner is None else owner.node.internal_address
 
     def _coordinator_address(self, group_id: str) -> str | None:
         index = shard_index(group_id, self._settings[kafka_configs.GROUP_SHARDS])
         owner = shard_owner(self._node, ShardKind.GROUP, index)
-        return None if owner is None else owner.node.peer_address
+        return None if owner is None else owner.node.internal_address
 
     def _spawn(self, work: Coroutine[Any, Any, object]) -> None:
         task = asyncio.get_running_loop().create_task(work)

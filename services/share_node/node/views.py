@@ -98,7 +98,7 @@ class PartitionLeaders:
     def address(self, partition: TopicIdPartition) -> str | None:
         """The address at which other nodes reach the partition's leader, by the hints; None when none is known."""
         owner = self._node.owners.look(topic_shard(partition))
-        return None if owner is None else owner.node.peer_address
+        return None if owner is None else owner.node.internal_address
 
     def gone(self, partition: TopicIdPartition) -> bool:
         """Return whether the partition's topic was deleted: it was not known when first asked for, nor is it in an
@@ -171,7 +171,7 @@ def client_address_of(owner: Owner | None) -> OwnerAddress | None:
 
 def peer_address_of(owner: Owner | None) -> OwnerAddress | None:
     """The address at which other nodes reach an owner; clients do not get it (CM-80)."""
-    return None if owner is None else _address(owner.node.node_id, owner.node.peer_address)
+    return None if owner is None else _address(owner.node.node_id, owner.node.internal_address)
 
 
 def _address(node_id: int, text: str) -> OwnerAddress:

@@ -158,7 +158,7 @@ class World:
 
     @staticmethod
     def node(number: int) -> NodeRecord:
-        return NodeRecord(number, number, f"n{number}", f"127.0.0.1:{number}", ROLES, "", NODE_LIVE)
+        return NodeRecord(number, number, f"n{number}", f"127.0.0.1:{number}", ROLES, "", NODE_LIVE, "")
 
     async def until(self, condition: Callable[[], bool], pause_ms: int = 0) -> None:
         """Wait for the condition. `pause_ms`: advance the clock by so much again and again, since a pause may begin

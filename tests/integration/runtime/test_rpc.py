@@ -214,30 +214,6 @@ async def test_a_node_that_stops_breaks_open_calls_and_streams(wire: Wire) -> No
     await stream.close()
 
 
-@pytest.mark.rule("CM-80", "CM-81")
-async def test_a_service_that_is_served_only_for_a_time_is_else_no_service_and_its_request_is_not_read() -> None:
-    """As the client port serves methods that only nodes call, while a node of an older build is registered."""
-    served, older = Echo(), [False]
-    server = RpcServer("127.0.0.1")
-    server.add(CLUSTER, served, only_while=lambda: older[0])
-    await server.start()
-    request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["k"]).SerializeToString()
-    async with grpc.aio.insecure_channel(server.address) as channel:
-        call: Any = channel.unary_unary(FIND.path)
-        for sent in (request, b"\xff\xff\xff"):  # an undecodable request gets the same answer, unread
-            with pytest.raises(grpc.aio.AioRpcError) as refused:
-                await call(sent)
-            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
-        older[0] = True
-        assert await call(request)
-        older[0] = False
-        with pytest.raises(grpc.aio.AioRpcError) as again:
-            await call(request)
-        assert again.value.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert len(served.contexts) == 1
-    await server.drain(0)
-
-
 async def test_undecodable_bytes_are_an_invalid_argument() -> None:
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, Echo())

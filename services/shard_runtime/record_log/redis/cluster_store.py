@@ -372,7 +372,7 @@ def _unpack(node_id: int, data: bytes) -> NodeRecord:
         roles=frozenset(found["roles"]),
         rack=found["rack"],
         state=found["state"],
-        internal_address=found.get("internal", ""),
+        internal_address=found["internal"],
     )
 
 

@@ -13,7 +13,7 @@ from shard_runtime.record_log.protocol import LogError
 from tests.support.virtual_time import virtual
 
 ROLES = frozenset({"partition_leader"})
-ME, OTHER = (NodeRecord(number, number, f"n{number}", f"h:{number}", ROLES, "", "live") for number in (1, 2))
+ME, OTHER = (NodeRecord(number, number, f"n{number}", f"h:{number}", ROLES, "", "live", "") for number in (1, 2))
 
 
 class OneDies:

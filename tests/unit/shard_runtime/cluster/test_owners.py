@@ -13,7 +13,7 @@ from shard_runtime.record_log.cluster_store import ClusterStore, NodeRecord
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StoreUnavailableError
 from tests.support.clocks import HandClock
 
-ME = NodeRecord(1, 7, "n1", "h:1", frozenset({"group_coordinator"}), "", "live")
+ME = NodeRecord(1, 7, "n1", "h:1", frozenset({"group_coordinator"}), "", "live", "h:2")
 SHARD = ShardId(ShardKind.GROUP, "3")
 
 

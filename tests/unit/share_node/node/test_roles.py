@@ -181,10 +181,10 @@ def test_a_client_is_told_the_client_address_of_its_coordinator_and_a_node_the_o
         await world.settled()
         process = world.processes["a"]
         record, found = process.node.registry.record, process.parts
-        assert record.address != record.peer_address
+        assert record.address != record.internal_address
         for owner, address in (
             (found._groups._node.owner_of(0), record.address),
-            (found._state.directory.owner(0), record.peer_address),
+            (found._state.directory.owner(0), record.internal_address),
         ):
             assert f"{owner.host}:{owner.port}" == address
         await world.close()
@@ -198,7 +198,7 @@ FIND: Any = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["Clu
 async def _named(world: World, process: str, key_type: int, keys: list[str]) -> dict[str, tuple[str, int]]:
     """Return key → (host, node id) as the process names the coordinator, asked on the port that such callers use."""
     record = world.processes[process].node.registry.record
-    address = record.address if key_type == KEY_TYPE_GROUP else record.peer_address
+    address = record.address if key_type == KEY_TYPE_GROUP else record.internal_address
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
     answer: Any = await world.transport("asking").call(address, FIND, request, 10)
     assert {found.error_code for found in answer.coordinators} == {0}
