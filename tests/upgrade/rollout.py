@@ -13,7 +13,7 @@ from typing import ClassVar, Final
 
 from tests.chaos.deployment import Topology
 from tests.chaos.drivers.children import ROOT, Child
-from tests.chaos.drivers.local import MASTER, role_of
+from tests.chaos.drivers.local import MASTER
 from tests.chaos.drivers.processes import ProcessesDeployment
 
 #: The last commit whose writes did not name the records that they archive.
@@ -73,10 +73,6 @@ class RolloutDeployment(ProcessesDeployment):
         assert not self._nodes[name].running, f"{name} runs: stop it first"
         (self.renewed.discard if back else self.renewed.add)(name)
         self._nodes[name] = self._service_child(name)
-
-    def _role_words(self, name: str) -> list[str]:
-        """Return the words that both versions accept, as an old manifest has them."""
-        return [role_of(name)]
 
     def _service_child(self, name: str) -> Child:
         child = super()._service_child(name)
