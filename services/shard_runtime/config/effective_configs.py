@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Final, TypeVar, cast
 
 import structlog
@@ -16,14 +17,14 @@ from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.nearest_name import did_you_mean
 from kip932.setting import AnySetting, Setting, SettingTable
-from shard_runtime.config import group_extensions, kafka_configs
-from shard_runtime.config.group_config import Backoff, GroupConfig
+from shard_runtime.config.group_config import GroupConfig, group_config
 from shard_runtime.config.kafka_configs import (
     BROKER_CONFIGS,
     GROUP_CONFIGS,
     GROUP_HEARTBEAT_INTERVAL_MS,
     GROUP_LOCK_DURATION_MS,
     GROUP_SESSION_TIMEOUT_MS,
+    SHARE_VERSION,
     TOPIC_CONFIGS,
 )
 from shard_runtime.config.process_settings import Settings
@@ -107,40 +108,9 @@ class EffectiveConfigs:
             self._groups, self._groups_version = {}, version
         found = self._groups.get(group_id)
         if found is None:
-            found = self._groups[group_id] = self._group_config(group_id)
+            has_queue = self.broker(SHARE_VERSION) >= _QUEUES_VERSION
+            found = self._groups[group_id] = group_config(partial(self.group, group_id), has_queue)
         return found
-
-    def _group_config(self, group_id: str) -> GroupConfig:
-        def value(setting: Setting[T]) -> T:
-            return self.group(group_id, setting)
-
-        has_queue = self.broker(kafka_configs.SHARE_VERSION) >= _QUEUES_VERSION
-        dead_letter_topic = value(kafka_configs.GROUP_DLQ_TOPIC) if has_queue else ""
-        delay_max_ms = value(group_extensions.GROUP_RETRY_DELAY_MAX_MS)
-        return GroupConfig(
-            lock_ms=value(kafka_configs.GROUP_LOCK_DURATION_MS),
-            delivery_count_limit=value(kafka_configs.GROUP_DELIVERY_COUNT_LIMIT),
-            max_record_locks=value(kafka_configs.GROUP_MAX_RECORD_LOCKS),
-            renew_enabled=value(kafka_configs.GROUP_RENEW_ENABLE),
-            dlq_enabled=bool(dead_letter_topic),
-            dead_letters_max=value(group_extensions.GROUP_DLQ_WAITING_MAX),
-            backoff=Backoff(
-                value(group_extensions.GROUP_RETRY_INITIAL_MS),
-                value(group_extensions.GROUP_RETRY_MULTIPLIER),
-                min(delay_max_ms, value(group_extensions.GROUP_RETRY_MAX_MS)),
-                value(group_extensions.GROUP_RETRY_JITTER),
-            ),
-            delay_max_ms=delay_max_ms,
-            delayed_max=value(group_extensions.GROUP_RETRY_DELAYED_MAX),
-            dead_letter_topic=dead_letter_topic,
-            auto_offset_reset=value(kafka_configs.GROUP_AUTO_OFFSET_RESET),
-            read_committed=value(kafka_configs.GROUP_ISOLATION_LEVEL) == "read_committed",
-            session_timeout_ms=value(kafka_configs.GROUP_SESSION_TIMEOUT_MS),
-            heartbeat_interval_ms=value(kafka_configs.GROUP_HEARTBEAT_INTERVAL_MS),
-            assignment_interval_ms=value(kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS),
-            assignor=value(kafka_configs.GROUP_ASSIGNOR),
-            members_per_partition=value(kafka_configs.GROUP_MEMBERS_PER_PARTITION),
-        )
 
     def bounds(self, setting: AnySetting | Setting[T]) -> tuple[int, int] | None:
         """Return the broker's bounds of a config; None when it has none."""

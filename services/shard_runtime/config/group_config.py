@@ -6,7 +6,12 @@ To add a config: declare it in `kafka_configs` or `group_extensions`, and add it
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol, TypeVar
+
+from kip932.setting import Setting
+from shard_runtime.config import group_extensions, kafka_configs
+
+T = TypeVar("T")
 
 #: Bound on the exponent, so that a large stored delivery count cannot overflow the result.
 _EXPONENT_MAX: Final = 64
@@ -60,3 +65,41 @@ class GroupConfig:
     def idle_ms(self) -> int:
         """After how long a share session without a stream and without requests ends (PL-524)."""
         return max(self.session_timeout_ms, self.lock_ms)
+
+
+class Values(Protocol):
+    """A lookup of one group's effective configs."""
+
+    def __call__(self, setting: Setting[T]) -> T:
+        """Return the group's effective value of a config, of the type that its declaration has."""
+        ...
+
+
+def group_config(value: Values, has_queue: bool) -> GroupConfig:
+    """Return a group's configs from their effective values. `has_queue`: the cluster serves dead-letter queues."""
+    dead_letter_topic = value(kafka_configs.GROUP_DLQ_TOPIC) if has_queue else ""
+    delay_max_ms = value(group_extensions.GROUP_RETRY_DELAY_MAX_MS)
+    return GroupConfig(
+        lock_ms=value(kafka_configs.GROUP_LOCK_DURATION_MS),
+        delivery_count_limit=value(kafka_configs.GROUP_DELIVERY_COUNT_LIMIT),
+        max_record_locks=value(kafka_configs.GROUP_MAX_RECORD_LOCKS),
+        renew_enabled=value(kafka_configs.GROUP_RENEW_ENABLE),
+        dlq_enabled=bool(dead_letter_topic),
+        dead_letters_max=value(group_extensions.GROUP_DLQ_WAITING_MAX),
+        backoff=Backoff(
+            value(group_extensions.GROUP_RETRY_INITIAL_MS),
+            value(group_extensions.GROUP_RETRY_MULTIPLIER),
+            min(delay_max_ms, value(group_extensions.GROUP_RETRY_MAX_MS)),
+            value(group_extensions.GROUP_RETRY_JITTER),
+        ),
+        delay_max_ms=delay_max_ms,
+        delayed_max=value(group_extensions.GROUP_RETRY_DELAYED_MAX),
+        dead_letter_topic=dead_letter_topic,
+        auto_offset_reset=value(kafka_configs.GROUP_AUTO_OFFSET_RESET),
+        read_committed=value(kafka_configs.GROUP_ISOLATION_LEVEL) == "read_committed",
+        session_timeout_ms=value(kafka_configs.GROUP_SESSION_TIMEOUT_MS),
+        heartbeat_interval_ms=value(kafka_configs.GROUP_HEARTBEAT_INTERVAL_MS),
+        assignment_interval_ms=value(kafka_configs.GROUP_ASSIGNMENT_INTERVAL_MS),
+        assignor=value(kafka_configs.GROUP_ASSIGNOR),
+        members_per_partition=value(kafka_configs.GROUP_MEMBERS_PER_PARTITION),
+    )
