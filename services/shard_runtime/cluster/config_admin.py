@@ -135,7 +135,7 @@ class ConfigAdmin:
     def _chain(self, resource_type: int, name: str, setting: AnySetting) -> Iterator[Found]:
         """Yield the sources that have a value, the one in force first (GC-135)."""
         if resource_type != RESOURCE_BROKER:
-            text = self._configs.overrides(resource_type, name).get(setting.name)
+            text = self._configs.set_on(resource_type, name).get(setting.name)
             if text is not None:
                 yield Found(setting.name, text, _OWN_SOURCE[resource_type])
             if not setting.synonym:
@@ -148,7 +148,7 @@ class ConfigAdmin:
         if setting.dynamic:
             places = ((name, SOURCE_DYNAMIC_BROKER), ("", SOURCE_DYNAMIC_DEFAULT_BROKER))
             for place, source in places[0 if name else 1 :]:
-                text = self._configs.overrides(RESOURCE_BROKER, place).get(setting.name)
+                text = self._configs.set_on(RESOURCE_BROKER, place).get(setting.name)
                 if text is not None:
                     yield Found(setting.name, text, source)
         if name and self._configs.settings.given(setting.name):

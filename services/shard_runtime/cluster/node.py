@@ -69,12 +69,7 @@ class ClusterNode:
             ttl_ms=settings[LEASE_MS],
         )
         self.owners = Owners(store, clock, self.registry.node)
-        self.configs = EffectiveConfigs(
-            settings,
-            self._overrides,
-            lambda: self.registry.record.node_id,
-            lambda: self.metadata.image.version,
-        )
+        self.configs = EffectiveConfigs(settings, self.metadata, lambda: self.registry.record.node_id)
         self.ownership: Ownership | None = None
         self._deleted_topics = DeletedTopics(record_log, store, self.metadata, clock, settings[LEASE_MS])
         self._log = record_log
@@ -184,9 +179,6 @@ class ClusterNode:
 
     def _note_claim(self, shard: ShardId, epoch: int) -> None:
         self.owners.note(shard, self.registry.record.node_id, epoch)
-
-    def _overrides(self, resource_type: int, name: str) -> dict[str, str]:
-        return dict(self.metadata.image.config(resource_type, name))
 
     def _is_deleted(self, shard: ShardId) -> bool:
         return self.metadata.image.is_deleted(shard)

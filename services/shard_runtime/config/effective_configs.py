@@ -6,10 +6,9 @@ are stored (GC-145…GC-147).
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeVar, cast
+from typing import Final, Protocol, TypeVar, cast
 
 import structlog
 
@@ -37,9 +36,6 @@ T = TypeVar("T")
 _GROUPS_MAX: Final = 10_000
 _QUEUES_VERSION: Final = 2  # share.version from which on there are dead-letter queues (PL-901)
 
-#: (resource type, resource name) → the configs set on it: `MetadataImage.config`.
-Overrides = Callable[[int, str], Mapping[str, str]]
-
 TABLES: Final[Mapping[int, SettingTable]] = {
     RESOURCE_TOPIC: TOPIC_CONFIGS,
     RESOURCE_BROKER: BROKER_CONFIGS,
@@ -54,47 +50,63 @@ _ADVICE: Final = {
 }
 
 
+class Image(Protocol):
+    """The part of the metadata that configs are read from; `MetadataImage` is one. `version` rises with each change."""
+
+    @property
+    def version(self) -> int: ...  # noqa: D102 - the class explains it
+
+    def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
+        """Return the configs set on a resource."""
+        ...
+
+
+class Metadata(Protocol):
+    """What holds the newest image; `MetadataLog` is one."""
+
+    @property
+    def image(self) -> Image: ...  # noqa: D102 - the class explains it
+
+
 class EffectiveConfigs:
-    """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003).
+    """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003): those
+    of a group are computed once for each version of the metadata."""
 
-    `version`: changes whenever `overrides` may, and the effective configs of a group are computed once for each;
-    without it they are computed whenever they are read.
-    """
-
-    def __init__(
-        self,
-        settings: Settings,
-        overrides: Overrides,
-        node_id: Callable[[], int] = lambda: -1,
-        version: Callable[[], int] | None = None,
-    ) -> None:
+    def __init__(self, settings: Settings, metadata: Metadata, node_id: Callable[[], int] = lambda: -1) -> None:
         self.settings = settings
-        self.overrides = overrides
+        self._metadata = metadata
         self._node_id = node_id
-        self._version = version or itertools.count().__next__
         self._groups: dict[str, GroupConfig] = {}
         self._groups_version = -1
         self._warned: set[tuple[str, str, str]] = set()
+
+    def set_on(self, resource_type: int, name: str) -> Mapping[str, str]:
+        """Return the configs set on a resource, whatever its bounds are now."""
+        return self._metadata.image.config(resource_type, name)
+
+    def share_enabled(self) -> bool:
+        """Return whether share groups are served (GC-8)."""
+        return self.broker(SHARE_VERSION) >= 1
 
     def broker(self, setting: Setting[T]) -> T:
         """Return a broker config: the value set for this node, else for all nodes, else in this process's settings,
         else the default."""
         if setting.dynamic:
             for name in (str(self._node_id()), ""):
-                text = self.overrides(RESOURCE_BROKER, name).get(setting.name)
+                text = self.set_on(RESOURCE_BROKER, name).get(setting.name)
                 if text is not None:
                     return self._bounded(setting, setting.value(text), f"broker {name}")
         return self.settings[setting]
 
     def topic(self, topic: str, setting: Setting[T]) -> T:
         """Return a topic config, by the topic's name."""
-        text = self.overrides(RESOURCE_TOPIC, topic).get(setting.name)
+        text = self.set_on(RESOURCE_TOPIC, topic).get(setting.name)
         return setting.default if text is None else setting.value(text)
 
     def group(self, group_id: str, setting: Setting[T]) -> T:
         """Return a group config: the group's value clamped into the broker's bounds, else the broker's value, else the
         default."""
-        text = self.overrides(RESOURCE_GROUP, group_id).get(setting.name)
+        text = self.set_on(RESOURCE_GROUP, group_id).get(setting.name)
         if text is not None:
             return self._bounded(setting, setting.value(text), group_id)
         if setting.synonym:
@@ -103,7 +115,7 @@ class EffectiveConfigs:
 
     def group_config(self, group_id: str) -> GroupConfig:
         """Return all effective configs of a group, under the present metadata (PL-1003, GC-138)."""
-        version = self._version()
+        version = self._metadata.image.version
         if version != self._groups_version or len(self._groups) >= _GROUPS_MAX:
             self._groups, self._groups_version = {}, version
         found = self._groups.get(group_id)

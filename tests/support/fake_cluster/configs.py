@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
@@ -21,7 +22,7 @@ class Configs:
     def __init__(self, fake: FakeState, node: int) -> None:
         metadata = _Metadata(fake)
         settings = load_settings(fake.flags.get(node))
-        effective = EffectiveConfigs(settings, lambda *key: fake.configs.get(key, {}), lambda: node)
+        effective = EffectiveConfigs(settings, metadata, lambda: node)
         self._admin = ConfigAdmin(cast(MetadataLog, metadata), effective, lambda: node)
 
     async def describe_configs(self, request: Any, context: Any) -> DescribeConfigsResponse:
@@ -36,11 +37,12 @@ class _Metadata:
 
     def __init__(self, fake: FakeState) -> None:
         self._fake = fake
+        self._versions = itertools.count()
 
     @property
     def image(self) -> MetadataImage:
         topics = {name: TopicCreated(name, *known) for name, known in self._fake.topics.items()}
-        return MetadataImage(topics=topics, configs=self._fake.configs)
+        return MetadataImage(version=next(self._versions), topics=topics, configs=self._fake.configs)
 
     async def change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> None:
         for change in decide(self.image):

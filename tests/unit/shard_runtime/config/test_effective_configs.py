@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from structlog.testing import capture_logs
 
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
+from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.group_config import GroupConfig
@@ -16,8 +19,7 @@ from shard_runtime.config.process_settings import load_settings
 def effective(
     stored: dict[tuple[int, str], dict[str, str]] | None = None, flags: dict[str, str] | None = None
 ) -> EffectiveConfigs:
-    found = stored or {}
-    return EffectiveConfigs(load_settings(flags), lambda kind, name: found.get((kind, name), {}), lambda: 3)
+    return EffectiveConfigs(load_settings(flags), SimpleNamespace(image=MetadataImage(configs=stored or {})), lambda: 3)
 
 
 @pytest.mark.rule("GC-146", "PL-1003")
@@ -197,22 +199,21 @@ def test_a_stored_value_outside_later_bounds_does_not_block_other_changes() -> N
 
 @pytest.mark.rule("PL-1003", "GC-138")
 def test_the_configs_of_a_group_are_one_value_for_each_version_of_the_metadata() -> None:
-    version, stored = [1], {(RESOURCE_GROUP, "g"): {"share.record.lock.duration.ms": "20000"}}
-    here = EffectiveConfigs(
-        load_settings(None), lambda kind, name: stored.get((kind, name), {}), lambda: 3, lambda: version[0]
-    )
+    stored = {(RESOURCE_GROUP, "g"): {"share.record.lock.duration.ms": "20000"}}
+    metadata = SimpleNamespace(image=MetadataImage(version=1, configs=stored))
+    here = EffectiveConfigs(load_settings(None), metadata)
     found = here.group_config("g")
     assert (found.lock_ms, found.read_committed, here.group_config("g") is found) == (20_000, False, True)
     stored[RESOURCE_GROUP, "g"] = {"share.record.lock.duration.ms": "25000", "share.isolation.level": "read_committed"}
     assert here.group_config("g") is found
-    version[0] = 2
+    metadata.image = MetadataImage(version=2, configs=stored)
     assert (here.group_config("g").lock_ms, here.group_config("g").read_committed) == (25_000, True)
 
 
 @pytest.mark.rule("CM-183")
 def test_the_configs_of_few_groups_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shard_runtime.config.effective_configs._GROUPS_MAX", 10)
-    here = EffectiveConfigs(load_settings(None), lambda *_: {}, lambda: 3, lambda: 1)
+    here = EffectiveConfigs(load_settings(None), SimpleNamespace(image=MetadataImage()))
     for number in range(25):
         assert here.group_config(f"g{number}").lock_ms == 30_000
         assert len(here._groups) <= 10

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.setting import AnySetting, ConfigType, Setting
+from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.config import group_extensions, kafka_configs, process_settings
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
@@ -81,7 +83,7 @@ def test_what_would_have_no_effect_is_refused_when_it_is_set_and_tolerated_where
     setting: Any = DECLARED[name]
     kinds = ((BROKER_CONFIGS, RESOURCE_BROKER), (GROUP_CONFIGS, RESOURCE_GROUP), (TOPIC_CONFIGS, RESOURCE_TOPIC))
     (kind,) = [kind for table, kind in kinds if name in table]
-    effective = EffectiveConfigs(load_settings({}), lambda *_: {}, lambda: 1)
+    effective = EffectiveConfigs(load_settings({}), SimpleNamespace(image=MetadataImage()), lambda: 1)
     with pytest.raises(InvalidConfigError, match=name):
         effective.check(kind, {name: other_value(setting)}, frozenset({name}))
     effective.check(kind, {name: setting.text(setting.default)}, frozenset({name}))
