@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip932.errors import KafkaError, NotLeaderOrFollowerError, UnknownServerError
+from kip932.state_values import StaleLeaderError
 from partition_leader.share_partition.core.failures import Consequence, meaning
-from share_coordinator.core.commands import StaleLeaderError
 from share_coordinator.core.plausible import ImplausibleError
 
 
