@@ -405,18 +405,18 @@ class PersisterClient:
 
     async def _call_remote(self, address: str, command: StateCommand, attempts: _Attempts) -> StateOutcome:
         attempts.sent += 1
-        call = QueuedCall(command)
+        entry = QueuedCall(command)
         try:
-            self._queue_to(address, type(command)).add(call)
+            self._queue_to(address, type(command)).add(entry)
         except KafkaError as error:
             return error
         open_ = True
         try:
-            outcome = await call.outcome
+            outcome = await entry.outcome
             open_ = isinstance(outcome, KafkaError) and may_have_applied(outcome)
         finally:
             # PL-707: unknown if it may have been sent and has no answer, or one that leaves the outcome open.
-            attempts.unknown |= call.sent and open_
+            attempts.unknown |= entry.sent and open_
         return outcome
 
     async def _locate(self, shard: int, command: StateCommand, attempts: _Attempts) -> str:
