@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import re
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRequestError
@@ -194,6 +195,12 @@ def shard_index(text: str, shards: int) -> int:
     abs(−2³¹) is 0."""
     value = java_hash(text)
     return 0 if value == -(1 << 31) else abs(value) % shards
+
+
+@lru_cache(maxsize=65_536)
+def state_shard(key: SharePartitionKey, shards: int) -> int:
+    """Return the shard that has a share-partition's state (SC-3); cached, since hashing the text takes long."""
+    return shard_index(key.text, shards)
 
 
 def possible_topic_name(name: str) -> bool:

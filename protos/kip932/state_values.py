@@ -1,21 +1,42 @@
-"""The write and the summary of a share-partition's state, as leader, persister and share coordinator exchange them.
+"""The commands on share-partition state and their replies, as leaders, persister and share coordinator exchange them.
 
-They are values without behaviour; `state_batches` combines batches.
+They are values without behaviour; `state_batches` combines batches. Each command names its share-partition. Its outcome
+is its reply, or the KafkaError of its refusal.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from kip932.errors import FencedLeaderEpochError, KafkaError, NotCoordinatorError
+from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 
 
-class StateWrite(NamedTuple):
-    """One write of one share-partition, by its leader (PL-702). `batches`: the changed ranges, in any order.
+class InitializeState(NamedTuple):
+    """Create or reset state (GC-73). `start_offset` −1: the leader chooses it."""
 
-    An epoch of −1 is not checked. A `start_offset` of −1 leaves the stored one unchanged.
+    key: SharePartitionKey
+    state_epoch: int
+    start_offset: int
+
+
+class ReadState(NamedTuple):
+    """Read for the leader of (`leader_epoch`, `generation`), and fence older leaders (SC-38, PL-602)."""
+
+    key: SharePartitionKey
+    leader_epoch: int
+    generation: int = 0
+
+
+class WriteState(NamedTuple):
+    """A leader's changes, with the epochs to check (PL-702). `batches`: the changed ranges, in any order.
+
+    A `start_offset` of −1 leaves the stored one unchanged.
     """
 
+    key: SharePartitionKey
     state_epoch: int
     leader_epoch: int
     generation: int
@@ -25,6 +46,13 @@ class StateWrite(NamedTuple):
     stats: WriteStats = NO_STATS
 
 
+class DeleteState(NamedTuple):
+    """Delete state, unless a newer state epoch is stored; `state_epoch` −1: not checked (SC-29)."""
+
+    key: SharePartitionKey
+    state_epoch: int = -1
+
+
 class StateSpan(NamedTuple):
     """The offsets whose state batches a summary must contain (PL-825)."""
 
@@ -32,10 +60,31 @@ class StateSpan(NamedTuple):
     last_offset: int
 
 
-class DelayedAt(NamedTuple):
-    """The time, in ms since 1970, for which a summary must count the records whose delay has not ended (PL-938)."""
+class ReadSummary(NamedTuple):
+    """Read start offset and epochs without fencing any leader (SC-50), and the state batches of `span` (PL-825).
 
-    wall_ms: int
+    `delayed_at_ms`: also count the records whose delay has not ended at this time, in ms since 1970 (PL-938).
+    """
+
+    key: SharePartitionKey
+    span: StateSpan | None = None
+    delayed_at_ms: int | None = None
+
+
+StateCommand = InitializeState | ReadState | WriteState | DeleteState | ReadSummary
+
+
+class StoredState(NamedTuple):
+    """The reply to ReadState; `start_offset` −1: the leader chooses it (SC-37, SC-39).
+
+    `recorded`: the read raised the stored leader epoch, so the coordinator counts it as a write (section 6.2); False in
+    a reply from another process.
+    """
+
+    state_epoch: int
+    start_offset: int
+    batches: tuple[StateBatch, ...]
+    recorded: bool = False
 
 
 class StateSummary(NamedTuple):
@@ -53,3 +102,26 @@ class StateSummary(NamedTuple):
     archived_by_reject: int = -1
     batches: tuple[StateBatch, ...] = ()
     delayed: int = -1
+
+
+StateReply = StoredState | StateSummary | None
+StateOutcome = StateReply | KafkaError
+
+#: Share-partitions of some topics, each with its stored start offset; −1: its leader has not chosen one yet (SC-116).
+TopicStarts = Sequence[tuple[SharePartitionKey, int]]
+
+
+class StaleLeaderError(FencedLeaderEpochError):
+    """A newer leader epoch is stored. The error has it, so that the leader can claim above it (SC-29a, CM-13)."""
+
+    def __init__(self, message: str, leader_epoch: int) -> None:
+        super().__init__(message)
+        self.leader_epoch = leader_epoch
+
+
+class MovedStateError(NotCoordinatorError):
+    """Another node serves the state, at `address` by the hints of the node that refused (CM-14)."""
+
+    def __init__(self, message: str, address: str) -> None:
+        super().__init__(message)
+        self.address = address

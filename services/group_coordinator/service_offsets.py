@@ -19,7 +19,7 @@ from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
-from kip932.state_values import DelayedAt, StateSummary
+from kip932.state_values import StateSummary
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 from share_persister.values import Persister, PersisterError
 
@@ -108,8 +108,8 @@ class ShareGroupOffsets:
         if room.left < 0:  # the request is refused as a whole
             return Response.GroupResult(group_id=group.group_id)
         partitions = list(dict.fromkeys(partition for topic in wanted for partition in topic.known()))
-        delayed_at = DelayedAt(self._wall_ms()) if group.include_backlog else None
-        summaries = await self._persister.summary(group.group_id, partitions, delayed_at) if partitions else {}
+        delayed_at_ms = self._wall_ms() if group.include_backlog else None
+        summaries = await self._persister.summary(group.group_id, partitions, delayed_at_ms) if partitions else {}
         ends = await self._end_offsets.latest(
             {key: found.start_offset for key, found in summaries.items() if _has_lag(found)},
             group.group_id if group.include_backlog else None,

@@ -28,7 +28,7 @@ from kip932.errors import (
 )
 from kip932.ids import TopicIdPartition
 from kip932.state_values import StateSummary
-from share_persister.values import Persister, PersisterError, StateInit
+from share_persister.values import Persister, PersisterError
 
 log = structlog.get_logger(__name__)
 
@@ -139,8 +139,8 @@ class StateCalls:
         raise TypeError(f"no such order: {type(effect).__name__}")
 
     async def _initialize(self, shard: int, order: c.InitializeState) -> None:
-        wanted = {partition: StateInit(order.state_epoch, offset) for partition, offset in order.partitions}
-        outcomes = _of_each(wanted, await self._persister.initialize(order.group_id, wanted))
+        wanted = dict(order.partitions)
+        outcomes = _of_each(wanted, await self._persister.initialize(order.group_id, order.state_epoch, wanted))
         succeeded, failed, fenced = [], [], []
         for partition in wanted:
             match outcomes[partition]:

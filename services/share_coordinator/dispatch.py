@@ -7,31 +7,28 @@ It handles values only; `service` translates the messages.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple, Protocol, cast
 
 import structlog
 
 from kip932.errors import CoordinatorNotAvailableError, FencedError, KafkaError, NotCoordinatorError, UnknownServerError
-from kip932.ids import SharePartitionKey
+from kip932.ids import SharePartitionKey, state_shard
+from kip932.state_values import (
+    MovedStateError,
+    ReadState,
+    StateCommand,
+    StateOutcome,
+    StoredState,
+    TopicStarts,
+    WriteState,
+)
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.rate_limited_log import RateLimitedLog
-from share_coordinator.core.commands import (
-    CommandBatch,
-    DeleteTopics,
-    KeyCommand,
-    KeyOutcome,
-    ListStarts,
-    ReadState,
-    Removed,
-    ShareCommand,
-    StateView,
-    WriteState,
-)
+from share_coordinator.core.commands import CommandBatch, DeleteTopics, ListStarts, Removed, ShareCommand
 from share_coordinator.core.plausible import ImplausibleError
 from share_coordinator.metrics import CoordinatorMeter
-from share_persister.routing import state_shard
 
 log = structlog.get_logger(__name__)
 
@@ -43,51 +40,25 @@ _DELETE_PAUSE_MAX_S: Final = 30
 class StateHost(Protocol):
     """One shard's host, as the dispatcher sees it; `ShardHost` is one."""
 
+    @property
+    def shard(self) -> object | None:
+        """The shard while it is owned and replayed here, else None; then the host refuses commands itself."""
+        ...
+
     def post(self, command: ShareCommand) -> asyncio.Future[object]:
         """Decide now; the future gets the reply, or a KafkaError, once the records are durable. Raises KafkaError when
         the command is not accepted at all."""
         ...
 
 
-class ShardDirectory(Protocol):
-    """The shards of this process, and hints about the owners of all others."""
-
-    @property
-    def shards(self) -> int:
-        """How many shards there are in all (SC-3)."""
-        ...
-
-    @property
-    def active(self) -> bool:
-        """Whether the service has started and is not shutting down; while False, answer COORDINATOR_NOT_AVAILABLE
-        (SC-5)."""
-        ...
-
-    def host_for(self, shard_index: int) -> StateHost:
-        """Return the host of a shard. Raises KafkaError, to be sent as the answer, when this process has none."""
-        ...
-
-    def serves(self, shard_index: int) -> bool:
-        """Return whether the shard is owned and replayed here."""
-        ...
-
-    def served(self) -> Collection[int]:
-        """Return the shards that are owned and replayed here."""
-        ...
-
-    def owner(self, shard_index: int) -> OwnerAddress | None:
-        """Return the shard's owner by the hints, for NOT_COORDINATOR answers; None when it is not known (CM-14)."""
-        ...
-
-
-#: Share-partitions of one shard, each with its start offset (SC-116).
-Starts = tuple[tuple[SharePartitionKey, int], ...]
+#: Returns a shard's owner by the hints, for NOT_COORDINATOR answers; None when it is not known (CM-14).
+Owner = Callable[[int], OwnerAddress | None]
 
 
 class Begun(NamedTuple):
     """Commands passed to their shards. `parts`: indexes of commands, with their shard's future or its refusal."""
 
-    commands: Sequence[KeyCommand]
+    commands: Sequence[StateCommand]
     started_ms: int
     parts: Sequence[tuple[list[int], asyncio.Future[object] | KafkaError]]
 
@@ -102,29 +73,38 @@ class Begun(NamedTuple):
 
 
 class Dispatcher:
-    """Runs key commands on their shards. `write_timeout_ms` is `share.coordinator.write.timeout.ms`."""
+    """Runs commands on their shards: those of other nodes' requests by `begin` and `finish`, those of the persister in
+    the same process by `run_one` (P-12).
 
-    def __init__(self, directory: ShardDirectory, clock: Clock, meter: CoordinatorMeter, write_timeout_ms: int) -> None:
-        self._directory = directory
+    `hosts` has a host for every shard (SC-3); the hosts of the shards that this process owns serve. `active`: whether
+    requests are served at all; while False, each is answered COORDINATOR_NOT_AVAILABLE (SC-5). `write_timeout_ms` is
+    `share.coordinator.write.timeout.ms`.
+    """
+
+    def __init__(
+        self, hosts: Sequence[StateHost], owner: Owner, clock: Clock, meter: CoordinatorMeter, write_timeout_ms: int
+    ) -> None:
+        self.active = False
+        self._hosts = hosts
+        self._owner = owner
         self._clock = clock
         self._meter = meter
         self._write_timeout_ms = write_timeout_ms
         self._faults = RateLimitedLog(log)
 
-    @property
-    def active(self) -> bool:
-        """Whether requests are served at all."""
-        return self._directory.active
+    def serves(self, shard: int) -> bool:
+        """Return whether requests for the shard are served here."""
+        return self.active and self._hosts[shard].shard is not None
 
-    def serves(self, shard_index: int) -> bool:
-        """Return whether the shard is served here."""
-        return self._directory.serves(shard_index)
+    def served(self) -> Collection[int]:
+        """Return the shards that are owned and replayed here."""
+        return [index for index, host in enumerate(self._hosts) if host.shard is not None]
 
     def owner(self, key: SharePartitionKey) -> OwnerAddress | None:
         """Return the owner of the key's shard by the hints."""
-        return self._directory.owner(state_shard(key, self._directory.shards))
+        return self._owner(state_shard(key, len(self._hosts)))
 
-    def begin(self, commands: Sequence[KeyCommand]) -> Begun:
+    def begin(self, commands: Sequence[StateCommand]) -> Begun:
         """Pass commands to their shards, now and in this order; a key may appear twice. Pass the result to `finish`."""
         parts: list[tuple[list[int], asyncio.Future[object] | KafkaError]] = [
             (
@@ -135,10 +115,10 @@ class Dispatcher:
         ]
         return Begun(commands, self._clock.now_ms(), parts)
 
-    async def finish(self, begun: Begun) -> list[KeyOutcome]:
+    async def finish(self, begun: Begun) -> list[StateOutcome]:
         """Wait for the outcomes of the commands begun; return them in the same order. After `write_timeout_ms`, a
         command without an answer gets the error that the store did not confirm it."""
-        outcomes: list[KeyOutcome] = [None] * len(begun.commands)
+        outcomes: list[StateOutcome] = [None] * len(begun.commands)
         waiting = [future for future in begun.futures() if not future.done()]
         try:
             if waiting:
@@ -152,39 +132,39 @@ class Dispatcher:
         self._report(begun.commands, outcomes, self._clock.now_ms() - begun.started_ms)
         return outcomes
 
-    async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
-        """Run one command and wait for its outcome, for at most `within_ms`."""
+    async def run_one(self, command: StateCommand, within_ms: int) -> StateOutcome:
+        """Run one command and wait for its outcome, for at most `within_ms`. A refusal has the owner's address, if it
+        is known."""
         started_ms = self._clock.now_ms()
-        outcome: KeyOutcome
-        result = self._post(state_shard(command.key, self._directory.shards), command)
-        if isinstance(result, KafkaError):
-            outcome = result
-        else:
+        shard = state_shard(command.key, len(self._hosts))
+        outcome: StateOutcome
+        timer = None
+        try:
+            result = self._hosts[shard].post(command)
             limit_ms = min(within_ms, self._write_timeout_ms)
             timer = asyncio.get_running_loop().call_later(limit_ms / 1000, _expire, result, limit_ms)
-            try:
-                outcome = cast(KeyOutcome, await result)
-            except KafkaError as error:
-                outcome = error
-            except Exception as error:
+            outcome = cast(StateOutcome, await result)
+        except KafkaError as error:
+            # Drop the traceback, which refers to this frame and so makes a reference cycle with its `outcome`.
+            outcome = self._with_owner(shard, error.with_traceback(None))
+        except Exception as error:
+            outcome = UnknownServerError()
+            if timer is None:
+                self._submission_failed(shard, error)
+            else:
                 name = type(command).__name__
-                self._faults.error(
-                    "shard_request_failed",
-                    key=(name, type(error)),
-                    command=name,
-                    exc_info=error,
-                )
-                outcome = UnknownServerError()
-            finally:
+                self._faults.error("shard_request_failed", key=(name, type(error)), command=name, exc_info=error)
+        finally:
+            if timer is not None:
                 timer.cancel()
         self._report((command,), (outcome,), self._clock.now_ms() - started_ms)
         return outcome
 
-    async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, Starts | KafkaError]:
+    async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
         """Return every group's start offsets in these topics, by shard served here (SC-116). A shard's answer has only
         durable offsets, and comes within `write_timeout_ms`; it is complete, or an error."""
         asked: dict[int, asyncio.Future[object] | KafkaError] = {}
-        for shard in self._directory.served() if self.active else ():
+        for shard in self.served() if self.active else ():
             asked[shard] = self._post(shard, ListStarts(topic_ids))
             await asyncio.sleep(0)  # each shard goes through all its keys
         waiting = [future for future in asked.values() if isinstance(future, asyncio.Future)]
@@ -193,21 +173,21 @@ class Dispatcher:
         found = {shard: self._collect(result, 1)[0] for shard, result in asked.items()}
         for future in waiting:
             future.cancel()
-        return cast("Mapping[int, Starts | KafkaError]", found)
+        return cast("Mapping[int, TopicStarts | KafkaError]", found)
 
     async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:
         """Tombstone every key of deleted topics on the shards served here (SC-80). Returns how many.
 
         A shard that loads or moves in the meantime is swept after its next replay.
         """
-        return sum([await self._delete_topics(shard, topic_ids) for shard in tuple(self._directory.served())])
+        return sum([await self._delete_topics(shard, topic_ids) for shard in self.served()])
 
     async def _delete_topics(self, shard: int, topic_ids: frozenset[bytes]) -> int:
         removed = failures = 0
-        while failures < _DELETE_ATTEMPTS and self._directory.serves(shard):
+        while failures < _DELETE_ATTEMPTS and self._hosts[shard].shard is not None:
             try:
                 async with asyncio.timeout(self._write_timeout_ms / 1000):
-                    reply = cast(Removed, await self._directory.host_for(shard).post(DeleteTopics(topic_ids)))
+                    reply = cast(Removed, await self._hosts[shard].post(DeleteTopics(topic_ids)))
             except (KafkaError, TimeoutError) as error:
                 failures += 1
                 log.warning(
@@ -224,12 +204,12 @@ class Dispatcher:
                 break
         return removed
 
-    def _plan(self, commands: Sequence[KeyCommand]) -> Iterable[tuple[int, list[int]]]:
+    def _plan(self, commands: Sequence[StateCommand]) -> Iterable[tuple[int, list[int]]]:
         """Group commands by shard, as indexes, each group with different keys; repeats go into later ones (SC-13)."""
         plan: list[tuple[int, list[int]]] = []
         last: dict[int, tuple[list[int], set[SharePartitionKey]]] = {}
         for index, command in enumerate(commands):
-            shard = state_shard(command.key, self._directory.shards)
+            shard = state_shard(command.key, len(self._hosts))
             found = last.get(shard)
             if found is None or command.key in found[1]:
                 found = last[shard] = ([], set())
@@ -240,14 +220,21 @@ class Dispatcher:
 
     def _post(self, shard: int, command: ShareCommand) -> asyncio.Future[object] | KafkaError:
         try:
-            return self._directory.host_for(shard).post(command)
+            return self._hosts[shard].post(command)
         except KafkaError as error:
             return error
         except Exception as error:
-            self._faults.error("shard_submission_failed", key=shard, shard=shard, exc_info=error)
+            self._submission_failed(shard, error)
             return UnknownServerError()
 
-    def _collect(self, result: asyncio.Future[object] | KafkaError, size: int) -> Sequence[KeyOutcome]:
+    def _submission_failed(self, shard: int, error: Exception) -> None:
+        self._faults.error("shard_submission_failed", key=shard, shard=shard, exc_info=error)
+
+    def _with_owner(self, shard: int, error: KafkaError) -> KafkaError:
+        owner = self._owner(shard) if isinstance(error, NotCoordinatorError) else None
+        return error if owner is None else MovedStateError(error.message, f"{owner.host}:{owner.port}")
+
+    def _collect(self, result: asyncio.Future[object] | KafkaError, size: int) -> Sequence[StateOutcome]:
         if isinstance(result, KafkaError):
             return [result] * size
         if not result.done():
@@ -258,15 +245,15 @@ class Dispatcher:
         if failure is not None:
             return [failure if isinstance(failure, KafkaError) else UnknownServerError()] * size
         reply = result.result()
-        return [cast(KeyOutcome, reply)] if size == 1 else cast("tuple[KeyOutcome, ...]", reply)
+        return [cast(StateOutcome, reply)] if size == 1 else cast("tuple[StateOutcome, ...]", reply)
 
-    def _report(self, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome], elapsed_ms: int) -> None:
+    def _report(self, commands: Sequence[StateCommand], outcomes: Sequence[StateOutcome], elapsed_ms: int) -> None:
         if not commands:
             return
         if isinstance(commands[0], WriteState):
             self._meter.wrote(len(commands), elapsed_ms)
         elif isinstance(commands[0], ReadState):
-            self._meter.raised(sum(1 for outcome in outcomes if isinstance(outcome, StateView) and outcome.recorded))
+            self._meter.raised(sum(1 for outcome in outcomes if isinstance(outcome, StoredState) and outcome.recorded))
         fenced = sum(1 for outcome in outcomes if isinstance(outcome, FencedError))
         if fenced:
             self._meter.fenced(fenced)
@@ -284,7 +271,7 @@ class Dispatcher:
             )
 
 
-def _together(commands: Sequence[KeyCommand], indexes: Sequence[int]) -> ShareCommand:
+def _together(commands: Sequence[StateCommand], indexes: Sequence[int]) -> ShareCommand:
     return commands[indexes[0]] if len(indexes) == 1 else CommandBatch(tuple(commands[index] for index in indexes))
 
 

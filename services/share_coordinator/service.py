@@ -34,21 +34,21 @@ from kip932.internal.v1.read_topic_start_offsets_pb2 import (
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
-from kip932.state_values import StateSpan, StateWrite
+from kip932.state_values import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    ReadSummary,
+    StaleLeaderError,
+    StateCommand,
+    StateOutcome,
+    StateSpan,
+    WriteState,
+)
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches, check_state_spans
 from shard_runtime.rpc.status import expected, invalid_argument
-from share_coordinator.core.commands import (
-    DeleteState,
-    InitializeState,
-    KeyCommand,
-    KeyOutcome,
-    ReadState,
-    ReadSummary,
-    StaleLeaderError,
-    WriteState,
-)
 from share_coordinator.dispatch import Begun, Dispatcher
 
 log = structlog.get_logger(__name__)
@@ -71,13 +71,14 @@ class _Rpc:
 
     verb: str
     response: type[Any]
-    command: Callable[[SharePartitionKey, Any], KeyCommand]
+    command: Callable[[SharePartitionKey, Any], StateCommand]
     fields: Callable[[Any], dict[str, Any]] = lambda reply: {}
     emptiness_first: bool = False
 
 
 def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
-    write = StateWrite(
+    return WriteState(
+        key,
         state_epoch=partition.state_epoch,
         leader_epoch=partition.leader_epoch,
         generation=partition.generation,
@@ -86,7 +87,6 @@ def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
         batches=batches_from_messages(partition.state_batches),
         stats=stats_from_message(partition.stats),
     )
-    return WriteState(key, write)
 
 
 def _span_of(partition: Any) -> int:
@@ -301,7 +301,7 @@ class ShareCoordinatorService:
                 each.leave()
         return await self._respond(rpc, [command for each in begun for command in each.commands], outcomes)
 
-    async def _respond(self, rpc: _Rpc, commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]) -> Any:
+    async def _respond(self, rpc: _Rpc, commands: Sequence[StateCommand], outcomes: Sequence[StateOutcome]) -> Any:
         response, turns = rpc.response(), Turns(KEYS_SLICE)
         topics: dict[bytes, Any] = {}
         for (topic_id, partition), (key, outcome) in _per_key(commands, outcomes).items():
@@ -353,10 +353,10 @@ def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[
 
 
 def _per_key(
-    commands: Sequence[KeyCommand], outcomes: Sequence[KeyOutcome]
-) -> dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]]:
+    commands: Sequence[StateCommand], outcomes: Sequence[StateOutcome]
+) -> dict[TopicIdPartition, tuple[SharePartitionKey, StateOutcome]]:
     """Return one outcome per key: its first error, else its last reply (SC-13)."""
-    results: dict[TopicIdPartition, tuple[SharePartitionKey, KeyOutcome]] = {}
+    results: dict[TopicIdPartition, tuple[SharePartitionKey, StateOutcome]] = {}
     for command, outcome in zip(commands, outcomes, strict=True):
         name = command.key.topic_partition
         former = results.get(name)

@@ -5,7 +5,7 @@ It applies rules of the KIP (which errors are retried, which coordinator is call
 
 from share_persister.client import PersisterClient
 from share_persister.settings import KAFKA_PROFILE, PersisterSettings
-from share_persister.values import LocalCoordinator, Persister, PersisterError, StateInit, StoredState
+from share_persister.values import LocalCoordinator, Persister, PersisterError
 
 __all__ = [
     "KAFKA_PROFILE",
@@ -14,6 +14,4 @@ __all__ = [
     "PersisterClient",
     "PersisterError",
     "PersisterSettings",
-    "StateInit",
-    "StoredState",
 ]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
 from random import Random
@@ -22,31 +22,31 @@ from kip932.errors import (
     CoordinatorNotAvailableError,
     InvalidRequestError,
     KafkaError,
-    NotCoordinatorError,
     UnknownTopicOrPartitionError,
 )
-from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
+from kip932.ids import NULL_TOPIC_ID, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition, state_shard
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.rpc.transport import ClientStream, Transport, TransportError, TransportStatus
-from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
+from kip932.state_values import (
+    DeleteState,
+    InitializeState,
+    MovedStateError,
+    ReadState,
+    ReadSummary,
+    StateCommand,
+    StateOutcome,
+    StateReply,
+    StateSummary,
+    StoredState,
+    WriteState,
+)
 from shard_runtime.clock import Clock
 from share_persister.finder import CoordinatorFinder, Nodes, NoNodesError, Resolve
-from share_persister.messages import METHODS, STATE_STREAM
+from share_persister.messages import STATE_STREAM, method_of
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.retry_rules import may_have_applied, retriable
-from share_persister.routing import state_shard
 from share_persister.settings import PersisterSettings
-from share_persister.values import (
-    Answer,
-    LocalCoordinator,
-    Payload,
-    PersisterError,
-    StateInit,
-    StateOperation,
-    StateRead,
-    StoredState,
-    Value,
-)
+from share_persister.values import LocalCoordinator, PersisterError
 
 #: How many share-partitions of one administrative call are processed at a time.
 _CONCURRENT_MAX: Final = 1_000
@@ -69,12 +69,12 @@ class StateStream:
         self._waiting: dict[int, asyncio.Future[Any]] = {}
         self._next_id = 0
 
-    async def request(self, operation: StateOperation, request: Any, timeout_s: float) -> Any:
+    async def request(self, kind: type[StateCommand], request: Any, timeout_s: float) -> Any:
         """Send a read or a write and return its StateStreamResponse. Raises TransportError, and closes the stream then,
         also when the answer takes longer than `timeout_s`."""
         self._next_id += 1
         message = StateStreamRequest(correlation_id=self._next_id)
-        getattr(message, "write" if operation is StateOperation.WRITE else "read").CopyFrom(request)
+        getattr(message, "write" if kind is WriteState else "read").CopyFrom(request)
         stream: ClientStream[Any, Any] | None = None
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
@@ -195,7 +195,7 @@ class KeyLocks:
 class _Attempts:
     """One operation's state across its attempts."""
 
-    __slots__ = ("deadline_ms", "error", "failures", "leader_epoch", "lookup_failures", "redirected", "sent", "unknown")
+    __slots__ = ("deadline_ms", "error", "failures", "lookup_failures", "redirected", "sent", "unknown")
 
     def __init__(self, deadline_ms: int) -> None:
         self.deadline_ms = deadline_ms
@@ -205,12 +205,11 @@ class _Attempts:
         self.redirected = False
         self.unknown = False
         self.error: KafkaError | None = None
-        self.leader_epoch: int | None = None
 
     def failed(self) -> PersisterError:
         """Return the error that ends the operation, made from the last attempt's."""
         error = self.error or CoordinatorNotAvailableError("the share coordinator did not answer in time")
-        return PersisterError(error, self.unknown, self.leader_epoch)
+        return PersisterError(error, self.unknown)
 
 
 class PersisterClient:
@@ -243,48 +242,73 @@ class PersisterClient:
         self._resolve = resolve
         look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # the time-out for a node that does not answer
         self._finder = CoordinatorFinder(transport, nodes, resolve, rng, look_up_s)
-        self._queues: dict[tuple[str, StateOperation], NodeQueue] = {}
+        self._queues: dict[tuple[str, type[StateCommand]], NodeQueue] = {}
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()
         self._writes: dict[SharePartitionKey, _Attempts] = {}
         self._closed = False
 
-    async def read(self, key: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
+    async def read(self, command: ReadState) -> StoredState:
         """Read for a leader and fence older leaders. Raises PersisterError."""
-        return cast(StoredState, await self._perform(StateOperation.READ, key, StateRead(leader_epoch, generation)))
+        return cast(StoredState, await self._run(command, self._attempts(command.key)))
 
-    async def write(self, key: SharePartitionKey, write: StateWrite) -> None:
+    async def write(self, command: WriteState) -> None:
         """Persist a change; return when it is durable. Writes of one key run one at a time. Raises PersisterError."""
-        await self._perform(StateOperation.WRITE, key, write)
+        key = command.key
+        attempts = self._attempts(key)
+        if self._writing.take(key):
+            self._writes[key] = attempts
+            try:
+                await self._run(command, attempts)
+            finally:
+                del self._writes[key]
+                self._writing.give_back(key)
+            return
+        try:
+            async with asyncio.timeout(self._left_s(attempts)), self._writing.hold(key):
+                self._writes[key] = attempts
+                try:
+                    await self._try(command, attempts)
+                finally:
+                    del self._writes[key]
+        except TimeoutError:
+            raise attempts.failed() from None
 
     async def initialize(
-        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+        self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         """Create or reset state. Returns each partition's error, or None for success."""
-        results = await self._perform_all(StateOperation.INITIALIZE, group_id, partitions)
-        return {name: _failure(result) for name, result in results.items()}
+        results = await self._run_all(
+            InitializeState(SharePartitionKey(group_id, *name), state_epoch, start)
+            for name, start in start_offsets.items()
+        )
+        return cast("dict[TopicIdPartition, PersisterError | None]", results)
 
     async def delete(
         self, group_id: str, partitions: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         """Delete state unless a newer state epoch is stored; state that does not exist counts as deleted (SC-48)."""
-        results = await self._perform_all(StateOperation.DELETE, group_id, partitions)
-        failures = {name: _failure(result) for name, result in results.items()}
+        results = await self._run_all(
+            DeleteState(SharePartitionKey(group_id, *name), state_epoch) for name, state_epoch in partitions.items()
+        )
+        failures = cast("dict[TopicIdPartition, PersisterError | None]", results)
         return {
             name: None if failure and isinstance(failure.error, UnknownTopicOrPartitionError) else failure
             for name, failure in failures.items()
         }
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at_ms: int | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
-        """Read start offsets and epochs without fencing any leader; with `delayed_at` also count delayed records."""
-        results = await self._perform_all(StateOperation.SUMMARY, group_id, dict.fromkeys(partitions, delayed_at))
+        """Read start offsets and epochs without fencing any leader; with `delayed_at_ms` also count delayed records."""
+        results = await self._run_all(
+            ReadSummary(SharePartitionKey(group_id, *name), None, delayed_at_ms) for name in dict.fromkeys(partitions)
+        )
         return cast("dict[TopicIdPartition, StateSummary | PersisterError]", results)
 
-    async def look(self, key: SharePartitionKey, span: StateSpan) -> StateSummary:
-        """Read one summary with the state batches of `span`, without fencing any leader (PL-825)."""
-        return cast(StateSummary, await self._perform(StateOperation.SUMMARY, key, span))
+    async def read_summary(self, command: ReadSummary) -> StateSummary:
+        """Read one summary with the state batches of its span, without fencing any leader (PL-825)."""
+        return cast(StateSummary, await self._run(command, self._attempts(command.key)))
 
     def write_attempts(self, key: SharePartitionKey) -> int:
         """Return how often the present write of `key` has been sent; 0 when none is under way."""
@@ -300,133 +324,111 @@ class PersisterClient:
         for stream in self._streams.values():
             await stream.close()
 
-    async def _perform_all(
-        self, operation: StateOperation, group_id: str, partitions: Mapping[TopicIdPartition, Payload]
-    ) -> dict[TopicIdPartition, Value | PersisterError]:
+    async def _run_all(self, commands: Iterable[StateCommand]) -> dict[TopicIdPartition, StateReply | PersisterError]:
         places = asyncio.Semaphore(_CONCURRENT_MAX)
 
-        async def one(name: TopicIdPartition, payload: Payload) -> Value | PersisterError:
+        async def one(command: StateCommand) -> tuple[TopicIdPartition, StateReply | PersisterError]:
+            name = command.key.topic_partition
             async with places:
                 try:
-                    return await self._perform(operation, SharePartitionKey(group_id, *name), payload)
+                    return name, await self._run(command, self._attempts(command.key))
                 except PersisterError as error:
-                    return error
+                    return name, error
 
-        results = await asyncio.gather(*(one(name, payload) for name, payload in partitions.items()))
-        return dict(zip(partitions, results, strict=True))
+        return dict(await asyncio.gather(*map(one, commands)))
 
-    async def _perform(self, operation: StateOperation, key: SharePartitionKey, payload: Payload) -> Value:
-        _check(key)
-        attempts = _Attempts(self._clock.now_ms() + self._settings.operation_timeout_ms)
-        if operation is not StateOperation.WRITE:
-            return await self._begin(operation, key, payload, attempts)
-        if self._writing.take(key):
-            self._writes[key] = attempts
-            try:
-                return await self._begin(operation, key, payload, attempts)
-            finally:
-                del self._writes[key]
-                self._writing.give_back(key)
-        try:
-            async with asyncio.timeout(self._left_s(attempts)), self._writing.hold(key):
-                self._writes[key] = attempts
-                try:
-                    return await self._try(operation, key, payload, attempts)
-                finally:
-                    del self._writes[key]
-        except TimeoutError:
-            raise attempts.failed() from None
+    def _attempts(self, key: SharePartitionKey) -> _Attempts:
+        """Return the attempts of an operation that begins now.
 
-    async def _begin(
-        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
-    ) -> Value:
+        Raises PersisterError for a key that no coordinator would accept, before anything is sent (SC-90).
+        """
+        group_id, topic_id, partition = key
+        if not group_id or len(topic_id) != TOPIC_ID_BYTES or topic_id == NULL_TOPIC_ID or partition < 0:
+            text = f"{key!r} names no share-partition; expected a group, a topic id of 16 bytes and a partition from 0"
+            raise PersisterError(InvalidRequestError(text), outcome_unknown=False)
+        return _Attempts(self._clock.now_ms() + self._settings.operation_timeout_ms)
+
+    async def _run(self, command: StateCommand, attempts: _Attempts) -> StateReply:
         """Make the first attempt without a timer when this process's own coordinator serves the key: it has a time-out
-        of its own, and its answer nearly always ends the operation."""
-        answer = None
-        if not self._closed and self._is_local(key):
-            answer = await self._call_local(operation, key, payload, attempts)
-            if answer.error is None:
-                return answer.value
+        of its own, and its outcome nearly always ends the operation."""
+        refusal = None
+        if not self._closed and (local := self._local_for(command.key)) is not None:
+            outcome = await self._call_local(local, command, attempts)
+            if not isinstance(outcome, KafkaError):
+                return outcome
+            refusal = outcome
         try:
             async with asyncio.timeout(self._left_s(attempts)):
-                return await self._try(operation, key, payload, attempts, answer)
+                return await self._try(command, attempts, refusal)
         except TimeoutError:
             raise attempts.failed() from None
 
-    def _is_local(self, key: SharePartitionKey) -> bool:
-        return self._local is not None and self._local.owns(state_shard(key, self._shards))
+    def _local_for(self, key: SharePartitionKey) -> LocalCoordinator | None:
+        """Return the coordinator of this process, if it serves the key at present."""
+        local = self._local
+        return local if local is not None and local.serves(state_shard(key, self._shards)) else None
 
     def _left_s(self, attempts: _Attempts) -> float:
         return max(0, attempts.deadline_ms - self._clock.now_ms()) / 1000
 
-    async def _try(
-        self,
-        operation: StateOperation,
-        key: SharePartitionKey,
-        payload: Payload,
-        attempts: _Attempts,
-        answer: Answer | None = None,
-    ) -> Value:
-        """Attempt until there is an outcome. `answer`: the own coordinator's answer to a first attempt, if made."""
-        shard = state_shard(key, self._shards)
+    async def _try(self, command: StateCommand, attempts: _Attempts, refusal: KafkaError | None = None) -> StateReply:
+        """Attempt until there is a reply. `refusal`: the own coordinator's outcome of a first attempt, if made."""
+        shard = state_shard(command.key, self._shards)
+        outcome: StateOutcome = refusal
         while not self._closed:
             address = ""
-            if answer is None and self._is_local(key):
-                answer = await self._call_local(operation, key, payload, attempts)
-            elif answer is None:
-                address = await self._locate(shard, key, operation, attempts)
-                answer = await self._call_remote(operation, address, QueuedCall(key, payload), attempts)
-            if answer.error is None:
-                return answer.value
-            attempts.error, attempts.leader_epoch = answer.error, answer.leader_epoch
-            if not retriable(operation, answer.error):
+            if refusal is not None:
+                refusal = None
+            elif (local := self._local_for(command.key)) is not None:
+                outcome = await self._call_local(local, command, attempts)
+            else:
+                address = await self._locate(shard, command, attempts)
+                outcome = await self._call_remote(address, command, attempts)
+            if not isinstance(outcome, KafkaError):
+                return outcome
+            attempts.error = outcome
+            if not retriable(command, outcome):
                 raise attempts.failed()
             if address:
                 self._finder.doubt(shard, address)
-            if not self._redirected(shard, address, answer, attempts):
+            if not self._redirected(shard, address, outcome, attempts):
                 attempts.failures += 1
                 await self._pause(attempts.failures, attempts)
-            answer = None
         raise attempts.failed()
 
-    async def _call_local(
-        self, operation: StateOperation, key: SharePartitionKey, payload: Payload, attempts: _Attempts
-    ) -> Answer:
-        assert self._local is not None
+    async def _call_local(self, local: LocalCoordinator, command: StateCommand, attempts: _Attempts) -> StateOutcome:
         before, attempts.unknown = attempts.unknown, True
         attempts.sent += 1
-        left_ms = max(0, attempts.deadline_ms - self._clock.now_ms())
-        answer = await self._local.perform(operation, key, payload, left_ms)
-        attempts.unknown = before or (answer.error is not None and may_have_applied(answer.error))
-        return answer
+        outcome = await local.run_one(command, max(0, attempts.deadline_ms - self._clock.now_ms()))
+        attempts.unknown = before or (isinstance(outcome, KafkaError) and may_have_applied(outcome))
+        return outcome
 
-    async def _call_remote(
-        self, operation: StateOperation, address: str, entry: QueuedCall, attempts: _Attempts
-    ) -> Answer:
+    async def _call_remote(self, address: str, command: StateCommand, attempts: _Attempts) -> StateOutcome:
         attempts.sent += 1
+        entry = QueuedCall(command)
         try:
-            self._queue_to(address, operation).add(entry)
+            self._queue_to(address, type(command)).add(entry)
         except KafkaError as error:
-            return Answer(error)
-        answer: Answer | None = None
+            return error
+        open_ = True
         try:
-            answer = await entry.answer
+            outcome = await entry.outcome
+            open_ = isinstance(outcome, KafkaError) and may_have_applied(outcome)
         finally:
             # PL-707: unknown if it may have been sent and has no answer, or one that leaves the outcome open.
-            open_ = answer is None or (answer.error is not None and may_have_applied(answer.error))
             attempts.unknown |= entry.sent and open_
-        return answer
+        return outcome
 
-    async def _locate(self, shard: int, key: SharePartitionKey, operation: StateOperation, attempts: _Attempts) -> str:
+    async def _locate(self, shard: int, command: StateCommand, attempts: _Attempts) -> str:
         while True:
             try:
-                address = await self._finder.find(shard, key)
+                address = await self._finder.find(shard, command.key)
             except NoNodesError:
                 attempts.error = CoordinatorNotAvailableError("no node is known that could name the share coordinator")
                 raise attempts.failed() from None
             except KafkaError as error:
                 attempts.error = error
-                if not retriable(operation, error):
+                if not retriable(command, error):
                     raise attempts.failed() from error
                 attempts.lookup_failures += 1
                 await self._pause(attempts.lookup_failures, attempts)
@@ -434,12 +436,12 @@ class PersisterClient:
             attempts.lookup_failures = 0
             return address
 
-    def _redirected(self, shard: int, address: str, answer: Answer, attempts: _Attempts) -> bool:
-        """Note the hint of a NOT_COORDINATOR answer. Returns whether to follow it at once: only once per operation,
+    def _redirected(self, shard: int, address: str, error: KafkaError, attempts: _Attempts) -> bool:
+        """Note the hint of a NOT_COORDINATOR refusal. Returns whether to follow it at once: only once per operation,
         since hints may form a circle."""
-        if answer.hint is None or answer.hint == address or not isinstance(answer.error, NotCoordinatorError):
+        if not isinstance(error, MovedStateError) or error.address == address:
             return False
-        self._finder.note(shard, answer.hint)
+        self._finder.note(shard, error.address)
         first, attempts.redirected = not attempts.redirected, True
         return first
 
@@ -452,43 +454,30 @@ class PersisterClient:
             raise attempts.failed()
         await asyncio.sleep(pause_ms / 1000)
 
-    def _queue_to(self, address: str, operation: StateOperation) -> NodeQueue:
-        queue = self._queues.get((address, operation))
+    def _queue_to(self, address: str, kind: type[StateCommand]) -> NodeQueue:
+        queue = self._queues.get((address, kind))
         if queue is None:
             if len(self._queues) >= _QUEUES_MAX:
                 self._queues = {name: queue for name, queue in self._queues.items() if not queue.idle}
-            send = self._stream_send if operation in {StateOperation.READ, StateOperation.WRITE} else self._unary_send
+            send = self._stream_send if kind in {ReadState, WriteState} else self._unary_send
             moved = partial(self._moved, address)
-            queue = self._queues[address, operation] = NodeQueue(
-                operation, partial(send, address), self._settings, moved
-            )
+            queue = self._queues[address, kind] = NodeQueue(kind, partial(send, address, kind), self._settings, moved)
         return queue
 
     def _moved(self, address: str, key: SharePartitionKey) -> bool:
         """Return whether, by this node's hints, the owner of a share-partition's state is no longer at `address`."""
         shard = state_shard(key, self._shards)
-        if self._local is not None and self._local.owns(shard):
+        if self._local is not None and self._local.serves(shard):
             return True
         owner = self._resolve(shard) if self._resolve is not None else None
         return owner is not None and owner != address
 
-    async def _stream_send(self, address: str, operation: StateOperation, request: Message) -> Any:
+    async def _stream_send(self, address: str, kind: type[StateCommand], request: Message) -> Any:
         stream = self._streams.get(address)
         if stream is None:
             stream = self._streams[address] = StateStream(self._transport, address)
-        response = await stream.request(operation, request, self._request_timeout_s)
-        return response.write if operation is StateOperation.WRITE else response.read
+        response = await stream.request(kind, request, self._request_timeout_s)
+        return response.write if kind is WriteState else response.read
 
-    async def _unary_send(self, address: str, operation: StateOperation, request: Message) -> Any:
-        return await self._transport.call(address, METHODS[operation.value], request, self._request_timeout_s)
-
-
-def _check(key: SharePartitionKey) -> None:
-    """SC-90: refuse a key that no coordinator would accept, before anything is sent. Raises PersisterError."""
-    if not key.group_id or len(key.topic_id) != TOPIC_ID_BYTES or key.topic_id == NULL_TOPIC_ID or key.partition < 0:
-        text = f"{key!r} names no share-partition; expected a group, a topic id of 16 bytes and a partition from 0"
-        raise PersisterError(InvalidRequestError(text), outcome_unknown=False)
-
-
-def _failure(result: Value | PersisterError) -> PersisterError | None:
-    return result if isinstance(result, PersisterError) else None
+    async def _unary_send(self, address: str, kind: type[StateCommand], request: Message) -> Any:
+        return await self._transport.call(address, method_of(kind), request, self._request_timeout_s)

@@ -1,4 +1,4 @@
-"""Translates the persister's values to messages of ShareCoordinatorService and back."""
+"""Translates commands on share-partition state to messages of ShareCoordinatorService, and responses to outcomes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,25 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
-from kip932.errors import InQuarantineError, error_for
-from kip932.ids import SharePartitionKey, TopicIdPartition
+from kip932.errors import FencedLeaderEpochError, InQuarantineError, KafkaError, NotCoordinatorError, error_for
+from kip932.ids import TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
 from kip932.rpc.transport import Method, service_methods
-from kip932.state_values import DelayedAt, StateSpan, StateSummary
-from share_persister.values import Answer, Payload, StateOperation, StoredState, Value
+from kip932.state_values import (
+    DeleteState,
+    InitializeState,
+    MovedStateError,
+    ReadState,
+    ReadSummary,
+    StaleLeaderError,
+    StateCommand,
+    StateOutcome,
+    StateReply,
+    StateSummary,
+    StoredState,
+    WriteState,
+)
 
 METHODS: Final[dict[str, Method[Message, Message]]] = service_methods(
     service_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
@@ -23,14 +35,15 @@ STATE_STREAM: Final = METHODS["StateStream"]
 
 
 @dataclass(frozen=True, slots=True)
-class _Shape:
-    """How one operation fills a request's partition, and reads a successful result."""
+class _Rpc:
+    """The RPC of one kind of command: how it fills a request's partition, and reads a successful result."""
 
+    method: Method[Message, Message]
     fields: Callable[[Any], dict[str, Any]]
-    value: Callable[[Any], Value] = lambda result: None
+    reply: Callable[[Any], StateReply] = lambda result: None
 
 
-def _write_fields(write: Any) -> dict[str, Any]:
+def _write_fields(write: WriteState) -> dict[str, Any]:
     return {
         "state_epoch": write.state_epoch,
         "leader_epoch": write.leader_epoch,
@@ -60,59 +73,74 @@ def _summary(result: Any) -> StateSummary:
     )
 
 
-def _summary_fields(asked: StateSpan | DelayedAt | None) -> dict[str, Any]:
-    if isinstance(asked, DelayedAt):
-        return {"leader_epoch": -1, "delayed_at_ms": asked.wall_ms}
-    first, last = asked or (None, None)
-    return {"leader_epoch": -1, "batches_from": first, "batches_through": last}
+def _summary_fields(asked: ReadSummary) -> dict[str, Any]:
+    first, last = asked.span or (None, None)
+    return {
+        "leader_epoch": -1,
+        "batches_from": first,
+        "batches_through": last,
+        "delayed_at_ms": asked.delayed_at_ms,
+    }
 
 
 _COUNTS: Final = ("delivery_complete_count", "archived_by_limit", "archived_by_reject")
 
 
-_SHAPES: Final[dict[StateOperation, _Shape]] = {
-    StateOperation.READ: _Shape(
-        lambda read: {"leader_epoch": read.leader_epoch, "generation": read.generation}, _stored
+_RPCS: Final[dict[type[StateCommand], _Rpc]] = {
+    InitializeState: _Rpc(
+        METHODS["InitializeShareGroupState"],
+        lambda init: {"state_epoch": init.state_epoch, "start_offset": init.start_offset},
     ),
-    StateOperation.WRITE: _Shape(_write_fields),
-    StateOperation.INITIALIZE: _Shape(
-        lambda init: {"state_epoch": init.state_epoch, "start_offset": init.start_offset}
+    ReadState: _Rpc(
+        METHODS["ReadShareGroupState"],
+        lambda read: {"leader_epoch": read.leader_epoch, "generation": read.generation},
+        _stored,
     ),
-    StateOperation.DELETE: _Shape(lambda state_epoch: {"state_epoch": state_epoch}),
-    StateOperation.SUMMARY: _Shape(_summary_fields, _summary),
+    WriteState: _Rpc(METHODS["WriteShareGroupState"], _write_fields),
+    DeleteState: _Rpc(METHODS["DeleteShareGroupState"], lambda delete: {"state_epoch": delete.state_epoch}),
+    ReadSummary: _Rpc(METHODS["ReadShareGroupStateSummary"], _summary_fields, _summary),
 }
 
 
-def build_request(
-    operation: StateOperation, group_id: str, entries: Iterable[tuple[SharePartitionKey, Payload]]
-) -> Message:
-    """Build one group's request, for different share-partitions."""
-    request: Any = METHODS[operation.value].request_type(group_id=group_id)
-    fields = _SHAPES[operation].fields
+def method_of(kind: type[StateCommand]) -> Method[Message, Message]:
+    """Return the RPC of a kind of command."""
+    return _RPCS[kind].method
+
+
+def build_request(kind: type[StateCommand], group_id: str, commands: Iterable[StateCommand]) -> Message:
+    """Build one group's request: commands of one kind, for different share-partitions."""
+    rpc = _RPCS[kind]
+    request: Any = rpc.method.request_type(group_id=group_id)
     topics: dict[bytes, Any] = {}
-    for key, payload in entries:
-        topic = topics.get(key.topic_id)
+    for command in commands:
+        _, topic_id, partition = command.key
+        topic = topics.get(topic_id)
         if topic is None:
-            topic = topics[key.topic_id] = request.topics.add(topic_id=key.topic_id)
-        topic.partitions.add(partition=key.partition, **fields(payload))
+            topic = topics[topic_id] = request.topics.add(topic_id=topic_id)
+        topic.partitions.add(partition=partition, **rpc.fields(command))
     return request  # type: ignore[no-any-return]
 
 
-def read_response(operation: StateOperation, response: Any) -> dict[TopicIdPartition, Answer]:
-    """Return the answers in a response, by share-partition. The caller must check for missing ones (PL-722)."""
-    value = _SHAPES[operation].value
-    answers: dict[TopicIdPartition, Answer] = {}
+def read_response(kind: type[StateCommand], response: Any) -> dict[TopicIdPartition, StateOutcome]:
+    """Return the outcomes in a response, by share-partition. The caller must check for missing ones (PL-722)."""
+    reply = _RPCS[kind].reply
+    outcomes: dict[TopicIdPartition, StateOutcome] = {}
     for topic in response.results:
         for result in topic.partitions:
-            error = error_for(result.error_code, result.error_message)
-            if error is not None and result.in_quarantine:
-                error = InQuarantineError(result.error_message)
-            name = TopicIdPartition(topic.topic_id, result.partition)
-            answers[name] = Answer(value=value(result)) if error is None else _refusal(operation, result, error)
-    return answers
+            refusal = _refusal(kind, result)
+            outcomes[TopicIdPartition(topic.topic_id, result.partition)] = reply(result) if refusal is None else refusal
+    return outcomes
 
 
-def _refusal(operation: StateOperation, result: Any, error: Any) -> Answer:
-    hint = f"{result.coordinator.host}:{result.coordinator.port}" if result.HasField("coordinator") else None
-    carries_epoch = operation in {StateOperation.READ, StateOperation.WRITE} and result.HasField("leader_epoch")
-    return Answer(error, leader_epoch=result.leader_epoch if carries_epoch else None, hint=hint)
+def _refusal(kind: type[StateCommand], result: Any) -> KafkaError | None:
+    error = error_for(result.error_code, result.error_message)
+    if error is None:
+        return None
+    if result.in_quarantine:
+        return InQuarantineError(result.error_message)
+    if isinstance(error, NotCoordinatorError) and result.HasField("coordinator"):
+        return MovedStateError(error.message, f"{result.coordinator.host}:{result.coordinator.port}")
+    fenced = isinstance(error, FencedLeaderEpochError) and kind in {ReadState, WriteState}
+    if fenced and result.HasField("leader_epoch"):
+        return StaleLeaderError(error.message, result.leader_epoch)
+    return error

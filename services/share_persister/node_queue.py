@@ -1,4 +1,4 @@
-"""The queue to one node for one kind of operation: one batch in flight; later calls form the next (PL-721, P-2).
+"""The queue to one node for one kind of command: one batch in flight; later calls form the next (PL-721, P-2).
 
 There is no linger. A batch has a share-partition at most once (PL-705). It is sent as one request per group, all at the
 same time; the next batch is sent when all of them are answered. The queue never retries; `client` does. When the node
@@ -18,46 +18,44 @@ from google.protobuf.message import Message
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
 from kip932.ids import STATE_BATCHES_MAX, SharePartitionKey
 from kip932.rpc.transport import TransportError
-from kip932.state_values import StateSpan, StateWrite
-from share_persister.messages import build_request, read_response
+from kip932.state_values import ReadSummary, StateCommand, StateOutcome, WriteState
+from share_persister.messages import build_request, method_of, read_response
 from share_persister.retry_rules import from_transport
 from share_persister.settings import PersisterSettings
-from share_persister.values import Answer, Payload, StateOperation
 
 log = structlog.get_logger(__name__)
 
 #: Sends one group's request and returns its response. Raises TransportError.
-Send = Callable[[StateOperation, Message], Awaitable[Any]]
+Send = Callable[[Message], Awaitable[Any]]
 
 
 class QueuedCall:
-    """One share-partition's call in a queue. `sent`: it may have reached the node (PL-707)."""
+    """One command in a queue. `sent`: it may have reached the node (PL-707)."""
 
-    __slots__ = ("answer", "key", "payload", "sent")
+    __slots__ = ("command", "outcome", "sent")
 
-    def __init__(self, key: SharePartitionKey, payload: Payload) -> None:
-        self.key = key
-        self.payload = payload
+    def __init__(self, command: StateCommand) -> None:
+        self.command = command
         self.sent = False
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+        self.outcome: asyncio.Future[StateOutcome] = asyncio.get_running_loop().create_future()
 
-    def settle(self, answer: Answer) -> None:
-        """Set the answer, unless the caller has stopped waiting."""
-        if not self.answer.done():
-            self.answer.set_result(answer)
+    def settle(self, outcome: StateOutcome) -> None:
+        """Set the outcome, unless the caller has stopped waiting."""
+        if not self.outcome.done():
+            self.outcome.set_result(outcome)
 
 
 class NodeQueue:
-    """One node's queue for one kind of operation. `moved(key)` returns whether another node now coordinates the key."""
+    """One node's queue for one kind of command. `moved(key)` returns whether another node now coordinates the key."""
 
     def __init__(
         self,
-        operation: StateOperation,
+        kind: type[StateCommand],
         send: Send,
         settings: PersisterSettings,
         moved: Callable[[SharePartitionKey], bool] = lambda key: False,
     ) -> None:
-        self._operation = operation
+        self._kind = kind
         self._send = send
         self._settings = settings
         self._moved = moved
@@ -83,7 +81,7 @@ class NodeQueue:
         if self._worker is not None:
             self._worker.cancel()
         for entry in self._queue:
-            entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
+            entry.settle(CoordinatorNotAvailableError("the persister was closed"))
         self._queue.clear()
 
     async def _work(self) -> None:
@@ -97,43 +95,43 @@ class NodeQueue:
             self._worker = None
             self._cancel_check()
             for entry in batch:
-                entry.settle(Answer(CoordinatorNotAvailableError("the persister was closed")))
+                entry.settle(CoordinatorNotAvailableError("the persister was closed"))
 
     def _schedule_check(self, batch: list[QueuedCall], after_ms: int) -> None:
-        self._check_timer = asyncio.get_running_loop().call_later(after_ms / 1000, self._look, batch)
+        self._check_timer = asyncio.get_running_loop().call_later(after_ms / 1000, self._check_moved, batch)
 
     def _cancel_check(self) -> None:
         if self._check_timer is not None:
             self._check_timer.cancel()
             self._check_timer = None
 
-    def _look(self, batch: list[QueuedCall]) -> None:
+    def _check_moved(self, batch: list[QueuedCall]) -> None:
         """After a time without an answer, fail the calls whose shard another node now owns; check again later."""
-        gone = Answer(NetworkError("the coordinator did not answer, and another one owns the shard now"))
+        gone = NetworkError("the coordinator did not answer, and another one owns the shard now")
         for entry in [*batch, *self._queue]:
-            if not entry.answer.done() and self._moved(entry.key):
+            if not entry.outcome.done() and self._moved(entry.command.key):
                 entry.settle(gone)
         self._schedule_check(batch, self._settings.silence_ms // 3)
 
     def _take(self) -> list[QueuedCall]:
         """Take the next batch, oldest calls first; a second call of a share-partition waits for a later batch."""
-        waiting = [entry for entry in self._queue if not entry.answer.done()]
+        waiting = [entry for entry in self._queue if not entry.outcome.done()]
         batch: dict[SharePartitionKey, QueuedCall] = {}
         self._queue, held = [], 0
         for entry in waiting:
-            size = _batches(entry.payload)
+            key, size = entry.command.key, _batches(entry.command)
             full = len(batch) >= self._settings.keys_per_request or (batch and held + size > STATE_BATCHES_MAX)
-            if full or entry.key in batch:
+            if full or key in batch:
                 self._queue.append(entry)
             else:
-                batch[entry.key] = entry
+                batch[key] = entry
                 held += size
         return list(batch.values())
 
     async def _flush(self, batch: list[QueuedCall]) -> None:
         groups: dict[str, list[QueuedCall]] = {}
         for entry in batch:
-            groups.setdefault(entry.key.group_id, []).append(entry)
+            groups.setdefault(entry.command.key.group_id, []).append(entry)
         if len(groups) == 1:
             await self._request(*groups.popitem())
         else:
@@ -142,30 +140,35 @@ class NodeQueue:
     async def _request(self, group_id: str, entries: list[QueuedCall]) -> None:
         """Send one group's calls and answer each. A call missing in the reply has an unknown outcome (PL-722)."""
         try:
-            request = build_request(self._operation, group_id, [(entry.key, entry.payload) for entry in entries])
+            request = build_request(self._kind, group_id, [entry.command for entry in entries])
         except (TypeError, ValueError) as error:
             for entry in entries:  # for example, a number too large for its field: nothing was sent
-                entry.settle(Answer(InvalidRequestError(f"{self._operation.value} of group {group_id!r}: {error}")))
+                entry.settle(InvalidRequestError(f"{method_of(self._kind).name} of group {group_id!r}: {error}"))
             return
         for entry in entries:
             entry.sent = True
         try:
-            answers = read_response(self._operation, await self._send(self._operation, request))
+            outcomes = read_response(self._kind, await self._send(request))
         except TransportError as error:
-            failure = Answer(from_transport(error))
+            failure = from_transport(error)
             for entry in entries:
                 entry.settle(failure)
             return
         except Exception:
-            log.exception("share_coordinator_reply_malformed", rpc=self._operation.value, group=group_id)
-            answers = {}
+            log.exception("share_coordinator_reply_malformed", rpc=method_of(self._kind).name, group=group_id)
+            outcomes = {}
         for entry in entries:
-            found = answers.get(entry.key.topic_partition)
-            entry.settle(found or Answer(UnknownServerError(f"the reply holds no result for {entry.key.text}")))
+            key = entry.command.key
+            if (name := key.topic_partition) in outcomes:
+                entry.settle(outcomes[name])
+            else:
+                entry.settle(UnknownServerError(f"the reply holds no result for {key.text}"))
 
 
-def _batches(payload: Payload) -> int:
+def _batches(command: StateCommand) -> int:
     """Return how many state batches a call contains, or how many its answer may: one for each offset (CM-91)."""
-    if isinstance(payload, StateWrite):
-        return len(payload.batches)
-    return payload.last_offset - payload.first_offset + 1 if isinstance(payload, StateSpan) else 0
+    if isinstance(command, WriteState):
+        return len(command.batches)
+    if isinstance(command, ReadSummary) and command.span is not None:
+        return command.span.last_offset - command.span.first_offset + 1
+    return 0

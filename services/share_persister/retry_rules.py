@@ -6,7 +6,7 @@ from typing import Final
 
 from kip932 import errors
 from kip932.rpc.transport import TransportError, TransportStatus
-from share_persister.values import StateOperation
+from kip932.state_values import DeleteState, StateCommand
 
 _RETRIABLE: Final = frozenset(
     {
@@ -43,12 +43,12 @@ _BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
 }
 
 
-def retriable(operation: StateOperation, error: errors.KafkaError) -> bool:
+def retriable(command: StateCommand, error: errors.KafkaError) -> bool:
     """Return whether another attempt may help: not when there is nothing to delete (SC-48), nor when the stored state
     is in quarantine (SC-114)."""
     if isinstance(error, errors.InQuarantineError):
         return False
-    if operation is StateOperation.DELETE and isinstance(error, errors.UnknownTopicOrPartitionError):
+    if isinstance(command, DeleteState) and isinstance(error, errors.UnknownTopicOrPartitionError):
         return False
     return error.code in _RETRIABLE
 

@@ -14,10 +14,11 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinat
 from kip932.ids import SharePartitionKey
 from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffsetsRequest
 from kip932.rpc.transport import Transport, TransportError
+from kip932.state_values import TopicStarts
 from share_persister.finder import Resolve
 from share_persister.messages import METHODS
 from share_persister.retry_rules import from_transport
-from share_persister.values import LocalCoordinator, TopicStarts
+from share_persister.values import LocalCoordinator
 
 _METHOD: Final = METHODS["ReadTopicStartOffsets"]
 #: How long a node may take to answer.
@@ -49,7 +50,8 @@ class TopicStartOffsets:
 
         Raises the KafkaError of a shard or node that did not answer: then nothing is known.
         """
-        beside = {shard for shard in range(self._shards) if self._local is not None and self._local.owns(shard)}
+        local = self._local
+        beside = {shard for shard in range(self._shards) if local is not None and local.serves(shard)}
         addresses: set[str] = set()
         for shard in range(self._shards):
             if shard in beside:
@@ -60,13 +62,9 @@ class TopicStartOffsets:
             addresses.add(address)
         wanted = frozenset(topic_ids)
         calls = [self._remote(address, wanted) for address in sorted(addresses)]
-        if beside:
-            calls.append(self._local_starts(wanted))
+        if local is not None and beside:
+            calls.append(local.topic_starts(wanted))
         return self._merged(await asyncio.gather(*calls))
-
-    async def _local_starts(self, topic_ids: frozenset[bytes]) -> _Answer:
-        assert self._local is not None
-        return await self._local.topic_starts(topic_ids)
 
     async def _remote(self, address: str, topic_ids: frozenset[bytes]) -> _Answer:
         request = ReadTopicStartOffsetsRequest(topic_ids=sorted(topic_ids))

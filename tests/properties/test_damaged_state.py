@@ -13,11 +13,10 @@ from structlog.testing import capture_logs
 from kip932.entry_checksum import key_of
 from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import SharePartitionKey
-from kip932.state_values import StateSummary
+from kip932.state_values import DeleteState, ReadSummary, StateSummary
 from shard_runtime.record_log.protocol import ShardId, ShardKind, StreamId
 from shard_runtime.record_log.settlements import Choice, Settlement
 from share_coordinator.codec import ShareStateCodec
-from share_coordinator.core.commands import DeleteState, ReadSummary
 from share_coordinator.core.records import ShareTombstone
 from share_coordinator.core.shard import ShareStateShard
 from tests.support.damaged_logs import Raw, StoredLog, flipped

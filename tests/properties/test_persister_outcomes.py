@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from kip932 import errors
 from kip932.rpc.transport import ClientStream, Method, TransportError, TransportStatus
-from share_coordinator.core.commands import CommandBatch, WriteState
-from share_persister import PersisterClient, PersisterError, PersisterSettings, StateInit
+from kip932.state_values import WriteState
+from share_coordinator.core.commands import CommandBatch
+from share_persister import PersisterClient, PersisterError, PersisterSettings
 from tests.support.clocks import LoopClock
 from tests.support.coordinator_nodes import Net, change, key
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess, Host
@@ -112,7 +113,7 @@ def _applied(hosts: list[Host]) -> set[int]:
     for host in hosts:
         for command in host.commands:
             parts = command.commands if isinstance(command, CommandBatch) else (command,)
-            found |= {part.write.start_offset for part in parts if isinstance(part, WriteState)}
+            found |= {part.start_offset for part in parts if isinstance(part, WriteState)}
     return found
 
 
@@ -132,13 +133,11 @@ def test_what_is_said_of_a_write_is_true(faults: list[str], writes: int, attempt
             shards=SHARDS,
             settings=PersisterSettings(attempts=attempts),
         )
-        await persister.initialize(
-            "g", {key(0).topic_partition: StateInit(0, 0), key(1).topic_partition: StateInit(0, 0)}
-        )
+        await persister.initialize("g", 0, {key(0).topic_partition: 0, key(1).topic_partition: 0})
 
         async def write(number: int) -> PersisterError | None:
             try:
-                await persister.write(key(number % 2), change(start=number))
+                await persister.write(change(start=number, of=key(number % 2)))
             except PersisterError as failure:
                 return failure
             return None

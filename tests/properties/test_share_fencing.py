@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from kip932.errors import NONE, KafkaError
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateWrite
-from share_coordinator.core.commands import DeleteState, InitializeState, KeyCommand, ReadState, ReadSummary, WriteState
+from kip932.state_values import DeleteState, InitializeState, ReadState, ReadSummary, StateCommand, WriteState
 from tests.support.share_state import KEY, TOPIC, Driver
 
 _EPOCH = st.integers(-1, 4)
@@ -24,21 +23,18 @@ _BATCH = st.builds(
     st.sampled_from([0, 1, 2, 3, 4]),
     st.integers(-1, 3),
 )
-_COMMAND: st.SearchStrategy[KeyCommand] = st.one_of(
+_COMMAND: st.SearchStrategy[StateCommand] = st.one_of(
     st.builds(InitializeState, st.just(KEY), _EPOCH, st.integers(-1, 20)),
     st.builds(ReadState, st.just(KEY), _EPOCH, _GENERATION),
     st.builds(
         WriteState,
         st.just(KEY),
-        st.builds(
-            StateWrite,
-            _EPOCH,
-            _EPOCH,
-            _GENERATION,
-            st.integers(-1, 20),
-            st.integers(-1, 9),
-            st.lists(_BATCH, max_size=2).map(tuple),
-        ),
+        _EPOCH,
+        _EPOCH,
+        _GENERATION,
+        st.integers(-1, 20),
+        st.integers(-1, 9),
+        st.lists(_BATCH, max_size=2).map(tuple),
     ),
     st.builds(DeleteState, st.just(KEY), _EPOCH),
     st.just(ReadSummary(KEY)),
@@ -53,20 +49,22 @@ class Oracle:
     state_epoch: int = -1
     topic_known: bool = True
 
-    def expected(self, command: KeyCommand) -> int:
-        if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.write.batches):
+    def expected(self, command: StateCommand) -> int:
+        if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.batches):
             return 42
         if self._negative(command) or (self.leader is None and isinstance(command, ReadState | WriteState)):
             return 42
         if self.leader is not None and self._fenced(command, self.leader):
             return 74
-        if self.leader is not None and isinstance(command, InitializeState | WriteState | DeleteState):
-            requested = command.write.state_epoch if isinstance(command, WriteState) else command.state_epoch
-            if requested != -1 and self.state_epoch > requested:
-                return 124
+        if (
+            self.leader is not None
+            and isinstance(command, InitializeState | WriteState | DeleteState)
+            and -1 != command.state_epoch < self.state_epoch
+        ):
+            return 124
         return NONE if self.topic_known else 3
 
-    def accept(self, command: KeyCommand) -> None:
+    def accept(self, command: StateCommand) -> None:
         if isinstance(command, DeleteState):
             self.leader, self.state_epoch = None, -1
         elif isinstance(command, InitializeState):
@@ -80,19 +78,16 @@ class Oracle:
         return batch.last_offset < batch.first_offset or batch.delivery_state == 1 or batch.delivery_count < 0
 
     @staticmethod
-    def _negative(command: KeyCommand) -> bool:
+    def _negative(command: StateCommand) -> bool:
         if isinstance(command, WriteState):
-            return min(command.write.leader_epoch, command.write.state_epoch) < 0
+            return min(command.leader_epoch, command.state_epoch) < 0
         if isinstance(command, ReadState):
             return command.leader_epoch < 0
         return isinstance(command, InitializeState) and command.state_epoch < 0
 
     @staticmethod
-    def _fenced(command: KeyCommand, leader: tuple[int, int]) -> bool:
-        if isinstance(command, WriteState):
-            write = command.write
-            return leader > (write.leader_epoch, write.generation)
-        return isinstance(command, ReadState) and leader > (command.leader_epoch, command.generation)
+    def _fenced(command: StateCommand, leader: tuple[int, int]) -> bool:
+        return isinstance(command, ReadState | WriteState) and leader > (command.leader_epoch, command.generation)
 
 
 @pytest.mark.rule(
@@ -101,7 +96,7 @@ class Oracle:
 @pytest.mark.rule("SC-33", "SC-34", "SC-40", "SC-41")
 @settings(max_examples=300)
 @given(st.lists(st.one_of(_COMMAND, st.sampled_from(["restart", "topic"])), max_size=30), st.integers(0, 3))
-def test_every_request_is_answered_as_the_table_says(steps: list[KeyCommand | str], updates: int) -> None:
+def test_every_request_is_answered_as_the_table_says(steps: list[StateCommand | str], updates: int) -> None:
     driver, oracle = Driver(updates), Oracle()
     for step in steps:
         if step == "restart":
@@ -127,7 +122,7 @@ def test_every_request_is_answered_as_the_table_says(steps: list[KeyCommand | st
         if isinstance(step, WriteState):
             assert before is not None
             assert after is not None
-            assert after.start_offset == max(before.start_offset, step.write.start_offset)
+            assert after.start_offset == max(before.start_offset, step.start_offset)
             assert (after.state_epoch, after.leader_epoch, after.fence) == (
                 before.state_epoch,
                 before.leader_epoch,

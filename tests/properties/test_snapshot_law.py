@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch, WriteStats
-from kip932.state_values import StateWrite
-from share_coordinator.core.commands import DeleteState, InitializeState, ReadState, ShareCommand, WriteState
+from kip932.state_values import DeleteState, InitializeState, ReadState, WriteState
+from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.shard import ShareStateShard
 from tests.support.share_state import TOPIC, Driver
 
@@ -33,16 +33,13 @@ _COMMAND: st.SearchStrategy[ShareCommand] = st.one_of(
     st.builds(
         WriteState,
         _KEY,
-        st.builds(
-            StateWrite,
-            _EPOCH,
-            _EPOCH,
-            st.integers(0, 2),
-            _OFFSET,
-            st.integers(-1, 9),
-            st.lists(_batch(), max_size=3).map(tuple),
-            st.builds(WriteStats, st.integers(0, 127)),
-        ),
+        _EPOCH,
+        _EPOCH,
+        st.integers(0, 2),
+        _OFFSET,
+        st.integers(-1, 9),
+        st.lists(_batch(), max_size=3).map(tuple),
+        st.builds(WriteStats, st.integers(0, 127)),
     ),
     st.builds(DeleteState, _KEY, _EPOCH),
 )

@@ -11,15 +11,15 @@ from group_coordinator.core.commands import DeleteState as DeleteOrder
 from group_coordinator.core.commands import InitializeState as InitializeOrder
 from group_coordinator.core.records import DeletedGroup, GroupMetadata, TargetMember, TargetMetadata
 from kip932.errors import KafkaError
-from kip932.state_values import StateSummary
-from share_coordinator.core.commands import (
+from kip932.state_values import (
     DeleteState,
     InitializeState,
-    KeyCommand,
-    KeyOutcome,
     ReadState,
     ReadSummary,
-    StateView,
+    StateCommand,
+    StateOutcome,
+    StateSummary,
+    StoredState,
     WriteState,
 )
 from share_coordinator.dispatch import Begun
@@ -115,29 +115,29 @@ class States:
         self._run_one = dispatcher.run_one
         vars(dispatcher).update(begin=self.begin, finish=self.finish, run_one=self.run_one)
 
-    def begin(self, commands: Sequence[KeyCommand]) -> Begun:
+    def begin(self, commands: Sequence[StateCommand]) -> Begun:
         """Replaces `Dispatcher.begin`, which serves other processes."""
         asked = len(self._edge.events)
         begun: Begun = self._begin(commands)
         self._asked[id(begun)] = asked
         return begun
 
-    async def finish(self, begun: Begun) -> list[KeyOutcome]:
+    async def finish(self, begun: Begun) -> list[StateOutcome]:
         """Replaces `Dispatcher.finish`."""
         asked = self._asked.pop(id(begun))
-        outcomes: list[KeyOutcome] = await self._finish(begun)
+        outcomes: list[StateOutcome] = await self._finish(begun)
         for command, outcome in zip(begun.commands, outcomes, strict=True):
             self._answered(command, outcome, asked)
         return outcomes
 
-    async def run_one(self, command: KeyCommand, within_ms: int) -> KeyOutcome:
+    async def run_one(self, command: StateCommand, within_ms: int) -> StateOutcome:
         """Replaces `Dispatcher.run_one`, which serves this process."""
         asked = len(self._edge.events)
-        outcome: KeyOutcome = await self._run_one(command, within_ms)
+        outcome: StateOutcome = await self._run_one(command, within_ms)
         self._answered(command, outcome, asked)
         return outcome
 
-    def _answered(self, command: KeyCommand, outcome: KeyOutcome, asked: int) -> None:
+    def _answered(self, command: StateCommand, outcome: StateOutcome, asked: int) -> None:
         code = outcome.code if isinstance(outcome, KafkaError) else 0
         leader, state, start, batches, generation, complete = _shown(command, outcome)
         share = self._edge.share(command.key)
@@ -155,18 +155,17 @@ _CALLS: Final = {
 }
 
 
-def _shown(command: KeyCommand, outcome: KeyOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
+def _shown(command: StateCommand, outcome: StateOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
     """Return (leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
     if isinstance(command, WriteState):
-        write = command.write
-        numbers = (write.leader_epoch, write.state_epoch, write.start_offset)
-        return (*numbers, write.batches, write.generation, write.delivery_complete_count)
+        numbers = (command.leader_epoch, command.state_epoch, command.start_offset)
+        return (*numbers, command.batches, command.generation, command.delivery_complete_count)
     if isinstance(command, InitializeState):
         return -1, command.state_epoch, command.start_offset, (), 0, -1
     if isinstance(command, DeleteState):
         return -1, command.state_epoch, -1, (), 0, -1
     if isinstance(command, ReadState):
-        found = outcome if isinstance(outcome, StateView) else None
+        found = outcome if isinstance(outcome, StoredState) else None
         seen = (-1, -1, ()) if found is None else (found.state_epoch, found.start_offset, found.batches)
         return (command.leader_epoch, *seen, command.generation, -1)
     summary = outcome if isinstance(outcome, StateSummary) else StateSummary()

@@ -110,7 +110,7 @@ def test_a_visitor_takes_shards_and_gives_them_back() -> None:
     async def act(world: World) -> None:
         visit = asyncio.create_task(Visit("visitor0", ("share_coordinator",), 3_000, False).strike(world))
         await asyncio.sleep(2.5)
-        assert world.processes["visitor0"].state.directory.served()
+        assert world.processes["visitor0"].state.dispatcher.served()
         await visit
         assert "visitor0" not in world.processes
         await world.settled()

@@ -126,14 +126,14 @@ async def test_a_killed_process_that_knows_its_dead_takes_its_shards_back_at_onc
 async def test_a_process_that_stood_still_for_longer_than_its_lease_gives_its_shards_up(world: World) -> None:
     await started(world)
     paused, other = world.processes["a"], world.processes["b"]
-    shards = set(paused.state.directory.served())
+    shards = set(paused.state.dispatcher.served())
     world.pause("a")
     await asyncio.sleep(10)
-    assert set(paused.state.directory.served()) == shards, "it does not know yet"
-    assert shards <= set(other.state.directory.served())
+    assert set(paused.state.dispatcher.served()) == shards, "it does not know yet"
+    assert shards <= set(other.state.dispatcher.served())
     world.resume("a")
     await asyncio.sleep(0.01)
-    for index in shards & set(paused.state.directory.served()):
+    for index in shards & set(paused.state.dispatcher.served()):
         assert not paused.state.hosts[index]._tenure.lease.valid()
     await world.settled()
     await world.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -16,7 +16,7 @@ from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateResponse
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateWrite
+from kip932.state_values import WriteState
 from share_persister import LocalCoordinator, PersisterClient, PersisterError, PersisterSettings
 from tests.support.clocks import LoopClock
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
@@ -32,16 +32,23 @@ def key(partition: int = 0, group: str = "g") -> SharePartitionKey:
     return SharePartitionKey(group, TOPIC, partition)
 
 
+FIRST: Final = key()
+
+
 def change(
-    *batches: tuple[int, int, int, int], start: int = 0, leader: int = 50_000, generation: int = 0
-) -> StateWrite:
-    return StateWrite(50_000, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
+    *batches: tuple[int, int, int, int],
+    start: int = 0,
+    leader: int = 50_000,
+    generation: int = 0,
+    of: SharePartitionKey = FIRST,
+) -> WriteState:
+    return WriteState(of, 50_000, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
 
 
 async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:
     """Return the error with which a write ends."""
     with pytest.raises(PersisterError) as failure:
-        await persister.write(key(partition), change((0, 1, 2, 1)))
+        await persister.write(change((0, 1, 2, 1), of=key(partition)))
     return failure.value
 
 

@@ -24,13 +24,13 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.ids import TopicIdPartition, shard_index
 from kip932.rpc.transport import service_methods
-from kip932.state_values import DelayedAt, StateSummary, StateWrite
+from kip932.state_values import ReadState, StateSummary, StoredState, WriteState
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
 from shard_runtime.rpc.binding import CallContext
-from share_persister import PersisterError, StateInit, StoredState
+from share_persister import PersisterError
 from tests.support.clocks import LoopClock
 from tests.support.group_driver import Image, topic_id
 from tests.support.toy_shard import ObedientLog
@@ -62,19 +62,21 @@ class ShareStates:
         self.gate.set()
 
     async def initialize(
-        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+        self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         await self._called("initialize", group_id)
-        return {key: self._initialize(group_id, key, init) for key, init in partitions.items()}
+        return {key: self._initialize(group_id, key, state_epoch, start) for key, start in start_offsets.items()}
 
-    def _initialize(self, group_id: str, key: TopicIdPartition, init: StateInit) -> PersisterError | None:
+    def _initialize(
+        self, group_id: str, key: TopicIdPartition, state_epoch: int, start_offset: int
+    ) -> PersisterError | None:
         if key in self.refuse:
             return self.refuse[key]
         stored = self.states.get((group_id, key), StateSummary())
-        if stored.state_epoch > init.state_epoch:
+        if stored.state_epoch > state_epoch:
             return PersisterError(errors.FencedStateEpochError(), outcome_unknown=False)
-        if stored.state_epoch < init.state_epoch:
-            self.states[group_id, key] = StateSummary(init.state_epoch, 0, init.start_offset, 0)
+        if stored.state_epoch < state_epoch:
+            self.states[group_id, key] = StateSummary(state_epoch, 0, start_offset, 0)
         return None
 
     async def delete(
@@ -93,19 +95,19 @@ class ShareStates:
         return None
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at_ms: int | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         await self._called("summary", group_id)
         found = {key: self.refuse.get(key) or self.states.get((group_id, key), StateSummary()) for key in partitions}
-        if delayed_at is not None:
-            self.delayed_asked.append(delayed_at.wall_ms)
+        if delayed_at_ms is not None:
+            self.delayed_asked.append(delayed_at_ms)
             return found
         return {key: one._replace(delayed=-1) if isinstance(one, StateSummary) else one for key, one in found.items()}
 
-    async def read(self, key: object, leader_epoch: int, generation: int) -> StoredState:
+    async def read(self, command: ReadState) -> StoredState:
         raise AssertionError("a group coordinator never reads state")
 
-    async def write(self, key: object, write: StateWrite) -> None:
+    async def write(self, command: WriteState) -> None:
         raise AssertionError("a group coordinator never writes state")
 
     async def close(self) -> None:

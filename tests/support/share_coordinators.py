@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable
+from functools import partial
 
 from kip932.errors import KafkaError, NotCoordinatorError
 from shard_runtime.cluster.owners import OwnerAddress
@@ -21,25 +22,32 @@ SHARDS = 4
 class Host:
     """Decides and replays at once, as ShardHost does; answers at once too, unless `held`."""
 
-    def __init__(self, metadata: Metadata) -> None:
-        self.shard = ShareStateShard(metadata, 100, COLD_MS)
+    def __init__(self, metadata: Metadata, serves: Callable[[], bool]) -> None:
+        self.states = ShareStateShard(metadata, 100, COLD_MS)
+        self._serves = serves
         self.commands: list[ShareCommand] = []
         self.held = False
         self.refusal: KafkaError | None = None
         self._waiting: list[tuple[asyncio.Future[object], object]] = []
 
+    @property
+    def shard(self) -> ShareStateShard | None:
+        return self.states if self._serves() else None
+
     def post(self, command: ShareCommand) -> asyncio.Future[object]:
+        if not self._serves():
+            raise NotCoordinatorError
         if self.refusal is not None:
             raise self.refusal
         self.commands.append(command)
         future: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         try:
-            decision = self.shard.decide(command, 0, 0)
+            decision = self.states.decide(command, 0, 0)
         except KafkaError as error:
             self._waiting.append((future, error))
         else:
             for record in decision.records:
-                self.shard.replay(record)
+                self.states.replay(record)
             self._waiting.append((future, decision.reply))
         if not self.held:
             self.commit()
@@ -55,30 +63,23 @@ class Host:
                     future.set_result(reply)
         self._waiting.clear()
 
+    def lose(self) -> None:
+        """Refuse the commands that wait, as when the shard is lost to another node."""
+        for future, _ in self._waiting:
+            future.set_exception(NotCoordinatorError())
+        self._waiting.clear()
+
 
 class Directory:
     """All shards of one coordinator process; those in `elsewhere` are owned by another node."""
 
     def __init__(self, shards: int = SHARDS) -> None:
         self.metadata = Metadata()
-        self.hosts = [Host(self.metadata) for _ in range(shards)]
-        self.active = True
         self.elsewhere: dict[int, OwnerAddress] = {}
+        self.hosts = [Host(self.metadata, partial(self._serves, index)) for index in range(shards)]
 
-    @property
-    def shards(self) -> int:
-        return len(self.hosts)
-
-    def host_for(self, shard_index: int) -> Host:
-        if shard_index in self.elsewhere:
-            raise NotCoordinatorError
-        return self.hosts[shard_index]
-
-    def serves(self, shard_index: int) -> bool:
+    def _serves(self, shard_index: int) -> bool:
         return shard_index not in self.elsewhere
-
-    def served(self) -> Collection[int]:
-        return [index for index in range(len(self.hosts)) if index not in self.elsewhere]
 
     def owner(self, shard_index: int) -> OwnerAddress | None:
         return self.elsewhere.get(shard_index)
@@ -109,5 +110,8 @@ class CoordinatorProcess:
     def __init__(self, write_timeout_ms: int = 5_000) -> None:
         self.directory = Directory()
         self.meter = Meter()
-        self.dispatcher = Dispatcher(self.directory, LoopClock(), self.meter, write_timeout_ms)
+        self.dispatcher = Dispatcher(
+            self.directory.hosts, self.directory.owner, LoopClock(), self.meter, write_timeout_ms
+        )
+        self.dispatcher.active = True
         self.service = ShareCoordinatorService(self.dispatcher)

@@ -6,8 +6,8 @@ from typing import Final
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
-from kip932.state_values import StateWrite
-from share_coordinator.core.commands import InitializeState, ReadState, ShareCommand, WriteState
+from kip932.state_values import InitializeState, ReadState, WriteState
+from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.records import ShareRecord
 from share_coordinator.core.shard import ShareStateShard
 from share_coordinator.core.share_state import ShareState
@@ -111,4 +111,4 @@ def write(
     key: SharePartitionKey = KEY,
 ) -> WriteState:
     changed = tuple(StateBatch(*batch) for batch in batches)
-    return WriteState(key, StateWrite(state, leader, generation, start, dcc, changed, stats))
+    return WriteState(key, state, leader, generation, start, dcc, changed, stats)

@@ -19,7 +19,7 @@ from kip932.errors import (
     error_for,
 )
 from kip932.ids import GROUP_ID_MAX, SharePartitionKey
-from kip932.state_values import StateSpan, StateSummary
+from kip932.state_values import ReadSummary, StateSpan, StateSummary
 from partition_leader.explain.core.explain import Explanation, check_offsets, explain_loaded, explain_stored
 from partition_leader.explain.core.explanation import KnownBatch, LogView, Question
 from partition_leader.explain.core.explanation_words import span_of_time
@@ -156,7 +156,7 @@ class RecordExplainer:
 
     async def _stored(self, asked: Asked) -> StateSummary:
         try:
-            found = await self._persister.look(asked.key, StateSpan(asked.first, asked.last))
+            found = await self._persister.read_summary(ReadSummary(asked.key, StateSpan(asked.first, asked.last)))
         except PersisterError as failure:
             raise _unreadable(asked, failure.error) from failure
         delay_max_ms = self._partitions.config(asked.key.group_id).delay_max_ms

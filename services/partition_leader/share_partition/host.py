@@ -19,7 +19,7 @@ from kip932.errors import FencedLeaderEpochError, InQuarantineError, InvalidRequ
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, SharePartitionKey, topic_id_text
 from kip932.setting import duration_ms
 from kip932.state_batches import WriteStats
-from kip932.state_values import StateWrite
+from kip932.state_values import ReadState, StoredState, WriteState
 from partition_leader.share_partition.core import effects as fx
 from partition_leader.share_partition.core import events as ev
 from partition_leader.share_partition.core.limits import LIMITS
@@ -34,7 +34,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.config.kafka_configs import BY_DURATION, EARLIEST
 from shard_runtime.record_log.protocol import LogError
-from share_persister.values import PersisterError, StoredState
+from share_persister.values import PersisterError
 
 log = structlog.get_logger(__name__)
 
@@ -322,7 +322,7 @@ class SharePartitionHost:
             self.feed(ev.LogStartMoved(self.log.log_start_offset))
 
     async def _read(self, generation: int) -> StoredState:
-        stored = await self._persister.read(self.key, self.log.epoch, generation)
+        stored = await self._persister.read(ReadState(self.key, self.log.epoch, generation))
         batches = on_the_leader(stored.batches, self._clock, self.config.delay_max_ms)
         return stored._replace(batches=batches)
 
@@ -351,7 +351,8 @@ class SharePartitionHost:
         return failure.error
 
     async def _write(self, effect: fx.Persist) -> None:
-        write = StateWrite(
+        write = WriteState(
+            key=self.key,
             state_epoch=effect.state_epoch,
             leader_epoch=self.log.epoch,
             generation=effect.generation,
@@ -361,7 +362,7 @@ class SharePartitionHost:
             stats=_stats_of_write(effect, self.log.high_watermark, self.config.delivery_count_limit),
         )
         try:
-            await self._persister.write(self.key, write)
+            await self._persister.write(write)
         except PersisterError as failure:
             error = self._kafka_error(failure)
             self.feed(ev.PersistFailed(effect.write_id, error, failure.outcome_unknown))

@@ -1,57 +1,12 @@
-"""The commands that a shard of share state takes, and its answers."""
+"""The commands that a shard of share state takes beside those of `kip932.state_values`, and its answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from kip932.errors import FencedLeaderEpochError, KafkaError
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import StateBatch
-from kip932.state_values import StateSpan, StateSummary, StateWrite
-
-
-class InitializeState(NamedTuple):
-    """Create or reset state. `start_offset` −1: the leader chooses it."""
-
-    key: SharePartitionKey
-    state_epoch: int
-    start_offset: int
-
-
-class ReadState(NamedTuple):
-    """Read for the leader of (`leader_epoch`, `generation`), and fence older leaders (SC-38)."""
-
-    key: SharePartitionKey
-    leader_epoch: int
-    generation: int = 0
-
-
-class WriteState(NamedTuple):
-    """A leader's changes, with the epochs to check (PL-702)."""
-
-    key: SharePartitionKey
-    write: StateWrite
-
-
-class DeleteState(NamedTuple):
-    """Delete state, unless a newer state epoch is stored; `state_epoch` −1: not checked (SC-29)."""
-
-    key: SharePartitionKey
-    state_epoch: int = -1
-
-
-class ReadSummary(NamedTuple):
-    """Read start offset and epochs without fencing any leader (SC-50), and the state batches of `span` (PL-825).
-    `delayed_at_ms`: also count the records that wait for the end of a delay at this time of the caller's clock
-    (PL-938)."""
-
-    key: SharePartitionKey
-    span: StateSpan | None = None
-    delayed_at_ms: int | None = None
-
-
-KeyCommand = InitializeState | ReadState | WriteState | DeleteState | ReadSummary
+from kip932.state_values import StateCommand
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +16,7 @@ class CommandBatch:
     The answer is a tuple with the reply, or the KafkaError of its refusal, for each command in order.
     """
 
-    commands: tuple[KeyCommand, ...]
+    commands: tuple[StateCommand, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,17 +55,7 @@ class ListStarts:
     topic_ids: frozenset[bytes]
 
 
-ShareCommand = KeyCommand | CommandBatch | DeleteTopics | RemoveOrphans | DropDamaged | CopyCold | ListStarts
-
-
-class StateView(NamedTuple):
-    """The answer to ReadState. `recorded`: the read raised the stored leader epoch, so it counts as a write (section
-    6.2)."""
-
-    state_epoch: int
-    start_offset: int
-    batches: tuple[StateBatch, ...]
-    recorded: bool
+ShareCommand = StateCommand | CommandBatch | DeleteTopics | RemoveOrphans | DropDamaged | CopyCold | ListStarts
 
 
 class Removed(NamedTuple):
@@ -118,18 +63,6 @@ class Removed(NamedTuple):
 
     keys: int
     remaining: int
-
-
-KeyReply = StateView | StateSummary | None
-KeyOutcome = StateView | StateSummary | KafkaError | None
-
-
-class StaleLeaderError(FencedLeaderEpochError):
-    """A newer leader epoch is stored. The answer carries it, so that the leader can claim above it (SC-29a, CM-13)."""
-
-    def __init__(self, message: str, leader_epoch: int) -> None:
-        super().__init__(message)
-        self.leader_epoch = leader_epoch
 
 
 class MetadataView(Protocol):

@@ -41,7 +41,7 @@ class ShareSnapshot:
 class ShareUpdate(NamedTuple):
     """Type U: a change since the snapshot `snapshot_epoch`. `start_offset` −1 and `leader_epoch` −1: unchanged.
 
-    Unlike the `StateWrite` it comes from, it has the state's epochs and combined batches (SC-40, SC-100).
+    Unlike the `WriteState` it comes from, it has the state's epochs and combined batches (SC-40, SC-100).
     """
 
     key: SharePartitionKey

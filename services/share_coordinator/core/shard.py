@@ -32,28 +32,30 @@ from kip932.ids import (
     topic_id_text,
 )
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats, clip, combine, delayed_at
-from kip932.state_values import StateSummary
+from kip932.state_values import (
+    DeleteState,
+    InitializeState,
+    ReadState,
+    ReadSummary,
+    StaleLeaderError,
+    StateOutcome,
+    StateReply,
+    StateSummary,
+    StoredState,
+    WriteState,
+)
 from shard_runtime.hosting.quarantine import Healed, Quarantine
 from shard_runtime.hosting.shard import Anchor, DamagedEntry, Decision
 from share_coordinator.core.commands import (
     CommandBatch,
     CopyCold,
-    DeleteState,
     DeleteTopics,
     DropDamaged,
-    InitializeState,
-    KeyOutcome,
-    KeyReply,
     ListStarts,
     MetadataView,
-    ReadState,
-    ReadSummary,
     Removed,
     RemoveOrphans,
     ShareCommand,
-    StaleLeaderError,
-    StateView,
-    WriteState,
 )
 from share_coordinator.core.plausible import (
     check_leader_epoch,
@@ -74,7 +76,7 @@ _STORABLE: Final = frozenset({STATE_AVAILABLE, STATE_ACKNOWLEDGED, STATE_ARCHIVI
 _SWEEP_RETRY_MS: Final = 1_000
 
 _Decision = Decision[ShareRecord, object]
-_KeyDecision = tuple[ShareRecord | None, KeyReply]
+_KeyDecision = tuple[ShareRecord | None, StateReply]
 _Token = tuple[SharePartitionKey, ShareState | None, Healed | None]
 
 
@@ -143,7 +145,7 @@ class ShareStateShard:
     def _decide_batch(self, batch: CommandBatch, wall_ms: int) -> _Decision:
         """Decide each command of a batch. Its keys differ, so no decision depends on another one's record."""
         records: list[ShareRecord] = []
-        outcomes: list[KeyOutcome] = []
+        outcomes: list[StateOutcome] = []
         for command in batch.commands:
             try:
                 record, reply = self._decide_key(command, wall_ms)
@@ -185,7 +187,7 @@ class ShareStateShard:
         check_leader(pair, state)
         check_metadata(command.key, self._metadata)
         unchanged = pair == state.fence
-        reply = StateView(state.state_epoch, state.start_offset, state.batches, recorded=not unchanged)
+        reply = StoredState(state.state_epoch, state.start_offset, state.batches, recorded=not unchanged)
         if unchanged:
             return None, reply
         update = ShareUpdate(
@@ -194,16 +196,16 @@ class ShareStateShard:
         return self._record(state, update, wall_ms), reply
 
     def _write(self, command: WriteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
-        key, write = command
-        check_batches(key, write.batches)
-        check_epochs(key, leader_epoch=write.leader_epoch, state_epoch=write.state_epoch)
+        key, state_epoch, leader_epoch, generation, start_offset, complete, batches, stats = command
+        check_batches(key, batches)
+        check_epochs(key, leader_epoch=leader_epoch, state_epoch=state_epoch)
         state = initialised(key, state)
-        check_leader_epoch(key, write.leader_epoch, write.generation, state.fence[0], wall_ms)
-        check_state_epoch_range(key, write.state_epoch)
-        check_start(key, write.start_offset, state)
-        check_reach(key, write.start_offset, write.delivery_complete_count, write.batches, state)
-        check_leader((write.leader_epoch, write.generation), state)
-        check_state_epoch(write.state_epoch, state)
+        check_leader_epoch(key, leader_epoch, generation, state.fence[0], wall_ms)
+        check_state_epoch_range(key, state_epoch)
+        check_start(key, start_offset, state)
+        check_reach(key, start_offset, complete, batches, state)
+        check_leader((leader_epoch, generation), state)
+        check_state_epoch(state_epoch, state)
         check_metadata(key, self._metadata)
         # SC-40: the request's epochs are used only for fencing; the record has the state's.
         update = ShareUpdate(
@@ -211,10 +213,10 @@ class ShareStateShard:
             state.snapshot_epoch,
             state.leader_epoch,
             state.generation,
-            write.start_offset,
-            write.delivery_complete_count,
-            tuple(combine((), write.batches, write.start_offset)),
-            write.stats,
+            start_offset,
+            complete,
+            tuple(combine((), batches, start_offset)),
+            stats,
         )
         return self._record(state, update, wall_ms), None
 

@@ -224,7 +224,7 @@ class Roles:
             self._addresses,
             shards=self._settings[kafka_configs.STATE_SHARDS],
             resolve=self._state_address,
-            local=self._state.local if self._state is not None else None,
+            local=self._state.dispatcher if self._state is not None else None,
             settings=PersisterSettings(operation_timeout_ms=self._settings[kafka_configs.PERSISTER_TIMEOUT_MS]),
         )
 
@@ -301,7 +301,7 @@ class Roles:
             self._transport,
             self._state_address,
             shards=self._settings[kafka_configs.STATE_SHARDS],
-            local=self._state.local if self._state is not None else None,
+            local=self._state.dispatcher if self._state is not None else None,
         )
 
     def _host_options(self, write_timeout_ms: int, entries_per_key: int) -> HostOptions:

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import redis
 
-from kip932.ids import SharePartitionKey
+from kip932.ids import SharePartitionKey, state_shard
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord
-from share_persister.routing import state_shard
 from tests.support.node import QUICK, Cluster
 
 SHARDS = int(QUICK["share.coordinator.state.topic.num.partitions"])

@@ -10,11 +10,11 @@ from typing import Self
 import pytest
 import pytest_asyncio
 
-from kip932.ids import SharePartitionKey, TopicIdPartition
+from kip932.ids import SharePartitionKey, TopicIdPartition, state_shard
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateWrite
+from kip932.state_values import ReadState, StoredState, WriteState
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.compaction_plan import CompactionLimits
@@ -28,8 +28,7 @@ from share_coordinator.codec import ShareStateCodec
 from share_coordinator.config import ShareCoordinatorConfig
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpdate
 from share_coordinator.role import ShareCoordinator
-from share_persister import PersisterClient, PersisterError, StateInit, StoredState
-from share_persister.routing import state_shard
+from share_persister import PersisterClient, PersisterError
 from tests.support.claims import claim
 from tests.support.share_state import TOPIC, Metadata
 from tests.twin.store import MemoryStore
@@ -133,70 +132,74 @@ async def cluster() -> AsyncIterator[Cluster]:
 
 
 def _write(
-    *batches: tuple[int, int, int, int], start: int = 0, leader: int = 50_000, generation: int = 0
-) -> StateWrite:
-    return StateWrite(50_000, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
+    *batches: tuple[int, int, int, int],
+    start: int = 0,
+    leader: int = 50_000,
+    generation: int = 0,
+    of: SharePartitionKey = KEY,
+) -> WriteState:
+    return WriteState(of, 50_000, leader, generation, start, 0, tuple(StateBatch(*batch) for batch in batches))
 
 
 @pytest.mark.scenario("S-087", "S-088")
 @pytest.mark.rule("SC-52", "CM-16", "P-4", "PL-706")
 async def test_state_is_in_the_store_before_the_answer(cluster: Cluster) -> None:
     (node,) = cluster.nodes
-    assert await cluster.persister.initialize("g", {NAME: StateInit(5, 0)}) == {NAME: None}
+    assert await cluster.persister.initialize("g", 5, {NAME: 0}) == {NAME: None}
     (snapshot,) = await node.records()
     assert isinstance(snapshot, ShareSnapshot)
     assert (snapshot.snapshot_epoch, snapshot.state_epoch, snapshot.start_offset) == (0, 5, 0)
-    await cluster.persister.write(KEY, _write((0, 10, 0, 1)))
-    await cluster.persister.write(KEY, _write((11, 20, 0, 1)))
+    await cluster.persister.write(_write((0, 10, 0, 1)))
+    await cluster.persister.write(_write((11, 20, 0, 1)))
     _, first, second = await node.records()
     assert isinstance(first, ShareUpdate)
     assert isinstance(second, ShareUpdate)
     assert (first.batches, second.batches) == ((StateBatch(0, 10, 0, 1),), (StateBatch(11, 20, 0, 1),))
-    assert await cluster.persister.read(KEY, 0, 0) == StoredState(5, 0, (StateBatch(0, 20, 0, 1),))
+    assert await cluster.persister.read(ReadState(KEY, 0, 0)) == StoredState(5, 0, (StateBatch(0, 20, 0, 1),))
 
 
 @pytest.mark.scenario("S-089", "S-090")
 @pytest.mark.rule("SC-29a", "PL-602", "PL-733")
 async def test_a_read_fences_older_leaders_durably(cluster: Cluster) -> None:
     (node,) = cluster.nodes
-    await cluster.persister.initialize("g", {NAME: StateInit(0, -1)})
-    await cluster.persister.read(KEY, 2, 1)
+    await cluster.persister.initialize("g", 0, {NAME: -1})
+    await cluster.persister.read(ReadState(KEY, 2, 1))
     _, update = await node.records()
     assert isinstance(update, ShareUpdate)
     assert (update.leader_epoch, update.generation) == (2, 1)
     for leader, generation in ((1, 5), (2, 0)):
         with pytest.raises(PersisterError) as fenced:
-            await cluster.persister.write(KEY, _write((0, 1, 2, 1), leader=leader, generation=generation))
+            await cluster.persister.write(_write((0, 1, 2, 1), leader=leader, generation=generation))
         assert (fenced.value.error.name, fenced.value.leader_epoch) == ("FENCED_LEADER_EPOCH", 2)
         assert not fenced.value.outcome_unknown
     with pytest.raises(PersisterError, match="FENCED_LEADER_EPOCH"):
-        await cluster.persister.read(KEY, 1, 0)
+        await cluster.persister.read(ReadState(KEY, 1, 0))
     assert len(await node.records()) == 2
 
 
 @pytest.mark.rule("SC-59", "SC-77", "CM-13", "CM-14")
 async def test_another_node_takes_over_and_the_persister_follows(cluster: Cluster) -> None:
-    names = {TopicIdPartition(TOPIC, partition): StateInit(1, 0) for partition in range(6)}
-    assert set((await cluster.persister.initialize("g", names)).values()) == {None}
+    names = {TopicIdPartition(TOPIC, partition): 0 for partition in range(6)}
+    assert set((await cluster.persister.initialize("g", 1, names)).values()) == {None}
     await asyncio.gather(
         *(
-            cluster.persister.write(SharePartitionKey("g", *name), _write((index, index + 5, 2, 1), start=index))
+            cluster.persister.write(_write((index, index + 5, 2, 1), start=index, of=SharePartitionKey("g", *name)))
             for name in names
             for index in range(1, 6)
         )
     )
-    before = await cluster.persister.read(KEY, 7, 0)
+    before = await cluster.persister.read(ReadState(KEY, 7, 0))
     summaries = await cluster.persister.summary("g", names)
     old = cluster.nodes[0]
     new = await cluster.add()
     await old.give_everything_up()
     await new.own_everything()
     assert await cluster.persister.summary("g", names) == summaries
-    assert await cluster.persister.read(KEY, 7, 0) == before
+    assert await cluster.persister.read(ReadState(KEY, 7, 0)) == before
     with pytest.raises(PersisterError, match="FENCED_LEADER_EPOCH"):
-        await cluster.persister.write(KEY, _write(leader=6))
-    assert not old.coordinator.directory.served()
-    assert list(new.coordinator.directory.served()) == [0, 1, 2]
+        await cluster.persister.write(_write(leader=6))
+    assert not old.coordinator.dispatcher.served()
+    assert list(new.coordinator.dispatcher.served()) == [0, 1, 2]
 
 
 @pytest.mark.rule("SC-71", "SC-73", "CM-18", "SR-13")
@@ -205,25 +208,25 @@ async def test_the_log_stays_short_and_a_take_over_loses_nothing_to_trimming(clu
     while state_shard(idle, SHARDS) != state_shard(KEY, SHARDS):
         idle = idle._replace(group_id=idle.group_id + "x")
     for key in (KEY, idle):
-        assert await cluster.persister.initialize(key.group_id, {NAME: StateInit(1, 0)}) == {NAME: None}
-    await cluster.persister.write(idle, _write((3, 9, 2, 1)))
+        assert await cluster.persister.initialize(key.group_id, 1, {NAME: 0}) == {NAME: None}
+    await cluster.persister.write(_write((3, 9, 2, 1), of=idle))
     for index in range(200):
-        await cluster.persister.write(KEY, _write((index * 2 + 1, index * 2 + 1, 2, 1), start=index))
+        await cluster.persister.write(_write((index * 2 + 1, index * 2 + 1, 2, 1), start=index))
     old = cluster.nodes[0]
-    stored = [await cluster.persister.read(key, 2, 1) for key in (KEY, idle)]
+    stored = [await cluster.persister.read(ReadState(key, 2, 1)) for key in (KEY, idle)]
     assert len(await old.records()) < 60
     new = await cluster.add()
     await old.give_everything_up()
     await new.own_everything()
-    assert [await cluster.persister.read(key, 2, 1) for key in (KEY, idle)] == stored
+    assert [await cluster.persister.read(ReadState(key, 2, 1)) for key in (KEY, idle)] == stored
     assert stored[1].batches == (StateBatch(3, 9, 2, 1),)
 
 
 @pytest.mark.rule("SC-80")
 async def test_a_deleted_topic_leaves_no_state(cluster: Cluster) -> None:
     (node,) = cluster.nodes
-    names = {TopicIdPartition(TOPIC, partition): StateInit(1, 0) for partition in range(6)}
-    await cluster.persister.initialize("g", names)
+    names = {TopicIdPartition(TOPIC, partition): 0 for partition in range(6)}
+    await cluster.persister.initialize("g", 1, names)
     assert await node.coordinator.topics_deleted(frozenset({TOPIC})) == 6
     summaries = await cluster.persister.summary("g", names)
     assert {summary.start_offset for summary in summaries.values() if not isinstance(summary, PersisterError)} == {-1}
@@ -232,7 +235,7 @@ async def test_a_deleted_topic_leaves_no_state(cluster: Cluster) -> None:
 @pytest.mark.rule("SC-5")
 async def test_a_stopped_coordinator_is_not_available(cluster: Cluster) -> None:
     cluster.nodes[0].coordinator.stop()
-    task = asyncio.create_task(cluster.persister.initialize("g", {NAME: StateInit(1, 0)}))
+    task = asyncio.create_task(cluster.persister.initialize("g", 1, {NAME: 0}))
     await asyncio.sleep(0.05)
     assert not task.done()
     cluster.nodes[0].coordinator.start()

@@ -16,9 +16,9 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import TransportError
-from kip932.state_values import DelayedAt, StateSummary
+from kip932.state_values import StateSummary
 from shard_runtime.record_log.protocol import Appended, ShardId, StreamAppend
-from share_persister import PersisterError, StateInit
+from share_persister import PersisterError
 from tests.support.group_admin import alter, delete_groups, delete_offsets, emptied, groups_of
 from tests.support.group_cluster import GroupCluster, ShareStates, play
 from tests.support.group_driver import topic_id
@@ -84,13 +84,13 @@ class States(ShareStates):
     places: Places
 
     async def initialize(
-        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+        self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         def late() -> object:
-            return [self._initialize(group_id, key, init) for key, init in partitions.items()]
+            return [self._initialize(group_id, key, state_epoch, start) for key, start in start_offsets.items()]
 
         found: dict[TopicIdPartition, PersisterError | None] = await self.places.through(
-            "initialize", lambda: ShareStates.initialize(self, group_id, partitions), late
+            "initialize", lambda: ShareStates.initialize(self, group_id, state_epoch, start_offsets), late
         )
         return found
 
@@ -106,10 +106,10 @@ class States(ShareStates):
         return found
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at_ms: int | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         found: dict[TopicIdPartition, StateSummary | PersisterError] = await self.places.through(
-            "summary", lambda: ShareStates.summary(self, group_id, partitions, delayed_at), lambda: None
+            "summary", lambda: ShareStates.summary(self, group_id, partitions, delayed_at_ms), lambda: None
         )
         return found
 

@@ -12,10 +12,10 @@ from kip932.ids import (
     parse_share_key,
     parse_topic_id,
     shard_index,
+    state_shard,
     topic_id_text,
     valid_topic_name,
 )
-from share_persister.routing import state_shard
 
 TOPIC = bytes(range(16))
 TEXT = "AAECAwQFBgcICQoLDA0ODw"

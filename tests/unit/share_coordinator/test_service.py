@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 
 from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, InvalidRequestError
-from kip932.ids import EXPLAINED_OFFSETS_MAX, REQUEST_PARTITIONS_MAX, SharePartitionKey
+from kip932.ids import EXPLAINED_OFFSETS_MAX, REQUEST_PARTITIONS_MAX, SharePartitionKey, state_shard
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
 from kip932.records.v1.state_batch_pb2 import StateBatch
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
+from kip932.state_values import InitializeState, ReadState, StoredState, WriteState
 from shard_runtime.cluster.owners import OwnerAddress
-from share_coordinator.core.commands import CommandBatch, InitializeState, ReadState, StateView, WriteState
+from share_coordinator.core.commands import CommandBatch
 from share_coordinator.service import KEYS_SLICE
-from share_persister.routing import state_shard
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
@@ -141,7 +141,7 @@ async def test_a_key_named_twice_runs_twice_in_order_and_answers_its_first_error
     assert _codes(await client.send("WriteShareGroupState", request)) == {name: 0}
     host = world.directory.hosts[_shard(*name)]
     written = [command for command in host.commands if isinstance(command, WriteState)]
-    assert [command.write.start_offset for command in written] == [0, 10, 20]
+    assert [command.start_offset for command in written] == [0, 10, 20]
     request.topics[1].partitions[0].state_epoch = 0
     assert _codes(await client.send("WriteShareGroupState", request)) == {name: 124}
 
@@ -171,7 +171,7 @@ async def test_not_running_and_empty_requests(rpc: str) -> None:
     without_partitions = _request(rpc, (TOPIC, 0))
     without_partitions.topics.add(topic_id=OTHER_TOPIC)
     assert not (await client.send(rpc, without_partitions)).results
-    world.directory.active = False
+    world.dispatcher.active = False
     names = [(TOPIC, 0), (OTHER_TOPIC, 1)]
     assert _codes(await client.call(rpc, *names)) == dict.fromkeys(names, 15)
     emptiness_first = rpc in ("ReadShareGroupState", "WriteShareGroupState")
@@ -235,7 +235,7 @@ async def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confi
         assert now_s() == pytest.approx(until_s)
     host.commit()
     host.held = False
-    assert isinstance(await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000), StateView)
+    assert isinstance(await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000), StoredState)
     host.refusal = CoordinatorLoadInProgressError()
     assert await world.dispatcher.run_one(ReadState(key, 1, 1), 1_000) is host.refusal
 
@@ -292,7 +292,7 @@ async def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a
     refusing.refusal = CoordinatorLoadInProgressError()
     asyncio.get_running_loop().call_later(5, setattr, refusing, "refusal", None)
     assert await world.dispatcher.delete_topics(frozenset({TOPIC})) == 8
-    assert sum(host.shard.keys for host in world.directory.hosts) == 1
+    assert sum(host.states.keys for host in world.directory.hosts) == 1
 
 
 @pytest.mark.rule("CM-62")

@@ -8,10 +8,9 @@ from random import Random
 import pytest
 
 from kip932 import errors
-from kip932.state_values import StateSpan
+from kip932.state_values import ReadState, ReadSummary, StateSpan
 from shard_runtime.hosting.shard import DamagedEntry
-from share_coordinator.role import LocalShareCoordinator
-from share_persister import KAFKA_PROFILE, PersisterError, PersisterSettings, StateInit
+from share_persister import KAFKA_PROFILE, PersisterError, PersisterSettings
 from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
 from tests.support.virtual_time import now_s, virtual
 
@@ -22,7 +21,7 @@ async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_
     net = Net()
     node = net.scripted(14, 15, 16, 3)
     persister = net.persister()
-    await persister.write(key(), change())
+    await persister.write(change())
     pauses = [later - earlier for earlier, later in zip(node.times, node.times[1:], strict=False)]
     assert len(pauses) == 4
     for index, pause in enumerate(pauses):
@@ -37,7 +36,7 @@ async def test_how_often_a_running_write_was_sent_can_be_asked() -> None:
     net = Net()
     node = net.scripted(14, 15)
     persister = net.persister()
-    write = asyncio.get_running_loop().create_task(persister.write(key(), change()))
+    write = asyncio.get_running_loop().create_task(persister.write(change()))
     seen = []
     while not write.done():
         seen.append((len(node.requests), persister.write_attempts(key())))
@@ -45,7 +44,7 @@ async def test_how_often_a_running_write_was_sent_can_be_asked() -> None:
     assert {sent for sent, _ in seen} >= {1, 2}
     assert [sent for sent, _ in seen] == [attempts for _, attempts in seen]
     assert persister.write_attempts(key()) == persister.write_attempts(key(7)) == 0
-    second = [asyncio.get_running_loop().create_task(persister.write(key(), change())) for _ in range(2)]
+    second = [asyncio.get_running_loop().create_task(persister.write(change())) for _ in range(2)]
     await asyncio.sleep(0)
     assert persister.write_attempts(key()) <= 1, "another write, counted from the beginning"
     await asyncio.gather(*second)
@@ -76,7 +75,7 @@ async def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s:
     node = net.scripted(*[16] * 40)
     persister = net.persister()
     asyncio.get_running_loop().call_later(down_s, node.replies.clear)
-    await persister.write(key(), change())
+    await persister.write(change())
     assert now_s() - down_s <= 1.2
     await persister.close()
 
@@ -114,7 +113,7 @@ async def test_a_peer_that_never_answers_costs_the_operation_timeout_and_leaves_
     assert now_s() == pytest.approx(15)
     assert failure.outcome_unknown
     await asyncio.sleep(0.1)
-    await persister.write(key(), change())
+    await persister.write(change())
     assert len(node.requests) == 2, "the lane is free again"
     await persister.close()
 
@@ -126,7 +125,7 @@ async def test_a_request_without_an_answer_is_sent_again_when_its_time_is_over()
     net = Net()
     node = net.scripted("hang")
     persister = net.persister(settings=PersisterSettings(operation_timeout_ms=90_000))
-    await persister.write(key(), change())
+    await persister.write(change())
     first, second = node.times
     assert 30 <= second - first <= 30.2
     assert len(net.cluster.asked) == 2
@@ -141,7 +140,7 @@ async def test_state_of_another_share_partition_is_not_taken(reply: Reply) -> No
     net.scripted(reply)
     persister = net.persister()
     with pytest.raises(PersisterError) as failure:
-        await persister.read(key(), 3, 1)
+        await persister.read(ReadState(key(), 3, 1))
     assert isinstance(failure.value.error, errors.UnknownServerError)
     await persister.close()
 
@@ -184,16 +183,16 @@ async def test_what_is_in_quarantine_is_told_at_once_and_nothing_was_applied(bes
     net = Net()
     world = net.real()
     for host in world.directory.hosts:
-        host.shard.quarantine(DamagedEntry("{sgs:4}:log", "7-3", "is damaged: its checksum is 0", None))
-    persister = net.persister(local=LocalShareCoordinator(world.dispatcher) if beside else None)
+        host.states.quarantine(DamagedEntry("{sgs:4}:log", "7-3", "is damaged: its checksum is 0", None))
+    persister = net.persister(local=world.dispatcher if beside else None)
     outcomes: list[object] = []
-    for call in (persister.read(key(), 3, 1), persister.write(key(), change((0, 1, 2, 1))),
-                 persister.look(key(), StateSpan(0, 1))):  # fmt: skip
+    for call in (persister.read(ReadState(key(), 3, 1)), persister.write(change((0, 1, 2, 1))),
+                 persister.read_summary(ReadSummary(key(), StateSpan(0, 1)))):  # fmt: skip
         with pytest.raises(PersisterError) as failure:
             await call
         outcomes.append(failure.value)
     name = key().topic_partition
-    for told in (await persister.initialize("g", {name: StateInit(1, 0)}), await persister.delete("g", {name: 1}),
+    for told in (await persister.initialize("g", 1, {name: 0}), await persister.delete("g", {name: 1}),
                  await persister.summary("g", [name])):  # fmt: skip
         outcomes.append(told[name])
     for outcome in outcomes:
@@ -211,7 +210,7 @@ async def test_a_broken_stream_is_opened_again() -> None:
     net = Net()
     node = net.scripted("break")
     persister = net.persister()
-    await persister.write(key(), change())
+    await persister.write(change())
     assert len(node.requests) == 2
     await persister.close()
 
@@ -221,7 +220,7 @@ async def test_a_broken_stream_is_opened_again() -> None:
 async def test_a_stopped_node_is_retried_until_it_is_back() -> None:
     net = Net()
     persister = net.persister()
-    write = asyncio.create_task(persister.write(key(), change()))
+    write = asyncio.create_task(persister.write(change()))
     await asyncio.sleep(1)
     net.scripted()
     await write

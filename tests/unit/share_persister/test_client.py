@@ -10,12 +10,9 @@ import pytest
 from kip932 import errors
 from kip932.ids import TopicIdPartition
 from kip932.state_batches import StateBatch, WriteStats
-from kip932.state_values import DelayedAt, StateSpan, StateSummary
-from share_coordinator.core.commands import WriteState
-from share_coordinator.role import LocalShareCoordinator
-from share_persister import PersisterError, PersisterSettings, StateInit
+from kip932.state_values import ReadState, ReadSummary, StateSpan, StateSummary, StoredState, WriteState
+from share_persister import PersisterError, PersisterSettings
 from share_persister.messages import build_request
-from share_persister.values import StateOperation, StoredState
 from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
@@ -31,26 +28,26 @@ def _partitions(request: Any) -> list[int]:
 async def test_all_operations_reach_the_coordinator_and_come_back(beside: bool) -> None:
     net = Net()
     world = net.real()
-    persister = net.persister(local=LocalShareCoordinator(world.dispatcher) if beside else None)
+    persister = net.persister(local=world.dispatcher if beside else None)
     names = [TopicIdPartition(TOPIC, 0), TopicIdPartition(OTHER_TOPIC, 3), TopicIdPartition(TOPIC, 77)]
-    failures = await persister.initialize("g", dict.fromkeys(names, StateInit(4, 10)))
+    failures = await persister.initialize("g", 4, dict.fromkeys(names, 10))
     assert [failures[name] and type(failures[name].error) for name in names[:2]] == [None, None]  # type: ignore[union-attr]
     assert isinstance(failures[names[2]], PersisterError)
-    assert await persister.read(key(), 3, 1) == StoredState(4, 10, ())
+    assert await persister.read(ReadState(key(), 3, 1)) == StoredState(4, 10, (), recorded=beside)
     stats = WriteStats(cause=1, n_accept=5, hwm=100)
     write = change((12, 15, 2, 1), start=11, leader=3, generation=1)._replace(stats=stats)
-    await persister.write(key(), write._replace(delivery_complete_count=4))
-    assert await persister.read(key(), 3, 1) == StoredState(4, 11, (StateBatch(12, 15, 2, 1),))
+    await persister.write(write._replace(delivery_complete_count=4))
+    assert await persister.read(ReadState(key(), 3, 1)) == StoredState(4, 11, (StateBatch(12, 15, 2, 1),))
     sent = [command for host in world.directory.hosts for command in host.commands if isinstance(command, WriteState)]
-    assert sent[0].write.stats == stats
+    assert sent[0].stats == stats
     summaries = await persister.summary("g", names[:2])
     assert summaries == {names[0]: StateSummary(4, 3, 11, 4, 0, 0), names[1]: StateSummary(4, 0, 10, 0, 0, 0)}
     waits = StateBatch(16, 18, 0, 1, 5_000)
-    await persister.write(key(), write._replace(batches=(waits,), delivery_complete_count=4))
+    await persister.write(write._replace(batches=(waits,), delivery_complete_count=4))
     for at_ms, delayed in ((4_999, 3), (5_000, 0)):
-        counted = await persister.summary("g", names[:1], DelayedAt(at_ms))
+        counted = await persister.summary("g", names[:1], at_ms)
         assert counted == {names[0]: StateSummary(4, 3, 11, 4, 0, 0, delayed=delayed)}
-    looked = await persister.look(key(), StateSpan(13, 15))
+    looked = await persister.read_summary(ReadSummary(key(), StateSpan(13, 15)))
     assert looked == StateSummary(4, 3, 11, 4, 0, 0, (StateBatch(13, 15, 2, 1),))
     deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
     refused = deleted[names[0]]
@@ -62,15 +59,15 @@ async def test_all_operations_reach_the_coordinator_and_come_back(beside: bool) 
 
 @pytest.mark.rule("GC-114")
 def test_a_summary_is_asked_for_without_a_leader_epoch() -> None:
-    request: Any = build_request(StateOperation.SUMMARY, "g", [(key(3), None)])
+    request: Any = build_request(ReadSummary, "g", [ReadSummary(key(3))])
     (topic,) = request.topics
     assert [(each.partition, each.leader_epoch) for each in topic.partitions] == [(3, -1)]
     assert not topic.partitions[0].HasField("batches_from")
 
 
 @pytest.mark.rule("PL-825")
-def test_a_look_asks_for_the_batches_of_its_offsets() -> None:
-    request: Any = build_request(StateOperation.SUMMARY, "g", [(key(3), StateSpan(0, 7))])
+def test_a_summary_of_some_offsets_asks_for_their_batches() -> None:
+    request: Any = build_request(ReadSummary, "g", [ReadSummary(key(3), StateSpan(0, 7))])
     (asked,) = request.topics[0].partitions
     assert (asked.leader_epoch, asked.batches_from, asked.batches_through) == (-1, 0, 7)
     assert asked.HasField("batches_from")
@@ -94,10 +91,10 @@ async def test_one_batch_is_in_flight_and_what_arrives_meanwhile_leaves_together
     node = net.scripted()
     node.gate = asyncio.Event()
     persister = net.persister()
-    writes = [asyncio.create_task(persister.write(key(0), change()))]
+    writes = [asyncio.create_task(persister.write(change()))]
     await asyncio.sleep(0.001)
-    writes += [asyncio.create_task(persister.write(key(partition), change())) for partition in range(1, 6)]
-    writes.append(asyncio.create_task(persister.write(key(1, "other"), change())))
+    writes += [asyncio.create_task(persister.write(change(of=key(partition)))) for partition in range(1, 6)]
+    writes.append(asyncio.create_task(persister.write(change(of=key(1, "other")))))
     await asyncio.sleep(0.001)
     assert [_partitions(request) for request in node.requests] == [[0]]
     node.gate.set()
@@ -114,9 +111,9 @@ async def test_reads_do_not_wait_for_writes() -> None:
     net = Net()
     node = net.scripted("hang")
     persister = net.persister()
-    write = asyncio.create_task(persister.write(key(), change()))
+    write = asyncio.create_task(persister.write(change()))
     await asyncio.sleep(0.001)
-    await persister.read(key(), 1, 0)
+    await persister.read(ReadState(key(), 1, 0))
     assert not write.done()
     assert len(node.requests) == 2
     write.cancel()
@@ -130,7 +127,7 @@ async def test_requests_are_capped_and_never_hold_a_share_partition_twice() -> N
     node = net.scripted()
     node.gate = asyncio.Event()
     persister = net.persister(settings=PersisterSettings(keys_per_request=2))
-    writes = [asyncio.create_task(persister.write(key(p), change(start=p))) for p in (0, 1, 1, 2, 3)]
+    writes = [asyncio.create_task(persister.write(change(start=p, of=key(p)))) for p in (0, 1, 1, 2, 3)]
     await asyncio.sleep(0.001)
     node.gate.set()
     await asyncio.gather(*writes)
@@ -144,9 +141,9 @@ async def test_writes_of_one_share_partition_follow_each_other() -> None:
     net = Net()
     node = net.scripted(15)
     persister = net.persister()
-    first = asyncio.create_task(persister.write(key(), change(start=1)))
+    first = asyncio.create_task(persister.write(change(start=1)))
     await asyncio.sleep(0.01)
-    second = asyncio.create_task(persister.write(key(), change(start=2)))
+    second = asyncio.create_task(persister.write(change(start=2)))
     await asyncio.gather(first, second)
     starts = [request.write.topics[0].partitions[0].start_offset for request in node.requests]
     assert starts == [1, 1, 2]
@@ -159,9 +156,9 @@ async def test_a_full_queue_refuses_and_nothing_was_sent() -> None:
     net = Net()
     node = net.scripted("hang")
     persister = net.persister(settings=PersisterSettings(queue_max=1, attempts=1))
-    waiting = [asyncio.create_task(persister.write(key(0), change()))]
+    waiting = [asyncio.create_task(persister.write(change()))]
     await asyncio.sleep(0.01)
-    waiting.append(asyncio.create_task(persister.write(key(1), change())))
+    waiting.append(asyncio.create_task(persister.write(change(of=key(1)))))
     await asyncio.sleep(0.01)
     failure = await failure_of(persister, 2)
     assert isinstance(failure.error, errors.CoordinatorNotAvailableError)
@@ -182,20 +179,20 @@ async def test_what_names_no_share_partition_is_refused_before_anything_is_sent(
     world = net.real()
     persister = net.persister()
     with pytest.raises(PersisterError) as failure:
-        await persister.read(bad, 1, 0)
+        await persister.read(ReadState(bad, 1, 0))
     assert isinstance(failure.value.error, errors.InvalidRequestError)
     with pytest.raises(PersisterError):
-        await persister.write(bad, change())
+        await persister.write(change(of=bad))
     name = bad.topic_partition
     for outcomes in (
-        await persister.initialize(bad.group_id, {name: StateInit(1, 0)}),
+        await persister.initialize(bad.group_id, 1, {name: 0}),
         await persister.delete(bad.group_id, {name: -1}),
         await persister.summary(bad.group_id, [name]),
     ):
         refused = outcomes[name]
         assert isinstance(refused, PersisterError)
         assert isinstance(refused.error, errors.InvalidRequestError)
-    assert await persister.initialize("g", {}) == {}, "and who names none gets none"
+    assert await persister.initialize("g", 1, {}) == {}, "and who names none gets none"
     assert ([*net.cluster.asked], [command for host in world.directory.hosts for command in host.commands]) == ([], [])
     await persister.close()
 
@@ -207,11 +204,11 @@ async def test_a_number_too_large_for_its_field_is_refused_without_sending() -> 
     node = net.scripted()
     persister = net.persister()
     with pytest.raises(PersisterError) as failure:
-        await persister.write(key(), change(leader=2**40))
+        await persister.write(change(leader=2**40))
     assert isinstance(failure.value.error, errors.InvalidRequestError)
     assert not failure.value.outcome_unknown
     assert node.requests == []
-    await persister.write(key(), change())
+    await persister.write(change())
     await persister.close()
 
 

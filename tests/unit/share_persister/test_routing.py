@@ -7,13 +7,12 @@ import asyncio
 import pytest
 
 from kip932 import errors
-from kip932.ids import TopicIdPartition
-from kip932.state_values import StateSummary
-from share_coordinator.role import LocalShareCoordinator
-from share_persister import PersisterError, PersisterSettings, StateInit
-from share_persister.values import StoredState
+from kip932.ids import TopicIdPartition, state_shard
+from kip932.state_values import ReadState, StateSummary, StoredState
+from shard_runtime.cluster.owners import OwnerAddress
+from share_persister import PersisterError, PersisterSettings
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
-from tests.support.share_coordinators import CoordinatorProcess
+from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s, virtual
 
@@ -35,9 +34,9 @@ async def test_a_lookup_is_cached_shared_and_retried_by_its_own_count() -> None:
     net.scripted()
     net.cluster.codes = [15, 15]
     persister = net.persister()
-    await asyncio.gather(*(persister.write(key(0), change(start=n)) for n in range(3)), persister.read(key(0), 1, 0))
+    await asyncio.gather(*(persister.write(change(start=n)) for n in range(3)), persister.read(ReadState(key(0), 1, 0)))
     assert len(net.cluster.asked) == 3
-    await persister.write(key(0), change())
+    await persister.write(change())
     assert len(net.cluster.asked) == 3
     net.cluster.codes = [29]
     assert isinstance((await failure_of(persister, 1)).error, errors.TopicAuthorizationFailedError)
@@ -68,7 +67,7 @@ async def test_look_ups_have_attempts_of_their_own_and_begin_anew_after_one_that
     node = net.scripted(15, 15)
     net.cluster.codes = [15, 15, 0, 15, 15, 0, 15, 15]
     persister = net.persister(settings=PersisterSettings(attempts=3))
-    await persister.write(key(), change())
+    await persister.write(change())
     assert (len(net.cluster.asked), len(node.requests)) == (9, 3)
     await persister.close()
     failing = Net()
@@ -87,7 +86,7 @@ async def test_the_nodes_own_hint_saves_the_lookup_until_it_proves_wrong() -> No
     net.scripted(16, 16)
     two = net.scripted(address="two:1")
     persister = net.persister(resolve=lambda shard: "one:1")
-    await persister.write(key(), change())
+    await persister.write(change())
     assert (len(net.cluster.asked), len(two.requests)) == (1, 1)
     await persister.close()
 
@@ -98,7 +97,7 @@ async def test_a_doubted_hint_is_better_than_nothing_to_ask() -> None:
     net = Net()
     node = net.scripted(14, 14)
     persister = net.persister(nodes=(), resolve=lambda shard: "one:1")
-    await persister.write(key(), change())
+    await persister.write(change())
     assert len(node.requests) == 3
     await persister.close()
 
@@ -110,7 +109,7 @@ async def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -
     net.scripted(16, address="one:1", hint="two:1")
     net.scripted(address="two:1")
     persister = net.persister()
-    await persister.write(key(), change())
+    await persister.write(change())
     assert (now_s(), len(net.cluster.asked)) == (0, 1)
     circle = Net()
     one = circle.scripted(*[16] * 9, address="one:1", hint="two:1")
@@ -128,14 +127,14 @@ async def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -
 async def test_the_coordinator_of_the_same_process_is_called_without_messages() -> None:
     net = Net()
     world = CoordinatorProcess()
-    persister = net.persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
+    persister = net.persister(nodes=(), local=world.dispatcher)
     name = TopicIdPartition(TOPIC, 0)
-    assert await persister.initialize("g", {name: StateInit(2, 5)}) == {name: None}
-    assert await persister.read(key(), 8, 2) == StoredState(2, 5, ())
-    await persister.write(key(), change((6, 7, 2, 1), start=5, leader=8, generation=2))
+    assert await persister.initialize("g", 2, {name: 5}) == {name: None}
+    assert await persister.read(ReadState(key(), 8, 2)) == StoredState(2, 5, (), recorded=True)
+    await persister.write(change((6, 7, 2, 1), start=5, leader=8, generation=2))
     assert await persister.summary("g", [name]) == {name: StateSummary(2, 8, 5, 0, 0, 0)}
     with pytest.raises(PersisterError) as fenced:
-        await persister.write(key(), change(leader=8, generation=1))
+        await persister.write(change(leader=8, generation=1))
     assert (fenced.value.error.code, fenced.value.leader_epoch, fenced.value.outcome_unknown) == (74, 8, False)
     assert await persister.delete("g", {name: -1}) == {name: None}
     await persister.close()
@@ -147,11 +146,29 @@ async def test_what_this_process_does_not_own_goes_to_its_owner() -> None:
     net = Net()
     node = net.scripted()
     world = CoordinatorProcess()
-    local = LocalShareCoordinator(world.dispatcher)
+    local = world.dispatcher
     persister = net.persister(local=local)
-    world.directory.active = False
-    await persister.write(key(), change())
+    world.dispatcher.active = False
+    await persister.write(change())
     assert len(node.requests) == 1
+    await persister.close()
+
+
+@pytest.mark.rule("P-12", "CM-14")
+@virtual
+async def test_a_shard_that_this_process_loses_is_followed_to_its_new_owner_at_once() -> None:
+    net = Net()
+    node = net.scripted(address="two:1")
+    world = CoordinatorProcess()
+    persister = net.persister(local=world.dispatcher)
+    host = world.directory.hosts[state_shard(key(), SHARDS)]
+    host.held = True
+    write = asyncio.create_task(persister.write(change()))
+    await asyncio.sleep(0)
+    world.directory.elsewhere = dict.fromkeys(range(SHARDS), OwnerAddress(2, "two", 1))
+    host.lose()
+    await write
+    assert (now_s(), len(net.cluster.asked), len(node.requests)) == (0, 0, 1)
     await persister.close()
 
 
@@ -159,7 +176,7 @@ async def test_what_this_process_does_not_own_goes_to_its_owner() -> None:
 @virtual
 async def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
     world = CoordinatorProcess()
-    persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
+    persister = Net().persister(nodes=(), local=world.dispatcher)
     for host in world.directory.hosts:
         host.held = True
     failure = await failure_of(persister)
@@ -173,7 +190,7 @@ async def test_a_local_write_that_is_not_confirmed_in_time_is_open() -> None:
 async def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_would_wait_longer() -> None:
     world = CoordinatorProcess(write_timeout_ms=60_000)
     settings = PersisterSettings(operation_timeout_ms=2_000)
-    persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher), settings=settings)
+    persister = Net().persister(nodes=(), local=world.dispatcher, settings=settings)
     for host in world.directory.hosts:
         host.held = True
     first = asyncio.create_task(failure_of(persister))
@@ -191,14 +208,14 @@ async def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_
 @virtual
 async def test_a_refused_local_write_is_tried_again_in_its_place() -> None:
     world = CoordinatorProcess()
-    persister = Net().persister(nodes=(), local=LocalShareCoordinator(world.dispatcher))
-    await persister.initialize("g", {TopicIdPartition(TOPIC, 0): StateInit(1, 0)})
+    persister = Net().persister(nodes=(), local=world.dispatcher)
+    await persister.initialize("g", 1, {TopicIdPartition(TOPIC, 0): 0})
     for host in world.directory.hosts:
         host.refusal = errors.CoordinatorLoadInProgressError()
     order: list[str] = []
 
     async def write(name: str, first: int) -> None:
-        await persister.write(key(), change((first, first, 2, 1)))
+        await persister.write(change((first, first, 2, 1)))
         order.append(name)
 
     writes = [asyncio.create_task(write(name, number)) for number, name in enumerate("ab")]
@@ -207,5 +224,5 @@ async def test_a_refused_local_write_is_tried_again_in_its_place() -> None:
         host.refusal = None
     await asyncio.gather(*writes)
     assert order == ["a", "b"]
-    assert (await persister.read(key(), 1, 1)).batches == change((0, 1, 2, 1)).batches
+    assert (await persister.read(ReadState(key(), 1, 1))).batches == change((0, 1, 2, 1)).batches
     await persister.close()

@@ -7,11 +7,11 @@ import asyncio
 import pytest
 
 from kip932.ids import TopicIdPartition
-from share_coordinator.role import LocalShareCoordinator
-from share_persister import PersisterError, StateInit
-from share_persister.values import StoredState
+from kip932.state_values import ReadState, StoredState
+from shard_runtime.cluster.owners import OwnerAddress
+from share_persister import PersisterError
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
-from tests.support.share_coordinators import CoordinatorProcess
+from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import now_s, virtual
 
@@ -32,8 +32,8 @@ async def test_a_silent_coordinator_is_left_once_another_owns_the_shard() -> Non
     net, hint = Net(), Hint("one:1")
     one, two = net.scripted("hang", "hang"), net.scripted(address="two:1")
     persister = net.persister(resolve=hint)
-    writing = asyncio.create_task(persister.write(key(), change()))
-    reading = asyncio.create_task(persister.read(key(1), 1, 0))
+    writing = asyncio.create_task(persister.write(change()))
+    reading = asyncio.create_task(persister.read(ReadState(key(1), 1, 0)))
     await asyncio.sleep(3.5)
     assert not writing.done()
     hint.address = None  # the old owner has left the list of nodes, and no other has claimed yet
@@ -54,7 +54,7 @@ async def test_a_coordinator_that_is_only_slow_is_waited_for() -> None:
     one, two = net.scripted(), net.scripted(address="two:1")
     one.gate = asyncio.Event()
     persister = net.persister(resolve=Hint("one:1"))
-    writing = asyncio.create_task(persister.write(key(), change()))
+    writing = asyncio.create_task(persister.write(change()))
     await asyncio.sleep(10)
     one.gate.set()
     await writing
@@ -81,24 +81,20 @@ async def test_a_write_that_a_silent_coordinator_may_have_taken_is_unknown_when_
 @pytest.mark.rule("P-12")
 @virtual
 async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_takes_the_shard() -> None:
-    net, here, owned = Net(), CoordinatorProcess(), [True]
+    net, here = Net(), CoordinatorProcess()
     net.scripted("hang", "hang")
 
-    class Local(LocalShareCoordinator):
-        def owns(self, shard: int) -> bool:
-            return owned[0] and super().owns(shard)
-
-    persister = net.persister(resolve=Hint("one:1"), local=Local(here.dispatcher))
+    persister = net.persister(resolve=Hint("one:1"), local=here.dispatcher)
     names = [TopicIdPartition(TOPIC, number) for number in range(3)]
-    await persister.initialize("g", dict.fromkeys(names, StateInit(1, 5)))
-    owned[0] = False
+    await persister.initialize("g", 1, dict.fromkeys(names, 5))
+    here.directory.elsewhere = dict.fromkeys(range(SHARDS), OwnerAddress(9, "one", 1))
     # The second is queued after the first: it never left, and yet need not wait for it.
-    waiting = [asyncio.create_task(persister.read(key(0), 1, 1))]
+    waiting = [asyncio.create_task(persister.read(ReadState(key(0), 1, 1)))]
     await asyncio.sleep(0.1)
-    waiting.append(asyncio.create_task(persister.read(key(1), 1, 1)))
+    waiting.append(asyncio.create_task(persister.read(ReadState(key(1), 1, 1))))
     await asyncio.sleep(2)
-    owned[0] = True
-    assert await asyncio.gather(*waiting) == [StoredState(1, 5, ())] * 2
+    here.directory.elsewhere = {}
+    assert await asyncio.gather(*waiting) == [StoredState(1, 5, (), recorded=True)] * 2
     assert now_s() < 3.5
     await persister.close()
 
@@ -119,6 +115,6 @@ async def test_a_look_up_does_not_wait_for_a_silent_node_until_the_end_of_the_op
 
     net.network.serve("silent:1", CLUSTER_SERVICE, Silent())
     persister = net.persister(nodes=("silent:1", "seed:1"))
-    await persister.write(key(), change())
+    await persister.write(change())
     assert now_s() <= 3.2 * len(silent.asked) + 1
     await persister.close()

@@ -8,14 +8,12 @@ from typing import Any
 import pytest
 
 from kip932 import errors
-from kip932.ids import STARTS_TOPICS_MAX, SharePartitionKey
+from kip932.ids import STARTS_TOPICS_MAX, SharePartitionKey, state_shard
 from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffsetsRequest
 from kip932.rpc.transport import TransportError, TransportStatus
+from kip932.state_values import InitializeState
 from shard_runtime.cluster.owners import OwnerAddress
-from share_coordinator.core.commands import InitializeState
-from share_coordinator.role import LocalShareCoordinator
 from share_persister.messages import METHODS
-from share_persister.routing import state_shard
 from share_persister.topic_starts import TopicStartOffsets
 from tests.support.coordinator_nodes import Net
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
@@ -71,7 +69,7 @@ async def test_this_process_answers_for_its_own_shards_without_a_message() -> No
     two = Two(1, 3)
     for offset, key in enumerate(KEYS):
         two.state(key, offset)
-    local = LocalShareCoordinator(two.one.dispatcher)
+    local = two.one.dispatcher
     asker = two.asker(local=local, resolve=lambda shard: "two:1" if shard in two.second else None)
     assert sum(len(starts) for starts in (await asker.ask([TOPIC]))[TOPIC].values()) == len(KEYS)
 
@@ -88,7 +86,7 @@ async def test_a_shard_that_nobody_is_known_for_refuses_or_is_not_answered_for_e
     with pytest.raises(errors.CoordinatorLoadInProgressError):
         await two.asker().ask([TOPIC])
     two.two.directory.hosts[1].refusal = None
-    two.two.directory.active = False
+    two.two.dispatcher.active = False
     with pytest.raises(errors.NotCoordinatorError, match="nobody answered for shard 1"):
         await two.asker().ask([TOPIC])
 

@@ -76,7 +76,7 @@ class Persist(NamedTuple):
     """Write the share-partition's state (PL-702), then send `Persisted` or `PersistFailed` with the same `write_id`. At
     most one write is outstanding (PL-705).
 
-    This is not yet a `StateWrite`: the host adds the leader epoch and the high watermark, which the core does not know,
+    This is not yet a `WriteState`: the host adds the leader epoch and the high watermark, which the core does not know,
     and converts the ends of delays, if there are any (`has_delays`), to wall-clock instants (PL-934). `archived`:
     records that the write gives up for good, also below the start offset (PM-20 X9).
     """

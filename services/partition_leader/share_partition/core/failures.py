@@ -39,13 +39,14 @@ class Meaning(NamedTuple):
     consequence: Consequence
 
 
-_CONSEQUENCES: Final[dict[type[KafkaError], tuple[type[KafkaError], Consequence]]] = {
-    GroupIdNotFoundError: (GroupIdNotFoundError, Consequence.RETIRE),
-    UnknownTopicOrPartitionError: (UnknownTopicOrPartitionError, Consequence.RETIRE),
-    FencedStateEpochError: (NotLeaderOrFollowerError, Consequence.RETIRE),
-    FencedLeaderEpochError: (NotLeaderOrFollowerError, Consequence.STOP),
-    NotLeaderOrFollowerError: (NotLeaderOrFollowerError, Consequence.STOP),
-    InvalidRequestError: (UnknownServerError, Consequence.RETIRE),  # PL-634: its state was deleted
+# By number: in the coordinator's own process a refusal may be of a class of its own, such as StaleLeaderError.
+_CONSEQUENCES: Final[dict[int, tuple[type[KafkaError], Consequence]]] = {
+    GroupIdNotFoundError.code: (GroupIdNotFoundError, Consequence.RETIRE),
+    UnknownTopicOrPartitionError.code: (UnknownTopicOrPartitionError, Consequence.RETIRE),
+    FencedStateEpochError.code: (NotLeaderOrFollowerError, Consequence.RETIRE),
+    FencedLeaderEpochError.code: (NotLeaderOrFollowerError, Consequence.STOP),
+    NotLeaderOrFollowerError.code: (NotLeaderOrFollowerError, Consequence.STOP),
+    InvalidRequestError.code: (UnknownServerError, Consequence.RETIRE),  # PL-634: its state was deleted
 }
 # Errors between services: a client cannot act on them, so they are not passed on.
 _INTERNAL: Final = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, UnsupportedVersionError)
@@ -60,5 +61,5 @@ def meaning(error: KafkaError) -> Meaning:
         return Meaning(error, Consequence.KEEP)
     if isinstance(error, CoordinatorError):
         return Meaning(CoordinatorNotAvailableError(error.message), Consequence.KEEP)
-    seen, consequence = _CONSEQUENCES.get(type(error), (UnknownServerError, Consequence.KEEP))
+    seen, consequence = _CONSEQUENCES.get(error.code, (UnknownServerError, Consequence.KEEP))
     return Meaning(seen(error.message), consequence)

@@ -102,7 +102,7 @@ def test_a_question_about_what_is_not_loaded_is_answered_from_the_store_and_load
             (4, 5, "AVAILABLE", "NOT_FETCHED"),
         ]
         assert (found.loaded, found.start_offset, found.fetching_members, found.held_records) == (False, 2, 0, 0)
-        assert [call for call, _, _ in world.persister.calls] == ["look"]
+        assert [call for call, _, _ in world.persister.calls] == ["summary"]
         assert stored.fence == (9, 9), "a leader with a higher epoch is not fenced"
         assert len(world.leader.share_partitions) == 0
         assert world.persister.writes == []
@@ -150,19 +150,19 @@ def test_stored_state_that_cannot_be_read_is_an_error_and_one_loaded_meanwhile_i
     async def scenario(world: World) -> None:
         await world.produce(2)
         world.persister.stored[key()] = Stored(0)
-        world.persister.fail("look", CoordinatorNotAvailableError("gone"))
+        world.persister.fail("summary", CoordinatorNotAvailableError("gone"))
         code, text = refused(await explain(world, 0))
         assert code == CoordinatorNotAvailableError.code
         assert text.startswith("the stored state of g:")
         assert text.endswith("gone; ask again")
-        world.persister.fail("look", InQuarantineError("the stored state of g is in quarantine: settle it"))
+        world.persister.fail("summary", InQuarantineError("the stored state of g is in quarantine: settle it"))
         code, text = refused(await explain(world, 0))
         assert (code, text) == (InQuarantineError.code, "the stored state of g is in quarantine: settle it")
-        world.persister.hold("look")
+        world.persister.hold("summary")
         asked = asyncio.get_running_loop().create_task(explain(world, 0))
         await settle()
         assert await world.member().fetch(0, max_wait_ms=100).ranges() == [(0, 1, 1)]
-        world.persister.let_go("look")
+        world.persister.let_go("summary")
         assert told(await asked) == [(0, 0, "ACQUIRED", "HELD")]
 
     run(scenario)
@@ -220,11 +220,11 @@ def test_leadership_that_is_lost_while_the_question_runs() -> None:
     async def scenario(world: World) -> None:
         await world.produce(1)
         world.persister.stored[key()] = Stored(0)
-        world.persister.hold("look")
+        world.persister.hold("summary")
         asked = asyncio.get_running_loop().create_task(explain(world, 0))
         await settle()
         world.lose(0)
-        world.persister.let_go("look")
+        world.persister.let_go("summary")
         assert refused(await asked)[0] == 6
 
     run(scenario)
@@ -235,7 +235,7 @@ def test_questions_are_bounded_in_number_and_time() -> None:
     async def scenario(world: World) -> None:
         await world.produce(1)
         world.persister.stored[key()] = Stored(0)
-        world.persister.hold("look")
+        world.persister.hold("summary")
         loop = asyncio.get_running_loop()
         began = loop.time()
         asked = [loop.create_task(explain(world, 0)) for _ in range(record_explainer.AT_A_TIME + 5)]
@@ -244,7 +244,7 @@ def test_questions_are_bounded_in_number_and_time() -> None:
         answers = await asyncio.gather(*asked)
         assert {refused(answer)[0] for answer in answers} == {7}
         assert loop.time() - began == pytest.approx(10)
-        world.persister.let_go("look")
+        world.persister.let_go("summary")
         assert told(await explain(world, 0)) == [(0, 0, "AVAILABLE", "NOT_FETCHED")]
 
     run(scenario)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kip932.errors import (
-    FencedLeaderEpochError,
     FencedStateEpochError,
     InvalidRequestError,
     KafkaError,
@@ -16,8 +15,16 @@ from kip932.errors import (
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch, combine
-from kip932.state_values import DelayedAt, StateSpan, StateSummary, StateWrite
-from share_persister.values import PersisterError, StateInit, StoredState
+from kip932.state_values import (
+    ReadState,
+    ReadSummary,
+    StaleLeaderError,
+    StateSpan,
+    StateSummary,
+    StoredState,
+    WriteState,
+)
+from share_persister.values import PersisterError
 
 OPERATION_TIMEOUT_S = 15.0
 WHOLE = StateSpan(0, 2**62)
@@ -61,7 +68,6 @@ class Fault:
     unknown: bool = True
     applied: bool = False
     delay_s: float = 0.0
-    leader_epoch: int | None = None
 
 
 class ScriptedPersister:
@@ -71,11 +77,11 @@ class ScriptedPersister:
         self.stored: dict[SharePartitionKey, Stored] = {}
         self.missing: set[SharePartitionKey] = set()
         self.first_offset = 0
-        self.faults: dict[str, list[Fault]] = {"read": [], "write": [], "look": []}
+        self.faults: dict[str, list[Fault]] = {"read": [], "write": [], "summary": []}
         self.chance: Callable[[str], Fault | None] = lambda _: None
         self.held: dict[str, asyncio.Event] = {}
         self.calls: list[tuple[str, SharePartitionKey, int]] = []
-        self.writes: list[StateWrite] = []
+        self.writes: list[WriteState] = []
         self.running = 0
         self.attempts = 1
 
@@ -89,7 +95,8 @@ class ScriptedPersister:
     def fail(self, kind: str, error: KafkaError, **how: Any) -> None:
         self.faults[kind].append(Fault(error, **how))
 
-    async def read(self, name: SharePartitionKey, leader_epoch: int, generation: int) -> StoredState:
+    async def read(self, command: ReadState) -> StoredState:
+        name, leader_epoch, generation = command
         self.calls.append(("read", name, generation))
 
         def apply() -> StoredState:
@@ -102,7 +109,8 @@ class ScriptedPersister:
         result: StoredState = await self._perform("read", apply)
         return result
 
-    async def write(self, name: SharePartitionKey, write: StateWrite) -> None:
+    async def write(self, write: WriteState) -> None:
+        name = write.key
         self.calls.append(("write", name, write.generation))
 
         def apply() -> None:
@@ -120,7 +128,7 @@ class ScriptedPersister:
         await self._perform("write", apply)
 
     async def initialize(
-        self, group_id: str, partitions: Mapping[TopicIdPartition, StateInit]
+        self, group_id: str, state_epoch: int, start_offsets: Mapping[TopicIdPartition, int]
     ) -> dict[TopicIdPartition, PersisterError | None]:
         raise NotImplementedError
 
@@ -130,21 +138,23 @@ class ScriptedPersister:
         raise NotImplementedError
 
     async def summary(
-        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at: DelayedAt | None = None
+        self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at_ms: int | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         raise NotImplementedError
 
-    async def look(self, name: SharePartitionKey, span: StateSpan) -> StateSummary:
-        self.calls.append(("look", name, 0))
+    async def read_summary(self, command: ReadSummary) -> StateSummary:
+        name = command.key
+        assert command.span is not None
+        self.calls.append(("summary", name, 0))
         state = self.stored.get(name)
         if state is None or name in self.missing:
             return StateSummary()
-        batches = state.batches(span)
+        batches = state.batches(command.span)
 
         def apply() -> StateSummary:
             return StateSummary(state.state_epoch, state.fence[0], state.start, state.dcc, batches=batches)
 
-        result: StateSummary = await self._perform("look", apply)
+        result: StateSummary = await self._perform("summary", apply)
         return result
 
     def write_attempts(self, name: SharePartitionKey) -> int:
@@ -155,7 +165,7 @@ class ScriptedPersister:
 
     def _fence(self, state: Stored, pair: tuple[int, int]) -> None:
         if pair < state.fence:
-            raise PersisterError(FencedLeaderEpochError("fenced"), False, leader_epoch=state.fence[0])
+            raise PersisterError(StaleLeaderError("fenced", state.fence[0]), False)
         state.fence = pair
 
     async def _perform(self, kind: str, apply: Callable[[], Any]) -> Any:
@@ -171,7 +181,7 @@ class ScriptedPersister:
                 await asyncio.sleep(fault.delay_s if fault else 0)
             result = apply() if fault is None or fault.error is None or fault.applied else None
             if fault is not None and fault.error is not None:
-                raise PersisterError(fault.error, fault.unknown, fault.leader_epoch)
+                raise PersisterError(fault.error, fault.unknown)
             return result
         finally:
             self.running -= 1

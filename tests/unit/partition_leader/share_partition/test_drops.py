@@ -9,11 +9,11 @@ import structlog.testing
 
 from kip932.errors import (
     CoordinatorNotAvailableError,
-    FencedLeaderEpochError,
     FencedStateEpochError,
     GroupIdNotFoundError,
     RequestTimedOutError,
 )
+from kip932.state_values import StaleLeaderError
 from partition_leader.share_partition.core.events import AckBatch
 
 from .worlds import Member, World, code, run, settle
@@ -90,7 +90,7 @@ def test_leadership_is_given_up_only_when_a_higher_epoch_is_stored(above: int, g
     async def scenario(world: World) -> None:
         member = await holding(world)
         stored = world.epochs[0] + above
-        world.persister.fail("write", FencedLeaderEpochError("fenced"), unknown=False, leader_epoch=stored)
+        world.persister.fail("write", StaleLeaderError("fenced", stored), unknown=False)
         assert code(await member.accept(0, 3).ack_error()) == "NOT_LEADER_OR_FOLLOWER"
         assert [floor for _, floor in world.given_up] == ([stored] if gives_up else [])
         if not gives_up:

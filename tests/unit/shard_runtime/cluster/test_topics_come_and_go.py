@@ -140,7 +140,7 @@ class Story:
 def _states(process: Process) -> Iterator[SharePartitionKey]:
     """Yield the share-partitions with a state at coordinators that may answer and have nothing unconfirmed."""
     state = process.state
-    for index in state.directory.served() if state else ():
+    for index in state.dispatcher.served() if state else ():
         host = state.hosts[index]
         if host.waiting == 0 and host._tenure.lease.valid():
             yield from host.shard._states

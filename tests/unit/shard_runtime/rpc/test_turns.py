@@ -18,7 +18,7 @@ from kip932.ids import (
     SharePartitionKey,
 )
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSpan, StateWrite
+from kip932.state_values import ReadSummary, StateSpan, WriteState
 from partition_leader.fetch.wide_fetch import CHECK_SLICE, READ_SLICE, WIDE
 from partition_leader.led_partitions import SWEEP_SLICE
 from partition_leader.share_partition.partitions import DEFERRED_SLICE
@@ -32,7 +32,6 @@ from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
 from share_persister.messages import METHODS
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.settings import PersisterSettings
-from share_persister.values import StateOperation
 from tests.support.share_coordinators import CoordinatorProcess
 from tests.support.share_state import TOPIC
 from tests.support.virtual_time import turns_of, virtual
@@ -99,18 +98,18 @@ def test_state_batches_of_a_write_are_bounded() -> None:
 async def test_the_persister_sends_no_more_state_batches_than_one_request_may_have() -> None:
     sent: list[int] = []
 
-    async def send(_operation: StateOperation, request: Any) -> Any:
+    async def send(request: Any) -> Any:
         sent.append(sum(len(part.state_batches) for topic in request.topics for part in topic.partitions))
-        return METHODS[StateOperation.WRITE.value].response_type()
+        return METHODS["WriteShareGroupState"].response_type()
 
-    lane = NodeQueue(StateOperation.WRITE, send, PersisterSettings())
+    lane = NodeQueue(WriteState, send, PersisterSettings())
     batches = tuple(StateBatch(2 * number, 2 * number, 2, 1) for number in range(SHARE_PARTITION_BATCHES_MAX))
     entries = [
-        QueuedCall(SharePartitionKey("g", TOPIC, number), StateWrite(1, 1, 0, 0, -1, batches)) for number in range(7)
+        QueuedCall(WriteState(SharePartitionKey("g", TOPIC, number), 1, 1, 0, 0, -1, batches)) for number in range(7)
     ]
     for entry in entries:
         lane.add(entry)
-    await asyncio.gather(*(entry.answer for entry in entries))
+    await asyncio.gather(*(entry.outcome for entry in entries))
     assert sent == [STATE_BATCHES_MAX, 2 * SHARE_PARTITION_BATCHES_MAX]
 
 
@@ -119,15 +118,15 @@ async def test_the_persister_sends_no_more_state_batches_than_one_request_may_ha
 async def test_the_persister_asks_for_state_batches_of_no_more_offsets_than_one_request_may() -> None:
     asked: list[int] = []
 
-    async def send(_operation: StateOperation, request: Any) -> Any:
+    async def send(request: Any) -> Any:
         asked.append(sum(len(topic.partitions) for topic in request.topics))
-        return METHODS[StateOperation.SUMMARY.value].response_type()
+        return METHODS["ReadShareGroupStateSummary"].response_type()
 
-    lane = NodeQueue(StateOperation.SUMMARY, send, PersisterSettings())
+    lane = NodeQueue(ReadSummary, send, PersisterSettings())
     span = StateSpan(1, EXPLAINED_OFFSETS_MAX)
-    entries = [QueuedCall(SharePartitionKey("g", TOPIC, number), span) for number in range(70)]
-    entries += [QueuedCall(SharePartitionKey("h", TOPIC, number), None) for number in range(900)]
+    entries = [QueuedCall(ReadSummary(SharePartitionKey("g", TOPIC, number), span)) for number in range(70)]
+    entries += [QueuedCall(ReadSummary(SharePartitionKey("h", TOPIC, number))) for number in range(900)]
     for entry in entries:
         lane.add(entry)
-    await asyncio.gather(*(entry.answer for entry in entries))
+    await asyncio.gather(*(entry.outcome for entry in entries))
     assert asked == [50, 900, 20], "one request for each group; what asks for no batches needs no second one"

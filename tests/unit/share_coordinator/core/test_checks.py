@@ -9,19 +9,19 @@ import pytest
 from kip932 import errors
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSummary
-from share_coordinator.core.commands import (
-    CommandBatch,
+from kip932.state_values import (
     DeleteState,
-    KeyCommand,
     ReadState,
     ReadSummary,
     StaleLeaderError,
-    StateView,
+    StateCommand,
+    StateSummary,
+    StoredState,
 )
+from share_coordinator.core.commands import CommandBatch
 from tests.support.share_state import KEY, OTHER_TOPIC, TOPIC, Driver, initialize, read, write
 
-Make = Callable[[SharePartitionKey], KeyCommand]
+Make = Callable[[SharePartitionKey], StateCommand]
 RPCS: dict[str, Make] = {
     "initialize": lambda key: initialize(key=key),
     "read": lambda key: read(9, key=key),
@@ -40,7 +40,7 @@ def _stored() -> Driver:
     return driver
 
 
-def _code(driver: Driver, command: KeyCommand) -> int:
+def _code(driver: Driver, command: StateCommand) -> int:
     before = list(driver.log)
     try:
         driver.run(command)
@@ -206,5 +206,5 @@ def test_in_a_batch_one_refused_key_does_not_fail_the_others() -> None:
     assert replies[3] == StateSummary(1, 0, 0, 0, 0, 0)
     assert [record.key for record in driver.log[-2:]] == [KEY, other]
     view = driver.run(read(3))
-    assert isinstance(view, StateView)
+    assert isinstance(view, StoredState)
     assert view.batches == (StateBatch(10, 11, 2, 1),)

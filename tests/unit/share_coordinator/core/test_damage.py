@@ -6,17 +6,9 @@ import pytest
 
 from kip932.errors import InQuarantineError, KafkaError
 from kip932.ids import SharePartitionKey
+from kip932.state_values import DeleteState, ReadSummary, StateCommand
 from shard_runtime.hosting.shard import DamagedEntry
-from share_coordinator.core.commands import (
-    CommandBatch,
-    CopyCold,
-    DeleteState,
-    DeleteTopics,
-    KeyCommand,
-    ReadSummary,
-    Removed,
-    RemoveOrphans,
-)
+from share_coordinator.core.commands import CommandBatch, CopyCold, DeleteTopics, Removed, RemoveOrphans
 from share_coordinator.core.records import ShareTombstone
 from tests.support.share_state import COLD_MS, KEY, OTHER_TOPIC, TOPIC, Driver, initialize, read, write
 
@@ -36,7 +28,7 @@ def hurt(key: SharePartitionKey | None) -> Driver:
 
 @pytest.mark.rule("SC-114")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_nothing_is_decided_on_damaged_state_and_the_refusal_names_the_entry(command: KeyCommand) -> None:
+def test_nothing_is_decided_on_damaged_state_and_the_refusal_names_the_entry(command: StateCommand) -> None:
     for key, more in ((KEY, "of {sgs:4}:log is damaged"), (None, "nobody can tell whose it was")):
         driver = hurt(key)
         with pytest.raises(InQuarantineError, match=r"entry 7-3 of \{sgs:4\}:log") as refused:
@@ -48,7 +40,7 @@ def test_nothing_is_decided_on_damaged_state_and_the_refusal_names_the_entry(com
 
 @pytest.mark.rule("SC-114")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
-def test_a_share_partition_that_the_log_does_not_name_is_refused_too_never_taken_for_new(command: KeyCommand) -> None:
+def test_a_share_partition_that_the_log_does_not_name_is_refused_too_never_taken_for_new(command: StateCommand) -> None:
     driver = Driver()
     driver.shard.quarantine(DamagedEntry("{sgs:4}:log", "7-3", "is damaged", None))
     with pytest.raises(InQuarantineError):

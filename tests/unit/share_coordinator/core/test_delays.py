@@ -7,8 +7,7 @@ import pytest
 from kip932 import errors
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSpan, StateSummary
-from share_coordinator.core.commands import ReadSummary
+from kip932.state_values import ReadSummary, StateSpan, StateSummary
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from tests.support.share_state import COLD_MS, KEY, OTHER_TOPIC, Driver, initialize, read, write
 

@@ -7,7 +7,7 @@ from structlog.testing import capture_logs
 
 from kip932.errors import FencedLeaderEpochError, InvalidRequestError
 from kip932.state_batches import StateBatch
-from share_coordinator.core.commands import KeyCommand
+from kip932.state_values import StateCommand
 from share_coordinator.core.plausible import (
     BATCH_REACH_MAX,
     EPOCH_AHEAD_S,
@@ -37,7 +37,7 @@ def _batch(first: int, last: int, count: int = 1) -> StateBatch:
     return StateBatch(first, last, 2, count)
 
 
-FALSE: dict[str, KeyCommand] = {
+FALSE: dict[str, StateCommand] = {
     "a start offset at the end of all offsets": write(start=2**62 - 1),
     "a negative start offset": write(start=-2),
     "a batch far above the start": write(_batch(2**62, 2**62), start=10),
@@ -67,7 +67,7 @@ def test_what_no_correct_node_sends_is_refused_and_nothing_is_stored(what: str) 
     assert (driver.shard.state(KEY), driver.log) == (before, log)
 
 
-TRUE: dict[str, KeyCommand] = {
+TRUE: dict[str, StateCommand] = {
     "the same epoch again": write(leader=NOW_S - 60, start=11),
     "no start offset": write(leader=NOW_S - 60, state=5, start=-1),
     "a claim right now": read(NOW_S),

@@ -6,9 +6,9 @@ import pytest
 
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import StateBatch
+from kip932.state_values import DeleteState
 from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
 from shard_runtime.record_log.protocol import StreamId
-from share_coordinator.core.commands import DeleteState
 from share_coordinator.core.records import ShareSnapshot
 from tests.support.share_state import KEY, Driver, initialize, write
 

@@ -9,10 +9,10 @@ import pytest
 from kip932.errors import FencedStateEpochError
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ADMIN, CAUSE_COLD, CAUSE_INIT, StateBatch, WriteStats
-from kip932.state_values import StateSummary
+from kip932.state_values import DeleteState, ReadSummary, StateSummary, StoredState
 from shard_runtime.hosting.shard import Anchor
 from share_coordinator.codec import ShareStateCodec
-from share_coordinator.core.commands import DeleteState, DeleteTopics, ReadSummary, Removed, StateView
+from share_coordinator.core.commands import DeleteTopics, Removed
 from share_coordinator.core.records import ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import KEYS_PER_SLICE
 from tests.support.share_state import (
@@ -37,7 +37,7 @@ def test_initialize_writes_one_snapshot_and_read_returns_it() -> None:
     assert (record.batches, record.delivery_complete_count) == ((), 0)
     assert record.create_ms == record.write_ms == driver.wall_ms
     assert record.stats == WriteStats(CAUSE_INIT)
-    assert driver.run(read(0)) == StateView(5, 10, (), recorded=False)
+    assert driver.run(read(0)) == StoredState(5, 10, (), recorded=False)
 
 
 @pytest.mark.scenario("S-088")
@@ -50,7 +50,7 @@ def test_a_write_appends_an_update_with_only_its_own_batches() -> None:
     assert isinstance(second, ShareUpdate)
     assert (first.snapshot_epoch, first.batches) == (0, (StateBatch(0, 10, 0, 1),))
     assert (second.snapshot_epoch, second.batches) == (0, (StateBatch(11, 20, 0, 1),))
-    assert driver.run(read(0)) == StateView(0, 0, (StateBatch(0, 20, 0, 1),), recorded=False)
+    assert driver.run(read(0)) == StoredState(0, 0, (StateBatch(0, 20, 0, 1),), recorded=False)
 
 
 @pytest.mark.scenario("S-090")
@@ -126,7 +126,7 @@ def test_a_state_without_a_state_epoch_that_an_older_build_stored_is_kept_and_fe
     driver.log.append(replace(first, snapshot_epoch=1, state_epoch=-1, fence_state_epoch=5))
     driver.shard = driver.replayed()
     assert (driver.state().state_epoch, driver.state().fence_state_epoch) == (-1, 5)
-    assert driver.run(read(0)) == StateView(-1, 0, (), recorded=False)
+    assert driver.run(read(0)) == StoredState(-1, 0, (), recorded=False)
     with pytest.raises(FencedStateEpochError):
         driver.run(write(state=4))
     (record,) = driver.written(initialize(5, 7))

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.state_batches import StateBatch
-from kip932.state_values import StateSpan, StateSummary
-from share_coordinator.core.commands import ReadSummary
+from kip932.state_values import ReadSummary, StateSpan, StateSummary
 from tests.support.share_state import KEY, Driver, initialize, write
 
 

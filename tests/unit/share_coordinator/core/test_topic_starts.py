@@ -6,8 +6,9 @@ import pytest
 
 from kip932.errors import InQuarantineError, InvalidRequestError
 from kip932.ids import SharePartitionKey
+from kip932.state_values import DeleteState
 from shard_runtime.hosting.shard import DamagedEntry
-from share_coordinator.core.commands import DeleteState, ListStarts
+from share_coordinator.core.commands import ListStarts
 from share_coordinator.core.shard import TOPIC_STARTS_MAX
 from tests.support.share_state import KEY, OTHER_TOPIC, TOPIC, Driver, initialize, read, write
 

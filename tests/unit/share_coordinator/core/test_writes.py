@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.state_batches import StateBatch
-from share_coordinator.core.commands import DeleteState, StateView
+from kip932.state_values import DeleteState, StoredState
 from share_coordinator.core.records import ShareSnapshot, ShareUpdate
 from tests.support.share_state import COLD_MS, KEY, Driver, initialize, read, write
 
@@ -101,5 +101,5 @@ def test_records_that_wait_for_a_dead_letter_queue_are_stored_as_such() -> None:
     driver = Driver()
     driver.run(initialize(5, 0))
     driver.run(write((0, 9, 3, 2), start=0))
-    assert driver.run(read(0)) == StateView(5, 0, (StateBatch(0, 9, 3, 2),), recorded=False)
+    assert driver.run(read(0)) == StoredState(5, 0, (StateBatch(0, 9, 3, 2),), recorded=False)
     assert driver.replayed().state(KEY) == driver.state()

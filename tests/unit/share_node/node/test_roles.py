@@ -67,7 +67,7 @@ def test_a_custom_assignor_is_given_the_broker_configs_and_no_secret() -> None:
 def test_each_coordinator_waits_for_the_store_as_long_as_its_own_setting_says() -> None:
     found = parts(offsets_commit_timeout_ms="700", share_coordinator_write_timeout_ms="900")
     assert {host._options.write_timeout_ms for host in found._groups.hosts} == {700}
-    assert found._state._dispatcher._write_timeout_ms == 900
+    assert found._state.dispatcher._write_timeout_ms == 900
 
 
 #: Setting → how to read its value from the part where it arrives. Each test value differs from every default.
@@ -184,7 +184,7 @@ def test_a_client_is_told_the_client_address_of_its_coordinator_and_a_node_the_o
         assert record.address != record.internal_address
         for owner, address in (
             (found._groups._node.owner_of(0), record.address),
-            (found._state.directory.owner(0), record.internal_address),
+            (found._state.dispatcher._owner(0), record.internal_address),
         ):
             assert f"{owner.host}:{owner.port}" == address
         await world.close()
