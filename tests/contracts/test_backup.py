@@ -93,7 +93,7 @@ async def test_a_restarted_store_ends_the_copy(world: World) -> None:
     copies = await copies_of(world)
     assert await copies.tip(STREAM) is not None
     await world.store.restart()
-    with pytest.raises(HistoryChangedError, match="begin anew"):
+    with pytest.raises(HistoryChangedError, match="begin again"):
         await copies.tip(STREAM)
     await copies.close()
 

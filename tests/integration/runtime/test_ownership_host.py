@@ -358,9 +358,9 @@ async def test_one_ill_shard_holds_up_neither_the_others_nor_the_nodes_readiness
 ) -> None:
     world.owners[FIRST].failures = [ValueError("entry 7-1 is damaged")] * 1_000
     world.ownership.start()
-    await world.until(lambda: world.ownership.settled(but_for_ill=True))
+    await world.until(lambda: world.ownership.settled(except_faulty=True))
     assert set(world.ownership.serving()) == SHARDS - {FIRST}
-    assert world.ownership.core.ill() == [FIRST]
+    assert world.ownership.core.faulty() == [FIRST]
     assert not world.ownership.settled()
     await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
     said = capsys.readouterr()
@@ -368,7 +368,7 @@ async def test_one_ill_shard_holds_up_neither_the_others_nor_the_nodes_readiness
     assert told == 1, "told once, not at each attempt"
     world.owners[FIRST].failures.clear()
     await world.settled(pause_ms=30_000)
-    assert world.ownership.core.ill() == []
+    assert world.ownership.core.faulty() == []
 
 
 @pytest.mark.rule("CM-86")
@@ -376,6 +376,6 @@ async def test_a_store_that_is_away_makes_no_shard_ill(world: World) -> None:
     world.owners[FIRST].failures = [StoreUnavailableError("away")] * 3
     world.ownership.start()
     await world.until(lambda: world.loaded.count(FIRST.name) >= 2)
-    assert world.ownership.core.ill() == []
+    assert world.ownership.core.faulty() == []
     await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
     await world.settled(pause_ms=30_000)

@@ -200,7 +200,7 @@ def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_p
         ["share_node", "serve", "partition_leader", "listen.host=127.0.0.1", "advertised.host=0.0.0.0", *plain],
     )
     for message in (up, four):
-        assert "listen.host is 0.0.0.0, and clients and other nodes would be told to call this node there" in message
+        assert "listen.host is 0.0.0.0, and clients and other nodes would call this node there" in message
         assert "Try advertised.host=NAME, or the variable SHAREGROUPS_ADVERTISED_HOST" in message
     assert "listen.host is ::, and" in six
     assert "advertised.host is 0.0.0.0, and" in told

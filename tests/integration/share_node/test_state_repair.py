@@ -83,7 +83,7 @@ def test_it_shows_what_is_known_of_each_entry_and_what_each_choice_loses(store: 
     assert found["found"].startswith("is damaged: its checksum is")
     assert (found["last_whole_state"], found["later_updates"]) == ("10-1", 1)
     assert found["without_it"] == {"start_offset": 10, "state_epoch": 5, "leader_epoch": 0, "state_batches": 1}
-    assert (found["before"]["entry"], found["behind"]["entry"]) == ("10-2", "10-4")
+    assert (found["before"]["entry"], found["after"]["entry"]) == ("10-2", "10-4")
     assert found["before"]["appended"] == "1970-01-01T00:00:01.000+00:00"
     assert set(found["choices"]) == {"skip", "drop"}
     text = store.repair().stdout
@@ -97,7 +97,7 @@ def test_an_entry_without_a_whole_state_before_it_says_so(store: Store) -> None:
     store.put(state_log(), 1)
     (found,) = [json.loads(line) for line in store.repair("--output", "json").stdout.splitlines()]
     assert (found["last_whole_state"], found["later_updates"]) == (None, 2)
-    assert found["choices"]["skip"].startswith("no whole state stands before the entry")
+    assert found["choices"]["skip"].startswith("there is no whole state before the entry")
 
 
 @pytest.mark.rule("CM-114", "CM-115")
@@ -105,7 +105,7 @@ def test_it_settles_only_what_somebody_agreed_to_and_notes_who(store: Store) -> 
     store.put(state_log(), 3)
     for words, said in (
         (("--dry-run",), "Would drop entry 10-3"),
-        ((), "give --execute where nobody can be asked"),
+        ((), "give --execute where no person can be asked"),
     ):
         refused = store.repair("--choose", "drop", *words)
         assert (refused.exit_code, said in refused.stderr) == (1, True), refused.output

@@ -125,11 +125,11 @@ SCHEDULES: Final = (
             ),
             Edit(
                 "partition_leader.share_partition.core.expiry",
-                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NO_MEMBER, 0)\n"
                 "    result.timed_out",
                 "    if batch.lock_at(first)[0] & PENDING:\n"
                 "        window.recode(batch, first, last, ROLL_BACK)\n"
-                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NO_MEMBER, 0)\n"
                 "    result.timed_out",
             ),
             Edit(
@@ -159,7 +159,7 @@ SCHEDULES: Final = (
             Edit(
                 "partition_leader.share_partition.core.operations",
                 "            if window.recode(batch, first, last, COMMIT):\n"
-                "                batch.hold(first, last, NOBODY, 0)\n",
+                "                batch.hold(first, last, NO_MEMBER, 0)\n",
                 "            window.recode(batch, first, last, COMMIT)\n",
             ),
         ),

@@ -133,8 +133,8 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "a record that waits gets its entry before the end of its delay is set: a sweep of the locks drops it",
         ("PL-932",),
         f"{_CORE}.in_flight",
-        "        batch.hold(first, last, NOBODY, until_ms)\n        self.lock(first, last, until_ms)\n",
-        "        self.lock(first, last, until_ms)\n        batch.hold(first, last, NOBODY, until_ms)\n",
+        "        batch.hold(first, last, NO_MEMBER, until_ms)\n        self.lock(first, last, until_ms)\n",
+        "        self.lock(first, last, until_ms)\n        batch.hold(first, last, NO_MEMBER, until_ms)\n",
     ),
     (
         "swept-locks-in-no-order",

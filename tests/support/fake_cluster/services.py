@@ -21,7 +21,7 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.state import FakeState
-from transaction_coordinator.telling_service import Surroundings, TransactionReads
+from transaction_coordinator.read_service import Surroundings, TransactionReads
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 INVALID_TOPIC_EXCEPTION: Final = 17

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from group_coordinator.letter_loops import TOLD_MAX, DeadLetterCycles
+from group_coordinator.letter_loops import LOGGED_MAX, DeadLetterCycles
 from tests.support.virtual_time import virtual
 
 
@@ -26,17 +26,17 @@ class Groups:
             shards[number % 2][group_id] = SimpleNamespace(subscription=SimpleNamespace(names=names))
         return [(number, SimpleNamespace(groups=groups)) for number, groups in enumerate(shards)]
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def logged(self) -> list[tuple[str, str]]:
         """Return the groups that the next check logs, with their topic."""
         with capture_logs() as lines:
-            await self.loops.look()
+            await self.loops.check()
         assert all(line["log_level"] == "warning" for line in lines)
         return [(line["group"], line["dead_letter_topic"]) for line in lines if "group" in line]
 
     async def circles(self) -> list[list[str]]:
         """Return the longer circles that the next check logs."""
         with capture_logs() as lines:
-            await self.loops.look()
+            await self.loops.check()
         return [line["circle"] for line in lines if line["event"] == "dead_letter_circle_found"]
 
 
@@ -46,31 +46,31 @@ async def test_a_loop_is_told_once_and_again_when_it_comes_back_or_changes() -> 
     groups = Groups()
     groups.reads = {"a": {"orders", "dlq.a"}, "b": {"orders"}, "empty": set()}
     groups.queues = {"a": "dlq.a", "b": "dlq.b", "empty": "dlq.c"}
-    assert await groups.told() == [("a", "dlq.a")]
-    assert await groups.told() == []
+    assert await groups.logged() == [("a", "dlq.a")]
+    assert await groups.logged() == []
     groups.reads["b"].add("dlq.b")
-    assert await groups.told() == [("b", "dlq.b")], "a member subscribed to it later"
+    assert await groups.logged() == [("b", "dlq.b")], "a member subscribed to it later"
     groups.queues["a"] = "orders"
-    assert await groups.told() == [("a", "orders")], "another loop"
+    assert await groups.logged() == [("a", "orders")], "another loop"
     groups.queues["a"] = ""
-    assert await groups.told() == []
+    assert await groups.logged() == []
     groups.queues["a"] = "orders"
-    assert await groups.told() == [("a", "orders")]
+    assert await groups.logged() == [("a", "orders")]
 
 
 @pytest.mark.rule("PL-903")
 @virtual
 async def test_many_loops_are_told_up_to_a_bound_and_then_by_their_number() -> None:
     groups = Groups()
-    groups.reads = {f"g{number}": {"dlq"} for number in range(TOLD_MAX + 3)}
+    groups.reads = {f"g{number}": {"dlq"} for number in range(LOGGED_MAX + 3)}
     groups.queues = dict.fromkeys(groups.reads, "dlq")
     with capture_logs() as lines:
-        await groups.loops.look()
-        await groups.loops.look()
-    assert len(lines) == TOLD_MAX + 1
+        await groups.loops.check()
+        await groups.loops.check()
+    assert len(lines) == LOGGED_MAX + 1
     assert lines[-1] == {
         "event": "further_dead_letter_circles_found", "groups": 3,
-        "effect": f"only the first {TOLD_MAX} circles are logged by name", "log_level": "warning",
+        "effect": f"only the first {LOGGED_MAX} circles are logged by name", "log_level": "warning",
     }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from kip932.errors import CoordinatorLoadInProgressError
-from partition_leader.consumed_retention import TOLD_MS
+from partition_leader.consumed_retention import ANSWERS_VALID_MS
 from partition_leader.share_partition.core.status import Status
 from tests.unit.partition_leader.share_partition.persister import Fault, Stored
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, part, run
@@ -104,8 +104,8 @@ def test_what_was_told_long_ago_is_not_used() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.starts.groups = {TOPIC: {"g": {0: 20}}}
-        world.starts.meanwhile = lambda: asyncio.sleep(TOLD_MS / 1000)
-        await asyncio.sleep(ROUND_S + TOLD_MS / 1000)
+        world.starts.meanwhile = lambda: asyncio.sleep(ANSWERS_VALID_MS / 1000)
+        await asyncio.sleep(ROUND_S + ANSWERS_VALID_MS / 1000)
         assert begins(world) == 0
 
     run(scenario)

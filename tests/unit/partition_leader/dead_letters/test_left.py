@@ -233,7 +233,7 @@ async def test_many_are_loaded_a_slice_at_a_time_and_no_more_are_remembered_than
     assert len(list(left.items())) == LEFT_MAX
     for number in range(2 * SLICE + 1, LEFT_MAX):
         left.loaded(key(number), None)
-    left.look_again()
+    left.retry()
     await asyncio.sleep(1)
     assert [at for at, _ in loaded] == [0] * SLICE + [SLICE_PAUSE_MS] * SLICE + [2 * SLICE_PAUSE_MS]
     assert [number for _, number in loaded] == list(range(2 * SLICE + 1))

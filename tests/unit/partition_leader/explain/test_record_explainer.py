@@ -187,7 +187,7 @@ def test_what_is_refused_by_name() -> None:
             ({"group_id": ""}, 42, "group_id is empty"),
             ({"group_id": "g" * 2_000}, 42, "has 2000 characters"),
             ({"first": -1}, 42, "offset -1 is negative"),
-            ({"first": 5, "last": 4}, 42, "last offset 4 lies before the first, 5"),
+            ({"first": 5, "last": 4}, 42, "last offset 4 is before the first, 5"),
             ({"last": EXPLAINED_OFFSETS_MAX}, 42, "at most 1000 go into one request"),
             ({"topic_id": bytes(range(16))}, 100, "is not known to this node"),
             ({"partition_index": 4}, 3, "has partitions 0…3"),

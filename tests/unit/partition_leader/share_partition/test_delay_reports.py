@@ -144,7 +144,7 @@ def test_of_a_share_partition_that_comes_and_goes_at_its_bound_one_line_in_ten_s
         with structlog.testing.capture_logs() as lines:
             for number in range(1, 9):
                 core.records, core.full = (10, True) if number % 2 else (0, False)
-                reports.look(key(), core, group)
+                reports.check(key(), core, group)
             assert told(lines) == [("reached",), ("left",)]
             await asyncio.sleep(10.1)
             assert told(lines[2:], "held_back") == [("reached", 3), ("left", 3)]

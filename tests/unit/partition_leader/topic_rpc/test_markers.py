@@ -52,7 +52,7 @@ class Records:
         if self.hold is not None:
             await self.hold.wait()
 
-    async def look(self, transactional_id: str) -> ReadRecord:
+    async def read(self, transactional_id: str) -> ReadRecord:
         assert transactional_id == "tx"
         return ReadRecord(self.known, 0)
 

@@ -160,7 +160,7 @@ def test_a_shard_is_replayed_anew_within_seconds_of_a_settlement() -> None:
         assert not world.drops
         world.log.skips |= {StreamId(1, 1)}
         await asyncio.sleep(HostOptions().settlements_every_ms / 1_000 + 0.001)
-        assert world.drops == ["an operator settled damaged entries (1-1); it is replayed anew"]
+        assert world.drops == ["an operator settled damaged entries (1-1); it is replayed again"]
         await world.gain(3)
         assert not world.shard.hurt
         await asyncio.sleep(60)

@@ -85,7 +85,7 @@ class Site:
         writer = SegmentWriter(directory)
         self.store.hook = self.look
         try:
-            return await BackupRun(copies, writer, self.clock, tell=tell).take("c1", "a test")
+            return await BackupRun(copies, writer, self.clock, on_damage=tell).take("c1", "a test")
         except LogError:
             writer.discard()
             raise

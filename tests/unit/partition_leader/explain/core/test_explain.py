@@ -303,7 +303,7 @@ def test_what_is_stored_answers_for_a_share_partition_that_is_not_loaded() -> No
         0,
     )
     words = found.records[1][1]
-    assert "nobody has fetched this partition since its leader took over" in words
+    assert "no member has fetched this partition since its leader took over" in words
     assert "stored start offset 5" in words
     loading = explain_stored(STORED, question(bench, 5, loading=True))
     assert only(loading)[0].obstacle is Obstacle.LOADING

@@ -47,7 +47,7 @@ def test_a_store_that_cannot_be_reached_is_told_after_a_second(silent: bool, why
 def test_a_person_reads_the_same_in_words() -> None:
     async def story() -> None:
         with pytest.raises(StoreCheckError):
-            await check_store(cast(Store, NoStore(False)), None, 0, tell=shown.append)
+            await check_store(cast(Store, NoStore(False)), None, 0, show=shown.append)
 
     shown: list[str] = []
     with capture_logs() as logged:

@@ -21,8 +21,8 @@ from shard_runtime.record_log.redis.keys import transaction_key
 from tests.support.virtual_time import virtual
 from tests.unit.transaction_coordinator.test_coordinator import ID, P, Q, World, opened
 from transaction_coordinator.core.transaction import PARTITIONS_MAX
+from transaction_coordinator.read_service import CURSOR_MAX, FILTERS_MAX, Surroundings
 from transaction_coordinator.service import TransactionService
-from transaction_coordinator.telling_service import CURSOR_MAX, FILTERS_MAX, Surroundings
 
 CONTEXT: Any = None
 
