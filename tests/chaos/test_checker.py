@@ -84,7 +84,7 @@ def test_a_planted_violation_is_found(rule: str, events: list[Event]) -> None:
 
 
 @pytest.mark.rule("INV-4")
-def test_a_paused_worker_telling_late_of_an_old_delivery_is_no_violation() -> None:
+def test_a_paused_worker_reporting_an_old_delivery_late_is_no_violation() -> None:
     late = Delivered("w1", "t", 0, 0, "v0", 1, 9, 9_000)
     events: list[Event] = [
         produced(0),

@@ -105,7 +105,7 @@ async def test_a_change_computed_from_a_record_that_a_fail_over_lost_is_refused(
 
 
 @pytest.mark.rule("CM-151", "CM-100")
-async def test_a_damaged_record_is_told(world: World) -> None:
+async def test_a_damaged_record_is_reported(world: World) -> None:
     store = (await world.cluster_store()).transactions
     await store.change(ID, None, b"first", 0)
     await world.store.raw(("HSET", transaction_key(ID), "r", b"f1rst"))

@@ -37,7 +37,7 @@ from partition_leader.dead_letters.core.destination import (
     destination,
 )
 from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
-from partition_leader.dead_letters.left import LeftBehindLetters
+from partition_leader.dead_letters.left_behind import LeftBehindLetters
 from partition_leader.dead_letters.letter_codec import Origin, packed
 from partition_leader.dead_letters.preparing import LetterBuilder, Prepared
 from partition_leader.dead_letters.reports import LetterReports, Reported, Who

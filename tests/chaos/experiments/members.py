@@ -104,10 +104,10 @@ def pause_consumer(trial: Trial) -> None:
     worker = trial.load.workers["consumer0"]
     tail, since_ms = Tail(trial.folder), now_ms()
     trial.until(lambda: any(_got(event, worker.name, since_ms) for event in tail.new()), "records of consumer0")
-    trial.tell_worker(PAUSED, worker.name)
+    trial.record_of_worker(PAUSED, worker.name)
     worker.pause()
     trial.pass_time(BEYOND_SESSION_S, BEYOND_SESSION_S + 0.5)
-    trial.tell_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
+    trial.record_of_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
     worker.resume()
     trial.load.wait_working([worker.name])
 

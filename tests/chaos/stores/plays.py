@@ -211,7 +211,7 @@ def slot_moved(trial: StoreTrial) -> None:
 def services_die(trial: StoreTrial) -> None:
     """Kill a consumer, then each service, then all at once; pause a leader beyond its lease."""
     trial.pass_time(0.3, 0.8)
-    trial.tell_worker("SIGKILL", "consumer0")
+    trial.record_of_worker("SIGKILL", "consumer0")
     trial.load.kill_worker("consumer0")
     trial.load.start_worker("consumer9", "consumer")
     for role in (PARTITION_LEADER, SHARE_COORDINATOR, GROUP_COORDINATOR):

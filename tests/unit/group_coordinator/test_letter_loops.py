@@ -42,7 +42,7 @@ class Groups:
 
 @pytest.mark.rule("PL-903")
 @virtual
-async def test_a_loop_is_told_once_and_again_when_it_comes_back_or_changes() -> None:
+async def test_a_loop_is_reported_once_and_again_when_it_comes_back_or_changes() -> None:
     groups = Groups()
     groups.reads = {"a": {"orders", "dlq.a"}, "b": {"orders"}, "empty": set()}
     groups.queues = {"a": "dlq.a", "b": "dlq.b", "empty": "dlq.c"}
@@ -60,7 +60,7 @@ async def test_a_loop_is_told_once_and_again_when_it_comes_back_or_changes() -> 
 
 @pytest.mark.rule("PL-903")
 @virtual
-async def test_many_loops_are_told_up_to_a_bound_and_then_by_their_number() -> None:
+async def test_many_loops_are_reported_up_to_a_bound_and_then_by_their_number() -> None:
     groups = Groups()
     groups.reads = {f"g{number}": {"dlq"} for number in range(LOGGED_MAX + 3)}
     groups.queues = dict.fromkeys(groups.reads, "dlq")
@@ -76,7 +76,7 @@ async def test_many_loops_are_told_up_to_a_bound_and_then_by_their_number() -> N
 
 @pytest.mark.rule("PL-903")
 @virtual
-async def test_a_longer_circle_is_told_once_with_all_its_groups_and_what_only_leads_to_it_is_not() -> None:
+async def test_a_longer_circle_is_reported_once_with_all_its_groups_and_what_only_leads_to_it_is_not() -> None:
     groups = Groups()
     groups.reads = {"a": {"dlq.c", "t"}, "b": {"dlq.a"}, "c": {"dlq.b"}, "into": {"t"}, "out": {"dlq.c"}}
     groups.queues = {"a": "dlq.a", "b": "dlq.b", "into": "dlq.a", "out": "dlq.out"}
@@ -96,7 +96,7 @@ async def test_a_longer_circle_is_told_once_with_all_its_groups_and_what_only_le
 
 
 @pytest.mark.rule("PL-903")
-def test_a_queue_that_would_close_a_circle_is_told_with_the_way_round() -> None:
+def test_a_queue_that_would_close_a_circle_is_reported_with_the_way_round() -> None:
     groups = Groups()
     groups.reads = {"a": {"dlq.c", "t"}, "b": {"dlq.a"}, "c": {"dlq.b"}}
     groups.queues = {"a": "dlq.a", "b": "dlq.b"}

@@ -33,7 +33,7 @@ def counted(world: World, name: str) -> float | None:
 
 
 @pytest.mark.rule("CM-163")
-def test_what_every_group_has_finished_goes_and_is_told() -> None:
+def test_what_every_group_has_finished_goes_and_is_reported() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.starts.groups = {TOPIC: {"fast": {0: 15}, "slow": {0: 4}}}
@@ -54,7 +54,7 @@ def test_what_every_group_has_finished_goes_and_is_told() -> None:
 
 
 @pytest.mark.rule("CM-161")
-def test_other_topics_are_left_alone_and_nobody_is_asked() -> None:
+def test_other_topics_are_left_alone_and_no_node_is_asked() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.facts.keep_only_needed.clear()
@@ -100,7 +100,7 @@ def test_a_round_that_does_not_hear_of_every_group_deletes_nothing_and_says_so()
 
 
 @pytest.mark.rule("CM-161")
-def test_what_was_told_long_ago_is_not_used() -> None:
+def test_what_was_reported_long_ago_is_not_used() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.starts.groups = {TOPIC: {"g": {0: 20}}}

@@ -149,7 +149,7 @@ async def test_a_decision_is_durable_before_its_first_marker() -> None:
 
 @pytest.mark.rule("CM-154", "CM-155")
 @virtual
-async def test_a_leader_that_does_not_answer_holds_nobody_up_and_gets_its_marker_later() -> None:
+async def test_a_leader_that_does_not_answer_holds_up_no_other_and_gets_its_marker_later() -> None:
     async with World() as world:
         node = world.node()
         identity = await opened(node)
@@ -267,7 +267,7 @@ async def test_a_new_instance_aborts_the_open_transaction_of_the_former_and_fenc
 
 @pytest.mark.rule("CM-154")
 @virtual
-async def test_of_two_who_decide_one_wins_and_both_are_told_the_same() -> None:
+async def test_of_two_who_decide_one_wins_and_both_get_the_same() -> None:
     async with World() as world:
         node, other = world.node(), world.node("b")
         identity = await opened(node)

@@ -336,7 +336,7 @@ def test_replays_that_fail_follow_each_other_ever_later_however_long_each_takes(
 
 
 @pytest.mark.rule("CM-86")
-def test_an_ill_shard_is_news_once_and_well_again_once_it_serves() -> None:
+def test_a_faulty_shard_is_news_once_and_well_again_once_it_serves() -> None:
     claims = Claims()
     claims.request(0)
     claims.core.claim_answered(ONE, Claimed(10, False, STREAM_START, None, "h", 0), 0)

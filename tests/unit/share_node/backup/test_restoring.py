@@ -214,7 +214,7 @@ async def test_what_no_backup_holds_is_refused_before_the_store_is_asked(
         check(backup(tmp_path / "b", parts, **changes), Progress())
 
 
-async def test_a_check_tells_how_far_it_is(tmp_path: Path) -> None:
+async def test_a_check_shows_how_far_it_is(tmp_path: Path) -> None:
     progress = Progress()
     checked = check(backup(tmp_path / "b"), progress)
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())

@@ -46,7 +46,7 @@ def test_one_record_in_nine_or_so_fails_and_only_at_its_first_delivery() -> None
     ("error", "outcome", "tally"),
     [(None, "accepted", {"lines": 3}), (BrokenRecordError("no"), "rejected", {}), (OSError("away"), "released", {})],
 )
-def test_each_end_of_a_job_is_told_once_and_the_exception_goes_on(
+def test_each_end_of_a_job_is_reported_once_and_the_exception_goes_on(
     capfd: pytest.CaptureFixture[str], error: Exception | None, outcome: str, tally: dict[str, int]
 ) -> None:
     def work() -> None:

@@ -44,7 +44,7 @@ def searching() -> Iterator[Searching]:
 
 
 @pytest.mark.rule("CM-95")
-def test_what_survived_a_search_is_looked_at_again_only_when_memory_has_grown(searching: Searching) -> None:
+def test_what_survived_a_search_is_checked_again_only_when_memory_has_grown(searching: Searching) -> None:
     old = Ring()
     gc.collect()
     gone = weakref.ref(old)
