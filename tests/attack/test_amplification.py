@@ -69,7 +69,7 @@ def test_a_compressed_message_is_refused_and_never_unpacked(attacked: Cluster, c
 @pytest.mark.rule("CM-91")
 @pytest.mark.parametrize("method", ["ShareGroupDescribe", "DescribeShareGroupOffsets"])
 @pytest.mark.parametrize(
-    ("entries", "told"), [(1_001, "at most 1000 go into one request"), (3_500_000, "at most 1048576")]
+    ("entries", "refusal"), [(1_001, "at most 1000 go into one request"), (3_500_000, "at most 1048576")]
 )
 def test_too_many_groups_are_refused_whole(
     attacked: Cluster, canary: Canary, method: str, entries: int, refusal: str

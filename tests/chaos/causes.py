@@ -129,7 +129,7 @@ class Evidence:
 def configured(events: Sequence[Event]) -> Iterator[str]:
     """The history has the group's settings: without them the rules below would excuse everything."""
     if not any(isinstance(event, Configured) for event in events):
-        yield "the history does not tell the lock duration and the delivery limit of the group"
+        yield "the history does not contain the lock duration and the delivery limit of the group"
 
 
 def ends_have_causes(events: Sequence[Event], drained: set[tuple[str, int]]) -> Iterator[str]:
@@ -142,9 +142,10 @@ def ends_have_causes(events: Sequence[Event], drained: set[tuple[str, int]]) -> 
         if over and evidence.deliveries[at] and not _has_cause(evidence, at):
             last = max(evidence.deliveries[at], key=lambda one: (one.delivery_count, one.at_ms))
             yield (
-                f"INV-1: {at} ({event.value}) was delivered {len(evidence.deliveries[at])} times, the last with "
-                f"count {last.delivery_count} to {last.worker}, and ended without ACCEPT or REJECT, a reached limit, "
-                f"or a killed holder; acknowledgements: {_said(evidence.acks[at])}"
+                f"INV-1: {at} ({event.value}) was delivered {len(evidence.deliveries[at])} times, "
+                f"the last time with count {last.delivery_count} to {last.worker}, "
+                "and ended without an ACCEPT or REJECT, a reached limit, or a killed holder; "
+                f"acknowledgements: {_said(evidence.acks[at])}"
             )
 
 

@@ -235,7 +235,7 @@ def test_more_attempts_than_the_limit_allows_are_found(bad: list[Event], good: l
 def test_a_history_without_the_groups_settings_is_refused_and_not_excused(rule: str) -> None:
     events: list[Event] = [produced(), went(10), acked(20), observed()]
     (found,) = judge(events)
-    assert found == "the history does not tell the lock duration and the delivery limit of the group"
+    assert found == "the history does not contain the lock duration and the delivery limit of the group"
     assert judge([SETTINGS, *events]) == []
 
 

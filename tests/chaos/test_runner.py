@@ -193,9 +193,9 @@ NOT_FINISHED: list[Event] = [*STILL_LAGS, Delivered("w1", "t", 0, 1, "v1", 1, 9,
 @pytest.mark.parametrize(
     ("events", "counts"),
     [
-        pytest.param(PRODUCED_LATER, (2, 0, 1), id="no look since"),
+        pytest.param(PRODUCED_LATER, (2, 0, 1), id="no observation since"),
         pytest.param(STILL_LAGS, (2, 0, 1), id="lag"),
-        pytest.param(NEVER_OBSERVED, (2, 0, 1), id="never looked at"),
+        pytest.param(NEVER_OBSERVED, (2, 0, 1), id="never observed"),
         pytest.param(NOT_FINISHED, (2, 0, 1), id="not finished"),
         pytest.param(LOST, (2, 1, 0), id="lost all the same"),
         pytest.param(

@@ -38,7 +38,7 @@ class Change:
     def apply(self, source: str) -> str:
         """Return the changed source. Raises ValueError when it is not the source that the change was made from."""
         if source[self.start : self.end] != self.old:
-            raise ValueError(f"line {self.line} holds {source[self.start : self.end]!r}, not {self.old!r}: draw anew")
+            raise ValueError(f"line {self.line} holds {source[self.start : self.end]!r}, not {self.old!r}: draw again")
         return source[: self.start] + self.new + source[self.end :]
 
     def __str__(self) -> str:

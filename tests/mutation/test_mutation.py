@@ -58,7 +58,7 @@ def test_each_change_changes_its_place_alone() -> None:
 
 
 def test_a_source_that_was_changed_since_is_an_error() -> None:
-    with pytest.raises(ValueError, match="draw anew"):
+    with pytest.raises(ValueError, match="draw again"):
         changes(SOURCE)[0].apply("# new\n" + SOURCE)
 
 

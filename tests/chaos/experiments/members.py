@@ -145,7 +145,7 @@ def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
         and held[place(event)].fetched_ms + settings.lock_ms <= event.at_ms < resumed.at_ms
         for event in again
     ):
-        yield f"S-113: nobody got any of the {len(held)} records that {paused.target} held, after their locks' end"
+        yield f"S-113: no other member got any of the {len(held)} records of {paused.target} after their locks' end"
     if left := sorted(held.keys() - {place(event) for event in again}):
         yield (
             f"S-113: {len(left)} of the {len(held)} records that {paused.target} held when it was paused were not "
