@@ -33,7 +33,7 @@ OSError: [Errno 24] Too many open files
 
 
 @pytest.mark.parametrize(
-    ("words", "reported"),
+    ("words", "sentence"),
     [
         (BATCH_FAILED, "OptionalDataException"),
         (WORKER_FAILED, "OSError: [Errno 24] Too many open files"),
@@ -60,8 +60,8 @@ OSError: [Errno 24] Too many open files
         ("", "nothing"),
     ],
 )
-def test_the_cause_is_what_was_raised_innermost(words: str, reported: str) -> None:
-    assert cause(words) == reported
+def test_the_cause_is_what_was_raised_innermost(words: str, sentence: str) -> None:
+    assert cause(words) == sentence
 
 
 def test_without_frames_everything_else_stays_in_order() -> None:
@@ -116,8 +116,8 @@ def test_of_a_long_text_what_spark_and_the_job_search_for_stays(words: str) -> N
 
 def test_of_a_long_text_what_was_raised_last_stays() -> None:
     around = [f"line {number}" for number in range(500)]
-    reported = without_frames("\n".join([*around, "Caused by: java.io.IOException: disk full", *around]))
-    assert cause(reported) == "IOException: disk full"
+    sentence = without_frames("\n".join([*around, "Caused by: java.io.IOException: disk full", *around]))
+    assert cause(sentence) == "IOException: disk full"
 
 
 def test_however_much_there_is_to_report_a_text_is_bounded() -> None:

@@ -80,7 +80,7 @@ class Ending:
 
 @pytest.mark.rule("PM-39")
 @pytest.mark.parametrize(
-    ("query", "reported"),
+    ("query", "lines"),
     [
         (Query(LOST), ["gauges.prom cannot be written: No such file or directory; give another file"]),
         (
@@ -91,13 +91,13 @@ class Ending:
     ids=["text-file", "stop"],
 )
 def test_what_ended_a_query_is_not_hidden_by_what_fails_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query, reported: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query, lines: list[str]
 ) -> None:
     ending = Ending(monkeypatch, tmp_path, query)
     with pytest.raises(QueryError) as error:
         ending.run()
     assert query_failure(error.value).exit_code == 3
-    for words, line in zip(reported, ending.reported[-len(reported) :], strict=True):
+    for words, line in zip(lines, ending.reported[-len(lines) :], strict=True):
         assert words in line
 
 
