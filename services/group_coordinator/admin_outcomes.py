@@ -38,7 +38,7 @@ class Waiting:
                 return await self.ended
         except TimeoutError:
             raise CoordinatorNotAvailableError(
-                f"the call has not ended within {WAIT_S:.0f} s and may still do so; look at the group, or repeat it"
+                f"the call has not ended within {WAIT_S:.0f} s and may still do so; inspect the group, or repeat it"
             ) from None
 
 

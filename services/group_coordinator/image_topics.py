@@ -43,11 +43,11 @@ def newest_topics(image: Callable[[], MetadataImage], sound: Callable[[], bool])
     last = ImageTopics(image(), sound())
     taken = image()
 
-    def look_up() -> ImageTopics:
+    def newest() -> ImageTopics:
         nonlocal last, taken
         now, complete = image(), sound()
         if now is not taken or complete is not last.complete:
             last, taken = ImageTopics(now, complete), now
         return last
 
-    return look_up
+    return newest

@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 #: How many groups are inspected in one turn of the event loop.
 SLICE: Final = 200
 #: How many circles are logged by name while they last; one line reports that there are more.
-TOLD_MAX: Final = 100
+LOGGED_MAX: Final = 100
 
 
 class DeadLetterCycles:
@@ -31,7 +31,7 @@ class DeadLetterCycles:
     def __init__(self, shards: Shards, queue_of: Callable[[str], str]) -> None:
         self._shards = shards
         self._queue_of = queue_of
-        self._told: frozenset[tuple[str, ...]] = frozenset()
+        self._logged: frozenset[tuple[str, ...]] = frozenset()
         self._logged_more = False
 
     def closed_by(self, group_id: str, queue: str) -> str:
@@ -50,7 +50,7 @@ class DeadLetterCycles:
             "them rejects would come to them again and again"
         )
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Inspect every group that has members here."""
         turns = Turns(SLICE)
         edges: dict[str, dict[str, Step]] = {}
@@ -83,20 +83,20 @@ class DeadLetterCycles:
             # Every group of a circle finds it, so the topics are the key; each group that reads its own queue has a
             # circle of its own.
             key = (group_id, queue) if len(circle) == 1 else tuple(sorted({step.topic for step in circle}))
-            if key in circles or len(circles) < TOLD_MAX:
+            if key in circles or len(circles) < LOGGED_MAX:
                 circles.setdefault(key, circle)
             else:
                 more += 1
         for key, circle in circles.items():
-            if key not in self._told:
-                _tell(circle)
+            if key not in self._logged:
+                _log_circle(circle)
         if more and not self._logged_more:
             log.warning(
                 "further_dead_letter_circles_found",
                 groups=more,
-                effect=f"only the first {TOLD_MAX} circles are logged by name",
+                effect=f"only the first {LOGGED_MAX} circles are logged by name",
             )
-        self._told, self._logged_more = frozenset(circles), bool(more)
+        self._logged, self._logged_more = frozenset(circles), bool(more)
 
     def _reads(self) -> Iterator[tuple[str, Collection[str]]]:
         """Yield the groups that have subscriptions on this node, with the topics that their members subscribe to."""
@@ -112,7 +112,7 @@ class DeadLetterCycles:
                 yield Step(topic, group_id, queue)
 
 
-def _tell(circle: tuple[Step, ...]) -> None:
+def _log_circle(circle: tuple[Step, ...]) -> None:
     if len(circle) == 1:
         log.warning(
             "own_dead_letter_topic_read",

@@ -149,13 +149,13 @@ class GroupCoordinatorRole:
         loops = DeadLetterCycles(self.shards, node.queue_of)
         self.cycle_closed_by = loops.closed_by
         self._sweeper = Sweeper(
-            self.shards, node.complete_since_ms, config.sweep_interval_ms, self.metrics.expired, loops.look
+            self.shards, node.complete_since_ms, config.sweep_interval_ms, self.metrics.expired, loops.check
         )
         outcomes = AdminOutcomes()
         self._removals = MemberRemovals(node.transport, node.leaders, node.clock, self.metrics.count_removals)
-        told = expiry_reporter(self.metrics.member_expired, self._removals.removed)
+        report_expiry = expiry_reporter(self.metrics.member_expired, self._removals.removed)
         self._calls = StateCalls(
-            node.persister, self.shards, self.metrics, outcomes, sweep_soon=self._sweeper.soon, expired=told
+            node.persister, self.shards, self.metrics, outcomes, sweep_soon=self._sweeper.soon, expired=report_expiry
         )
         self.shards.build(self._host, self._calls.run, self._calls.drop)
         around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled, node.client_id_of)

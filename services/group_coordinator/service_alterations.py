@@ -126,7 +126,7 @@ def _beyond(one: _Requested, end: EndOffset | None) -> errors.KafkaError | None:
     if isinstance(end, errors.UnknownTopicOrPartitionError):
         return end
     why = "" if end is None else f": {end.message}"
-    return errors.LeaderNotAvailableError(f"the end of {where} is not known, since no leader told it{why}; try again")
+    return errors.LeaderNotAvailableError(f"the end of {where} is not known, since no leader answered{why}; try again")
 
 
 async def _results(

@@ -62,7 +62,7 @@ def expiry_reporter(
     (GC-39a), calls `count` with the reason, and logs it. An orderly leave is not reported; there is no other removal,
     since only empty groups are deleted."""
 
-    def tell(expired: c.MemberExpired) -> None:
+    def report_expiry(expired: c.MemberExpired) -> None:
         member = expired.member
         end_sessions(expired)
         about = {
@@ -85,4 +85,4 @@ def expiry_reporter(
                 **about,
             )
 
-    return tell
+    return report_expiry

@@ -28,8 +28,8 @@ _SOON_S: Final = 1.0
 
 class Sweeper:
     """Runs the sweeps in one task. `complete_since_ms` returns since when (deadline clock) the image is complete; −1
-    when it is not. `expired` counts groups whose deletion began because they were empty for too long. `look` is called
-    after each sweep."""
+    when it is not. `expired` counts groups whose deletion began because they were empty for too long. `after_sweep` is
+    called after each sweep."""
 
     def __init__(
         self,
@@ -37,13 +37,13 @@ class Sweeper:
         complete_since_ms: Callable[[], int],
         interval_ms: int,
         expired: Callable[[int], None] = lambda _: None,
-        look: Callable[[], Awaitable[None]] | None = None,
+        after_sweep: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self._shards = shards
         self._complete_since_ms = complete_since_ms
         self._interval_ms = interval_ms
         self._expired = expired
-        self._look = look
+        self._after_sweep = after_sweep
         self._changed = asyncio.Event()
         self._waiting = False
         self._task: asyncio.Task[None] | None = None
@@ -87,8 +87,8 @@ class Sweeper:
                 log.debug("shard_sweep_deferred", shard=index, cause=str(error))
             except Exception:
                 log.exception("shard_sweep_failed", shard=index, effect="the shard is swept again next time")
-        if self._look is not None:
-            await self._look()
+        if self._after_sweep is not None:
+            await self._after_sweep()
 
     async def _sweep_shard(self, index: int) -> None:
         for _ in range(_ROUNDS_MAX):

@@ -30,7 +30,7 @@ from shard_runtime.rpc.bounds import Turns
 log = structlog.get_logger(__name__)
 
 #: How long a round may use the coordinators' answers, counted from before it asked.
-TOLD_MS: Final = 10_000
+ANSWERS_VALID_MS: Final = 10_000
 #: How many log starts are moved at a time.
 MOVES_AT_ONCE: Final = 32
 #: How often it is logged, for each topic, that a group without a start offset keeps its records.
@@ -94,7 +94,7 @@ class ConsumedRetention:
         return [topic_id for topic_id, consumed in found.items() if consumed]
 
     async def _retain(self, topic_ids: list[bytes]) -> None:
-        until_ms = self._clock.now_ms() + TOLD_MS
+        until_ms = self._clock.now_ms() + ANSWERS_VALID_MS
         wanted = frozenset(topic_ids)
         # The partitions are listed before the question. One that is lost and led again in between is skipped: its other
         # leader may know more.

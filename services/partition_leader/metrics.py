@@ -67,7 +67,7 @@ class PartitionLeaderMetrics(LeaderMeter):
         )
         self._not_raised = Counter(
             "topic_log_end_not_raised",
-            "Loads of share-partitions refused because their state lies further beyond the log than a lost tail.",
+            "Loads of share-partitions refused because their state is further beyond the log than a lost tail.",
             registry=registry,
         )
         self._unreadable = Counter(

@@ -193,7 +193,7 @@ class PartitionLeader:
         for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
             self.owners.topic_deleted(partition)
         self._counts.forget(deleted)
-        self.letters.look_again()
+        self.letters.retry()
 
     def groups_changed(self) -> None:
         """Pass changed group configs to the share-partitions."""
@@ -263,8 +263,8 @@ class PartitionLeader:
 def _member_reports(around: Surroundings) -> MemberReports | None:
     if around.coordinator_of is None:
         return None
-    told = around.metrics.members_reported
-    return MemberReports(around.transport, around.coordinator_of, around.address, around.clock, told)
+    count = around.metrics.members_reported
+    return MemberReports(around.transport, around.coordinator_of, around.address, around.clock, count)
 
 
 def _letter_post(around: Surroundings, led: LedPartitions, deadlines: Deadlines) -> LetterPost:

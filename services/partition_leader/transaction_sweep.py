@@ -32,14 +32,14 @@ CONSULTED_MAX: Final = 200
 #: How many records are consulted at the same time.
 _CONSULTS_AT_ONCE: Final = 32
 #: How many long-open transactions are logged by name in one sweep, and how many of the partitions of each.
-TOLD_MAX: Final = 5
+LOGGED_MAX: Final = 5
 _PARTITIONS_LOGGED: Final = 5
 
 
 class TransactionRecords(Protocol):
     """The records of transactional ids, for the sweep of open transactions."""
 
-    async def look_after(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
+    async def resolve(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
         """Return what becomes of it, and for how many ms it may still be open. `open_ms`: how long it has been seen
         open here, by the deadline clock. Raises KafkaError."""
         ...
@@ -116,7 +116,7 @@ class TransactionSweep:
         """Log which transactions hold up readers for long, the longest first."""
         long = [(watched.open_ms, key) for key, watched in self._watched.items() if watched.open_ms >= watched.log_ms]
         long.sort(reverse=True)
-        for open_ms, key in long[:TOLD_MAX]:
+        for open_ms, key in long[:LOGGED_MAX]:
             partitions = self._watched[key].partitions
             log.warning(
                 "long_transaction_open",
@@ -129,8 +129,8 @@ class TransactionSweep:
                 examples=[partition.text for partition in partitions[:_PARTITIONS_LOGGED]],
                 try_next="sharegroups transactions describe, or abort, --transactional-id",
             )
-        if len(long) > TOLD_MAX:
-            log.warning("further_long_transactions_open", transactions=len(long) - TOLD_MAX)
+        if len(long) > LOGGED_MAX:
+            log.warning("further_long_transactions_open", transactions=len(long) - LOGGED_MAX)
         for open_ms, key in long:
             watched = self._watched[key]
             while watched.log_ms <= open_ms:
@@ -139,7 +139,7 @@ class TransactionSweep:
     async def _ask(self, key: _Key) -> None:
         watched = self._watched[key]
         try:
-            fate, left_ms = await self._records.look_after(*key, self._clock.now_ms() - watched.seen_ms)
+            fate, left_ms = await self._records.resolve(*key, self._clock.now_ms() - watched.seen_ms)
         except KafkaError as error:
             watched.consult_ms = self._clock.now_ms() + CONSULT_AGAIN_MS
             log.info("transaction_check_deferred", transactional_id=key[0], cause=error.message)

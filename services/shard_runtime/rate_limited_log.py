@@ -61,7 +61,7 @@ class RateLimitedLog:
         """Log at once what is held back, and forget all keys."""
         for key in list(self._kept):
             self._kept[key].timer.cancel()
-            self._tell(key)
+            self._log_held_back(key)
         self._kept.clear()
 
     def _say(self, level: Level, event: str, key: Hashable, sums: Mapping[str, int], fields: Mapping[str, Any]) -> None:
@@ -86,12 +86,12 @@ class RateLimitedLog:
     def _end(self, key: Hashable) -> None:
         """End an interval: log one line for what was held back, which begins the next interval; else drop the key."""
         if self._kept[key].held_back:
-            self._tell(key)
+            self._log_held_back(key)
             self._open(key)
         else:
             del self._kept[key]
 
-    def _tell(self, key: Hashable) -> None:
+    def _log_held_back(self, key: Hashable) -> None:
         kept = self._kept[key]
         if kept.held_back:
             also = {"and_others": True} if key is _Others else {}

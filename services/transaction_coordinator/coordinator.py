@@ -130,18 +130,18 @@ class TransactionCoordinator:
         if found.decided and not await self._finished(transactional_id, found, MARKERS_WAIT_S):
             return None
         if found.decided:
-            found = (await self._records.look(transactional_id)).transaction
+            found = (await self._records.read(transactional_id)).transaction
         return following(found, identity)
 
-    async def look(self, transactional_id: str) -> ReadRecord:
-        """Read the record. Raises the errors of `TransactionRecords.look`."""
-        return await self._records.look(transactional_id)
+    async def read(self, transactional_id: str) -> ReadRecord:
+        """Read the record. Raises the errors of `TransactionRecords.read`."""
+        return await self._records.read(transactional_id)
 
     async def page(self, cursor: str) -> Page:
         """Return one page of the records. Raises the errors of `TransactionRecords.page`."""
         return await self._records.page(cursor)
 
-    async def look_after(self, transactional_id: str, identity: Identity, open_ms: int = 0) -> tuple[Fate, int]:
+    async def resolve(self, transactional_id: str, identity: Identity, open_ms: int = 0) -> tuple[Fate, int]:
         """Return the fate of a transaction that is open in a log, and for how many ms it may stay open (CM-155).
 
         A transaction past its time-out is aborted; a decided one is finished in the background. `open_ms`: for how long
@@ -153,19 +153,19 @@ class TransactionCoordinator:
             ours = known is not None and known.identity == identity
             return expired(known, self._now_ms(known, store_ms, open_ms)) if ours else known
 
-        looked = await self._records.look(transactional_id)
-        found = looked.transaction
-        now_ms = self._now_ms(found, looked.now_ms, open_ms)
+        stored = await self._records.read(transactional_id)
+        found = stored.transaction
+        now_ms = self._now_ms(found, stored.now_ms, open_ms)
         if found is not None and found.identity == identity and timed_out(found, now_ms):
-            looked = await self._records.change(transactional_id, late_aborted)
-            found = looked.transaction
+            stored = await self._records.change(transactional_id, late_aborted)
+            found = stored.transaction
             if found is not None and found.decided and found.cause is Cause.TIMEOUT:
                 self._log_abort("its time-out passed", transactional_id, found)
         if found is not None and found.decided:
             self._finish(transactional_id, found)
         left_ms = 0
         if found is not None and found.state is State.ONGOING:
-            left_ms = max(found.started_ms + found.timeout_ms - self._now_ms(found, looked.now_ms, open_ms), 0)
+            left_ms = max(found.started_ms + found.timeout_ms - self._now_ms(found, stored.now_ms, open_ms), 0)
         return fate(found, identity), left_ms
 
     async def stop(self) -> None:

@@ -33,7 +33,7 @@ class Transactions(Protocol):
         """Return one page of the records."""
         ...
 
-    async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+    async def resolve(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
         """Abort the transaction if it is past its time-out, and finish it if it is decided."""
         ...
 
@@ -81,7 +81,7 @@ class ForgottenTransactions:
 
     async def _resolve(self, found: _Found) -> None:
         try:
-            fate, _ = await self._transactions.look_after(found.transactional_id, found.identity)
+            fate, _ = await self._transactions.resolve(found.transactional_id, found.identity)
         except KafkaError as error:
             log.info("forgotten_transaction_deferred", transactional_id=found.transactional_id, cause=error.message)
             return

@@ -56,9 +56,9 @@ class TransactionRecords:
         self._rng = rng
         self._expiration_ms = expiration_ms
 
-    async def look(self, transactional_id: str) -> ReadRecord:
+    async def read(self, transactional_id: str) -> ReadRecord:
         """Read a record; no fail-over can undo what is read. Raises CoordinatorNotAvailableError, KafkaStorageError."""
-        stored = await self._look(transactional_id)
+        stored = await self._read(transactional_id)
         return ReadRecord(_value(transactional_id, stored), stored.now_ms)
 
     async def change(self, transactional_id: str, decide: Decide) -> ReadRecord:
@@ -68,7 +68,7 @@ class TransactionRecords:
         force), KafkaStorageError, ConcurrentTransactionsError when other changes came first too often.
         """
         for attempt in range(_ATTEMPTS):
-            stored = await self._look(transactional_id)
+            stored = await self._read(transactional_id)
             known = _value(transactional_id, stored)
             wanted = decide(known, stored.now_ms)
             if wanted is known or wanted is None:
@@ -92,10 +92,10 @@ class TransactionRecords:
         try:
             found = await self._store.page(cursor)
         except BadCursorError as error:
-            raise InvalidRequestError(f"{error}. Begin anew, without a cursor") from error
+            raise InvalidRequestError(f"{error}. Begin again, without a cursor") from error
         except StoreUnavailableError as error:
             raise CoordinatorNotAvailableError(
-                f"the store did not tell its transactions ({error}); try again"
+                f"the store did not return its transactions ({error}); try again"
             ) from error
         turns, records = Turns(_SLICE), dict[str, Transaction | KafkaStorageError]()
         for transactional_id, stored in found.records:
@@ -109,9 +109,9 @@ class TransactionRecords:
                 records[transactional_id] = known
         return Page(records, found.next_cursor, found.now_ms)
 
-    async def _look(self, transactional_id: str) -> StoredTransaction:
+    async def _read(self, transactional_id: str) -> StoredTransaction:
         try:
-            return await self._store.look(transactional_id)
+            return await self._store.read(transactional_id)
         except StoreUnavailableError as error:
             raise _away(transactional_id, error) from error
 
@@ -126,7 +126,7 @@ def _value(transactional_id: str, stored: StoredTransaction) -> Transaction | No
     except UnknownRecordError as error:
         why = str(error)
     raise KafkaStorageError(
-        f"the record of transactional id {transactional_id!r} cannot be used: {why}. Nothing was changed; look at the "
+        f"the record of transactional id {transactional_id!r} cannot be used: {why}. Nothing was changed; inspect the "
         f"key {{txn:{transactional_id}}} of the store. If it is lost for good, delete the key: its open transaction is "
         "then aborted"
     )

@@ -14,7 +14,7 @@ from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_partitions
 from transaction_coordinator.coordinator import TransactionCoordinator
 from transaction_coordinator.core.transaction import Cause, Identity
-from transaction_coordinator.telling_service import Surroundings, TransactionReads, checked_id
+from transaction_coordinator.read_service import Surroundings, TransactionReads, checked_id
 
 _NONE: Final = -1
 

@@ -32,7 +32,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.attack", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="see --list")
     parser.add_argument("--seconds", type=float, default=0, help="attacks by chance for so long; 0: each of them once")
-    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and told when left out")
+    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and printed when left out")
     parser.add_argument("--out", type=Path, help="new folder for logs and books; default build/attack/<time>")
     parser.add_argument("--list", action="store_true", help="say which attacks there are")
     return parser.parse_args(words)

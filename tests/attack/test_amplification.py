@@ -69,16 +69,16 @@ def test_a_compressed_message_is_refused_and_never_unpacked(attacked: Cluster, c
 @pytest.mark.rule("CM-91")
 @pytest.mark.parametrize("method", ["ShareGroupDescribe", "DescribeShareGroupOffsets"])
 @pytest.mark.parametrize(
-    ("entries", "told"), [(1_001, "at most 1000 go into one request"), (3_500_000, "at most 1048576")]
+    ("entries", "refusal"), [(1_001, "at most 1000 go into one request"), (3_500_000, "at most 1048576")]
 )
 def test_too_many_groups_are_refused_whole(
-    attacked: Cluster, canary: Canary, method: str, entries: int, told: str
+    attacked: Cluster, canary: Canary, method: str, entries: int, refusal: str
 ) -> None:
     before = peak_bytes(attacked.node.pid)
     for _ in range(5):
         error = _refused(attacked, method, EMPTY_ENTRY * entries)
         assert error.code() is grpc.StatusCode.INVALID_ARGUMENT
-        assert told in error.details()
+        assert refusal in error.details()
     assert peak_bytes(attacked.node.pid) - before < GROWTH_MAX
 
 

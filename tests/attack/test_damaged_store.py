@@ -62,7 +62,7 @@ class Node:
         lines = self.process.errors.splitlines()
         return [json.loads(line) for line in lines if line.startswith("{")]
 
-    def damage_told(self) -> list[tuple[str, str]]:
+    def damage_logged(self) -> list[tuple[str, str]]:
         found = [line for line in self.log_lines() if line["event"] == "stored_entry_damaged"]
         return [(line["stream"], line["entry"]) for line in found]
 
@@ -126,7 +126,7 @@ def test_a_damaged_batch_is_named_left_out_and_moved_over(node: Node) -> None:
     produce(node, "jobs", ["four"])
     assert consume(node, "jobs", "g", "four") == ["four"]
     stream, entry = hit[b"key"].data.decode(), hit[b"id"].data.decode()
-    assert node.damage_told() == [(stream, entry)]
+    assert node.damage_logged() == [(stream, entry)]
     (lost,) = [line for line in node.log_lines() if line["event"] == "records_unreadable"]
     assert (lost["stream"], lost["first_offset"], lost["last_offset"]) == (stream, 1, 1)
     checked = node.state("check")
@@ -183,8 +183,8 @@ def test_a_damaged_entry_holds_up_its_share_partition_or_group_alone(node: Node)
     produce(node, "jobs", ["3"])
     # Nothing that was accepted returns, and nothing is lost.
     assert consumed(node, others, "3") == {group: ["3"] for group in others}
-    told = sorted((line["stream"], line["entry"], line["key"].partition(":")[0]) for line in quarantined(node))
-    assert told == sorted((each.stream, each.entry, each.group) for each in damages)
+    printed = sorted((line["stream"], line["entry"], line["key"].partition(":")[0]) for line in quarantined(node))
+    assert printed == sorted((each.stream, each.entry, each.group) for each in damages)
     assert not polled(node, groups, 4)
     assert checked(node) == {(each.stream, each.entry) for each in damages}
     shown = node.state("repair", "--choose", "skip", "--dry-run").stderr
@@ -272,14 +272,14 @@ def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(n
     # The other stream refuses a moved entry once it has a higher id; then only the hole in its own stream remains.
     possible = {shard} if how == "changed" else {shard, str(int(shard) ^ 1)}
     node.start(ready=False)
-    until_true(lambda: bool(shards_told(node)), "a shard is named")
+    until_true(lambda: bool(shards_logged(node)), "a shard is named")
     checked = node.state("check")
     assert checked.returncode == 1
     found = [json.loads(line) for line in checked.stdout.splitlines()]
     assert {one["stream"].partition(":")[0] for one in found} == {"{" + kind}
     touched = {one["stream"].partition(":")[2].partition("}")[0] for one in found}
     assert touched <= possible
-    until_true(lambda: shards_told(node) == touched, f"the shards {touched} are named, and no other")
+    until_true(lambda: shards_logged(node) == touched, f"the shards {touched} are named, and no other")
     healthy = [group for group in groups if homes[group] not in touched]
     produce(node, "jobs", ["3"])
     for group in healthy[:2]:
@@ -294,7 +294,7 @@ def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(n
     assert "3" in consume(node, "jobs", groups[0], "3")
 
 
-def shards_told(node: Node) -> set[str]:
+def shards_logged(node: Node) -> set[str]:
     """Return the numbers of the shards whose load failed because of a damaged entry."""
     found = set()
     for line in node.log_lines():
@@ -310,7 +310,7 @@ def group_shard(entries: list[dict[bytes, Word]], group: str) -> str:
 
 
 @pytest.mark.rule("CM-101", "CM-102", "CM-103")
-def test_a_damaged_metadata_entry_is_told_in_one_line_and_may_be_skipped(node: Node) -> None:
+def test_a_damaged_metadata_entry_is_reported_in_one_line_and_may_be_skipped(node: Node) -> None:
     node.start()
     create(node, "jobs")
     create(node, "others")  # a metadata change of its own
@@ -323,8 +323,8 @@ def test_a_damaged_metadata_entry_is_told_in_one_line_and_may_be_skipped(node: N
     node.start(ready=False)
     assert node.process is not None
     assert node.process.ended() == 1
-    (told,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
-    assert f"entry {entry} of {{meta}}:log" in told
+    (printed,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
+    assert f"entry {entry} of {{meta}}:log" in printed
     assert "Traceback" not in node.process.errors
     assert node.state("check").returncode == 1  # the store does not run: the command starts it for itself
     assert node.state("skip", "--kind", "meta", "--entry", entry).returncode == 0
@@ -333,7 +333,7 @@ def test_a_damaged_metadata_entry_is_told_in_one_line_and_may_be_skipped(node: N
     create(node, "others")  # the change is lost, as was reported
 
 
-def test_a_file_that_the_store_cannot_read_is_told_with_what_to_do(node: Node) -> None:
+def test_a_file_that_the_store_cannot_read_is_reported_with_what_to_do(node: Node) -> None:
     node.start()
     create(node, "jobs")
     produce(node, "jobs", ["one", "two"])
@@ -346,7 +346,7 @@ def test_a_file_that_the_store_cannot_read_is_told_with_what_to_do(node: Node) -
     node.start(ready=False)
     assert node.process is not None
     assert node.process.ended() == 1
-    (told,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
-    assert "Bad file format" in told
-    assert str(node.data / "store") in told
-    assert "valkey-check-aof" in told
+    (printed,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
+    assert "Bad file format" in printed
+    assert str(node.data / "store") in printed
+    assert "valkey-check-aof" in printed

@@ -24,7 +24,7 @@ def cluster() -> Iterator[Cluster]:
 @pytest.mark.rule("CM-180")
 @pytest.mark.parametrize(("port", "seed"), [("client", 1), ("internal", 2)])  # three floods at once, and one
 @pytest.mark.parametrize("attack", FLOOD_ATTACKS, ids=lambda attack: attack.name)
-def test_a_flood_of_frames_keeps_nobody_waiting(
+def test_a_flood_of_frames_keeps_no_client_waiting(
     cluster: Cluster, tmp_path: Path, attack: Attack, port: str, seed: int
 ) -> None:
     address = cluster.bootstrap if port == "client" else cluster.internal

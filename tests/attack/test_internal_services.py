@@ -84,7 +84,7 @@ async def _never_read(wire: Wire) -> Session:
 
 
 @pytest.mark.rule("CM-80", "CM-82")
-async def test_nobody_moves_a_logs_end_to_the_end_of_all_offsets(cluster: Cluster) -> None:
+async def test_no_caller_moves_a_logs_end_to_the_end_of_all_offsets(cluster: Cluster) -> None:
     async with Wire(cluster.bootstrap, cluster.internal) as wire:
         session = await _never_read(wire)
         with pytest.raises(TransportError) as refused:

@@ -73,7 +73,7 @@ def _topic_id(cluster: Cluster) -> bytes:
 
 
 @pytest.mark.rule("CM-92")
-def test_answers_that_nobody_reads_have_a_bound(attacked: Cluster, canary: Canary) -> None:
+def test_answers_that_are_not_read_have_a_bound(attacked: Cluster, canary: Canary) -> None:
     request = fetch_pb2.FetchRequest(max_bytes=8 * MIB)
     request.topics.add(topic_id=_topic_id(attacked)).partitions.add(
         partition=0, fetch_offset=0, partition_max_bytes=8 * MIB, current_leader_epoch=-1

@@ -33,7 +33,7 @@ def _asked(connection: Connection, path: bytes) -> bytes:
 
 @pytest.mark.rule("CM-84")
 @pytest.mark.parametrize("port", ["client", "internal"])
-async def test_bytes_that_are_no_text_in_a_path_disturb_nobody(cluster: Cluster, port: str) -> None:
+async def test_bytes_that_are_no_text_in_a_path_disturb_no_client(cluster: Cluster, port: str) -> None:
     address = cluster.bootstrap if port == "client" else cluster.internal
     async with Wire(cluster.bootstrap) as there_before:
         await there_before.call("DescribeCluster", DescribeClusterRequest())
@@ -51,7 +51,7 @@ async def test_bytes_that_are_no_text_in_a_path_disturb_nobody(cluster: Cluster,
 
 
 @pytest.mark.rule("CM-84")
-async def test_a_path_that_nobody_serves_is_unimplemented(cluster: Cluster) -> None:
+async def test_a_path_that_is_not_served_is_unimplemented(cluster: Cluster) -> None:
     for path in (b"/\xff", b"/no.Service/Method"):
         with Connection(cluster.bootstrap) as connection:
             assert b"grpc-status\x0212" in _asked(connection, path)

@@ -21,7 +21,7 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
 
 
 @pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
-def test_an_attack_harms_nobody_else(siege: Siege, attack: Attack) -> None:
+def test_an_attack_harms_no_other_client(siege: Siege, attack: Attack) -> None:
     struck = siege.strike(attack, seconds=2.0)
     assert struck.canary.failed == 0, struck
     assert struck.restarted == (), f"an attack ended a node: {struck}"

@@ -35,7 +35,7 @@ def test_the_song_counts_failed_turns_and_their_time() -> None:
     assert song(turns[:99]).p99_ms == 700
 
 
-def test_a_node_that_accepts_connections_and_serves_nobody_is_an_outage() -> None:
+def test_a_node_that_accepts_connections_and_serves_no_client_is_an_outage() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, and no server answers
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with Watch({"mute": address}, dict) as watch:

@@ -12,7 +12,7 @@ from typing import Final, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
-LOOK_S: Final = 0.5
+POLL_S: Final = 0.5
 CALL_S: Final = 2.0
 MIB: Final = 1024 * 1024
 
@@ -88,7 +88,7 @@ class Watch:
 
     def _reach(self, name: str, address: str) -> None:
         failed_since = 0.0
-        while not self._stop.wait(LOOK_S):
+        while not self._stop.wait(POLL_S):
             began = time.monotonic()
             if _answers(address):
                 if failed_since:
@@ -99,7 +99,7 @@ class Watch:
                 self._outages[name] = max(self._outages[name], time.monotonic() - failed_since)
 
     def _weigh(self) -> None:
-        while not self._stop.wait(LOOK_S / 2):
+        while not self._stop.wait(POLL_S / 2):
             for name, pid in self._pids().items():
                 if weight := resident_bytes(pid):
                     self._memory[name].append(weight)

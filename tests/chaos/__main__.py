@@ -30,7 +30,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", default=[], metavar="NAME", help="see --list; NAME-… too; stores: all of them"
     )
-    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and told when left out")
+    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and printed when left out")
     parser.add_argument("--out", type=Path, help="new folder for histories and report; default build/chaos/<time>")
     parser.add_argument("--judge", type=Path, metavar="OUT", help="judge what an earlier run kept, run nothing")
     parser.add_argument("--list", action="store_true", help="say which experiments there are")

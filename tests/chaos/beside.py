@@ -37,7 +37,7 @@ class Beside:
             names = [experiment.name for experiment in self._experiments]
             words = [sys.executable, "-m", "tests.chaos.stores.runner", str(self._out), str(self._seed), *names]
             self._process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-            self._relay = threading.Thread(target=self._tell, args=(self._process,), daemon=True)
+            self._relay = threading.Thread(target=self._relay_output, args=(self._process,), daemon=True)
             self._relay.start()
         return self
 
@@ -71,7 +71,7 @@ class Beside:
         reason = f"the process of these experiments {ended}, and left nothing about this one"
         return Outcome(experiment.name, STORES, experiment.sentence, experiment.shows, self._seed, BAD, reason)
 
-    def _tell(self, process: subprocess.Popen[str]) -> None:
+    def _relay_output(self, process: subprocess.Popen[str]) -> None:
         assert process.stdout is not None
         with process.stdout as lines:
             for line in lines:

@@ -60,7 +60,7 @@ def place(event: Produced | Delivered | Acknowledged | Unseen) -> Place:
     return Place(event.topic, event.partition, event.offset)
 
 
-class Told:
+class Evidence:
     """A history, indexed for the rules of this module."""
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -129,46 +129,47 @@ class Told:
 def configured(events: Sequence[Event]) -> Iterator[str]:
     """The history has the group's settings: without them the rules below would excuse everything."""
     if not any(isinstance(event, Configured) for event in events):
-        yield "the history does not tell the lock duration and the delivery limit of the group"
+        yield "the history does not contain the lock duration and the delivery limit of the group"
 
 
 def ends_have_causes(events: Sequence[Event], drained: set[tuple[str, int]]) -> Iterator[str]:
     """INV-1: a delivered record ends only by an ACCEPT or REJECT that was confirmed or may have been stored, at the
     delivery limit, or while its holder was killed. Judges drained partitions, and the places below the start offset."""
-    told = Told(events)
-    for event in told.produced:
+    evidence = Evidence(events)
+    for event in evidence.produced:
         at = place(event)
-        over = at[:2] in drained or at.offset < told.starts.get(at[:2], -1)
-        if over and told.deliveries[at] and not _has_cause(told, at):
-            last = max(told.deliveries[at], key=lambda one: (one.delivery_count, one.at_ms))
+        over = at[:2] in drained or at.offset < evidence.starts.get(at[:2], -1)
+        if over and evidence.deliveries[at] and not _has_cause(evidence, at):
+            last = max(evidence.deliveries[at], key=lambda one: (one.delivery_count, one.at_ms))
             yield (
-                f"INV-1: {at} ({event.value}) was delivered {len(told.deliveries[at])} times, the last time with count "
-                f"{last.delivery_count} to {last.worker}, and ended without an ACCEPT or REJECT, a reached limit, or a "
-                f"killed holder; acknowledgements: {_said(told.acks[at])}"
+                f"INV-1: {at} ({event.value}) was delivered {len(evidence.deliveries[at])} times, "
+                f"the last time with count {last.delivery_count} to {last.worker}, "
+                "and ended without an ACCEPT or REJECT, a reached limit, or a killed holder; "
+                f"acknowledgements: {_said(evidence.acks[at])}"
             )
 
 
-def _has_cause(told: Told, at: Place) -> bool:
-    deliveries = told.deliveries[at]
-    if any(_may_have_ended(told, ack, deliveries) for ack in told.acks[at]):
+def _has_cause(evidence: Evidence, at: Place) -> bool:
+    deliveries = evidence.deliveries[at]
+    if any(_may_have_ended(evidence, ack, deliveries) for ack in evidence.acks[at]):
         return True
     last_ms = max(one.fetched_ms for one in deliveries)  # an earlier kill ended nothing: the record came again
-    if any(told.killed(one.worker, max(one.fetched_ms, last_ms), one.at_ms + REACH_MS) for one in deliveries):
+    if any(evidence.killed(one.worker, max(one.fetched_ms, last_ms), one.at_ms + REACH_MS) for one in deliveries):
         return True
-    if told.configured is None:
+    if evidence.configured is None:
         return False
-    hidden = told.faults(last_ms)
-    return max(one.delivery_count for one in deliveries) + hidden >= told.configured.delivery_limit
+    hidden = evidence.faults(last_ms)
+    return max(one.delivery_count for one in deliveries) + hidden >= evidence.configured.delivery_limit
 
 
-def _may_have_ended(told: Told, ack: Acknowledged, deliveries: Sequence[Delivered | Unseen]) -> bool:
+def _may_have_ended(evidence: Evidence, ack: Acknowledged, deliveries: Sequence[Delivered | Unseen]) -> bool:
     """Return whether this acknowledgement may have ended the record. An unanswered one ended nothing when a fetch sent
     after the client gave it up brought the record again (INV-5)."""
     if ack.type not in FINAL_TYPES:
         return False
     if not ack.error:
         return True
-    if ack.error in REFUSALS and not told.faults(ack.sent_ms, ack.at_ms):
+    if ack.error in REFUSALS and not evidence.faults(ack.sent_ms, ack.at_ms):
         return False
     return not any(one.fetched_ms > ack.at_ms for one in deliveries)
 
@@ -187,46 +188,46 @@ def one_holder(events: Sequence[Event]) -> Iterator[str]:
     record that the worker never saw may have been released by its client at any time, for example when the partition
     was assigned to another member.
     """
-    told = Told(events)
-    if told.configured is None:
+    evidence = Evidence(events)
+    if evidence.configured is None:
         return
-    for at, deliveries in told.deliveries.items():
+    for at, deliveries in evidence.deliveries.items():
         ordered = sorted(deliveries, key=lambda one: (one.delivery_count, one.at_ms))
         for first, second in pairwise(ordered):
-            if isinstance(first, Unseen) or second.at_ms >= first.fetched_ms + told.configured.lock_ms:
+            if isinstance(first, Unseen) or second.at_ms >= first.fetched_ms + evidence.configured.lock_ms:
                 continue
-            if not _lock_may_have_ended(told, at, first, second):
+            if not _lock_may_have_ended(evidence, at, first, second):
                 yield (
                     f"INV-3: {at} went to {second.worker} (count {second.delivery_count}) at {second.at_ms}, while "
                     f"{first.worker} (count {first.delivery_count}) held it, which asked for it at "
-                    f"{first.fetched_ms}; its lock lasts {told.configured.lock_ms} ms"
+                    f"{first.fetched_ms}; its lock lasts {evidence.configured.lock_ms} ms"
                 )
 
 
-def _lock_may_have_ended(told: Told, at: Place, first: Delivered | Unseen, second: Delivered | Unseen) -> bool:
+def _lock_may_have_ended(evidence: Evidence, at: Place, first: Delivered | Unseen, second: Delivered | Unseen) -> bool:
     since_ms, until_ms = first.fetched_ms, second.at_ms
     return (
         any(
             ack.worker == first.worker and since_ms <= ack.sent_ms <= until_ms and ack.error not in REFUSALS
-            for ack in told.acks[at]
+            for ack in evidence.acks[at]
         )
-        or told.let_go(first.worker, since_ms, until_ms)
-        or told.dropped(at, since_ms, until_ms)
-        or bool(told.faults(since_ms, until_ms))
+        or evidence.let_go(first.worker, since_ms, until_ms)
+        or evidence.dropped(at, since_ms, until_ms)
+        or bool(evidence.faults(since_ms, until_ms))
     )
 
 
 def attempts_are_bounded(events: Sequence[Event]) -> Iterator[str]:
     """INV-8: no delivery count exceeds the limit, and the deliveries number at most the limit plus one for each fault
     or drop that may have removed the share-partition's object."""
-    told = Told(events)
-    if told.configured is None:
+    evidence = Evidence(events)
+    if evidence.configured is None:
         return
-    limit = told.configured.delivery_limit
-    for at, deliveries in told.deliveries.items():
+    limit = evidence.configured.delivery_limit
+    for at, deliveries in evidence.deliveries.items():
         highest = max(deliveries, key=lambda one: one.delivery_count)
         if highest.delivery_count > limit:
             yield f"INV-8: {at} went to {highest.worker} with count {highest.delivery_count}; the limit is {limit}"
-        allowed = limit + told.drops(at) + len(told.faults_ms)
+        allowed = limit + evidence.drops(at) + len(evidence.faults_ms)
         if len(deliveries) > allowed:
             yield f"INV-8: {at} was delivered {len(deliveries)} times; limit {limit}, with faults and drops {allowed}"

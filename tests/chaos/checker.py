@@ -26,15 +26,15 @@ Checker = Callable[[Sequence[Event]], Iterable[str]]
 
 def drained_partitions(events: Iterable[Event]) -> set[tuple[str, int]]:
     """Return the partitions whose lag was 0 at the last observation, which is made once everything is produced."""
-    looks: dict[tuple[str, int], Observed] = {}
+    seen: dict[tuple[str, int], Observed] = {}
     produced_ms: defaultdict[tuple[str, int], int] = defaultdict(int)
     for event in events:
         if isinstance(event, Observed):
-            looks[event.topic, event.partition] = event
+            seen[event.topic, event.partition] = event
         elif isinstance(event, Produced):
             key = event.topic, event.partition
             produced_ms[key] = max(produced_ms[key], event.at_ms)
-    return {key for key, look in looks.items() if look.lag == 0 and (look.asked_ms or look.at_ms) >= produced_ms[key]}
+    return {key for key, each in seen.items() if each.lag == 0 and (each.asked_ms or each.at_ms) >= produced_ms[key]}
 
 
 def no_loss(events: Sequence[Event]) -> Iterator[str]:
@@ -165,10 +165,10 @@ def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
     A NONE for a place below the start offset is a no-op and proves nothing. So a second, different end is a violation
     only when the start offset was never seen past the place, or had not passed it when that answer arrived.
     """
-    looks: dict[tuple[str, int], list[Observed]] = defaultdict(list)
+    seen: dict[tuple[str, int], list[Observed]] = defaultdict(list)
     for event in events:
         if isinstance(event, Observed):
-            looks[event.topic, event.partition].append(event)
+            seen[event.topic, event.partition].append(event)
     delivered: dict[Place, set[str]] = defaultdict(set)
     finals: dict[Place, Acknowledged] = {}
     for event in events:
@@ -185,15 +185,15 @@ def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
                 first is not None
                 and event.type in FINAL_TYPES
                 and event.type != first.type
-                and not _below_start(event, looks[at[:2]])
+                and not _below_start(event, seen[at[:2]])
             ):
                 yield f"INV-5: {at} was finished twice: {first.type} by {first.worker}, {event.type} by {event.worker}"
 
 
-def _below_start(ack: Acknowledged, looks: Sequence[Observed]) -> bool:
+def _below_start(ack: Acknowledged, seen: Sequence[Observed]) -> bool:
     """Return whether the start offset may have passed the place before the answer was given."""
-    passed = any(look.start_offset > ack.offset for look in looks)
-    return passed and not any(look.start_offset <= ack.offset and look.asked_ms >= ack.at_ms for look in looks)
+    passed = any(each.start_offset > ack.offset for each in seen)
+    return passed and not any(each.start_offset <= ack.offset and each.asked_ms >= ack.at_ms for each in seen)
 
 
 def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:
@@ -210,12 +210,12 @@ def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:
 def start_offset_covers_only_finished(events: Sequence[Event]) -> Iterator[str]:
     """INV-9, INV-12: every record below the last observed start offset was delivered or finished by a worker."""
     start = {(e.topic, e.partition): e.start_offset for e in events if isinstance(e, Observed)}
-    told = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}
+    acknowledged = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
     for event in events:
         if isinstance(event, Produced) and event.offset < start.get((event.topic, event.partition), -1):
             at = place(event)
-            if at not in told and at not in delivered:
+            if at not in acknowledged and at not in delivered:
                 yield f"INV-9: {at} lies below the start offset but was never delivered to anybody"
 
 

@@ -19,7 +19,7 @@ def drops(logs: Mapping[str, str], group: str, topics: Mapping[str, str]) -> Ite
         for line in said.splitlines():
             if DROPPED_LINE not in line:
                 continue
-            told: dict[str, Any] = json.loads(line)
-            if told["event"] == DROPPED_LINE and told["group"] == group and told["topic_id"] in topics:
-                at = datetime.fromisoformat(told["timestamp"]).timestamp() * 1000
-                yield Dropped(node, topics[told["topic_id"]], told["partition"], told["reason"], int(at + boot_ms))
+            entry: dict[str, Any] = json.loads(line)
+            if entry["event"] == DROPPED_LINE and entry["group"] == group and entry["topic_id"] in topics:
+                at = datetime.fromisoformat(entry["timestamp"]).timestamp() * 1000
+                yield Dropped(node, topics[entry["topic_id"]], entry["partition"], entry["reason"], int(at + boot_ms))

@@ -20,7 +20,7 @@ from typing import Final, Self
 from sharegroups import Admin, NewTopic
 from tests.chaos.checker import judge
 from tests.chaos.history import Acknowledged, Ended, Event, Fault, HistoryWriter, Produced, now_ms, read_history
-from tests.chaos.load import tell_settings
+from tests.chaos.load import record_settings
 from tests.chaos.observer import Observer
 from tests.chaos.processes import ClusterProcesses
 from tests.chaos.recovery_table import Recovery
@@ -68,7 +68,7 @@ class Experiment:
                 self.cluster.start_second(self._second)
             with Admin({"bootstrap.servers": self.cluster.bootstrap}) as admin:
                 errors = admin.create_topics([NewTopic(TOPIC, PARTITIONS)])
-                tell_settings(admin, GROUP, self.folder)
+                record_settings(admin, GROUP, self.folder)
             assert not any(errors.values()), errors
             names = ["producer", *(f"consumer{number}" for number in range(CONSUMERS))]
             self._workers = [self._work(name) for name in names]
@@ -92,27 +92,27 @@ class Experiment:
 
     def kill(self, target: str) -> None:
         """SIGKILL one process."""
-        self._tell("SIGKILL", target)
+        self._record("SIGKILL", target)
         self.cluster.kill(target)
 
     def kill_everything(self) -> None:
         """SIGKILL everything but the workers at once, and start it again on the same data."""
-        self._tell("SIGKILL", "everything")
+        self._record("SIGKILL", "everything")
         self.cluster.kill_everything()
         self.cluster.start()
-        self._tell("ready again", "everything")
+        self._record("ready again", "everything")
 
     def restart_everything(self) -> None:
         """Stop everything but the workers in good order, and start it again on the same data."""
-        self._tell("SIGTERM", "everything")
+        self._record("SIGTERM", "everything")
         self.cluster.stop()
         self.cluster.start()
-        self._tell("ready again", "everything")
+        self._record("ready again", "everything")
 
     def kill_worker(self, number: int) -> None:
         """SIGKILL a consumer and start another in its place."""
         worker = self._workers[1 + number]
-        self._tell("SIGKILL", f"consumer{number}")
+        self._record("SIGKILL", f"consumer{number}")
         worker.kill()
         worker.wait()
         self._faults.write([Ended(f"consumer{number}", worker.returncode, now_ms(), killed=True)])
@@ -122,13 +122,13 @@ class Experiment:
 
     def pause(self, target: str, least_s: float, most_s: float) -> None:
         """SIGSTOP one process for a while."""
-        self._tell("SIGSTOP", target)
+        self._record("SIGSTOP", target)
         go_on = self.cluster.pause(target)
         self.pass_time(least_s, most_s)
         go_on()
-        self._tell("SIGCONT", target)
+        self._record("SIGCONT", target)
 
-    def _tell(self, name: str, target: str) -> None:
+    def _record(self, name: str, target: str) -> None:
         self._faults.write([Fault(name, target, now_ms())])
 
     # ---- the end

@@ -47,7 +47,7 @@ class ClockFile:
         self._writes = 0
         path.write_bytes(_LAYOUT.pack(0, *self._error, 0))
 
-    def tell(self, *, wall_ms: int | None = None, rate_ppm: int | None = None, shift_ms: int = 0) -> None:
+    def set(self, *, wall_ms: int | None = None, rate_ppm: int | None = None, shift_ms: int = 0) -> None:
         """Set the wall clock's offset and the rate of all clocks from now on; None leaves either as it is. `shift_ms`
         moves all of them, as on a machine that was started at another time; not for a running process."""
         now_ns, old = _TRUE_MONOTONIC_NS(), self._error

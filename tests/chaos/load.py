@@ -59,7 +59,7 @@ class Tail:
                     yield event
 
 
-def tell_settings(admin: Admin, group: str, folder: Path) -> None:
+def record_settings(admin: Admin, group: str, folder: Path) -> None:
     """Write the group's settings into the history. Raises AssertionError when the cluster does not return them."""
     resource = ConfigResource(RESOURCE_GROUP, group)
     found = admin.describe_configs([resource])[resource]
@@ -99,7 +99,7 @@ class Load:
         if self.options.lock_ms:
             self._set_locks()
         with self._admin() as admin:
-            tell_settings(admin, self.group, self._folder)
+            record_settings(admin, self.group, self._folder)
         names = self.consumers()
         for name in names:
             self.start_worker(name, "consumer")
@@ -157,12 +157,12 @@ class Load:
     def start_worker(self, name: str, kind: str) -> WorkerProcess:
         """Start one more worker; a name is used only once."""
         options = self.options
-        told = WorkerOptions(
+        of_worker = WorkerOptions(
             self._deployment.bootstrap, self.topic, self.group, options.partitions, name, self._seed, options.rate,
             str(self._folder / f"{name}.jsonl"), options.records, options.accept_only, options.hold_ms,
             options.value_bytes,
         )  # fmt: skip
-        self.workers[name] = self._deployment.worker(name, kind, told)
+        self.workers[name] = self._deployment.worker(name, kind, of_worker)
         return self.workers[name]
 
     def dismiss(self, *names: str) -> None:

@@ -61,9 +61,9 @@ class Observer:
         with Admin(self._settings, transport=TimedTransport(self._reach)) as admin:
             while not self._stop.wait(self._every_s):
                 with contextlib.suppress(KafkaError):
-                    self._look(admin)
+                    self._observe(admin)
 
-    def _look(self, admin: Admin) -> None:
+    def _observe(self, admin: Admin) -> None:
         draining, asked_ms = self._draining, now_ms()
         offsets = admin.list_share_group_offsets({self._group: None})[self._group]
         if isinstance(offsets, KafkaError):

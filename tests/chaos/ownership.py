@@ -16,7 +16,7 @@ from tests.chaos.deployment import Deployment
 from tests.chaos.load import wait_for
 from tests.chaos.workers import TimedTransport
 
-LOOK_WAIT_S: Final = 20.0
+POLL_WAIT_S: Final = 20.0
 _CALL_S: Final = 2.0
 
 
@@ -38,7 +38,7 @@ class Ownership:
             found = self._leaders(topic).get(partition, "")
             return bool(found)
 
-        wait_for(known, f"leader of {topic}-{partition}", LOOK_WAIT_S)
+        wait_for(known, f"leader of {topic}-{partition}", POLL_WAIT_S)
         return found
 
     def group_coordinator(self, group: str) -> str:
@@ -76,7 +76,7 @@ class Ownership:
             found = asyncio.run(self._ask(key_type, key))
             return bool(found)
 
-        wait_for(known, f"coordinator of {key}", LOOK_WAIT_S)
+        wait_for(known, f"coordinator of {key}", POLL_WAIT_S)
         return found
 
     async def _ask(self, key_type: int, key: str) -> str:

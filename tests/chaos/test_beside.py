@@ -49,7 +49,7 @@ def keep(out: Path, events: list[Event], windows: str = "") -> Outcome:
     return outcome
 
 
-def test_what_is_lost_in_a_window_is_told_and_not_counted(tmp_path: Path) -> None:
+def test_what_is_lost_in_a_window_is_reported_and_not_counted(tmp_path: Path) -> None:
     outcome = keep(tmp_path, LOST, "[[1000, 2000]]")
     assert (outcome.result, outcome.allowed_lost, outcome.verdict and outcome.verdict.lost) == (GOOD, 1, 0)
     text = report([outcome], tmp_path)
@@ -130,5 +130,5 @@ def test_names_mean_experiments_of_clusters_and_of_stores(capsys: pytest.Capture
     assert main(["--only", "services-killed", "--only", "nonsense"]) == 2
     assert "there is no experiment nonsense" in capsys.readouterr().err
     assert main(["--list"]) == 0
-    told = capsys.readouterr().out
-    assert all(any(line.startswith(f"{name} ") for line in told.splitlines()) for name in every)
+    output = capsys.readouterr().out
+    assert all(any(line.startswith(f"{name} ") for line in output.splitlines()) for name in every)

@@ -50,7 +50,7 @@ def fault(at_ms: int, name: str = "SIGKILL", target: str = "partition_leader-0")
     return Fault(name, target, at_ms)
 
 
-def looked(start: int = 1, lag: int = 0, at_ms: int = END) -> Observed:
+def observed(start: int = 1, lag: int = 0, at_ms: int = END) -> Observed:
     return Observed("t", 0, start, lag, at_ms, at_ms - 1)
 
 
@@ -120,14 +120,14 @@ VANISHED: dict[str, tuple[list[Event], list[Event]]] = {
 @pytest.mark.parametrize("name", VANISHED)
 def test_a_record_that_ends_without_a_cause_is_lost(name: str) -> None:
     bad, good = VANISHED[name]
-    (found,) = [said for said in judged(produced(), *bad, looked()) if said.startswith("INV-1:")]
+    (found,) = [said for said in judged(produced(), *bad, observed()) if said.startswith("INV-1:")]
     assert "ended without an ACCEPT or REJECT, a reached limit, or a killed holder" in found
-    assert [said for said in judged(produced(), *good, looked()) if said.startswith("INV-1:")] == []
+    assert [said for said in judged(produced(), *good, observed()) if said.startswith("INV-1:")] == []
 
 
 @pytest.mark.rule("INV-1")
 def test_it_counts_as_lost_and_the_sentence_says_what_was_answered() -> None:
-    verdict = judge_history([SETTINGS, produced(), went(10), acked(20, "RELEASE"), looked()])
+    verdict = judge_history([SETTINGS, produced(), went(10), acked(20, "RELEASE"), observed()])
     assert verdict.lost == 1
     (said,) = [said for said in verdict.violations if said.startswith("INV-1:")]
     assert "Place(topic='t', partition=0, offset=0) (v) was delivered 1 times" in said
@@ -136,9 +136,9 @@ def test_it_counts_as_lost_and_the_sentence_says_what_was_answered() -> None:
 
 @pytest.mark.rule("INV-1", "INV-9")
 def test_below_the_start_offset_a_cause_is_asked_for_though_nothing_is_drained() -> None:
-    (found,) = [said for said in judged(produced(), went(10), looked(1, 7)) if said.startswith("INV-1:")]
+    (found,) = [said for said in judged(produced(), went(10), observed(1, 7)) if said.startswith("INV-1:")]
     assert "ended without" in found
-    assert [said for said in judged(produced(), went(10), looked(0, 7)) if said.startswith("INV-1:")] == []
+    assert [said for said in judged(produced(), went(10), observed(0, 7)) if said.startswith("INV-1:")] == []
 
 
 #: A second worker gets the record while the first one's lock runs; the good history has the end of that lock.
@@ -233,9 +233,9 @@ def test_more_attempts_than_the_limit_allows_are_found(bad: list[Event], good: l
 
 @pytest.mark.parametrize("rule", ["INV-1", "INV-3", "INV-8"])
 def test_a_history_without_the_groups_settings_is_refused_and_not_excused(rule: str) -> None:
-    events: list[Event] = [produced(), went(10), acked(20), looked()]
+    events: list[Event] = [produced(), went(10), acked(20), observed()]
     (found,) = judge(events)
-    assert found == "the history does not tell the lock duration and the delivery limit of the group"
+    assert found == "the history does not contain the lock duration and the delivery limit of the group"
     assert judge([SETTINGS, *events]) == []
 
 
@@ -247,5 +247,5 @@ def _shuffled(events: list[Event]) -> list[Event]:
 @pytest.mark.parametrize("order", [list, _shuffled])
 def test_answers_that_came_in_the_other_order_are_no_violation(order: Callable[[list[Event]], list[Event]]) -> None:
     """w1's delivery of count 2 arrives before that of count 1, which the end of w2's session released."""
-    told = order([went(110, 2, "w1"), went(120, 1, "w2"), SessionEnded("w2", 118)])
-    assert [said for said in judged(produced(), *told) if said.startswith("INV-3")] == []
+    ordered = order([went(110, 2, "w1"), went(120, 1, "w2"), SessionEnded("w2", 118)])
+    assert [said for said in judged(produced(), *ordered) if said.startswith("INV-3")] == []

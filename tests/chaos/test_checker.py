@@ -41,8 +41,8 @@ def test_a_clean_history_passes() -> None:
         pytest.param("INV-1", [produced(0), produced(1), delivered(1), acked(1), observed(2, 0)], id="never delivered"),
         pytest.param("not drained: 1 ", [produced(0), observed(0, 1)], id="perhaps delivered later"),
         pytest.param("not drained: 1 ", [produced(0), delivered(0), observed(0, 1)], id="never finished"),
-        pytest.param("not drained: 1 ", [produced(0), delivered(0)], id="never looked at"),
-        pytest.param("not drained: 1 ", [produced(0, at_ms=200), observed(0, 0)], id="no look since"),
+        pytest.param("not drained: 1 ", [produced(0), delivered(0)], id="never observed"),
+        pytest.param("not drained: 1 ", [produced(0, at_ms=200), observed(0, 0)], id="no observation since"),
         pytest.param("INV-2", [produced(0), delivered(0, value="other"), acked(0)], id="another value"),
         pytest.param("INV-2", [produced(0), produced(0, "v9"), delivered(0), acked(0)], id="offset used twice"),
         pytest.param("INV-2", [produced(0, "a"), delivered(0, value="a"), produced(1, "a")], id="retry stored twice"),
@@ -84,7 +84,7 @@ def test_a_planted_violation_is_found(rule: str, events: list[Event]) -> None:
 
 
 @pytest.mark.rule("INV-4")
-def test_a_paused_worker_telling_late_of_an_old_delivery_is_no_violation() -> None:
+def test_a_paused_worker_reporting_an_old_delivery_late_is_no_violation() -> None:
     late = Delivered("w1", "t", 0, 0, "v0", 1, 9, 9_000)
     events: list[Event] = [
         produced(0),
@@ -143,11 +143,11 @@ def test_a_count_may_repeat_where_the_leader_let_the_share_partition_go(reason: 
 @pytest.mark.parametrize(
     "more",
     [
-        pytest.param([], id="nobody let it go"),
+        pytest.param([], id="not let go"),
         pytest.param([dropped(8)], id="before it was first fetched"),
         pytest.param([dropped(51)], id="after it came again"),
         pytest.param([dropped(30, partition=1)], id="another share-partition"),
-        pytest.param([dropped(30, DropReason.STATE_REPLACED)], id="its state was reset, which nobody did"),
+        pytest.param([dropped(30, DropReason.STATE_REPLACED)], id="its state was reset without a request"),
         pytest.param([dropped(30, "no reason")], id="for no reason that is known"),
     ],
 )

@@ -31,13 +31,13 @@ def test_a_rate_that_changes_leaves_what_it_has_made_and_a_jump_is_of_the_wall_c
     clock = ClockFile(tmp_path / "clock")
     read = follow(clock.path)
     assert read() == Error()
-    clock.tell(rate_ppm=100_000)
+    clock.set(rate_ppm=100_000)
     first = read()
-    clock.tell(wall_ms=60_000)
+    clock.set(wall_ms=60_000)
     second = read()
     assert (second.rate_ppm, second.wall_ns) == (100_000, 60 * SECOND)
     assert second.shift_ns == first.shift(second.since_ns) > 0
-    clock.tell(wall_ms=0, rate_ppm=0)
+    clock.set(wall_ms=0, rate_ppm=0)
     assert read().shift(read().since_ns + SECOND) == second.shift(read().since_ns)
 
 
@@ -54,7 +54,7 @@ def test_every_clock_of_a_process_is_false_while_the_others_are_true(tmp_path: P
     (tmp_path / "asks.py").write_text(_ASKS)
     clock = ClockFile(tmp_path / "clock")
     words = [sys.executable, false_clock.__file__, str(clock.path), sys.executable, "-m", "asks"]
-    clock.tell(wall_ms=3_600_000, shift_ms=-1_000_000)
+    clock.set(wall_ms=3_600_000, shift_ms=-1_000_000)
     asked = subprocess.run(words, input="\n", capture_output=True, text=True, check=True, cwd=tmp_path, timeout=60)
     code = "import json, time; print(json.dumps([time.time(), time.monotonic(), " + (
         "time.clock_gettime_ns(time.CLOCK_BOOTTIME)]))"

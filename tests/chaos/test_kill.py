@@ -81,7 +81,7 @@ def test_an_owner_paused_beyond_its_lease_confirms_nothing_when_it_goes_on(
 
 @everything_holds
 @pytest.mark.rule("CM-3", "CM-13")
-def test_pauses_around_a_lease_with_nobody_else_to_take_over(begin: Begin, report: Report) -> None:
+def test_pauses_around_a_lease_with_no_other_node_to_take_over(begin: Begin, report: Report) -> None:
     experiment = begin()
     for target in (LEADER, STATE, STORE):
         for _ in range(3):

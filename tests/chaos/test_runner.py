@@ -83,7 +83,7 @@ class FakeDeployment:
 def quiet(line: str) -> None: ...
 
 
-def telling(events: list[Event]) -> Callable[[Any], None]:
+def leaving(events: list[Event]) -> Callable[[Any], None]:
     def run(trial: Any) -> None:
         write(trial.folder, events)
 
@@ -125,7 +125,7 @@ def experiment(run: Callable[[Any], None], **more: Any) -> Definition:
 def test_closing_line_and_status_are_counted_in_the_histories(
     events: list[Event], line: str, status: int, play: Callable[..., list[Outcome]], tmp_path: Path
 ) -> None:
-    outcomes = play(experiment(telling(events)))
+    outcomes = play(experiment(leaving(events)))
     assert closing_line(outcomes) == line
     assert exit_status(outcomes) == status
     assert report(outcomes, tmp_path).splitlines()[-1] == line
@@ -134,7 +134,7 @@ def test_closing_line_and_status_are_counted_in_the_histories(
 def test_a_kept_history_that_is_made_bad_is_judged_bad_with_status_1(
     play: Callable[..., list[Outcome]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (kept,) = play(experiment(telling(CLEAN), name="services-killed"))
+    (kept,) = play(experiment(leaving(CLEAN), name="services-killed"))
     assert kept.result == GOOD
     assert main(["--judge", str(tmp_path)]) == 0
     assert capsys.readouterr().out.splitlines()[-1] == "experiments=1 records=1 lost=0 accepted_twice=0 verdict=good"
@@ -147,7 +147,7 @@ def test_a_kept_history_that_is_made_bad_is_judged_bad_with_status_1(
 
 
 def test_a_check_of_the_experiment_itself_decides_too(play: Callable[..., list[Outcome]]) -> None:
-    (outcome,) = play(experiment(telling(CLEAN), checks=(lambda events: ["the story went another way"],)))
+    (outcome,) = play(experiment(leaving(CLEAN), checks=(lambda events: ["the story went another way"],)))
     assert outcome.result == BAD
     assert exit_status([outcome]) == 1
     assert "the story went another way" in outcome.line()
@@ -176,7 +176,7 @@ def test_an_error_while_it_runs_is_bad_and_the_next_one_gets_a_new_cluster(play:
         raise AssertionError("no leader of t-0 within 20 s")
 
     cluster = FakeDeployment()
-    outcomes = play(experiment(breaks), experiment(telling(CLEAN), name="next"), deployment=cluster)
+    outcomes = play(experiment(breaks), experiment(leaving(CLEAN), name="next"), deployment=cluster)
     assert [outcome.result for outcome in outcomes] == [BAD, GOOD]
     assert "no leader of t-0" in outcomes[0].reason
     assert cluster.ends == 2
@@ -186,16 +186,16 @@ def test_an_error_while_it_runs_is_bad_and_the_next_one_gets_a_new_cluster(play:
 #: One more record whose end is unknown: the last observation was before it, or shows a lag, or there is none.
 PRODUCED_LATER: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 101)]
 STILL_LAGS: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 2), Observed("t", 0, 1, 1, 101)]
-NEVER_LOOKED_AT: list[Event] = [*CLEAN, Produced("t", 1, 0, "v1", 2)]
+NEVER_OBSERVED: list[Event] = [*CLEAN, Produced("t", 1, 0, "v1", 2)]
 NOT_FINISHED: list[Event] = [*STILL_LAGS, Delivered("w1", "t", 0, 1, "v1", 1, 9, 10)]
 
 
 @pytest.mark.parametrize(
     ("events", "counts"),
     [
-        pytest.param(PRODUCED_LATER, (2, 0, 1), id="no look since"),
+        pytest.param(PRODUCED_LATER, (2, 0, 1), id="no observation since"),
         pytest.param(STILL_LAGS, (2, 0, 1), id="lag"),
-        pytest.param(NEVER_LOOKED_AT, (2, 0, 1), id="never looked at"),
+        pytest.param(NEVER_OBSERVED, (2, 0, 1), id="never observed"),
         pytest.param(NOT_FINISHED, (2, 0, 1), id="not finished"),
         pytest.param(LOST, (2, 1, 0), id="lost all the same"),
         pytest.param(
@@ -230,7 +230,7 @@ def test_what_was_not_drained_is_undecided_not_lost_and_bad_all_the_same(
 
 def test_a_traceback_in_a_log_is_bad_once(play: Callable[..., list[Outcome]]) -> None:
     said = FakeDeployment("starting\nTraceback (most recent call last):\n")
-    (outcome,) = play(experiment(telling(CLEAN)), deployment=said)
+    (outcome,) = play(experiment(leaving(CLEAN)), deployment=said)
     assert outcome.result == BAD
     assert outcome.problems() == ["log of partition_leader-0: Traceback (most recent call last):"]
 
@@ -240,7 +240,7 @@ def test_what_a_driver_cannot_do_is_skipped_with_its_reason(play: Callable[..., 
         raise Unsupported("latency needs a proxy")
 
     said: list[str] = []
-    outcomes = play(experiment(cannot, name="delays"), experiment(telling(CLEAN)), say=said.append)
+    outcomes = play(experiment(cannot, name="delays"), experiment(leaving(CLEAN)), say=said.append)
     assert [outcome.result for outcome in outcomes] == [SKIPPED, GOOD]
     assert "latency needs a proxy" in said[0]
     assert "latency needs a proxy" in report(outcomes, tmp_path)
@@ -283,7 +283,7 @@ def test_a_poorer_cluster_is_taken_where_a_driver_has_no_sentinel(
 
 def test_outcomes_survive_their_files(play: Callable[..., list[Outcome]], tmp_path: Path) -> None:
     events = [*CLEAN, Fault("SIGKILL", "partition_leader-0", 5)]
-    (outcome,) = play(experiment(telling(events)))
+    (outcome,) = play(experiment(leaving(events)))
     write_outcome(tmp_path, outcome)
     read = Outcome.of(json.loads((tmp_path / "made-up" / "outcome.json").read_text()))
     assert read == outcome
@@ -326,7 +326,7 @@ def test_recovery_of_a_killed_consumer_is_that_of_the_partition_that_waited_long
     assert list(recoveries(events)) == [Recovered("consumer", 2_205)]
 
 
-def test_recovery_of_a_group_coordinator_counts_looks_that_were_asked_for_after_the_kill() -> None:
+def test_recovery_of_a_group_coordinator_counts_observations_that_were_asked_for_after_the_kill() -> None:
     events: list[Event] = [
         Fault("SIGKILL", "group_coordinator-0", 100),
         Observed("t", 0, 1, 0, 130, asked_ms=90),
@@ -363,7 +363,7 @@ def test_the_report_compares_recoveries_with_the_bound(play: Callable[..., list[
         Acknowledged("w1", "t", 0, 1, "ACCEPT", 1, "", 6_000, 6_200),
         Observed("t", 0, 2, 0, 7_000),
     ]
-    text = report(play(experiment(telling(slow), measures_recovery=True)), tmp_path)
+    text = report(play(experiment(leaving(slow), measures_recovery=True)), tmp_path)
     assert f"lease + 2 s is {BOUND_MS}" in text
     assert any(line.split()[1:] == ["partition_leader", "1", "6000", "6000", "0/1"] for line in text.splitlines())
 

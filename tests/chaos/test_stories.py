@@ -33,7 +33,7 @@ def test_restarted_consumers_work_again_and_lose_nothing(tmp_path: Path) -> None
 
 @everything_holds
 @pytest.mark.scenario("S-113")
-def test_consumers_that_come_go_and_stand_still_lose_nothing(tmp_path: Path) -> None:
+def test_consumers_that_come_go_and_are_frozen_lose_nothing(tmp_path: Path) -> None:
     run("processes", tmp_path, "consumer-paused", "members-churning")
 
 

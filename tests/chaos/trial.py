@@ -150,13 +150,13 @@ class Trial:
     def kill(self, *names: str) -> None:
         """SIGKILL nodes, one right after the other; they stay down."""
         for name in names:
-            self._killed_ms = self._tell("SIGKILL", name)
+            self._killed_ms = self._record("SIGKILL", name)
             self._down.append(name)
             self.deployment.kill(name)
 
     def kill_consumer(self, name: str) -> None:
         """SIGKILL a consumer's process; it stays down."""
-        self._killed_ms = self._tell(CONSUMER_KILLED, name)
+        self._killed_ms = self._record(CONSUMER_KILLED, name)
         self.load.kill_worker(name)
 
     def start(self, *names: str) -> None:
@@ -170,21 +170,21 @@ class Trial:
 
     def _start(self, name: str) -> None:
         self.deployment.start(name)
-        self._tell("started", name)
+        self._record("started", name)
         if name in self._down:
             self._down.remove(name)
 
     def stop(self, name: str) -> None:
         """SIGTERM a node. Raises AssertionError when it did not leave in good order."""
-        self._tell("SIGTERM", name)
+        self._record("SIGTERM", name)
         self._down.append(name)
         assert self.deployment.stop(name), f"{name} did not leave in good order after SIGTERM"
-        self._tell("stopped", name)
+        self._record("stopped", name)
 
     def pause(self, *names: str) -> None:
         """SIGSTOP nodes until `resume`."""
         for name in names:
-            self._tell("SIGSTOP", name)
+            self._record("SIGSTOP", name)
             self._paused.append(name)
             self.deployment.pause(name)
 
@@ -193,26 +193,26 @@ class Trial:
         for name in names:
             self.deployment.resume(name)
             self._paused.remove(name)
-            self._tell("SIGCONT", name)
+            self._record("SIGCONT", name)
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
         """Cut a link until `heal`."""
-        self._tell("cut", f"{one} {other} {kind.value}")
+        self._record("cut", f"{one} {other} {kind.value}")
         self.deployment.cut(one, other, kind)
 
     def heal(self) -> None:
         """Remove all cuts, losses and delays."""
         self.deployment.heal()
-        self._tell("healed", "everything")
+        self._record("healed", "everything")
 
     def slow(self, name: str, delay_ms: int) -> None:
         """Delay what goes to a node."""
-        self._tell(f"slow {delay_ms} ms", name)
+        self._record(f"slow {delay_ms} ms", name)
         self.deployment.slow(name, delay_ms)
 
     def lose(self, name: str, percent: int) -> None:
         """Lose `percent` % of a node's packets, both ways, until `heal`."""
-        self._tell(f"{percent} % of packets lost", name)
+        self._record(f"{percent} % of packets lost", name)
         self.deployment.lose(name, percent)
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
@@ -222,7 +222,7 @@ class Trial:
         self._undo[f"clock of {name}"] = lambda: clocks.set_clock(name, wall_ms=0, rate_ppm=0)
         said = [f"wall clock off by {wall_ms} ms"] if wall_ms is not None else []
         said += [f"clocks {rate_ppm:+} ppm"] if rate_ppm is not None else []
-        self._tell(" and ".join(said), name)
+        self._record(" and ".join(said), name)
         clocks.set_clock(name, wall_ms=wall_ms, rate_ppm=rate_ppm)
 
     def wear_clocks(self, *names: str) -> None:
@@ -241,19 +241,19 @@ class Trial:
             if line.startswith("used_memory:")
         )
         self._undo[f"memory of {name}"] = lambda: self._lift_maxmemory(name)
-        self._tell(f"maxmemory, {room} bytes left", name)
+        self._record(f"maxmemory, {room} bytes left", name)
         self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", str(used + room))
 
     def limit_memory(self, name: str, mib: int) -> None:
         """Limit a node's memory until the end: the kernel kills one that needs more."""
         self._undo[f"limit of {name}"] = lambda: self.deployment.limit_memory(name, 0)
         self.deployment.limit_memory(name, mib)
-        self._tell(f"no more than {mib} MiB", name)
+        self._record(f"no more than {mib} MiB", name)
 
     def lift_memory(self, name: str) -> None:
         """Lift the limit of a node's memory."""
         self._mend_one(f"limit of {name}")
-        self._tell("memory limit lifted", name)
+        self._record("memory limit lifted", name)
 
     def move_to_disk(self, name: str, mib: int) -> None:
         """Kill a store and restart it with its data on a small disk of its own, where it stays."""
@@ -266,39 +266,39 @@ class Trial:
         """Fill a store's disk completely, until `free_disk`."""
         disks = disks_of(self.deployment)
         self._undo[f"room of {name}"] = lambda: disks.free_disk(name)
-        self._tell("disk full", name)
+        self._record("disk full", name)
         disks.fill_disk(name)
 
     def free_disk(self, name: str) -> None:
         """Free the disk's space again. A store that has ended stays down until `start`."""
         self._mend_one(f"room of {name}")
-        self._tell("disk has room", name)
+        self._record("disk has room", name)
 
     def slow_disk(self, name: str, writes_per_s: int) -> None:
         """Limit the writes per second of a store's disk, until `hasten_disk`."""
         disks = disks_of(self.deployment)
         self._undo[f"speed of {name}"] = lambda: disks.throttle_disk(name, 0)
-        self._tell(f"disk takes {writes_per_s} writes a second", name)
+        self._record(f"disk takes {writes_per_s} writes a second", name)
         disks.throttle_disk(name, writes_per_s)
 
     def hasten_disk(self, name: str) -> None:
         """Lift the limit of a disk's writes."""
         self._mend_one(f"speed of {name}")
-        self._tell("disk is fast again", name)
+        self._record("disk is fast again", name)
 
     def has_ended(self, name: str) -> bool:
         """Return whether a node ended by itself or was killed by the kernel; if so, the end of the experiment restarts
         it."""
         ended = self.deployment.down(name)
         if ended and name not in self._down:
-            self._tell("ended by itself", name)
+            self._record("ended by itself", name)
             self._down.append(name)
         return ended
 
     def give_store_back(self, name: str) -> None:
         """Lift the memory limit of a server of the store."""
         self._mend_one(f"memory of {name}")
-        self._tell("maxmemory lifted", name)
+        self._record("maxmemory lifted", name)
 
     def _lift_maxmemory(self, name: str) -> None:
         if not self.deployment.down(name):  # otherwise it starts without a limit
@@ -316,13 +316,13 @@ class Trial:
             self.deployment.resume(name)
         self._paused.clear()
         self.start(*self._down)
-        self._tell("mended", "everything")
+        self._record("mended", "everything")
 
-    def tell_worker(self, name: str, worker: str) -> None:
+    def record_of_worker(self, name: str, worker: str) -> None:
         """Record a fault of a worker."""
-        self._tell(name, worker)
+        self._record(name, worker)
 
-    def _tell(self, name: str, target: str) -> int:
+    def _record(self, name: str, target: str) -> int:
         at_ms = now_ms()
         self._faults.write([Fault(name, target, at_ms)])
         return at_ms

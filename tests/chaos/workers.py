@@ -267,15 +267,15 @@ class ConsumerWorker:
             except WakeupError:
                 break
             except KafkaError as error:
-                self._tell("poll", error)
+                self._record("poll", error)
         try:
             self.consumer.close(5)
         except KafkaError as error:
-            self._tell("close", error)
+            self._record("close", error)
         self._history.write(self._transport.unseen(self._name, self._topic))
         self._history.close()
 
-    def _tell(self, call: str, error: KafkaError) -> None:
+    def _record(self, call: str, error: KafkaError) -> None:
         print(f"{now_ms()} {self._name} {call}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         self._history.write([Failed(self._name, call, error.name, now_ms())])
 
@@ -293,14 +293,14 @@ class ConsumerWorker:
 
     def _delivered(self, message: Message) -> Delivered:
         sent_ms, at_ms, _ = self._transport.arrival(message)
-        value = told_value(message.value())
+        value = value_text(message.value())
         return Delivered(
             self._name, message.topic(), message.partition(), message.offset(), value, message.delivery_count(),
             sent_ms, at_ms,
         )  # fmt: skip
 
 
-def told_value(value: bytes | None) -> str:
+def value_text(value: bytes | None) -> str:
     """Return a value as the history records it: without its filling."""
     return (value or b"").rstrip(_PADDING).decode()
 
@@ -308,13 +308,13 @@ def told_value(value: bytes | None) -> str:
 def consume(options: WorkerOptions) -> None:
     """Run a consumer."""
     worker = ConsumerWorker(options)
-    stop = _told_to_stop(worker.consumer.wakeup)
+    stop = _stop_event(worker.consumer.wakeup)
     worker.run(stop)
 
 
 def churn(options: WorkerOptions) -> None:
     """Run a consumer that leaves and joins again every few hundred milliseconds, each time as another member."""
-    stop, life = _told_to_stop(lambda: None), 0
+    stop, life = _stop_event(lambda: None), 0
     rng = random.Random(f"{options.seed}-{options.name}")
     while not stop.is_set():
         worker, leave = ConsumerWorker(options, life), threading.Event()
@@ -327,11 +327,11 @@ def churn(options: WorkerOptions) -> None:
 
 def produce(options: WorkerOptions) -> None:
     """Run a producer: different values at a bounded rate; unconfirmed records are left out of its history."""
-    stop = _told_to_stop(lambda: None)
+    stop = _stop_event(lambda: None)
     history = HistoryWriter(Path(options.history))
 
     def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
-        value = told_value(report.value())
+        value = value_text(report.value())
         if error is None:
             history.write([Produced(report.topic(), report.partition(), report.offset(), value, now_ms())])
         else:
@@ -356,17 +356,17 @@ def produce(options: WorkerOptions) -> None:
     history.close()
 
 
-def _told_to_stop(on_stop: Callable[[], None]) -> threading.Event:
+def _stop_event(on_stop: Callable[[], None]) -> threading.Event:
     stop = threading.Event()
 
-    def after(told: Callable[[], object]) -> None:
-        told()
+    def after(wait: Callable[[], object]) -> None:
+        wait()
         stop.set()
         with contextlib.suppress(Exception):
             on_stop()
 
-    for told in (sys.stdin.read, lambda: signal.sigwait({signal.SIGTERM})):
-        threading.Thread(target=after, args=(told,), daemon=True).start()
+    for wait in (sys.stdin.read, lambda: signal.sigwait({signal.SIGTERM})):
+        threading.Thread(target=after, args=(wait,), daemon=True).start()
     return stop
 
 

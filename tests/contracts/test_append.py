@@ -309,7 +309,7 @@ async def test_a_fail_over_that_lost_a_confirmed_tail_is_noticed_before_anything
 
 
 @pytest.mark.rule("CM-11a", "CM-19")
-async def test_a_read_that_shows_another_past_lets_its_owner_look_at_the_tail(replicated: World) -> None:
+async def test_a_read_that_shows_another_past_lets_its_owner_check_the_tail(replicated: World) -> None:
     a = await replicated.process("a")
     e = (await a.claim()).epoch
     await a.log.append(GROUP, e, flush(GROUP, e, 1, b"kept"))

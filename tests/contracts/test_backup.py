@@ -34,7 +34,7 @@ def plain(*seqs: int) -> list[RawEntry]:
 
 
 @pytest.mark.rule("CM-140")
-async def test_every_field_of_every_entry_is_read_as_it_lies_there(world: World) -> None:
+async def test_every_field_of_every_entry_is_read_as_it_is_stored(world: World) -> None:
     owner = await world.process()
     epoch = (await owner.claim()).epoch
     await owner.log.append(GROUP, epoch, flush(GROUP, epoch, 1, b"one", b"two"))
@@ -55,7 +55,7 @@ async def test_every_field_of_every_entry_is_read_as_it_lies_there(world: World)
 
 
 @pytest.mark.rule("CM-141")
-async def test_the_oldest_id_behind_a_page_shows_a_trim(world: World) -> None:
+async def test_the_oldest_id_after_a_page_shows_a_trim(world: World) -> None:
     owner = await world.process()
     epoch = (await owner.claim()).epoch
     await owner.log.append(GROUP, epoch, flush(GROUP, epoch, 1, b"one", b"two"))
@@ -93,7 +93,7 @@ async def test_a_restarted_store_ends_the_copy(world: World) -> None:
     copies = await copies_of(world)
     assert await copies.tip(STREAM) is not None
     await world.store.restart()
-    with pytest.raises(HistoryChangedError, match="begin anew"):
+    with pytest.raises(HistoryChangedError, match="begin again"):
         await copies.tip(STREAM)
     await copies.close()
 

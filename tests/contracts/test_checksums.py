@@ -110,7 +110,7 @@ async def test_a_claim_is_placed_by_the_store_under_epochs_of_any_size(world: Wo
 
 @pytest.mark.rule("CM-101")
 @pytest.mark.parametrize("wrong", ["type", "record", "batch", "checksum", "id", "stream", "cut"])
-async def test_a_reader_is_told_what_is_not_as_it_was_written(world: World, wrong: str) -> None:
+async def test_a_reader_learns_what_is_not_as_it_was_written(world: World, wrong: str) -> None:
     one = await world.process()
     claimed = await one.claim(TOPIC)
     main, at = TOPIC.streams[0], StreamId(claimed.epoch, 5)

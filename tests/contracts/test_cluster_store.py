@@ -78,7 +78,7 @@ async def test_a_renewal_answers_the_live_nodes_and_a_leaver_is_gone(world: Worl
 
 
 @pytest.mark.rule("CM-2", "CM-4")
-async def test_a_renewal_tells_when_the_first_of_the_others_is_overdue(world: World) -> None:
+async def test_a_renewal_returns_when_the_first_of_the_others_is_overdue(world: World) -> None:
     store = await world.cluster_store()
     records = [await store.register_node(name, 1, frozenset(), node(1), TTL_MS) for name in "abc"]
     for record, ttl_ms in zip(records, (TTL_MS, 2 * TTL_MS, 3 * TTL_MS), strict=True):
@@ -114,7 +114,7 @@ async def test_a_metadata_change_whose_reply_was_lost_is_in_the_log_once(world: 
 
 
 @pytest.mark.rule("CM-20")
-async def test_a_metadata_version_is_written_only_right_behind_the_one_before(world: World) -> None:
+async def test_a_metadata_version_is_written_only_right_after_the_one_before(world: World) -> None:
     store = await world.cluster_store()
     assert not await store.append_metadata(2, b"two", ONE)
     assert not await store.append_metadata(1, b"one", ONE)
@@ -130,7 +130,7 @@ async def test_a_metadata_version_is_written_only_right_behind_the_one_before(wo
 
 
 @pytest.mark.rule("CM-20", "SR-22")
-async def test_a_metadata_version_is_not_written_behind_another_entry_of_the_version_before(
+async def test_a_metadata_version_is_not_written_after_another_entry_of_the_version_before(
     replicated: World,
 ) -> None:
     """A fail-over lost the entry that a change was computed from, and another entry of the same version took its

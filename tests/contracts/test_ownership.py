@@ -245,8 +245,8 @@ async def test_an_owner_record_holds_what_the_rule_says(world: World) -> None:
     claimed = await a.claim()
     names = ("node_id", "incarnation", "address", "epoch", "nonce", "released", "verdict", "lease_history")
     ((*found, history),) = await world.store.raw(("HMGET", GROUP.owner_key, *names))
-    told = ["1", str(a.incarnation), "node-1:9000", str(claimed.epoch), f"{a.incarnation}/", "0", "0"]
-    assert [value.decode()[: len(given)] for value, given in zip(found, told, strict=True)] == told
+    expected = ["1", str(a.incarnation), "node-1:9000", str(claimed.epoch), f"{a.incarnation}/", "0", "0"]
+    assert [value.decode()[: len(given)] for value, given in zip(found, expected, strict=True)] == expected
     assert history.decode() == claimed.history == (await world.owner())["tail_history"]
 
 

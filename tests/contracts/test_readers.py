@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 
 @pytest.mark.rule("SR-1", "SR-29", "CM-10")
-async def test_notes_lie_beside_the_stream() -> None:
+async def test_notes_are_beside_the_stream() -> None:
     assert OTHER.readers_key == "{sgs:3}:readers"
     assert GROUP.readers_key == "{gc:7}:readers"
     assert {slot_of(key) for key in (OTHER.readers_key, OTHER.owner_key)} == {slot_of(OTHER.streams[0])}
@@ -42,7 +42,7 @@ async def test_notes_lie_beside_the_stream() -> None:
 
 
 @pytest.mark.rule("SR-29", "PM-12")
-async def test_notes_are_read_as_they_lie(world: World) -> None:
+async def test_notes_are_read_as_they_are_stored(world: World) -> None:
     a = await world.process("a")
     assert (await in_time(lambda: a.log.readers(GROUP))).values == {}
     await world.store.raw(("HSET", GROUP.readers_key, "r", "5-6 700", b"\xff", b"\x00\xfe"))
@@ -60,7 +60,7 @@ async def test_the_clock_is_the_stores(world: World) -> None:
 
 
 @pytest.mark.rule("SR-29")
-async def test_a_key_that_is_no_hash_is_told_and_hinders_nothing(world: World) -> None:
+async def test_a_key_that_is_no_hash_is_reported_and_hinders_nothing(world: World) -> None:
     a = await world.process("a")
     e = (await a.claim()).epoch
     await world.store.raw(("SET", GROUP.readers_key, "foreign"))
@@ -80,7 +80,7 @@ async def test_very_many_fields_are_not_all_read(world: World) -> None:
 
 
 @pytest.mark.rule("SR-29", "CM-18")
-async def test_the_trim_stops_where_it_is_told(world: World) -> None:
+async def test_the_trim_stops_where_it_is_asked_to(world: World) -> None:
     a = await world.process("a")
     e = (await a.claim()).epoch
     await a.log.append(GROUP, e, flush(GROUP, e, 1, *(b"%d" % n for n in range(1, 10))))

@@ -149,10 +149,10 @@ async def test_a_master_that_dies_is_followed_to_its_replica_and_a_flush_waits_f
     await nodes.crash(pair)
     pending = asyncio.ensure_future(a.log.append(GROUP, e, flush(GROUP, e, 2, b"2")))
 
-    async def stands() -> bool:
+    async def flushed() -> bool:
         return bool((await ran(pair.master, ("EXISTS", LOG), ("XLEN", LOG)))[1] == 3)
 
-    await until_true(stands, "the flush stands on the new master")
+    await until_true(flushed, "the flush stands on the new master")
     assert not pending.done()
     await nodes.revive()
     appended = await pending

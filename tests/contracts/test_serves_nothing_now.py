@@ -142,9 +142,9 @@ async def test_the_watch_believes_nothing_that_a_busy_store_refuses_to_say(serve
             open_store(refusing.url), log, StoreTime(SystemClock(), 10_000), StoreNeeds(), stop_writes=True
         )
         try:
-            await watch.look()
+            await watch.check()
             assert watch.unsafe == frozenset()
-            await watch.look()
+            await watch.check()
             assert watch.unsafe == frozenset()
         finally:
             await watch.stop()

@@ -133,7 +133,7 @@ async def test_an_absent_store_is_reported_within_the_wait_with_what_to_do() -> 
         ("nobody:secret@", "refuses the user or the password it was given (WRONGPASS)"),
     ],
 )
-async def test_refused_credentials_are_told_at_once(server: Server, credentials: str, cause: str) -> None:
+async def test_refused_credentials_are_reported_at_once(server: Server, credentials: str, cause: str) -> None:
     await server.run(("CONFIG", "SET", "requirepass", "secret"))
     store = open_store(f"redis://{credentials}127.0.0.1:{server.port}")
     with pytest.raises(StoreCheckError) as refused:
@@ -146,7 +146,7 @@ async def test_refused_credentials_are_told_at_once(server: Server, credentials:
 
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-20")
-async def test_a_cluster_that_refuses_the_credentials_is_told_at_once(server: Server) -> None:
+async def test_a_cluster_that_refuses_the_credentials_is_reported_at_once(server: Server) -> None:
     await server.run(("CONFIG", "SET", "requirepass", "secret"))
     store = open_store(f"redis+cluster://:wrong@127.0.0.1:{server.port},127.0.0.1:{free_port()}")
     with pytest.raises(StoreCheckError, match=r"no cluster node gives a slot map: .*WRONGPASS"):
@@ -155,7 +155,7 @@ async def test_a_cluster_that_refuses_the_credentials_is_told_at_once(server: Se
 
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-20")
-async def test_a_user_that_may_not_ask_is_told_so(server: Server) -> None:
+async def test_a_user_that_may_not_ask_is_reported(server: Server) -> None:
     await server.run(("ACL", "SETUSER", "few", "on", ">secret", "~*", "+@connection"))
     with pytest.raises(StoreCheckError, match=r"INFO is refused: .*no permissions.* \[credentials\]"):
         await check_store(open_store(f"redis://few:secret@127.0.0.1:{server.port}"), None, 0)

@@ -60,12 +60,12 @@ async def test_a_process_goes_by_the_stores_clock_and_says_when_its_own_is_wrong
     clock.ahead_ms = 8 * _DAY_MS
     watch = await watches(clock)
     with capture_logs() as said:
-        await watch.look()
+        await watch.check()
         assert abs(watch.time.wall_ms() - SystemClock().wall_ms()) < 5_000
         assert round(watch.time.store_ahead_ms / _DAY_MS) == -8
         clock.ahead_ms = 0
-        await watch.look()
-        await watch.look()
+        await watch.check()
+        await watch.check()
         assert watch.time.doubt() == ""
     assert [(line["log_level"], line["event"]) for line in said] == [
         ("warning", "retention_by_age_paused"),
@@ -89,15 +89,15 @@ async def test_durability_switched_off_under_way_is_an_error_in_the_log_once_and
 ) -> None:
     watch = await watches(needs=StoreNeeds(0, fsync_always=True))
     await config(world, name, right)
-    await watch.look()
+    await watch.check()
     assert watch.unsafe == set()
     with capture_logs() as said:
         await config(world, name, value)
-        await watch.look()
+        await watch.check()
         assert watch.unsafe == {name}
-        await watch.look()
+        await watch.check()
         await config(world, name, right)
-        await watch.look()
+        await watch.check()
         assert watch.unsafe == set()
     assert [line["log_level"] for line in said] == ["error", "warning"]
     assert f"{name} is {value}, expected" in said[0]["cause"]
@@ -118,18 +118,18 @@ async def test_by_setting_no_new_work_is_taken_while_the_store_is_unsafe(
     shard = next(each for each in shards if store.node_of(each.owner_key) == store.node_of("SET"))
     await process.history(shard)
     await process.claim(shard)
-    await watch.look()
+    await watch.check()
     assert process.log.available_for(shard)
     await config(world, "appendonly", "no")
-    await watch.look()
+    await watch.check()
     assert not process.log.available_for(shard)
     assert not process.log.available
     await config(world, "appendonly", "yes")
-    await watch.look()
+    await watch.check()
     assert process.log.available_for(shard)
     going_on = await watches()
     await config(world, "appendonly", "no")
-    await going_on.look()
+    await going_on.check()
     assert process.log.available_for(shard), "by default writes go on"
     await config(world, "appendonly", "yes")
 
@@ -139,6 +139,6 @@ async def test_what_was_allowed_at_the_start_is_no_news(world: World, watches: A
     watch = await watches(accepted=["appendonly"], stop_writes=True)
     await config(world, "appendonly", "no")
     with capture_logs() as said:
-        await watch.look()
+        await watch.check()
     assert (watch.unsafe, said) == (set(), [])
     await config(world, "appendonly", "yes")

@@ -22,18 +22,18 @@ ID = "orders {1} ü"
 @pytest.mark.rule("CM-151")
 async def test_a_record_is_replaced_only_by_what_was_computed_from_it(world: World) -> None:
     one, two = [(await world.cluster_store(name)).transactions for name in "ab"]
-    assert (await one.look(ID)).record is None
+    assert (await one.read(ID)).record is None
     assert await one.change(ID, b"ghost", b"first", 0) is None
     made = await one.change(ID, None, b"first", 0)
     assert made is not None
-    found = await two.look(ID)
+    found = await two.read(ID)
     assert (found.record, found.damage) == (b"first", "")
     assert found.now_ms >= made.now_ms > 0
     assert await two.change(ID, None, b"other", 0) is None
     assert await two.change(ID, b"first", b"second", 0) is not None
     assert await one.change(ID, b"first", b"third", 0) is None
-    assert (await one.look(ID)).record == b"second"
-    assert (await one.look("another id")).record is None
+    assert (await one.read(ID)).record == b"second"
+    assert (await one.read("another id")).record is None
 
 
 @pytest.mark.rule("CM-151")
@@ -41,7 +41,7 @@ async def test_of_changes_made_together_one_comes_first(world: World) -> None:
     stores = [(await world.cluster_store(name)).transactions for name in "ab"]
     made = await asyncio.gather(*(stores[n % 2].change(ID, None, b"%d" % n, 0) for n in range(8)))
     (winner,) = [n for n, answer in enumerate(made) if answer is not None]
-    assert (await stores[0].look(ID)).record == b"%d" % winner
+    assert (await stores[0].read(ID)).record == b"%d" % winner
 
 
 @pytest.mark.rule("CM-151")
@@ -60,7 +60,7 @@ async def test_a_change_whose_reply_was_lost_is_in_force_once(world: World, kind
     fault = await world.store.order("a", scripts.TRANSACTION_CHANGE.digest, kind)
     assert await store.change(ID, None, b"first", 0) is not None
     assert fault.struck.is_set()
-    assert (await store.look(ID)).record == b"first"
+    assert (await store.read(ID)).record == b"first"
 
 
 @pytest.mark.rule("CM-151")
@@ -70,7 +70,7 @@ async def test_a_record_that_has_expired_counts_as_none(world: World) -> None:
     (left,) = await world.store.raw(("HMGET", key, "x"))
     assert int(left[0]) > 0
     await world.store.raw(("HSET", key, "x", 1))
-    assert (await store.look(ID)).record is None
+    assert (await store.read(ID)).record is None
     await store.change(ID, None, b"second", 3_600_000)
     await world.store.raw(("HSET", key, "x", 1))
     assert await store.change(ID, b"second", b"third", 0) is None
@@ -88,9 +88,9 @@ async def test_what_too_few_replicas_have_is_neither_changed_nor_read(synced: Wo
     with pytest.raises(StoreUnavailableError, match="may be in force"):
         await store.change(ID, b"first", b"second", 0)
     with pytest.raises(StoreUnavailableError, match="not on 1 replicas as yet"):
-        await store.look(ID)
+        await store.read(ID)
     await synced.store.thaw_replica()
-    assert (await in_time(partial(store.look, ID))).record == b"second"
+    assert (await in_time(partial(store.read, ID))).record == b"second"
 
 
 @pytest.mark.rule("CM-151")
@@ -101,15 +101,15 @@ async def test_a_change_computed_from_a_record_that_a_fail_over_lost_is_refused(
     await store.change(ID, b"first", b"second", 0)
     await replicated.store.fail_over()
     assert await in_time(partial(store.change, ID, b"second", b"third", 0)) is None
-    assert (await in_time(partial(store.look, ID))).record in {b"first", None}
+    assert (await in_time(partial(store.read, ID))).record in {b"first", None}
 
 
 @pytest.mark.rule("CM-151", "CM-100")
-async def test_a_damaged_record_is_told(world: World) -> None:
+async def test_a_damaged_record_is_reported(world: World) -> None:
     store = (await world.cluster_store()).transactions
     await store.change(ID, None, b"first", 0)
     await world.store.raw(("HSET", transaction_key(ID), "r", b"f1rst"))
-    assert (await store.look(ID)).damage
+    assert (await store.read(ID)).damage
 
 
 @pytest.mark.rule("CM-157")

@@ -23,7 +23,7 @@ from tests.support.small_limits import WIDTHS, set_small
 
 HISTORY_STEPS = 400
 #: Differences that are printed in full.
-TOLD_MAX = 3
+SHOWN_MAX = 3
 
 
 @dataclass(slots=True)
@@ -55,7 +55,7 @@ def play(seed: int, steps: int = HISTORY_STEPS) -> Outcome:
     return outcome
 
 
-def told(outcome: Outcome) -> str:
+def reported(outcome: Outcome) -> str:
     """Describe a difference, the events that led to it, and how to reproduce it."""
     return "\n".join(
         [
@@ -84,8 +84,8 @@ def main(arguments: Sequence[str]) -> int:
             seen += outcome.seen
             if outcome.difference:
                 bad += 1
-                if bad <= TOLD_MAX:
-                    print(told(outcome), flush=True)
+                if bad <= SHOWN_MAX:
+                    print(reported(outcome), flush=True)
     print("; ".join(f"{what} {count}" for what, count in sorted(seen.items())))
     seconds = time.monotonic() - began
     print(f"histories={histories} steps={steps} differences={bad} seconds={seconds:.0f}")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tests.model.fetching import Pass, Read
-from tests.model.orders import Ack, Asked, Orders, Told
+from tests.model.orders import Ack, Asked, Orders, Reported
 from tests.model.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, CATCH_UP_MS, Rank, Rules
 from tests.model.writing import Writing
 
@@ -103,11 +103,11 @@ class Leader(Writing):
                     self.dirty_archived[offset] = record.count
                 if record.state != AVAILABLE:
                     self.given_up[offset] = ""
-                    self.dirty_told.limited += 1
+                    self.unsent.limited += 1
                 else:
                     self.back_off(offset)
             self.note([offset], "lock_expiry")
-            self.dirty_told.timed_out += 1
+            self.unsent.timed_out += 1
             self.urgent = True
 
     # Fetching (§2).
@@ -170,9 +170,9 @@ class Leader(Writing):
             self.orders.replies[number] = (str(refused), False, ())
             return
         asked.types = tuple(counts)
-        told = Told({"ack"}, counts[ACCEPT], counts[RELEASE], counts[REJECT])
-        told.limited = asked.told.limited
-        asked.told = told
+        reported = Reported({"ack"}, counts[ACCEPT], counts[RELEASE], counts[REJECT])
+        reported.limited = asked.reported.limited
+        asked.reported = reported
         passed = start > self.confirmed and any(  # PL-404
             first < start and last >= self.confirmed for first, last, *_ in acks
         )
@@ -229,7 +229,7 @@ class Leader(Writing):
             self.mark(offset, asked, "client reject", "rejected")
         else:
             record.goal = rules.released(record.count)
-            asked.told.limited += record.goal != AVAILABLE
+            asked.reported.limited += record.goal != AVAILABLE
             self.mark(offset, asked, "delivery count exceeded", "delivery_limit")
             if record.goal == AVAILABLE:  # PL-932: the limit comes first
                 delay = rules.back_off(record.count, self.chance) if delay == -1 else delay
@@ -256,19 +256,19 @@ class Leader(Writing):
         if self.status == "gone":
             self.orders.replies[number] = ("NOT_LEADER_OR_FOLLOWER", False, ())
             return
-        asked = Asked(number, "", rules.limit, rules.dlq, told=Told({"session_release"}))
+        asked = Asked(number, "", rules.limit, rules.dlq, reported=Reported({"session_release"}))
         for offset, record in self.records.all.items():
             if record.state != ACQUIRED or record.goal is not None or record.holder != member:
                 continue
             if only is not None and only.get(offset) != record.count:
                 continue
             asked.offsets.add(offset)
-            asked.told.released += 1
+            asked.reported.released += 1
             if offset < self.records.start:
                 record.goal = ARCHIVED
                 continue
             record.goal = rules.released(record.count)
-            asked.told.limited += record.goal != AVAILABLE
+            asked.reported.limited += record.goal != AVAILABLE
             self.mark(offset, asked, "delivery count exceeded", "delivery_limit")
         asked.types = (0, 0, len(asked.offsets)) if asked.offsets else ()
         self.wait(asked, False)

@@ -11,7 +11,7 @@ Ack = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
 
 
 @dataclass(slots=True)
-class Told:
+class Reported:
     """What a write reports of its causes, and of its records: accepted, released, rejected, timed out, and archived or
     sent to the dead-letter queue at the limit (PL-702, PM-20 X2, X3)."""
 
@@ -22,7 +22,7 @@ class Told:
     timed_out: int = 0
     limited: int = 0
 
-    def add(self, other: Told) -> None:
+    def add(self, other: Reported) -> None:
         """Add the counts and causes of `other`."""
         self.causes |= other.causes
         self.accepted += other.accepted
@@ -51,7 +51,7 @@ class Asked:
     letters: dict[int, str] = field(default_factory=dict)
     archived: dict[int, tuple[str, int]] = field(default_factory=dict)
     types: tuple[int, ...] = ()
-    told: Told = field(default_factory=Told)
+    reported: Reported = field(default_factory=Reported)
 
 
 @dataclass(slots=True)
@@ -62,7 +62,7 @@ class Sent:
     carried: set[int]
     archiving: set[int]
     archived: dict[int, int]
-    told: Told
+    reported: Reported
     progress: tuple[int, int]
     first: bool = False
 
@@ -73,14 +73,14 @@ class Orders:
 
     `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO. `wrote`:
     its causes; its counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4). `letters`:
-    cause → offset → count. `told`: the same, of records archived for good. `ends`: fenced, dropped.
+    cause → offset → count. `reported`: the same, of records archived for good. `ends`: fenced, dropped.
     """
 
     replies: dict[int, tuple[str, bool, tuple[int, ...]]] = field(default_factory=dict)
     write: tuple[int, int, int, dict[int, Rank], int] | None = None
     wrote: tuple[set[str], tuple[int, ...]] | None = None
     letters: dict[str, dict[int, int]] = field(default_factory=dict)
-    told: dict[str, dict[int, int]] = field(default_factory=dict)
+    reported: dict[str, dict[int, int]] = field(default_factory=dict)
     read_back: int | None = None
     got: dict[int, int] | None = None
     ends: list[str] = field(default_factory=list)

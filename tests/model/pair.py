@@ -222,7 +222,7 @@ class Pair:
                 letters.append(effect)
                 _add(found.letters.setdefault(effect.cause, {}), effect.ranges)
             elif isinstance(effect, fx.Archived):
-                _add(found.told.setdefault(effect.cause, {}), effect.ranges)
+                _add(found.reported.setdefault(effect.cause, {}), effect.ranges)
             elif isinstance(effect, fx.ReadBackWanted):
                 found.read_back = effect.generation
             elif isinstance(effect, fx.Acquired):

@@ -65,7 +65,7 @@ class Post:
             return self._refused(out, now, jitter)
         return self._written(out, left)
 
-    def look_again(self, now: int) -> None:
+    def retry(self, now: int) -> None:
         """Make all letters due, since topics or configs changed."""
         self.product.hurry(now)
         for letter in self.model.values():

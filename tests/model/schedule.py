@@ -393,7 +393,7 @@ class Schedule:
         """Play a round of the post. Often the queue is down for a long time."""
         rng = self.rng
         if rng.random() < 0.05:
-            self.post.look_again(self.now)
+            self.post.retry(self.now)
         queue = rng.choice(("up", "up", "down", "down", "down", "refusing", "off" if rng.random() < 0.1 else "down"))
         ended = self.post.round(self.now, queue, rng.random(), rng.choice((0, 0, 2)))
         self.seen[f"letters over, queue {queue}"] += len(ended)

@@ -7,7 +7,7 @@ from random import SystemRandom
 
 import pytest
 
-from tests.model.__main__ import HISTORY_STEPS, main, play, told
+from tests.model.__main__ import HISTORY_STEPS, main, play, reported
 from tests.model.pair import DifferenceError, Pair
 from tests.model.records import ACQUIRED, Record
 from tests.model.store import RULES
@@ -30,7 +30,7 @@ def test_the_core_and_the_naive_model_agree_after_every_step_of_fixed_histories(
     seen = Counter[str]()
     for seed in FIXED:
         outcome = play(seed)
-        assert not outcome.difference, told(outcome)
+        assert not outcome.difference, reported(outcome)
         assert outcome.steps >= HISTORY_STEPS
         seen += outcome.seen
     assert [what for what in MET if not seen[what]] == []
@@ -40,7 +40,7 @@ def test_and_of_fresh_ones() -> None:
     first = SystemRandom().randrange(1_000_000, 1_000_000_000)
     for seed in range(first, first + 6):
         outcome = play(seed)
-        assert not outcome.difference, told(outcome)
+        assert not outcome.difference, reported(outcome)
 
 
 def test_a_history_is_the_same_each_time() -> None:
@@ -48,7 +48,7 @@ def test_a_history_is_the_same_each_time() -> None:
     assert (once.steps, once.trace, once.seen) == (again.steps, again.trace, again.seen)
 
 
-def test_a_difference_is_told_with_its_records_and_the_program_says_the_seed(
+def test_a_difference_is_printed_with_its_records_and_the_program_says_the_seed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(1, RULES)
@@ -60,7 +60,7 @@ def test_a_difference_is_told_with_its_records_and_the_program_says_the_seed(
     monkeypatch.setattr("tests.model.schedule.Schedule.produce", lambda _: 1 / 0)
     outcome = play(11)
     assert "ZeroDivisionError" in outcome.difference
-    assert told(outcome).splitlines()[-1] == f"again: python -m tests.model --seed 11 --steps {HISTORY_STEPS}"
+    assert reported(outcome).splitlines()[-1] == f"again: python -m tests.model --seed 11 --steps {HISTORY_STEPS}"
     monkeypatch.undo()
     assert main(["--steps", "1", "--seed", "11", "--processes", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.model.orders import Asked, Orders, Sent, Told
+from tests.model.orders import Asked, Orders, Reported, Sent
 from tests.model.records import (
     ACQUIRED,
     ARCHIVED,
@@ -53,7 +53,7 @@ class Writing:
         self.dirty: set[int] = set()
         self.dirty_archiving: set[int] = set()
         self.dirty_archived: dict[int, int] = {}
-        self.dirty_told = Told()
+        self.unsent = Reported()
         self.urgent = False
         self.written: tuple[int, int] | None = None
         self.confirmed = 0
@@ -102,7 +102,13 @@ class Writing:
         start, complete = records.progress(committed_only=False)
         carried = {offset for offset in self.dirty if offset >= records.start}
         self.sent = Sent(
-            self.queue, carried, self.dirty_archiving, self.dirty_archived, self.dirty_told, (start, complete), first
+            self.queue,
+            carried,
+            self.dirty_archiving,
+            self.dirty_archived,
+            self.unsent,
+            (start, complete),
+            first,
         )
         ranks = {
             offset: self.rank(records.all[offset])
@@ -110,15 +116,15 @@ class Writing:
             if offset >= records.start and offset in records.all and records.all[offset].shown != ACQUIRED
         }
         states = {offset: rank for offset, rank in ranks.items() if offset >= start}
-        told = Told()
-        for one in [self.dirty_told, *(asked.told for asked in self.queue)]:
-            told.add(one)
+        reported = Reported()
+        for one in [self.unsent, *(asked.reported for asked in self.queue)]:
+            reported.add(one)
         finished = [count for count, state, _ in ranks.values() if state in FINISHED]
-        causes = {"init"} if first else told.causes or {"cold"}
-        self.orders.wrote = (causes, (*told.counters, max(finished, default=0), sum(finished)))
+        causes = {"init"} if first else reported.causes or {"cold"}
+        self.orders.wrote = (causes, (*reported.counters, max(finished, default=0), sum(finished)))
         self.orders.write = (self.generation, start, complete, states, records.next_offset)
         self.queue, self.dirty, self.dirty_archiving, self.dirty_archived = [], set(), set(), {}
-        self.dirty_told = Told()
+        self.unsent = Reported()
         self.urgent, self.unsettled = False, None
 
     def rank(self, record: Record) -> Rank:
@@ -142,9 +148,9 @@ class Writing:
                     self.takes_effect(offset, record.goal)
             self.orders.replies[asked.number] = ("NONE", True, asked.types)
             self.given_up |= dict.fromkeys([*asked.archived, *asked.letters], asked.member)
-            self.tell(asked.archived)
+            self.report(asked.archived)
             letters |= asked.letters
-        self.tell({offset: ("delivery_limit", count) for offset, count in sent.archived.items()})
+        self.report({offset: ("delivery_limit", count) for offset, count in sent.archived.items()})
         self.send_letters(letters)
 
     def takes_effect(self, offset: int, goal: int) -> None:
@@ -155,10 +161,10 @@ class Writing:
         if until:
             self.records.waits(offset, until, self.now)
 
-    def tell(self, archived: dict[int, tuple[str, int]]) -> None:
+    def report(self, archived: dict[int, tuple[str, int]]) -> None:
         """PL-810."""
         for offset, (cause, count) in archived.items():
-            self.orders.told.setdefault(cause, {})[offset] = count
+            self.orders.reported.setdefault(cause, {})[offset] = count
 
     def send_letters(self, letters: dict[int, str]) -> None:
         """PL-904, PL-905: send letters of records that are durably Archiving, and not below the start offset."""
@@ -212,7 +218,7 @@ class Writing:
         self.dirty |= sent.carried
         self.dirty_archiving |= sent.archiving
         self.dirty_archived |= sent.archived
-        self.dirty_told.add(sent.told)
+        self.unsent.add(sent.reported)
         if error in RETIRES and (sent.asked or fences):
             self.retire()
             self.roll_back(sent.asked)
@@ -233,7 +239,7 @@ class Writing:
             for offset in one.offsets:
                 self.settle(offset, one, start, stored.get(offset, (-1, -1, 0)), letters)
         for one in asked:
-            self.tell(
+            self.report(
                 {
                     offset: what
                     for offset, what in one.archived.items()
@@ -287,7 +293,7 @@ class Writing:
     def note(self, offsets: Iterable[int], cause: str) -> None:
         """Note offsets that the next write carries (PL-621)."""
         self.dirty.update(offsets)
-        self.dirty_told.causes.add(cause)
+        self.unsent.causes.add(cause)
 
     def changed_back(self, offset: int, state: int, count: int) -> None:
         self.note([offset], "cold")
@@ -299,7 +305,7 @@ class Writing:
             self.urgent = True
         else:
             self.dirty_archived[offset] = count
-            self.dirty_told.limited += 1
+            self.unsent.limited += 1
 
     def read_back_failed(self) -> None:
         asked, self.unknown = self.unknown, []

@@ -2,7 +2,7 @@
 
 Results are kept line by line in a file, so that a run can be ended and taken up again; what was not found is listed at
 the end, with its place. A test that finds a change must find it again, alone. A process that spins or waits for ever
-found the change; one that a busy machine held up decides nothing, and the next run judges that change anew.
+found the change; one that a busy machine held up decides nothing, and the next run judges that change again.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seeds", type=int, default=40, help="seeds of the simulator for each change (default 40)")
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--out", type=Path, default=Path("build/mutation.jsonl"), help="where results are kept")
-    parser.add_argument("--again", action="store_true", help="judge anew what was not found")
+    parser.add_argument("--again", action="store_true", help="judge again what was not found")
     options = parser.parse_args(arguments)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     kept = _kept(options.out)

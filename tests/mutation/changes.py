@@ -21,7 +21,7 @@ _COMPARE: Final[dict[type[ast.cmpop], str]] = {
 }
 _ARITHMETIC: Final[dict[type[ast.operator], str]] = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*"}
 #: Calls of these objects only report; they change no result.
-_TOLD: Final = frozenset({"log", "meter", "metrics", "_meter", "_metrics", "logging", "warnings"})
+_REPORTING: Final = frozenset({"log", "meter", "metrics", "_meter", "_metrics", "logging", "warnings"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Change:
     def apply(self, source: str) -> str:
         """Return the changed source. Raises ValueError when it is not the source that the change was made from."""
         if source[self.start : self.end] != self.old:
-            raise ValueError(f"line {self.line} holds {source[self.start : self.end]!r}, not {self.old!r}: draw anew")
+            raise ValueError(f"line {self.line} holds {source[self.start : self.end]!r}, not {self.old!r}: draw again")
         return source[: self.start] + self.new + source[self.end :]
 
     def __str__(self) -> str:
@@ -153,7 +153,7 @@ class _Finder(ast.NodeVisitor):
         value = node.value
         awaited = isinstance(value, ast.Await)
         call = value.value if isinstance(value, ast.Await) else value
-        if not isinstance(call, ast.Call) or _is_told(call):
+        if not isinstance(call, ast.Call) or _is_report(call):
             return
         self._add("statement", node, "await asyncio.sleep(0)" if awaited and "asyncio" in self._source else "pass")
         self.generic_visit(node)
@@ -163,7 +163,7 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_Call(self, node: ast.Call) -> None:
-        if _is_told(node):
+        if _is_report(node):
             return
         first = node.args[:2]
         if len(first) == 2 and all(isinstance(each, ast.Name | ast.Attribute) for each in first):
@@ -174,9 +174,9 @@ class _Finder(ast.NodeVisitor):
         self.generic_visit(node)
 
 
-def _is_told(call: ast.Call) -> bool:
+def _is_report(call: ast.Call) -> bool:
     names = list(_names(call.func))
-    return bool(_TOLD & set(names)) or names[:1] in (["Final"], ["TypeVar"], ["field"], ["dataclass"])
+    return bool(_REPORTING & set(names)) or names[:1] in (["Final"], ["TypeVar"], ["field"], ["dataclass"])
 
 
 def _names(node: ast.expr) -> Iterator[str]:

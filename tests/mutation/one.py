@@ -21,7 +21,7 @@ from tests.simulation.mutants.tried import Failures
 #: More processor time than all tests and seeds take. Time that other processes use does not count.
 CPU_S = 400
 #: A process that was idle at so many checks in a row, each a second apart, waits for something that never comes.
-IDLE_LOOKS = 60
+IDLE_CHECKS = 60
 #: The exit status of such a process.
 IDLE_STATUS = 77
 
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _end_when_idle() -> None:
     idle = 0
-    while idle < IDLE_LOOKS:
+    while idle < IDLE_CHECKS:
         before = process_time()
         sleep(1)
         idle = idle + 1 if process_time() - before < 0.002 else 0

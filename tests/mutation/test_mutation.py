@@ -27,12 +27,12 @@ def look(self, low: int, high: int = 7) -> bool:
 '''
 
 
-def told(source: str) -> list[str]:
+def changes_of(source: str) -> list[str]:
     return [str(change) for change in changes(source)]
 
 
 def test_every_kind_of_change_is_offered_and_words_for_people_are_not() -> None:
-    assert told(SOURCE) == [
+    assert changes_of(SOURCE) == [
         "3: constant: 3 → 4",
         "6: constant: 7 → 8",
         "8: condition: low < high and not self.é → not (low < high and not self.é)",
@@ -58,7 +58,7 @@ def test_each_change_changes_its_place_alone() -> None:
 
 
 def test_a_source_that_was_changed_since_is_an_error() -> None:
-    with pytest.raises(ValueError, match="draw anew"):
+    with pytest.raises(ValueError, match="draw again"):
         changes(SOURCE)[0].apply("# new\n" + SOURCE)
 
 
@@ -89,7 +89,7 @@ def a_place(old: str, new: str) -> Place:
     return Place(CORES, path, Change("planted", source[:at].count("\n") + 1, at, at + len(old), old, new))
 
 
-def test_its_own_test_looks_first_and_seeds_come_before_other_packages() -> None:
+def test_its_own_test_checks_first_and_seeds_come_before_other_packages() -> None:
     own, room, package, played, *rest = stages(ROOT, a_place("is_live(entry)]", "True]"), 7)
     unit = "tests/unit/partition_leader"
     assert (own, room, package) == (

@@ -114,7 +114,7 @@ def _branches(which: int) -> list[int]:
     return []
 
 
-def test_a_watch_tells_the_wanted_lines_that_ran() -> None:
+def test_a_watch_returns_the_wanted_lines_that_ran() -> None:
     path = Path(__file__).relative_to(ROOT).as_posix()
     first = _branches.__code__.co_firstlineno
     watch = Watch({path: {first + 1, first + 2, first + 3}})

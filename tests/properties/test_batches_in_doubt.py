@@ -48,7 +48,7 @@ class Story:
         self.logs: dict[bytes, list[int]] = {b"0": []}
         self.expected: dict[tuple[bytes, ProducerIdentity], int] = {}
         self.stored: dict[tuple[bytes, ProducerIdentity, int], list[int]] = {}
-        self.told: list[int] = []
+        self.reported: list[int] = []
         self.produced = 0
         self.new_identity = False
         self.some_failed = False
@@ -70,12 +70,12 @@ class Story:
 
     def expire(self, count: int) -> None:
         """Let so many of the oldest records time out; a record is as old as its number."""
-        for group in self.buffer.expired(len(self.told) + count):
+        for group in self.buffer.expired(len(self.reported) + count):
             self.fail(group)
 
     def fail(self, group: Group[int, None]) -> None:
         self.some_failed = True
-        self.tell(group)
+        self.report(group)
         if any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identify()
 
@@ -139,7 +139,7 @@ class Story:
             found = one.outcome
             assert found is not None
             if found.error is None:
-                self.tell(one)
+                self.report(one)
                 self.buffer.delivered(one)
             elif found.delay_ms is None:
                 self.buffer.failed(one)
@@ -147,8 +147,8 @@ class Story:
             else:
                 self.buffer.retry(one, 0, found.unconfirmed)
 
-    def tell(self, group: Group[int, None]) -> None:
-        self.told += [value for batch in group.batches for value in batch.records]
+    def report(self, group: Group[int, None]) -> None:
+        self.reported += [value for batch in group.batches for value in batch.records]
 
     def store(self, topic_id: bytes, group: Group[int, None]) -> bool:
         """Store a group as a leader does: a repetition is answered, a gap is refused. A gap must not occur, except for
@@ -185,7 +185,7 @@ class Story:
 @pytest.mark.rule("INV-2", "CL-133", "CM-21", "CM-43")
 @settings(max_examples=400)
 @given(st.booleans(), st.lists(st.tuples(_STEP, st.booleans()), min_size=LEAST_STEPS, max_size=40))
-def test_no_record_lies_in_two_topics_and_each_is_told_of_once(
+def test_no_record_is_in_two_topics_and_each_is_reported_once(
     idempotent: bool, steps: list[tuple[tuple[object, ...], bool]]
 ) -> None:
     story = Story(idempotent)
@@ -214,9 +214,9 @@ def test_no_record_lies_in_two_topics_and_each_is_told_of_once(
         else:
             story.new_identity = True
     story.finish()
-    lying = [value for log in story.logs.values() for value in log]
-    assert len(lying) == len(set(lying)), "a record lies in two topics, or twice in one"
+    written = [value for log in story.logs.values() for value in log]
+    assert len(written) == len(set(written)), "a record lies in two topics, or twice in one"
     assert all(log == sorted(log) for log in story.logs.values())
     # Not always in order: the answer for the first of two groups may be lost, and that for the second not.
-    assert sorted(story.told) == list(range(story.produced))
+    assert sorted(story.reported) == list(range(story.produced))
     assert (story.buffer.used_bytes, story.buffer.records) == (0, 0)

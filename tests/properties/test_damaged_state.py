@@ -144,7 +144,7 @@ def test_of_an_entry_that_is_gone_every_share_partition_may_be_that_no_later_sna
 
 
 @pytest.mark.rule("CM-107", "SC-113")
-def test_a_snapshot_behind_the_damage_makes_its_share_partition_whole() -> None:
+def test_a_snapshot_after_the_damage_makes_its_share_partition_whole() -> None:
     written = Written([(0, 9), (0, 4), (1, 9), (0, 4), (0, 4), (0, 4)])
     assert [fields[1] for _, fields in written.log.raw] == [b"C", b"S", b"U", b"S", b"U", b"U", b"S"]
     for at in (1, 2, 4, 5):

@@ -161,7 +161,7 @@ class GroupSchedules(RuleBasedStateMachine):
             assert max(late, default=-1) <= self.stored[key][0]
 
     @invariant()
-    def nobody_holds_what_it_does_not_subscribe_to(self) -> None:
+    def no_member_holds_what_it_does_not_subscribe_to(self) -> None:
         for member in self.group.members.values() if self.group else ():
             for topic_id in member.assigned:
                 found = self.driver.image.by_id(topic_id)

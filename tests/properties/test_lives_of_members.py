@@ -51,15 +51,15 @@ class Group:
             (self.assigned.add if any(reply.assignment.values()) else self.assigned.discard)(member)
         if member in self.assigned:
             self.lives[member][-1].add(reply.member_epoch)
-        self.look(member)
+        self.inspect(member)
 
-    def look(self, member: str) -> None:
+    def inspect(self, member: str) -> None:
         """Check that the last removal, reported again at any time, does not affect the present life."""
         removed = self.removals.get(member)
         if removed is not None:
             assert all(epoch >= removed for epoch in self.lives[member][-1]), (member, removed, self.lives[member])
 
-    def told(self) -> None:
+    def note_removals(self) -> None:
         for effect in self.driver.take_effects():
             if isinstance(effect, c.MemberExpired):
                 member = effect.member.member_id
@@ -100,4 +100,4 @@ def test_no_session_of_a_life_that_ended_reaches_the_epoch_of_its_removal_and_ev
     group = Group(interval_ms, fast)
     for what, how in [("beat", "A"), ("initialize", None), ("beat", "A"), *steps]:
         group.step(what, how)
-        group.told()
+        group.note_removals()

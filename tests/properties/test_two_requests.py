@@ -40,11 +40,11 @@ class Story:
         self.fake = PacedCluster(2)
         self.fake.add_topic("t", PARTITIONS)
         self.fake.pace = {number: self.random.choice(_PACES) for number in range(1, 10 * RECORDS)}
-        self.told: dict[bytes, list[tuple[KafkaError | None, int]]] = {}
+        self.reported: dict[bytes, list[tuple[KafkaError | None, int]]] = {}
         self.is_over = False
 
     def hear(self, error: KafkaError | None, report: DeliveryReport) -> None:
-        self.told.setdefault(report.value() or b"", []).append((error, report.offset()))
+        self.reported.setdefault(report.value() or b"", []).append((error, report.offset()))
 
     async def play(self) -> None:
         common = {"bootstrap.servers": self.fake.bootstrap, "request.timeout.ms": 500, "retry.backoff.ms": 5}
@@ -87,10 +87,10 @@ class Story:
                 for place, record in enumerate(open_batch(batch.batch, batch.count)[1]):
                     stored.setdefault(record.value, []).append(batch.base_offset + place)
                     found.append(record.value)
-            confirmed = [int(value) for value in found if self.told[value][0][0] is None]
+            confirmed = [int(value) for value in found if self.reported[value][0][0] is None]
             assert confirmed == sorted(confirmed)
-        assert sorted(map(int, self.told)) == list(range(RECORDS))
-        for value, answers in self.told.items():
+        assert sorted(map(int, self.reported)) == list(range(RECORDS))
+        for value, answers in self.reported.items():
             ((error, offset),) = answers
             if error is None:
                 assert stored[value] == [offset]
@@ -103,7 +103,7 @@ class Story:
 @pytest.mark.rule("CL-132", "CL-133")
 @settings(max_examples=300)
 @given(st.integers(0, 2**32))
-def test_each_record_is_told_of_once_and_lies_where_it_is_said_to(seed: int) -> None:
+def test_each_record_is_reported_once_and_is_where_it_is_said_to_be(seed: int) -> None:
     story = Story(seed)
     run(story.play())
     story.judge()

@@ -19,7 +19,7 @@ DEFAULT: Final = "1-2000"
 #: Number of broken seeds of a range whose story is printed in full; for the others only the violation is printed.
 STORIES_MAX: Final = 3
 #: Number of broken seeds of a range that are printed at all; the rest appear only in the table by rule.
-TOLD_MAX: Final = 30
+LINES_MAX: Final = 30
 #: Fresh seeds are drawn above this number, so that they never fall into the default range.
 _FRESH_FROM: Final = 1_000_000
 _SEEDS_MAX: Final = 20
@@ -44,12 +44,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seeds", default=DEFAULT, help=f"seeds to play, as 1-2000 or 3,17,20-29 (default {DEFAULT})")
     parser.add_argument("--fresh", type=int, default=0, help="play so many seeds drawn from the time instead")
     parser.add_argument("--workers", type=int, default=None, help="worker processes (default: one per CPU)")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more seeds behind so many seconds")
-    parser.add_argument("--seed", type=int, help="play one seed and tell its story")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more seeds after so many seconds")
+    parser.add_argument("--seed", type=int, help="play one seed and print its story")
     parser.add_argument("--plan", default="", help="with --seed: this plan, as JSON or a file with it")
     parser.add_argument("--out", default="", help="with --seed: write every event and every log line to this file")
-    parser.add_argument("--events", type=int, default=40, help="with --seed: events told per violation (default 40)")
-    parser.add_argument("--shrink", action="store_true", help="with --seed: look for the shortest plan that breaks it")
+    parser.add_argument("--events", type=int, default=40, help="with --seed: events shown per violation (default 40)")
+    parser.add_argument("--shrink", action="store_true", help="with --seed: search for a shorter plan that breaks it")
     return parser
 
 
@@ -95,15 +95,15 @@ def close(summary: Summary) -> int:
 
 class _Teller:
     def __init__(self) -> None:
-        self._told = 0
+        self._said = 0
 
     def say(self, played: Played) -> None:
         if not played.violations:
             return
-        self._told += 1
-        if played.story and self._told <= STORIES_MAX:
+        self._said += 1
+        if played.story and self._said <= STORIES_MAX:
             print(f"{played.story}\n", flush=True)
-        elif self._told <= TOLD_MAX:
+        elif self._said <= LINES_MAX:
             more = f" (and {len(played.violations) - 1} more)" if len(played.violations) > 1 else ""
             print(f"seed {played.seed}: {played.violations[0]}{more}  again: make sim SEED={played.seed}", flush=True)
 

@@ -53,7 +53,7 @@ class Call:
         self._abandoned = False
         #: True once a response or failure has reached the caller; until then a caller that leaves must notify the
         #: server.
-        self._told = False
+        self._caller_notified = False
         connection.running[self] = None
 
     @property
@@ -74,12 +74,12 @@ class Call:
         finally:
             timer.cancel()
             self._connection.running.pop(self, None)
-            if not self._told and self._connection.open:
+            if not self._caller_notified and self._connection.open:
                 self._connection.up(self.abandoned)
 
     def fail(self, status: TransportStatus, why: str) -> None:
         """Notify the caller that no response comes."""
-        self._told = True
+        self._caller_notified = True
         self._give_up(status, why)
 
     def _give_up(self, status: TransportStatus, why: str) -> None:
@@ -140,7 +140,7 @@ class Call:
             connection.down(lambda: self._answered(data))
 
     def _answered(self, data: bytes) -> None:
-        self._told = True
+        self._caller_notified = True
         if not self._answer.done():
             self._answer.set_result(data)
 

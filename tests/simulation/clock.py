@@ -1,6 +1,6 @@
 """The event loop of the simulator: virtual time, and the process to which each callback belongs.
 
-Time stands still while anything is ready and then jumps to the next timer. Every callback and every step of a task
+Time does not advance while anything is ready and then jumps to the next timer. Every callback and every step of a task
 carries, in its context, the life of the process on whose behalf it runs. Callbacks of a paused life wait until it is
 resumed; those of a dead one never run. Tasks and futures are hashed by a serial number, because asyncio keeps them in
 sets, and a set is iterated in the order of its hashes.
@@ -340,7 +340,7 @@ class SimLoop(asyncio.BaseEventLoop):
                     return
                 left -= 1
                 if left < 0:
-                    raise RuntimeError(f"time stands still at {self._now_s} s: {_INSTANT_MAX} callbacks, now {due}")
+                    raise RuntimeError(f"time does not advance at {self._now_s} s: {_INSTANT_MAX} callbacks, now {due}")
             self._jump()
             left = _INSTANT_MAX
 

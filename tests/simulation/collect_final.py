@@ -95,7 +95,7 @@ async def _quiet(world: World) -> None:
     until_s = world.loop.time() + _QUIET_S
     while not quiet(world):
         if world.loop.time() > until_s:
-            raise AssertionError("coordinators still wait for the store, though nobody asks them anything")
+            raise AssertionError("coordinators still wait for the store, though no caller asks them anything")
         await asyncio.sleep(_POLL_S)
 
 

@@ -27,7 +27,7 @@ from tests.simulation.checkers.membership import ABANDONED
 from tests.simulation.coordinator_events import GroupDecided, TargetComputed
 from tests.simulation.edge import Edge
 from tests.simulation.history import HeartbeatAnswered, StateAnswered
-from tests.simulation.member_edges import tell_decided, watch_clocks
+from tests.simulation.member_edges import report_decided, watch_clocks
 
 
 class Groups:
@@ -49,7 +49,7 @@ class Groups:
         try:
             response = await self._heartbeat(request, context)
         except asyncio.CancelledError:
-            self._edge.tell(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked, topics)
+            self._edge.report(HeartbeatAnswered, *sent, 0, None, ABANDONED, *asked, topics)
             raise
         assignment = None
         if response.HasField("assignment"):
@@ -58,8 +58,8 @@ class Groups:
                 for topic in response.assignment.topic_partitions
                 for number in topic.partitions
             )
-        told = (response.member_epoch, assignment, response.error_code)
-        self._edge.tell(HeartbeatAnswered, *sent, *told, *asked, topics)
+        reported = (response.member_epoch, assignment, response.error_code)
+        self._edge.report(HeartbeatAnswered, *sent, *reported, *asked, topics)
         return response
 
     def _shard(self, make: Callable[[], Any]) -> Any:
@@ -73,7 +73,7 @@ class Groups:
         """Replaces `GroupShard.decide`: records a target assignment when it is computed, and a group when it is created
         or deleted."""
         decision = decide(*asked)
-        tell_decided(self._edge, asked[0], decision)
+        report_decided(self._edge, asked[0], decision)
         for effect in decision.effects:
             if isinstance(effect, InitializeOrder | DeleteOrder) and effect.call_id:
                 self._edge.changes(deletion=isinstance(effect, DeleteOrder))
@@ -82,22 +82,22 @@ class Groups:
                 self._computed(shard, record, decision.records)
             elif isinstance(record, DeletedGroup):
                 gone = shard.groups.get(record.group_id)
-                self._edge.tell(
+                self._edge.report(
                     GroupDecided, record.group_id, False, record.epoch, 0 if gone is None else len(gone.members)
                 )
             elif isinstance(record, GroupMetadata) and record.group_id not in shard.groups:
-                self._edge.tell(GroupDecided, record.group_id, True, record.epoch)
+                self._edge.report(GroupDecided, record.group_id, True, record.epoch)
         return decision
 
     def _computed(self, shard: Any, computed: TargetMetadata, records: Sequence[object]) -> None:
         group = shard.groups.get(computed.group_id)
         targets = dict(group.targets) if group is not None else {}
         targets.update({each.member_id: each.assignment for each in records if isinstance(each, TargetMember)})
-        told = tuple(
+        reported = tuple(
             (member, tuple((self._edge.topic(topic), index) for topic, some in target.items() for index in some))
             for member, target in sorted(targets.items())
         )
-        self._edge.tell(TargetComputed, computed.group_id, computed.epoch, told)
+        self._edge.report(TargetComputed, computed.group_id, computed.epoch, reported)
 
 
 # ---- share coordinators
@@ -143,7 +143,7 @@ class States:
         share = self._edge.share(command.key)
         shown = tuple(tuple(batch) for batch in batches)
         name = _CALLS[type(command)]
-        self._edge.tell(StateAnswered, name, share, leader, state, start, shown, code, generation, complete, asked)
+        self._edge.report(StateAnswered, name, share, leader, state, start, shown, code, generation, complete, asked)
 
 
 _CALLS: Final = {

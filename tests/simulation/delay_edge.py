@@ -25,12 +25,12 @@ class Retries:
         self._edge = edge
         self._seen: dict[str, tuple[BackoffSeen, int]] = {}
 
-    def look(self, group_id: str, settings: GroupConfig) -> None:
+    def note(self, group_id: str, settings: GroupConfig) -> None:
         """Note the settings of a group that a decision reads."""
         found = (backoff_of(settings), settings.delay_max_ms)
         if self._seen.get(group_id) != found:
             self._seen[group_id] = found
-            self._edge.tell(RetriesSeen, group_id, *found)
+            self._edge.report(RetriesSeen, group_id, *found)
 
 
 class Delays:
@@ -50,20 +50,20 @@ class Delays:
         host, clock = self._host, self._host._clock
         ahead_ms = clock.wall_ms() - WALL_START_MS - self._edge.now_ms()
         loaded = (host.log.epoch, generation, ahead_ms, host.config.delay_max_ms)
-        self._edge.tell(StateLoaded, self._share, self._object_id, *loaded)
+        self._edge.report(StateLoaded, self._share, self._object_id, *loaded)
         return stored
 
     def asked(self, request: int, member_id: str, batches: Sequence[AckBatch]) -> None:
         """Note acknowledgements that reach it."""
         if back := tuple(_taken_back(batches)):
-            self._edge.tell(TakeBackAsked, self._share, member_id, self._object_id, back)
+            self._edge.report(TakeBackAsked, self._share, member_id, self._object_id, back)
         settings = self._host.config
         if not (settings.backoff.initial_ms or any(batch.delays for batch in batches)):
             return
-        told = tuple((first, last, tuple(types), delays) for first, last, types, delays, _ in batches)
-        if any(ACK_RELEASE in types for _, _, types, _ in told):
+        sent = tuple((first, last, tuple(types), delays) for first, last, types, delays, _ in batches)
+        if any(ACK_RELEASE in types for _, _, types, _ in sent):
             names = (self._share, self._host.core._state.state_epoch, member_id, self._object_id)
-            self._edge.tell(ReleaseAsked, request, *names, told, backoff_of(settings))
+            self._edge.report(ReleaseAsked, request, *names, sent, backoff_of(settings))
 
 
 def _taken_back(batches: Sequence[AckBatch]) -> Iterator[tuple[int, int]]:

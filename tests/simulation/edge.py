@@ -25,7 +25,7 @@ class Edge:
         self._objects = objects
         self._topics: dict[bytes, str] = {}
 
-    def tell(self, kind: Callable[..., Event], *details: Any) -> None:
+    def report(self, kind: Callable[..., Event], *details: Any) -> None:
         """Record an event of this process, now."""
         self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
 

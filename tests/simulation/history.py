@@ -139,7 +139,7 @@ class Administered(Event):
 
 
 @dataclass(frozen=True, slots=True)
-class GroupLooked(Event):
+class GroupListed(Event):
     """A client learned from ListGroups or ShareGroupDescribe (`call`) whether a group exists."""
 
     call: str

@@ -281,10 +281,10 @@ class Made:
         self.add(PhaseBegan, phase)
         return self
 
-    def beats(self, member: str, sent: int, told: int, code: int = 0, **more: Any) -> Made:
+    def beats(self, member: str, sent: int, epoch: int, code: int = 0, **more: Any) -> Made:
         """Answer a heartbeat."""
         details: dict[str, Any] = {"asked_ms": self.now_ms, "asked": len(self.history.events), **more}
-        self.add(HeartbeatAnswered, 1, self.share.group_id, member, sent, told, None, code, **details)
+        self.add(HeartbeatAnswered, 1, self.share.group_id, member, sent, epoch, None, code, **details)
         return self
 
     def group(self, epoch: int, members: dict[str, int], owned: Iterable[int] = (0,), **more: Any) -> Made:

@@ -22,21 +22,21 @@ def watch_clocks(edge: Edge, shard: Any) -> None:
     restart = shard._restart_sessions
 
     def restarted(now_ms: int) -> None:
-        edge.tell(ClocksRestarted)
+        edge.report(ClocksRestarted)
         restart(now_ms)
 
     vars(shard).update(_restart_sessions=restarted)
 
 
-def tell_decided(edge: Edge, command: object, decision: Any) -> None:
+def report_decided(edge: Edge, command: object, decision: Any) -> None:
     """Record what a shard of a group coordinator decided about a member."""
     for effect in decision.effects:
         if isinstance(effect, MemberExpired):
-            edge.tell(MemberRemoved, effect.group_id, effect.member.member_id, effect.group_epoch)
+            edge.report(MemberRemoved, effect.group_id, effect.member.member_id, effect.group_epoch)
     if isinstance(command, ConnectionLost) and decision.reply:
-        edge.tell(LossTaken, command.group_id, command.member_id, command.ago_ms)
+        edge.report(LossTaken, command.group_id, command.member_id, command.ago_ms)
     elif isinstance(command, ConnectionBack) and decision.reply:
-        edge.tell(ReturnTaken, command.group_id, command.member_id)
+        edge.report(ReturnTaken, command.group_id, command.member_id)
 
 
 class Removals:
@@ -54,12 +54,12 @@ class Removals:
     def removed(self, key: SessionKey, group_epoch: int) -> Removed:
         """Replaces `MemberRemovals.removed`."""
         outcome: Removed = self._removed(key, group_epoch)
-        self._edge.tell(RemovalHeard, *key, group_epoch, outcome is Removed.ENDED)
+        self._edge.report(RemovalHeard, *key, group_epoch, outcome is Removed.ENDED)
         return outcome
 
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
         """Replaces `SessionCache.fetch`."""
         step: SessionStep = self._fetch(request, new_session_id, now_ms)
         if request.epoch == OPENING_EPOCH:
-            self._edge.tell(SessionOpened, *request.key, request.member_epoch or 0, step.closed is not None)
+            self._edge.report(SessionOpened, *request.key, request.member_epoch or 0, step.closed is not None)
         return step

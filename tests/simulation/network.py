@@ -71,7 +71,7 @@ class Connection:
         running = self._end()
         for each in running:
             each.fail(TransportStatus.CANCELLED, "the transport is closed")
-        self._tell_server(running)
+        self._notify_server(running)
 
     def broken(self, why: str) -> None:
         """Break it; both ends see that."""
@@ -81,7 +81,7 @@ class Connection:
 
     def lost_client(self) -> None:
         """End it because the client's process is gone; its machine notifies the server."""
-        self._tell_server(self._end())
+        self._notify_server(self._end())
 
     def lost_server(self, why: str) -> None:
         """End it because the server's process is gone; its machine notifies the client."""
@@ -101,7 +101,7 @@ class Connection:
         running, self.running = list(self.running), {}
         return running
 
-    def _tell_server(self, running: list[Running]) -> None:
+    def _notify_server(self, running: list[Running]) -> None:
         def arrived() -> None:
             for each in running:
                 each.abandoned()

@@ -156,12 +156,12 @@ class _Leader:
         limits = (found.delivery_count_limit, found.lock_ms, found.max_record_locks)
         if group_id and self._limits.get(group_id) != limits:
             self._limits[group_id] = limits
-            self.edge.tell(LimitsSeen, group_id, *limits)
-        self._retries.look(group_id, found)
+            self.edge.report(LimitsSeen, group_id, *limits)
+        self._retries.note(group_id, found)
         return found
 
     def _ended(self, closed: ClosedSession) -> None:
-        self.edge.tell(SessionEnded, closed.key.group_id, closed.key.member_id)
+        self.edge.report(SessionEnded, closed.key.group_id, closed.key.member_id)
 
     def _asked(self, request: ShareRequest, accepted: int, code: int) -> None:
         acks = tuple(
@@ -169,7 +169,7 @@ class _Leader:
             for partition, batches in request.acknowledgements.items()
             for batch in _batches(batches)
         )
-        self.edge.tell(
+        self.edge.report(
             SessionAsked,
             self.request,
             _call(request),
@@ -187,10 +187,10 @@ class _Leader:
     def _answered(self, number: int, asked_ms: int, request: ShareRequest, answer: ShareAnswer) -> None:
         code = 0 if answer.error is None else answer.error.code
         names = (request.group_id, request.member_id)
-        self.edge.tell(SessionAnswered, number, asked_ms, _call(request), *names, request.epoch, code)
-        told = {part.partition: part for part in answer.partitions}
+        self.edge.report(SessionAnswered, number, asked_ms, _call(request), *names, request.epoch, code)
+        by_partition = {part.partition: part for part in answer.partitions}
         for partition, batches in request.acknowledgements.items():
-            part = told.get(partition)
+            part = by_partition.get(partition)
             if batches and (code or part is not None):
                 error = answer.error if part is None else part.acknowledge_error
                 outcome = 0 if error is None else error.code
@@ -203,7 +203,7 @@ class _Leader:
         self, number: int, asked_ms: int, request: ShareRequest, partition: TopicIdPartition, code: int
     ) -> None:
         epoch, object_id, state_epoch = self.acked.pop((number, partition), _NO_OBJECT)
-        self.edge.tell(
+        self.edge.report(
             AckAnswered,
             number,
             asked_ms,
@@ -225,7 +225,7 @@ class _Leader:
         for first, last, count in fetched.ranges:
             ids = (then.leader_epoch, then.object_id)
             given = (first, last, count, then.lock_ms, data, *then.offsets, then.state_epoch, then.at_ms)
-            self.edge.tell(Acquired, number, share, request.member_id, *ids, *given)
+            self.edge.report(Acquired, number, share, request.member_id, *ids, *given)
 
 
 class _Consumption:
@@ -250,7 +250,7 @@ class _Consumption:
         """Replaces `ConsumedRetention._move`."""
         topic_id, number = partition
         asked, now = self._asked[topic_id], topic_starts(self._world, topic_id, settled=False)
-        self._edge.tell(
+        self._edge.report(
             Consumed,
             self._edge.topic(topic_id),
             number,
@@ -293,7 +293,7 @@ class _Object:
         self._handle = host.core.handle
         self._give_up = host.core.give_up
         vars(host.core).update(handle=self.handle, give_up=self.give_up)
-        self._edge.tell(ObjectMade, self._share, self._id, host.log.epoch, host.core.generation)
+        self._edge.report(ObjectMade, self._share, self._id, host.log.epoch, host.core.generation)
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Effect]:
         """Replaces `SharePartition.handle`: the invariants are checked after every event."""
@@ -301,25 +301,25 @@ class _Object:
         if type(event) is Initialized and event.resolved:
             log = self._host.log
             found = (event.state_epoch, event.start_offset, log.log_start_offset, log.high_watermark)
-            self._edge.tell(StartResolved, self._share, self._id, *found)
-        self._tell_drop(effects)
+            self._edge.report(StartResolved, self._share, self._id, *found)
+        self._report_drop(effects)
         try:
             self._host.core.check()
         except BrokenInvariantError as error:
-            self._edge.tell(MemoryWrong, self._share, self._id, error.offset, str(error))
+            self._edge.report(MemoryWrong, self._share, self._id, error.offset, str(error))
         return effects
 
     def give_up(self, error: IllegalTransitionError) -> list[Effect]:
         """Replaces `SharePartition.give_up`."""
-        self._edge.tell(MemoryWrong, self._share, self._id, error.offset, str(error))
+        self._edge.report(MemoryWrong, self._share, self._id, error.offset, str(error))
         effects = self._give_up(error)
-        self._tell_drop(effects)
+        self._report_drop(effects)
         return effects
 
-    def _tell_drop(self, effects: Sequence[Effect]) -> None:
+    def _report_drop(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if type(effect) is Fenced:
-                self._edge.tell(ObjectDropped, self._share, self._id, self._host.log.epoch, effect.reason.value)
+                self._edge.report(ObjectDropped, self._share, self._id, self._host.log.epoch, effect.reason.value)
 
     def acquire(self, event: ev.Acquire) -> Any:
         """Replaces `SharePartitionHost.acquire`: locks begin here, whatever becomes of the response."""
@@ -337,7 +337,7 @@ class _Object:
         for first, last, count in ranges:
             epochs = (then.leader_epoch, core.generation, then.state_epoch)
             given = (first, last, count, settings.lock_ms, settings.delivery_count_limit, *window, batch_max)
-            self._edge.tell(Locked, number, self._share, event.member_id, *epochs, self._id, *given)
+            self._edge.report(Locked, number, self._share, event.member_id, *epochs, self._id, *given)
         return ranges
 
     def acknowledge(
@@ -355,7 +355,7 @@ class _Object:
             code = 0 if result.error is None else result.error.code
             outcome = (_batches(batches), code, result.persisted)
             limits = (settings.lock_ms, settings.delivery_count_limit)
-            edge.tell(AckDone, number, self._share, member_id, *epochs, self._id, *outcome, *begun, *limits)
+            edge.report(AckDone, number, self._share, member_id, *epochs, self._id, *outcome, *begun, *limits)
             on_result(result)
 
         self._acknowledge(member_id, batches, done)
@@ -368,7 +368,7 @@ class _Object:
     ) -> None:
         """Replaces `SharePartitionHost.release`."""
         given = None if ranges is None else tuple((first, last) for first, last, _ in ranges)
-        self._edge.tell(GivenBack, self._share, self._id, member_id, given)
+        self._edge.report(GivenBack, self._share, self._id, member_id, given)
         self._release(member_id, ranges, on_result)
 
 

@@ -119,7 +119,7 @@ class Plan:
             int(said["operations_min"]),
         )
 
-    def told(self) -> list[str]:
+    def in_words(self) -> list[str]:
         """Describe it in words, one line for each part."""
         shape = self.shape
         processes = "; ".join(f"{each.name}: {', '.join(sorted(each.roles))}" for each in shape.processes)

@@ -113,15 +113,15 @@ class _Pool:
         self.summary = Summary()
 
     async def run(self, workers: int) -> None:
-        telling = asyncio.create_task(self._tell())
+        reporting = asyncio.create_task(self._report_progress())
         try:
             async with asyncio.TaskGroup() as group:
                 for _ in range(min(workers, self._all)):
                     group.create_task(self._employ())
         finally:
-            telling.cancel()
+            reporting.cancel()
 
-    async def _tell(self) -> None:
+    async def _report_progress(self) -> None:
         while self._progress is not None:
             await asyncio.sleep(PROGRESS_S)
             print(f"{self.summary.line()} of {self._all}", file=self._progress, flush=True)

@@ -71,7 +71,7 @@ class Rebuilding:
             step = record.snapshot_epoch - before.snapshot_epoch
             if step < 1 or (step > 1 and not self.tails_may_be_lost):
                 self.torn.append(
-                    f"{key.text} has snapshot {record.snapshot_epoch} behind snapshot {before.snapshot_epoch}"
+                    f"{key.text} has snapshot {record.snapshot_epoch} after snapshot {before.snapshot_epoch}"
                 )
         return Rebuilt(
             record.snapshot_epoch,

@@ -48,8 +48,8 @@ def play_kept(number: int) -> Played:
     """Play the kept scenario of this number, in a worker of the pool."""
     kept = Kept.read(kept_paths()[number])
     outcome = simulate(kept.seed, kept.plan)
-    told = story(outcome) if outcome.violations else ""
-    return Played(number, outcome.operations, tuple(map(str, outcome.violations)), outcome.rules, story=told)
+    as_story = story(outcome) if outcome.violations else ""
+    return Played(number, outcome.operations, tuple(map(str, outcome.violations)), outcome.rules, story=as_story)
 
 
 def plan_of(text: str) -> Plan | None:

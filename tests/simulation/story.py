@@ -17,11 +17,11 @@ from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.outcome import Outcome
 from tests.simulation.words import Words
 
-#: How many relevant events are printed for one violation, before its last event and (`BEHIND`) after it.
+#: How many relevant events are printed for one violation, before its last event and (`AFTER`) after it.
 BEFORE: Final = 40
-BEHIND: Final = 5
+AFTER: Final = 5
 #: Violations that are printed with their events; of the others only the sentence.
-TOLD_MAX: Final = 3
+EXPLAINED_MAX: Final = 3
 SENTENCES_MAX: Final = 15
 
 _WORLD: Final = (delay_events.ClockSet, h.FaultStruck, h.ProcessChanged, h.PhaseBegan)
@@ -33,7 +33,7 @@ def story(outcome: Outcome, before: int = BEFORE) -> str:
     """Return the run in words; it ends with the command that plays it again."""
     words = Words(outcome.topics)
     parts = [_head(outcome), "\n".join(_sentences(outcome.violations))]
-    parts += [account(outcome.history.events, each, words, before) for each in outcome.violations[:TOLD_MAX]]
+    parts += [account(outcome.history.events, each, words, before) for each in outcome.violations[:EXPLAINED_MAX]]
     if not outcome.violations:
         parts.append("\n".join(map(words.of, _last(outcome.history.events, before))))
     parts.append(f"again: {command(outcome)}")
@@ -54,16 +54,16 @@ def _head(outcome: Outcome) -> str:
         [
             f"seed {outcome.seed}: {count or 'no'} violation{'' if count == 1 else 's'}, "
             f"{outcome.operations} operations, {len(outcome.history.events)} events",
-            *outcome.plan.told(),
+            *outcome.plan.in_words(),
             f"clients: {crew or 'none'}",
         ]
     )
 
 
 def _sentences(violations: Sequence[Violation]) -> list[str]:
-    told = [f"!! {violation}" for violation in violations[:SENTENCES_MAX]]
-    more = len(violations) - len(told)
-    return [*told, f"!! and {more} more"] if more else told
+    shown = [f"!! {violation}" for violation in violations[:SENTENCES_MAX]]
+    more = len(violations) - len(shown)
+    return [*shown, f"!! and {more} more"] if more else shown
 
 
 def _last(events: Sequence[h.Event], count: int) -> Sequence[h.Event]:
@@ -76,8 +76,8 @@ def account(events: Sequence[h.Event], violation: Violation, words: Words, befor
     shown = [at for at, event in enumerate(events) if focus.matters(event)]
     named = {id(event) for event in violation.events}
     ends = [number for number, at in enumerate(shown) if id(events[at]) in named]
-    end = ends[-1] + 1 + BEHIND if ends else len(shown)
-    first = max(0, min([end - BEHIND, *ends]) - before // 4, end - BEHIND - before)
+    end = ends[-1] + 1 + AFTER if ends else len(shown)
+    first = max(0, min([end - AFTER, *ends]) - before // 4, end - AFTER - before)
     lines = [f"-- around {violation.rule}: {violation.sentence}"]
     if first:
         lines.append(f"   ({first} earlier events of the same records left out)")

@@ -45,7 +45,7 @@ class TestNoInvention:
         made.add(ProduceSent, "t", b"v0")
         assert not found(NoInvention(), made.acquires("A", 0).delivered("A", 0).produced(0, sent=False))
 
-    def test_a_value_that_nobody_produced_is_found(self) -> None:
+    def test_a_value_that_was_not_produced_is_found(self) -> None:
         assert found(NoInvention(), Made().acquires("A", 0).delivered("A", 0)) == ["INV-2"]
 
     def test_another_value_at_the_same_place_is_found(self) -> None:
@@ -74,12 +74,12 @@ class TestStoredOnce:
         made.add(Produced, b"v0", made.place(1))
         assert found(StoredOnce(), made) == ["CM-43"]
 
-    def test_a_repetition_that_nobody_was_told_of_lies_in_the_log(self) -> None:
+    def test_a_repetition_that_was_not_reported_is_in_the_log(self) -> None:
         made = Made().produced(0).rests(1)
         made.final = replace(made.final, values={(TOPIC, 0): {0: b"v0", 1: b"v0"}})
         assert found(StoredOnce(), made) == ["CM-43"]
 
-    def test_once_is_right_however_often_it_is_told(self) -> None:
+    def test_once_is_right_however_often_it_is_reported(self) -> None:
         assert not found(StoredOnce(), Made().produced(0).acquires("A", 0).delivered("A", 0).delivered("B", 0).rests(1))
 
 
@@ -165,7 +165,7 @@ class TestSessions:
         made.asks("A", session_epoch=1, session_id=5, accepted=5)
         assert found(Sessions(), made) == ["INV-14"]
 
-    def test_one_that_was_closed_is_gone_and_one_that_was_replaced_begins_anew(self) -> None:
+    def test_one_that_was_closed_is_gone_and_one_that_was_replaced_begins_again(self) -> None:
         made = self.opened()
         made.asks("A", session_epoch=-1, session_id=5, accepted=5)
         made.add(SessionEnded, 1, "g", "A")
@@ -234,7 +234,7 @@ class TestMembership:
     def test_a_refused_one_is_right(self) -> None:
         assert not found(MemberEpochs(), Made().beats("A", 0, 2).beats("A", 9, 0, code=110))
 
-    def test_the_epoch_of_a_group_rises_when_somebody_comes_or_goes(self) -> None:
+    def test_the_epoch_of_a_group_rises_when_a_member_comes_or_goes(self) -> None:
         assert not found(GroupEpochs(), Made().group(2, {"A": 2}).group(2, {"A": 2}).group(3, {"A": 2, "B": 3}))
         assert found(GroupEpochs(), Made().group(2, {"A": 2}).group(2, {"A": 2, "B": 2})) == ["INV-16"]
         assert found(GroupEpochs(), Made().group(3, {"A": 2}).group(2, {"A": 2})) == ["INV-16"]
@@ -243,7 +243,7 @@ class TestMembership:
         assert found(GroupEpochs(), Made().group(2, {"A": 3})) == ["INV-16"]
         assert found(GroupEpochs(), Made().group(2, {"A": 2}, assigned=3)) == ["INV-16"]
 
-    def test_a_partition_without_an_owner_is_found_behind_a_heartbeat(self) -> None:
+    def test_a_partition_without_an_owner_is_found_after_a_heartbeat(self) -> None:
         made = Made().group(2, {"A": 2}, owned=()).beats("A", 2, 2).group(2, {"A": 2}, owned=())
         assert found(Assignments(), made) == ["INV-16"]
 
@@ -312,7 +312,7 @@ class TestLiveness:
         assert found(FetchesEnd(), self.answered(self.asked(), 31_500)) == ["INV-19"]
         assert found(FetchesEnd(), self.asked().at(31_500).begins("rest")) == ["INV-19"]
 
-    def test_one_that_nobody_waits_for_any_more_is_not(self) -> None:
+    def test_one_that_no_caller_waits_for_any_more_is_not(self) -> None:
         made = self.asked().at(30_100)
         made.add(SessionEnded, 1, "g", "A")
         assert not found(FetchesEnd(), made.at(40_000).begins("rest"))

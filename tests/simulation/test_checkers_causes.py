@@ -211,7 +211,7 @@ class TestFirstStart:
         assert not found(FirstStart(), begins(short, 1, log_start=1))
         assert found(FirstStart(), begins(short, 2, log_start=1)) == ["INV-9"]
 
-    def test_latest_is_behind_what_was_confirmed(self) -> None:
+    def test_latest_is_after_what_was_confirmed(self) -> None:
         assert not found(FirstStart(), begins(reset("latest").produced(0, 1), 2, end=2))
         assert found(FirstStart(), begins(reset("latest").produced(0, 1), 1, end=2)) == ["INV-9"]
         assert found(FirstStart(), begins(reset("latest").produced(0, 1), 3, end=2)) == ["INV-9"]
@@ -308,9 +308,9 @@ def computed(made: Made, epoch: int, *parts: int, member: str = "A") -> Made:
     return made
 
 
-def told(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None = None, **more: Any) -> Made:
+def beat(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None = None, **more: Any) -> Made:
     """Answer a member with an assignment."""
-    parts_told = tuple((TOPIC, part) for part in parts)
+    parts_given = tuple((TOPIC, part) for part in parts)
     details: dict[str, Any] = {"sent_epoch": 1, "asked": len(made.history.events), **more}
     made.add(
         HeartbeatAnswered,
@@ -318,7 +318,7 @@ def told(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None
         group_id="g",
         member_id="A",
         member_epoch=epoch,
-        assignment=parts_told,
+        assignment=parts_given,
         code=0,
         subscribed=subscribed,
         **details,
@@ -333,28 +333,28 @@ class TestHeartbeatTargets:
 
     @pytest.mark.rule("INV-16")
     def test_an_assignment_is_the_target_at_its_epoch(self) -> None:
-        assert not found(HeartbeatTargets(), told(computed(self.ready(), 2, 0), 2, 0, subscribed=("t",)))
-        assert found(HeartbeatTargets(), told(computed(self.ready(), 2, 0), 2, 1, subscribed=("t",))) == ["INV-16"]
-        assert found(HeartbeatTargets(), told(computed(self.ready(), 2, 0), 3, 0, subscribed=("t",))) == ["INV-16"]
-        assert found(HeartbeatTargets(), told(computed(self.ready(), 2, 0, member="B"), 2, 0)) == ["INV-16"]
+        assert not found(HeartbeatTargets(), beat(computed(self.ready(), 2, 0), 2, 0, subscribed=("t",)))
+        assert found(HeartbeatTargets(), beat(computed(self.ready(), 2, 0), 2, 1, subscribed=("t",))) == ["INV-16"]
+        assert found(HeartbeatTargets(), beat(computed(self.ready(), 2, 0), 3, 0, subscribed=("t",))) == ["INV-16"]
+        assert found(HeartbeatTargets(), beat(computed(self.ready(), 2, 0, member="B"), 2, 0)) == ["INV-16"]
 
     @pytest.mark.rule("INV-16")
     def test_nothing_is_left_out_but_what_is_gone_or_not_subscribed_to(self) -> None:
-        assert found(HeartbeatTargets(), told(computed(self.ready(), 2, 0), 2, subscribed=("t",))) == ["INV-16"]
-        assert not found(HeartbeatTargets(), told(computed(self.ready(), 2, 0), 2, subscribed=("u",)))
+        assert found(HeartbeatTargets(), beat(computed(self.ready(), 2, 0), 2, subscribed=("t",))) == ["INV-16"]
+        assert not found(HeartbeatTargets(), beat(computed(self.ready(), 2, 0), 2, subscribed=("u",)))
         gone = asked(computed(self.ready(), 2, 0), "DeleteTopics", "t", TOPIC)
-        assert not found(HeartbeatTargets(), told(gone, 2, subscribed=("t",)))
+        assert not found(HeartbeatTargets(), beat(gone, 2, subscribed=("t",)))
 
     @pytest.mark.rule("INV-16")
     def test_a_member_that_joined_since_has_nothing_yet(self) -> None:
         made = computed(self.ready(), 2, 0)
-        assert not found(HeartbeatTargets(), told(made, 2, subscribed=("t",), sent_epoch=0))
-        assert not found(HeartbeatTargets(), told(made, 2, subscribed=("t",)))
+        assert not found(HeartbeatTargets(), beat(made, 2, subscribed=("t",), sent_epoch=0))
+        assert not found(HeartbeatTargets(), beat(made, 2, subscribed=("t",)))
         made = computed(self.ready(), 2, 0)
         before = len(made.history.events) - 1
-        assert found(HeartbeatTargets(), told(made, 2, subscribed=("t",), sent_epoch=0, asked=before)) == ["INV-16"]
+        assert found(HeartbeatTargets(), beat(made, 2, subscribed=("t",), sent_epoch=0, asked=before)) == ["INV-16"]
         made = computed(self.ready(), 2, 0)
-        assert found(HeartbeatTargets(), told(made, 2, 1, subscribed=("t",), sent_epoch=0)) == ["INV-16"]
+        assert found(HeartbeatTargets(), beat(made, 2, 1, subscribed=("t",), sent_epoch=0)) == ["INV-16"]
 
     @pytest.mark.rule("INV-15")
     def test_a_target_names_what_was_initialised_for_its_group(self) -> None:

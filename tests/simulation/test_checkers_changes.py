@@ -13,7 +13,7 @@ from tests.simulation.checkers.state_epochs import StateEpochs
 from tests.simulation.checkers.targets import HeartbeatTargets
 from tests.simulation.coordinator_events import GroupDecided, TargetComputed
 from tests.simulation.final import GroupEnd, LogEnd
-from tests.simulation.history import Administered, FaultStruck, GroupLooked
+from tests.simulation.history import Administered, FaultStruck, GroupListed
 from tests.simulation.leader_events import ObjectDropped, ObjectMade
 from tests.simulation.made import SHARE, TOPIC, Made, found
 
@@ -49,9 +49,9 @@ def decided(made: Made, is_made: bool, epoch: int, members: int = 0) -> Made:
     return made
 
 
-def looked(made: Made, there: bool, asked: int | None = None) -> Made:
+def was_listed(made: Made, there: bool, asked: int | None = None) -> Made:
     """Let a client learn if the group exists."""
-    made.add(GroupLooked, "ListGroups", "g", there, len(made.history.events) if asked is None else asked)
+    made.add(GroupListed, "ListGroups", "g", there, len(made.history.events) if asked is None else asked)
     return made
 
 
@@ -68,7 +68,7 @@ class TestCausesOfStateEpochs:
     def test_a_change_of_something_else_is_no_cause(self, change: tuple[str, str]) -> None:
         assert found(StateEpochs(), ends(begun().at(9).reads(0, state_epoch=3), change)) == ["INV-12"]
 
-    def test_an_answer_that_tells_of_a_former_epoch_was_overtaken(self) -> None:
+    def test_an_answer_with_a_former_epoch_was_overtaken(self) -> None:
         made = ends(begun(), TO_7).at(9).answered("Initialize", 7, state_epoch=3)
         assert not found(StateEpochs(), made.writes(1, state_epoch=2, asked=2))
         made = ends(begun(), TO_7).at(9).answered("Initialize", 7, state_epoch=3)
@@ -146,12 +146,12 @@ class TestConfirmedChanges:
 class TestDeletedGroups:
     def test_a_deleted_group_is_not_there_until_it_is_made_again(self) -> None:
         made = ends(decided(begun(), False, 2), GROUP)
-        assert not found(DeletedGroups(), looked(made, False))
-        assert found(DeletedGroups(), looked(made, True)) == ["GC-93"]
-        assert not found(DeletedGroups(), looked(ends(decided(begun().at(9), True, 3), GROUP), True))
+        assert not found(DeletedGroups(), was_listed(made, False))
+        assert found(DeletedGroups(), was_listed(made, True)) == ["GC-93"]
+        assert not found(DeletedGroups(), was_listed(ends(decided(begun().at(9), True, 3), GROUP), True))
 
-    def test_one_that_looked_before_may_have_seen_it(self) -> None:
-        assert not found(DeletedGroups(), looked(ends(begun(), GROUP), True, asked=1))
+    def test_one_that_listed_before_may_have_seen_it(self) -> None:
+        assert not found(DeletedGroups(), was_listed(ends(begun(), GROUP), True, asked=1))
 
     def test_a_group_goes_without_members_only(self) -> None:
         assert found(DeletedGroups(), decided(begun(), False, 2, members=1)) == ["GC-93"]

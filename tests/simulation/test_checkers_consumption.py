@@ -69,7 +69,7 @@ def test_of_a_topic_that_is_being_deleted_nothing_is_promised() -> None:
         pytest.param({"g": {1: (2, 0)}}, True, (), id="what is there now was made since"),
     ],
 )
-def test_a_group_was_without_state_only_where_the_leader_cannot_have_been_told_otherwise(
+def test_a_group_was_without_state_only_where_the_leader_cannot_know_otherwise(
     now: Starts, settled: bool, known: tuple[tuple[str, int], ...]
 ) -> None:
     partition = TopicIdPartition(bytes(16), 2)

@@ -97,8 +97,8 @@ class TestFromObjectToObject:
         assert not found(Delays(), loads(released(), 600).at(600).locks("B", 0, count=2))
         ahead = loads(released(), 600, ahead_ms=300)
         assert not found(Delays(), ahead.at(300).locks("B", 0, count=2)), "clocks differ, and nothing else can be known"
-        behind = loads(released(), 600, ahead_ms=-300)
-        assert found(Delays(), behind.at(899).locks("B", 0, count=2)) == ["INV-21"]
+        slow = loads(released(), 600, ahead_ms=-300)
+        assert found(Delays(), slow.at(899).locks("B", 0, count=2)) == ["INV-21"]
 
     def test_nothing_that_is_read_waits_longer_than_the_group_allows(self) -> None:
         assert not found(Delays(), loads(released(), 3_600_000, delay_max_ms=1_000).at(1_150).locks("B", 0, count=2))
@@ -121,7 +121,7 @@ class TestFromObjectToObject:
         made.at(150).does(request)
         assert not found(Delays(), loads(made, 600 - 4_000))
 
-    def test_nothing_is_promised_of_a_state_that_somebody_changes(self) -> None:
+    def test_nothing_is_promised_of_a_state_that_an_administrator_changes(self) -> None:
         made = released()
         made.add(Administered, "DeleteGroups", "g", "", "", 140)
         assert not found(Delays(), loads(made, 0))
@@ -139,7 +139,7 @@ class TestWhatIsStored:
         assert found(Delays(), released().writes(0, late)) == ["INV-21"]
         assert not found(Delays(), released(ahead_ms=1).writes(0, late))
 
-    def test_a_record_that_nobody_made_wait_is_found(self) -> None:
+    def test_a_record_that_waits_for_no_reason_is_found(self) -> None:
         waits = (1, 1, STATE_AVAILABLE, 1, WALL_START_MS + 400)
         made = backs_off(Made(), GROWING).locks("A", 0, 3).at(100).gives_back("A").at(110).writes(0, waits)
         assert found(Delays(), made) == ["INV-21"], "its session ended"

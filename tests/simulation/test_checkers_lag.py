@@ -23,7 +23,7 @@ class TestLag:
         made.add(LagSeen, SHARE, start, lag)
         assert found(Lag(), made) == ["INV-17"] * wrong
 
-    def test_finished_offsets_behind_the_start_are_counted_right(self) -> None:
+    def test_finished_offsets_after_the_start_are_counted_right(self) -> None:
         batches = ((4, 5, STATE_ACKNOWLEDGED, 1), (6, 6, STATE_AVAILABLE, 1), (8, 8, STATE_ARCHIVED, 5))
         assert not found(Lag(), Made().rests(3, *batches, end=9, finished=3))
         assert found(Lag(), Made().rests(3, *batches, end=9, finished=2)) == ["INV-17"]
@@ -40,7 +40,7 @@ class TestLag:
         assert found(Lag(), made) == ["INV-17"] * wrong
 
     @pytest.mark.parametrize(("log_start", "wrong"), [(0, 1), (6, 1), (7, 0), (9, 0)])
-    def test_deleted_records_that_still_lie_in_the_store_are_no_lag(self, log_start: int, wrong: int) -> None:
+    def test_deleted_records_that_are_still_in_the_store_are_no_lag(self, log_start: int, wrong: int) -> None:
         made = Made().begins("drain").group(2, {"A": 2}).rests(2, end=9)
         values = {SHARE[1:]: {offset: value(offset) for offset in (5, 6)}}
         made.final = replace(made.final, values=values, logs={SHARE[1:]: LogEnd(log_start, 9)})
@@ -61,7 +61,7 @@ class TestDrained:
         assert found(Drained(), self.drained().rests(2, end=3)) == ["INV-1"]
 
     @pytest.mark.rule("INV-9")
-    def test_a_start_offset_that_stays_behind_finished_records_is_found(self) -> None:
+    def test_a_start_offset_that_stays_before_finished_records_is_found(self) -> None:
         assert found(Drained(), self.drained().rests(2, (2, 2, STATE_ACKNOWLEDGED, 1), end=3)) == ["INV-9"]
 
     @pytest.mark.rule("INV-9")
@@ -100,5 +100,5 @@ class TestDrained:
         made.final = replace(made.final, served={SHARE._replace(partition=1): made.state(0)}, logs={})
         assert not found(Drained(), made)
 
-    def test_a_group_that_nobody_emptied_may_rest_anywhere(self) -> None:
+    def test_a_group_that_was_not_emptied_may_rest_anywhere(self) -> None:
         assert not found(Drained(), Made().begins("drain").rests(2, end=3))

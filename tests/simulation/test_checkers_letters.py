@@ -40,7 +40,7 @@ def test_a_record_on_its_way_has_a_letter_or_is_on_its_way_still() -> None:
     assert not found(LettersArrive(), on_its_way(letter()))
     assert not found(LettersArrive(), on_its_way(letter(), letter()))
     assert not found(LettersArrive(), on_its_way(still=True))
-    assert not found(LettersArrive(), on_its_way(code=7)), "nobody knows whether it was"
+    assert not found(LettersArrive(), on_its_way(code=7)), "no answer shows whether it was"
     assert found(LettersArrive(), on_its_way()) == ["INV-18"]
     assert found(LettersArrive(), on_its_way(letter(offset="4"))) == ["INV-18"]
     assert found(LettersArrive(), on_its_way(letter(group="other"))) == ["INV-18"]

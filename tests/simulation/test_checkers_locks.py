@@ -51,7 +51,7 @@ class TestMutualExclusion:
         made = Made().locks("A", 0).at(900).settles("A", 0, kind=ACK_RENEW)
         assert not found(MutualExclusion(), made.at(1_900).locks("B", 0, count=2))
 
-    def test_a_refused_requests_renewal_stands_and_may_shorten_a_lock_to_the_groups_new_time(
+    def test_a_refused_requests_renewal_counts_and_may_shorten_a_lock_to_the_groups_new_time(
         self,
     ) -> None:
         made = Made().locks("A", 0, 1).at(100)
@@ -105,15 +105,15 @@ class TestAcceptIsFinal:
         made.settles("A", 1, code=COORDINATOR_NOT_AVAILABLE)
         assert not found(AcceptIsFinal(), made.at(20).acquires("B", 0, 1, 2))
 
-    def test_an_answer_that_leaves_late_tells_of_an_older_lock(self) -> None:
+    def test_an_answer_that_leaves_late_reports_an_older_lock(self) -> None:
         made = Made().acquires("A", 0).at(10).settles("A", 0).at(900).acquires("B", 0, count=2, locked_ms=5)
         assert not found(AcceptIsFinal(), made)
 
-    def test_what_an_old_leader_locks_but_never_answers_harms_nobody(self) -> None:
+    def test_what_an_old_leader_locks_but_never_answers_does_no_harm(self) -> None:
         made = Made().acquires("A", 0).at(10).settles("A", 0).at(20).locks("B", 0, count=2)
         assert not found(AcceptIsFinal(), made)
 
-    def test_altered_or_deleted_offsets_begin_anew(self) -> None:
+    def test_altered_or_deleted_offsets_begin_again(self) -> None:
         made = Made().acquires("A", 0).at(10).settles("A", 0).at(20)
         made.state_epoch = 3
         assert not found(AcceptIsFinal(), made.acquires("B", 0))
@@ -129,7 +129,7 @@ class TestAcceptIsFinal:
 class TestStoredIsFinal:
     pytestmark = pytest.mark.rule("INV-5")
 
-    def test_what_is_stored_as_finished_and_comes_back_is_found_though_nobody_was_told(self) -> None:
+    def test_what_is_stored_as_finished_and_comes_back_is_found_though_it_was_not_reported(self) -> None:
         made = Made().acquires("A", 0, 1).at(10).writes(0, (1, 1, STATE_ACKNOWLEDGED, 1)).at(20)
         assert found(StoredIsFinal(), made.acquires("B", 0, 1, 2)) == ["INV-5"]
         made = Made().acquires("A", 0, 1).at(10).writes(1).at(20)
@@ -146,12 +146,12 @@ class TestStoredIsFinal:
         made = Made().acquires("A", 0).at(10).writes(0, (0, 0, STATE_AVAILABLE, 1)).at(20).acquires("B", 0, count=2)
         assert not found(StoredIsFinal(), made)
 
-    def test_a_write_that_failed_stores_nothing_and_a_lock_without_an_answer_harms_nobody(self) -> None:
+    def test_a_write_that_failed_stores_nothing_and_a_lock_without_an_answer_does_no_harm(self) -> None:
         made = Made().acquires("A", 0).at(10).writes(1, code=COORDINATOR_NOT_AVAILABLE).at(20).acquires("B", 0, count=2)
         assert not found(StoredIsFinal(), made)
         assert not found(StoredIsFinal(), Made().acquires("A", 0).at(10).writes(1).at(20).locks("B", 0, count=2))
 
-    def test_altered_or_deleted_offsets_begin_anew(self) -> None:
+    def test_altered_or_deleted_offsets_begin_again(self) -> None:
         made = Made().acquires("A", 0).at(10).writes(1).at(20)
         made.state_epoch = 3
         assert not found(StoredIsFinal(), made.acquires("B", 0))
@@ -162,7 +162,7 @@ class TestStoredIsFinal:
 class TestOwnership:
     pytestmark = pytest.mark.rule("INV-6")
 
-    def test_somebody_elses_record_is_found(self) -> None:
+    def test_another_members_record_is_found(self) -> None:
         assert found(Ownership(), Made().locks("A", 0, 9).at(10).settles("B", 3)) == ["INV-6"]
 
     def test_the_holder_is_right_until_its_lock_ends(self) -> None:
@@ -181,7 +181,7 @@ class TestOwnership:
         assert not found(Ownership(), made.at(1_850).does(slow).answers(slow))
         assert found(Ownership(), made.at(2_800).settles("A", 0)) == ["INV-6"]
 
-    def test_a_renewal_before_a_later_error_in_its_request_stands(self) -> None:
+    def test_a_renewal_before_a_later_error_in_its_request_counts(self) -> None:
         made = Made().locks("A", 0, 1).at(900).settles("A", 0, 1, ACK_RENEW, INVALID_RECORD_STATE)
         assert not found(Ownership(), made.at(1_500).settles("A", 0))
 
@@ -274,7 +274,7 @@ class TestDeliveryCounts:
         made.gives_back("A").writes(0, (0, 0, STATE_AVAILABLE, 3))
         assert found(DeliveryCounts(), made.locks("A", 0, count=4)) == ["INV-7"]
 
-    def test_after_altered_offsets_counts_begin_anew(self) -> None:
+    def test_after_altered_offsets_counts_begin_again(self) -> None:
         made = Made().reads(0).locks("A", 0).locks("A", 0, count=2)
         made.state_epoch = 3
         assert not found(DeliveryCounts(), made.successor().reads(0).locks("A", 0))
@@ -326,5 +326,5 @@ def test_memory_that_contradicts_itself_is_found_once_per_object() -> None:
     made = Made()
     assert not found(Memory(), made)
     for object_id, offset in ((5, 17), (5, 18), (6, 2)):
-        made.add(MemoryWrong, 1, made.share, object_id, offset, f"offset {offset}: its owner is nobody")
+        made.add(MemoryWrong, 1, made.share, object_id, offset, f"offset {offset}: its owner is no member")
     assert found(Memory(), made) == ["PL-102", "PL-102"]

@@ -55,7 +55,7 @@ _SAVES: dict[str, Callable[[Made], object]] = {
     "a heartbeat whose caller went": lambda made: made.at(2_500).beats("A", 2, 0, code=-2),
     "its leave": lambda made: made.at(1_500).beats("A", -1, -1),
     "a new session": lambda made: made.add(ReturnTaken, 1, G, "A"),
-    "clocks that began anew": lambda made: made.add(ClocksRestarted, 1),
+    "clocks that began again": lambda made: made.add(ClocksRestarted, 1),
     "its end": lambda made: made.at(3_000).group(3, {"B": 2}),
     "another coordinator": lambda made: made.successor(),
     "a fault": lambda made: made.add(FaultStruck, "a cut"),
@@ -71,9 +71,9 @@ def test_who_may_stay(why: str) -> None:
 
 
 @pytest.mark.rule("INV-16")
-def test_a_refused_heartbeat_saves_nobody_nor_one_elsewhere_nor_a_client_that_stands_still() -> None:
+def test_a_refused_heartbeat_saves_no_member_nor_one_elsewhere_nor_a_frozen_client() -> None:
     made = lost()
-    made.add(FaultStruck, "client 3 stands still for 9000 ms")
+    made.add(FaultStruck, "client 3 is frozen for 9000 ms")
     made.at(2_500).beats("A", 2, 0, code=25).beats("B", 2, 2)
     assert found(LostGo(), made.at(6_000).group(2, {"A": 2, "B": 2})) == ["INV-16"]
 
@@ -117,7 +117,7 @@ def test_a_client_that_names_no_epoch_keeps_its_session() -> None:
 
 
 @pytest.mark.rule("INV-16")
-def test_the_end_that_is_told_behind_a_beginning_is_that_of_the_session_before() -> None:
+def test_the_end_that_is_reported_after_a_beginning_is_that_of_the_session_before() -> None:
     made = Made()
     made.add(SessionOpened, 1, G, "A", 2)
     made.add(SessionOpened, 1, G, "A", 2, True)
@@ -154,7 +154,7 @@ def test_a_fault_shows_for_a_while_after_its_end() -> None:
     assert not calm.between(9_000, 20_000)
 
 
-def test_clients_stand_still_in_some_runs_and_often_nothing_else_befalls_these() -> None:
+def test_clients_are_frozen_in_some_runs_and_often_nothing_else_befalls_these() -> None:
     plans: list[Any] = [plan for seed in range(200) if FROZEN in (plan := Plan.draw(seed)).shape.pressures]
     standing = [[type(step.fault).__name__ == "PauseClient" for step in plan.steps] for plan in plans]
     assert all(sum(each) >= 3 for each in standing)

@@ -16,7 +16,7 @@ from kip932.ids import (
     STATE_ARCHIVED,
     STATE_AVAILABLE,
 )
-from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldTheTruth
+from tests.simulation.checkers.durability import ConfirmedTruthfully, DurableBeforeConfirmed
 from tests.simulation.checkers.fencing import Fencing
 from tests.simulation.checkers.passing import NothingSkipped
 from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive, misshapen
@@ -41,7 +41,7 @@ class TestNothingSkipped:
         assert not found(NothingSkipped(), accepted().writes(0, (0, 0, STATE_ACKNOWLEDGED, 1)))
 
     @pytest.mark.rule("INV-1")
-    def test_one_that_nobody_was_given_may_not(self) -> None:
+    def test_one_that_no_member_was_given_may_not(self) -> None:
         assert found(NothingSkipped(), accepted().produced(1).writes(2)) == ["INV-1"]
         made = accepted().produced(5).writes(1, (5, 5, STATE_ARCHIVED, 1))
         assert found(NothingSkipped(), made) == ["INV-1"]
@@ -69,7 +69,7 @@ class TestNothingSkipped:
         assert not found(NothingSkipped(), made.writes(1))
 
     @pytest.mark.rule("INV-5")
-    def test_it_may_not_be_applied_once_somebody_else_holds_the_record(self) -> None:
+    def test_it_may_not_be_applied_once_another_member_holds_the_record(self) -> None:
         made = Made().produced(0).reads(0).acquires("A", 0).settles("A", 0, code=COORDINATOR_NOT_AVAILABLE)
         made.at(50).successor().reads(0).acquires("B", 0)
         assert found(NothingSkipped(), made.writes(1)) == ["INV-5"]
@@ -125,7 +125,7 @@ class TestNothingSkipped:
     def test_offsets_without_a_record_may_be_passed(self) -> None:
         assert not found(NothingSkipped(), accepted().writes(5))
 
-    def test_a_reset_begins_anew(self) -> None:
+    def test_a_reset_begins_again(self) -> None:
         made = accepted().writes(1)
         made.state_epoch = 3
         made.answered("Initialize", 0).produced(1)
@@ -173,7 +173,7 @@ class TestStartOffset:
         made = Made().at(1).acquires("A", 5, start_offset=5).at(2).successor().acquires("A", 6, start_offset=4)
         assert not found(StartOffset(), made)
 
-    def test_an_answer_that_left_late_tells_of_an_older_start(self) -> None:
+    def test_an_answer_that_left_late_reports_an_older_start(self) -> None:
         made = Made().at(1).acquires("A", 5, start_offset=5, locked_ms=1)
         assert not found(StartOffset(), made.acquires("A", 6, start_offset=4, locked_ms=0))
 
@@ -181,7 +181,7 @@ class TestStartOffset:
         assert found(StartOffset(), Made().acquires("A", 5, start_offset=3, log_start_offset=4)) == ["INV-9"]
         assert found(StartOffset(), Made().rests(3, end=2)) == ["INV-9"]
 
-    def test_what_one_client_is_told_moves_forward_but_for_resets(self) -> None:
+    def test_what_one_client_reads_moves_forward_but_for_resets(self) -> None:
         made = Made()
         made.add(LagSeen, SHARE, 5, 0)
         made.add(LagSeen, SHARE, -1, -1)
@@ -201,7 +201,7 @@ class TestDurableBeforeConfirmed:
         return made.writes(0, (0, 1, STATE_AVAILABLE if kind == ACK_RELEASE else STATE_ACKNOWLEDGED, 1)).does(request)
 
     @pytest.mark.parametrize("kind", [ACK_ACCEPT, ACK_REJECT, ACK_RELEASE])
-    def test_an_answer_behind_the_write_is_right(self, kind: int) -> None:
+    def test_an_answer_after_the_write_is_right(self, kind: int) -> None:
         assert not found(DurableBeforeConfirmed(), self.settled(kind).answers(2))
 
     @pytest.mark.parametrize("kind", [ACK_ACCEPT, ACK_RELEASE])
@@ -243,35 +243,35 @@ class TestDurableBeforeConfirmed:
         assert not found(DurableBeforeConfirmed(), made.rests(0, end=2))
 
 
-class TestToldTheTruth:
+class TestConfirmedTruthfully:
     pytestmark = pytest.mark.rule("INV-11")
 
-    def test_an_application_is_told_what_a_leader_answered(self) -> None:
+    def test_an_application_learns_what_a_leader_answered(self) -> None:
         made = accepted()
         made.add(Settled, "A", "g", made.place(0), ACK_ACCEPT, "")
-        assert not found(ToldTheTruth(), made)
+        assert not found(ConfirmedTruthfully(), made)
 
     @pytest.mark.parametrize("code", [None, COORDINATOR_NOT_AVAILABLE])
-    def test_success_that_no_leader_told_is_found(self, code: int | None) -> None:
+    def test_success_that_no_leader_reported_is_found(self, code: int | None) -> None:
         made = Made().acquires("A", 0)
         if code is not None:
             made.settles("A", 0, code=code)
         made.add(Settled, "A", "g", made.place(0), ACK_ACCEPT, "")
-        assert found(ToldTheTruth(), made) == ["INV-11"]
+        assert found(ConfirmedTruthfully(), made) == ["INV-11"]
 
-    def test_an_error_may_be_told_of_anything(self) -> None:
+    def test_an_error_may_be_reported_of_anything(self) -> None:
         made = accepted()
         made.add(Settled, "A", "g", made.place(0), ACK_ACCEPT, "UNKNOWN")
-        assert not found(ToldTheTruth(), made)
+        assert not found(ConfirmedTruthfully(), made)
 
 
 class TestFencing:
     pytestmark = pytest.mark.rule("INV-12")
 
-    def test_a_write_with_a_lower_epoch_behind_a_read_is_found(self) -> None:
+    def test_a_write_with_a_lower_epoch_after_a_read_is_found(self) -> None:
         assert found(Fencing(), Made().reads(0).writes(0, leader_epoch=6)) == ["INV-12"]
 
-    def test_one_that_was_asked_before_may_be_answered_behind_it(self) -> None:
+    def test_one_that_was_asked_before_may_be_answered_after_it(self) -> None:
         assert not found(Fencing(), Made().reads(0).writes(0, leader_epoch=6, asked=0))
 
     def test_a_lower_generation_is_as_bad(self) -> None:
@@ -282,12 +282,12 @@ class TestFencing:
     def test_one_that_was_fenced_is_as_it_must_be(self) -> None:
         assert not found(Fencing(), Made().reads(0).writes(0, leader_epoch=6, code=FENCED))
 
-    def test_a_lower_state_epoch_behind_an_initialize_is_found(self) -> None:
+    def test_a_lower_state_epoch_after_an_initialize_is_found(self) -> None:
         made = Made().answered("Initialize", 0, state_epoch=3).writes(0, state_epoch=2)
         assert found(Fencing(), made) == ["INV-12"]
         assert not found(Fencing(), Made().answered("Initialize", 0, state_epoch=3).writes(0, state_epoch=3))
 
-    def test_a_deleted_state_begins_anew(self) -> None:
+    def test_a_deleted_state_begins_again(self) -> None:
         made = Made().reads(0).answered("Delete").answered("Initialize", 0, state_epoch=1)
         assert not found(Fencing(), made.reads(0, leader_epoch=6, state_epoch=1))
 
@@ -327,7 +327,7 @@ class TestLogEqualsState:
         made.final = replace(made.final, rebuilt={SHARE._replace(partition=1): made.state(3)})
         assert found(LogEqualsState(), made) == ["INV-13", "INV-13"]
 
-    def test_what_stands_wrongly_in_a_stream_is_told(self) -> None:
+    def test_what_is_wrong_in_a_stream_is_reported(self) -> None:
         made = Made().rests(3)
         made.final = replace(made.final, torn=("an update without a snapshot",))
         assert found(LogEqualsState(), made) == ["INV-13"]

@@ -33,13 +33,13 @@ class Transacted(Made):
         return self
 
 
-def test_transactions_that_ended_as_they_were_told_are_fine() -> None:
+def test_transactions_that_ended_as_reported_are_fine() -> None:
     made = Transacted().ended(COMMITTED, 0, 1).ended(ABORTED, 2).ended(UNKNOWN, 3)
     made.acquires("m", 0, 1).delivered("m", 0).delivered("m", 1)
     assert found(Transactions(), made.over()) == []
 
 
-def test_a_torn_transaction_is_found_whatever_was_told() -> None:
+def test_a_torn_transaction_is_found_whatever_was_reported() -> None:
     assert found(Transactions(), Transacted().ended(UNKNOWN, 1, 2).over()) == ["CM-44"]
     assert found(Transactions(), Transacted().ended(COMMITTED, 1, 2).over()) == ["CM-44", "CM-44"]
 

@@ -77,7 +77,7 @@ def test_every_source_of_chance_is_seeded() -> None:
     assert determinism.run(7, _drawn) != determinism.run(8, _drawn)
 
 
-def test_chance_is_real_again_behind_a_run() -> None:
+def test_chance_is_real_again_after_a_run() -> None:
     state = random.getstate()
     determinism.run(7, _drawn)
     assert random.getstate() == state
@@ -86,7 +86,7 @@ def test_chance_is_real_again_behind_a_run() -> None:
     assert random.Random().random() != random.Random().random()
 
 
-def test_clocks_tell_virtual_time() -> None:
+def test_clocks_show_virtual_time() -> None:
     async def main() -> list[float]:
         await asyncio.sleep(3_600)
         return [time.monotonic(), time.perf_counter(), time.monotonic_ns() / 1e9, time.time() - WALL_START_MS / 1_000]
@@ -177,7 +177,7 @@ def test_a_loop_that_spins_without_time_going_on_is_ended() -> None:
         for _ in range(10**9):
             await asyncio.sleep(0)
 
-    with pytest.raises(RuntimeError, match="time stands still"):
+    with pytest.raises(RuntimeError, match="time does not advance"):
         determinism.run(1, main)
 
 
@@ -239,7 +239,7 @@ BEYOND = {
     "services/shard_runtime/rpc/binding.py:run_in_executor": "gRPC's requests of many fields; a run has no gRPC",
     "services/shard_runtime/metrics/loop_time.py:time.pthread_getcpuclockid": "the thread's own time, read for metrics",
     "protos/kip932/metrics_page.py:to_thread": "the port for metrics, which is not opened",
-    "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be looked at in one step",
+    "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be checked in one step",
     "services/partition_leader/topic_rpc/produce_batches.py:time.sleep": "in that thread",
     "services/partition_leader/dead_letters/preparing.py:run_in_executor": "source batches too large for one step",
     "services/partition_leader/topic_log/reader.py:run_in_executor": "look-ups by time in batches that are large",

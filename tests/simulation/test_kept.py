@@ -28,5 +28,5 @@ def test_kept_scenarios_say_why_and_are_written_as_the_shrinker_writes_them() ->
         assert plan_of(str(path)) == kept.plan, path
 
 
-def test_they_lie_beside_the_simulator() -> None:
+def test_they_are_beside_the_simulator() -> None:
     assert KEPT.parent == Path(__file__).parent

@@ -26,7 +26,7 @@ def test_seeds_are_ranges_and_lists(text: str, seeds: list[int]) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "one", "1-", "1..3"])
-def test_other_words_are_told_what_is_expected(text: str) -> None:
+def test_other_words_get_what_is_expected(text: str) -> None:
     if text == "1-":
         assert module.seeds_of(text) == [1]
         return
@@ -53,19 +53,19 @@ def test_a_violation_is_exit_code_one_and_counted(capsys: pytest.CaptureFixture[
     assert lines[1].startswith("histories=2 operations=410 violations=2 ")
 
 
-def test_a_seed_that_breaks_something_is_told_with_what_plays_it_again(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_seed_that_breaks_something_is_printed_with_what_plays_it_again(capsys: pytest.CaptureFixture[str]) -> None:
     code = module.play_range(range(899, 950), 1, "tests.simulation.fakes:play")
     said = capsys.readouterr().out.splitlines()
     assert code == 1
     assert said.count("once upon a time") == module.STORIES_MAX
     assert "seed 904: INV-1: gone (and 1 more)  again: make sim SEED=904" in said
-    assert sum("again: make sim" in line for line in said) == module.TOLD_MAX - module.STORIES_MAX
+    assert sum("again: make sim" in line for line in said) == module.LINES_MAX - module.STORIES_MAX
     seeds = ", ".join(map(str, range(900, 920)))
     assert said[-3:-1] == [f"INV-1: {seeds} and 30 more", f"INV-4: {seeds} and 30 more"]
     assert CLOSING.fullmatch(said[-1])
 
 
-def test_one_seed_is_told_with_its_story(tmp_path: Path) -> None:
+def test_one_seed_is_printed_with_its_story(tmp_path: Path) -> None:
     out = tmp_path / "all.txt"
     command = [sys.executable, "-m", "tests.simulation", "--seed", "8", "--out", str(out)]
     environment = {**os.environ, "PYTHONHASHSEED": "random"}

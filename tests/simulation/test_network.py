@@ -136,7 +136,7 @@ async def test_a_cancelled_caller_cancels_its_handler(net: Net) -> None:
 
 
 @simulated
-async def test_a_killed_server_answers_nobody_and_its_callers_learn_it(net: Net) -> None:
+async def test_a_killed_server_answers_no_caller_and_all_learn_it(net: Net) -> None:
     net.service.busy_s = 2
     call = net.begin(net.fails(30))
     await asyncio.sleep(1)
@@ -184,7 +184,7 @@ async def test_a_paused_client_hears_its_answer_after_the_pause(net: Net) -> Non
 
 
 @simulated
-async def test_a_process_that_stands_still_for_longer_than_keepalive_loses_its_connections(net: Net) -> None:
+async def test_a_process_that_is_frozen_for_longer_than_keepalive_loses_its_connections(net: Net) -> None:
     net.network.keepalive_s = 3.0
     await net.ask()
     net.lives["s"].pause()

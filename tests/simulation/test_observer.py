@@ -171,16 +171,16 @@ def test_objects_are_seen_from_their_making_on_with_their_first_start(seen: tupl
     assert {event.reason for event in history.of(ObjectDropped)} == {"released"}
 
 
-def test_targets_are_seen_before_their_members_are_told(seen: tuple[History, Final]) -> None:
+def test_targets_are_seen_before_their_members_learn_them(seen: tuple[History, Final]) -> None:
     history, _ = seen
-    told = [event for event in history.of(HeartbeatAnswered) if event.assignment]
-    first = next(event for event in history.of(TargetComputed) if event.epoch == told[0].member_epoch)
-    assert dict(first.target)[told[0].member_id] == told[0].assignment
-    assert history.events.index(first) < history.events.index(told[0])
-    assert told[0].subscribed in (None, ("jobs",))
+    heartbeats = [event for event in history.of(HeartbeatAnswered) if event.assignment]
+    first = next(event for event in history.of(TargetComputed) if event.epoch == heartbeats[0].member_epoch)
+    assert dict(first.target)[heartbeats[0].member_id] == heartbeats[0].assignment
+    assert history.events.index(first) < history.events.index(heartbeats[0])
+    assert heartbeats[0].subscribed in (None, ("jobs",))
 
 
-def test_samples_tell_what_changed(seen: tuple[History, Final]) -> None:
+def test_samples_show_what_changed(seen: tuple[History, Final]) -> None:
     history, final = seen
     states = list(history.of(StateSeen))
     assert len(states) == len({(s.start_offset, s.batches, s.leader_epoch, s.state_epoch) for s in states})

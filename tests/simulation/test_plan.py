@@ -53,11 +53,11 @@ def test_a_shorter_plan_loses_what_would_strike_later() -> None:
     assert plan.cut(middle).work_ms == middle
 
 
-def test_a_plan_is_told_with_its_faults_in_order() -> None:
+def test_a_plan_is_described_with_its_faults_in_order() -> None:
     plan = max(PLANS, key=lambda each: len(each.steps))
-    told = plan.told()
-    assert len(told) == 2 + len(plan.steps)
-    assert str(plan.steps[0].fault) in told[2]
+    in_words = plan.in_words()
+    assert len(in_words) == 2 + len(plan.steps)
+    assert str(plan.steps[0].fault) in in_words[2]
 
 
 def test_an_unknown_fault_is_named_with_those_there_are() -> None:

@@ -48,7 +48,7 @@ def echo(seed: int) -> Played:
     return Played(seed)
 
 
-def test_behind_its_seconds_no_more_seeds_are_begun() -> None:
+def test_after_its_seconds_no_more_seeds_are_begun() -> None:
     summary = run(range(100, 100_100), workers=1, play=FAKE, seconds=0.5)
     assert 0 < summary.histories < 100_000
     assert run([1], workers=1, play=FAKE, seconds=0.0).histories == 0

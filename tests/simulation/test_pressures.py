@@ -40,7 +40,7 @@ def played(*pressures: str, **flags: str) -> tuple[Outcome, ...]:
     return tuple(found)
 
 
-def test_retention_moves_logs_on_that_nobody_cut() -> None:
+def test_retention_moves_logs_on_that_were_not_cut() -> None:
     for outcome in played("retention"):
         cut = {e.detail.partition("/")[0] for e in outcome.history.of(h.Administered) if e.call == "DeleteRecords"}
         short = shortened(outcome.history) - cut
@@ -145,13 +145,13 @@ def test_groups_are_changed_and_read_again_what_they_are_set_back_to() -> None:
     assert all(count == 1 for (group_id, _), count in places.items() if not group_id.startswith("c"))
 
 
-def test_a_group_is_made_again_and_somebody_looks() -> None:
+def test_a_group_is_made_again_and_listed() -> None:
     for outcome in played("changes"):
         decided = [event for event in outcome.history.of(GroupDecided) if event.group_id.startswith("c")]
         gone = {event.group_id for event in decided if not event.made}
         assert any(event.group_id in gone for event in decided[len(decided) // 2 :] if event.made)
-    looked = [event.there for outcome in played("changes") for event in outcome.history.of(h.GroupLooked)]
-    assert set(looked) == {True, False}
+    was_listed = [event.there for outcome in played("changes") for event in outcome.history.of(h.GroupListed)]
+    assert set(was_listed) == {True, False}
 
 
 def test_a_deletion_is_struck_in_its_midst_and_ends_all_the_same() -> None:
@@ -187,8 +187,8 @@ def test_a_full_group_refuses_members_and_is_emptied_in_the_end() -> None:
 
 def test_transactions_commit_abort_die_and_outlast_their_time_out() -> None:
     outcomes = played("transactions")
-    told = Counter(event.outcome for outcome in outcomes for event in outcome.history.of(TransactionEnded))
-    assert min(told["committed"], told["aborted"], told["UNKNOWN"]) > 0
+    ended = Counter(event.outcome for outcome in outcomes for event in outcome.history.of(TransactionEnded))
+    assert min(ended["committed"], ended["aborted"], ended["UNKNOWN"]) > 0
     assert any(outcome.final.hidden for outcome in outcomes)
     assert any(event for outcome in outcomes for event in outcome.history.of(TransactionAborted)), "an operator did"
     produced = {event.value for outcome in outcomes for event in outcome.history.of(h.Produced)}

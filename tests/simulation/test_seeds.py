@@ -24,7 +24,7 @@ FRESH_MAX = 1_000
 FRESH_FROM = 2_000_000
 
 
-def told(failed: Sequence[Played]) -> str:
+def explained(failed: Sequence[Played]) -> str:
     """Return what broke, seed by seed, with the first one's story."""
     lines = [f"seed {each.seed}: {'; '.join(each.violations)}\n  make sim SEED={each.seed}" for each in failed]
     return "\n".join([*lines, "", failed[0].story])
@@ -42,7 +42,7 @@ def test_nothing_breaks_in_the_histories_of_more_fixed_seeds() -> None:
 
 def play(seeds: range) -> None:
     summary = run(seeds)
-    assert not summary.failed, told(summary.failed)
+    assert not summary.failed, explained(summary.failed)
     assert summary.histories == len(seeds)
     assert summary.operations > 200 * len(seeds)
 
@@ -52,5 +52,5 @@ def test_nothing_breaks_in_the_histories_of_fresh_seeds() -> None:
     first = FRESH_FROM + time.time_ns() // 1_000_000 % 1_000_000_000
     print(f"fresh seeds from {first}", file=sys.stderr)
     summary = run(range(first, first + FRESH_MAX), seconds=FRESH_S)
-    assert not summary.failed, told(summary.failed)
+    assert not summary.failed, explained(summary.failed)
     assert summary.histories

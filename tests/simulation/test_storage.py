@@ -144,7 +144,7 @@ async def test_lost_replies_end_the_connection(world: World) -> None:
 
 
 @simulated
-async def test_held_replies_come_late_and_the_write_stands_before(world: World) -> None:
+async def test_held_replies_come_late_and_the_write_counts_before(world: World) -> None:
     world.storage.hold("c", Stage.REPLY, 1.0, 2_000)
     call = begin(world, (await connect(world)).run(SET, 60_000))
     await asyncio.sleep(0.01)

@@ -37,13 +37,13 @@ EVENTS: list[h.Event] = [
 ]
 
 
-def told(violation: Violation, before: int = 40) -> str:
+def story_of(violation: Violation, before: int = 40) -> str:
     return account(EVENTS, violation, Words({TOPIC: "jobs"}), before)
 
 
-def test_the_life_of_the_record_in_question_is_told_and_nothing_else() -> None:
+def test_the_life_of_the_record_in_question_is_shown_and_nothing_else() -> None:
     first, second = EVENTS[2], EVENTS[9]
-    text = told(Violation("INV-4", "acquired again", (first, second)))
+    text = story_of(Violation("INV-4", "acquired again", (first, second)))
     assert text.splitlines()[0] == "-- around INV-4: acquired again"
     marked = [line.startswith(">>") for line in text.splitlines()[1:]]
     assert marked == [False, False, True, False, False, False, True]
@@ -54,8 +54,8 @@ def test_the_life_of_the_record_in_question_is_told_and_nothing_else() -> None:
     assert "other:" not in text
 
 
-def test_only_the_last_events_are_told() -> None:
-    text = told(Violation("INV-4", "acquired again", (EVENTS[9],)), before=2)
+def test_only_the_last_events_are_shown() -> None:
+    text = story_of(Violation("INV-4", "acquired again", (EVENTS[9],)), before=2)
     assert "earlier events of the same records left out" in text
     assert len(text.splitlines()) <= 2 + 2 + 5 + 1
 
@@ -67,7 +67,7 @@ def test_records_are_what_all_events_have_in_common() -> None:
     assert len(apart.spans) == 2
 
 
-def test_a_violation_of_a_group_is_told_by_its_group() -> None:
+def test_a_violation_of_a_group_is_explained_by_its_group() -> None:
     seen = h.GroupSeen(1, "n1", "g", 3, 3, (("m", 3),), (("m", ((TOPIC, 0),)),))
     focus = Focus.of(Violation("INV-16", "", (seen,)))
     assert focus.matters(h.GroupSeen(9, "n1", "g", 4, 3, (), ()))
@@ -75,8 +75,8 @@ def test_a_violation_of_a_group_is_told_by_its_group() -> None:
     assert not focus.matters(delivered(3, 1))
 
 
-def test_a_violation_without_events_is_told_by_what_the_world_did() -> None:
-    assert [line[14:].split(maxsplit=1) for line in told(Violation("INV-19", "hangs")).splitlines()[1:]] == [
+def test_a_violation_without_events_is_explained_by_what_the_world_did() -> None:
+    assert [line[14:].split(maxsplit=1) for line in story_of(Violation("INV-19", "hangs")).splitlines()[1:]] == [
         ["world", "-- work"],
         ["world", "** the store restarts"],
     ]
@@ -84,9 +84,9 @@ def test_a_violation_without_events_is_told_by_what_the_world_did() -> None:
 
 SAID = [
     (EVENTS[0], "-- work"),
-    (EVENTS[1], "is told that b'v3' lies at jobs/0@3"),
+    (EVENTS[1], "learns that b'v3' is at jobs/0@3"),
     (h.ProduceFailed(1, "p", b"v", "TimeoutError"), "gives up b'v': TimeoutError"),
-    (h.Settled(1, "c", "member-one", "g", h.Place(TOPIC, 0, 3), 1, ""), "is told of accept of jobs/0@3 in g"),
+    (h.Settled(1, "c", "member-one", "g", h.Place(TOPIC, 0, 3), 1, ""), "learns of accept of jobs/0@3 in g"),
     (h.ClientFailed(1, "c", "poll", "boom"), "poll fails: boom"),
     (h.LagSeen(1, "c", SHARE, 4, 2), "sees g:jobs/0 start at 4, lag 2"),
     (h.Administered(1, "c", "DeleteTopics", "jobs", "", "", 0), "DeleteTopics jobs"),

@@ -51,11 +51,11 @@ def test_every_record_is_another_one_and_nearly_all_are_stored() -> None:
         assert len(set(stored.values())) == len(stored) > len(sent) * 0.8
 
 
-def test_members_accept_release_reject_and_renew_and_are_told_so() -> None:
-    told = Counter((event.type, event.error) for event in events(h.Settled))
-    assert all(told[kind, ""] > 10 for kind in (ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW))
-    assert told[ACK_ACCEPT, "INVALID_RECORD_STATE"] > 10  # too late, or another member's
-    assert told[ACK_ACCEPT, UNKNOWN] > 10  # killed, or without a callback
+def test_members_accept_release_reject_and_renew_and_learn_the_outcome() -> None:
+    settled = Counter((event.type, event.error) for event in events(h.Settled))
+    assert all(settled[kind, ""] > 10 for kind in (ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW))
+    assert settled[ACK_ACCEPT, "INVALID_RECORD_STATE"] > 10  # too late, or another member's
+    assert settled[ACK_ACCEPT, UNKNOWN] > 10  # killed, or without a callback
 
 
 def test_records_come_again_and_poison_ends_at_the_delivery_limit() -> None:
@@ -101,7 +101,7 @@ def test_rogues_do_what_they_should_not_and_get_the_errors_that_are_due() -> Non
     assert min(codes[0], codes[42], codes[121]) > 3
 
 
-def test_an_administrator_changes_topics_and_configs_and_looks_at_lags() -> None:
+def test_an_administrator_changes_topics_and_configs_and_reads_lags() -> None:
     done = Counter(event.call for event in events(h.Administered) if event.error == "")
     assert min(done[call] for call in ("DeleteTopics", "CreatePartitions", "DeleteRecords")) > 2
     assert min(done[call] for call in ("IncrementalAlterConfigs", "DescribeShareGroupOffsets")) > 20

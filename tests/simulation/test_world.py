@@ -123,7 +123,7 @@ async def test_a_killed_process_that_knows_its_dead_takes_its_shards_back_at_onc
 
 @pytest.mark.rule("CM-3")
 @simulated
-async def test_a_process_that_stood_still_for_longer_than_its_lease_gives_its_shards_up(world: World) -> None:
+async def test_a_process_that_was_frozen_for_longer_than_its_lease_gives_its_shards_up(world: World) -> None:
     await started(world)
     paused, other = world.processes["a"], world.processes["b"]
     shards = set(paused.state.dispatcher.served())
@@ -199,7 +199,7 @@ async def test_what_is_wrong_in_a_process_is_a_complaint(world: World) -> None:
     await started(world)
 
     async def fail() -> None:
-        raise ValueError("nobody asks")
+        raise ValueError("no caller asks")
 
     with world.client("c"):
         task = world.loop.create_task(fail(), name="careless")
@@ -214,4 +214,4 @@ async def test_what_is_wrong_in_a_process_is_a_complaint(world: World) -> None:
     assert "should not be" in logged
     assert "gave up: its name was taken" in gave_up
     assert "careless" in silent
-    assert "nobody asks" in silent
+    assert "no caller asks" in silent

@@ -83,11 +83,11 @@ def _acks(batches: Iterable[h.AckBatchSeen]) -> str:
 
 
 def _state(start_offset: int, batches: Iterable[h.StateBatchSeen]) -> str:
-    told = _few(
+    pieces = _few(
         f"{_span(a, b)} {_STATES.get(state, state)} x{count}" + "".join(f" not before {ms}" for ms in rest if ms)
         for a, b, state, count, *rest in batches
     )
-    return f"start {start_offset}, {told}"
+    return f"start {start_offset}, {pieces}"
 
 
 def _backoff(backoff: delay_events.BackoffSeen) -> str:
@@ -109,25 +109,25 @@ def _fullest(sizes: Iterable[tuple[str, int, int]]) -> list[tuple[str, int, int]
 
 
 def _target(words: Words, event: Any) -> str:
-    return "; ".join(f"{member[:8]}: {words.assignment(parts)}" for member, parts in event.target) or "nobody"
+    return "; ".join(f"{member[:8]}: {words.assignment(parts)}" for member, parts in event.target) or "no member"
 
 
 _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     h.ProduceSent: lambda w, e: f"produces {e.value!r} to {e.topic}",
-    h.Produced: lambda w, e: f"is told that {e.value!r} lies at {w.place(e.place)}",
+    h.Produced: lambda w, e: f"learns that {e.value!r} is at {w.place(e.place)}",
     h.ProduceFailed: lambda w, e: f"gives up {e.value!r}: {e.error}",
     h.Delivered: lambda w, e: (
         f"is given {w.place(e.place)} {e.value!r} in {e.group_id} as member {e.member_id[:8]}, delivery "
         f"{e.delivery_count}"
     ),
     h.Settled: lambda w, e: (
-        f"is told of {_type(e.type)} of {w.place(e.place)} in {e.group_id} as member {e.member_id[:8]}: "
+        f"learns of {_type(e.type)} of {w.place(e.place)} in {e.group_id} as member {e.member_id[:8]}: "
         f"{_error(e.error)}"
     ),
     h.ClientFailed: lambda w, e: f"{e.call} fails: {e.error}",
     h.LagSeen: lambda w, e: f"sees {w.share(e.share)} start at {e.start_offset}, lag {e.lag}",
     h.Administered: lambda w, e: f"{e.call} {e.target} {e.detail}: {_error(e.error)}",
-    h.GroupLooked: lambda w, e: f"sees by {e.call} that {e.group_id} {'exists' if e.there else 'does not exist'}",
+    h.GroupListed: lambda w, e: f"sees by {e.call} that {e.group_id} {'exists' if e.there else 'does not exist'}",
     h.SessionAsked: lambda w, e: (
         f"#{e.incarnation} hears {e.call} {e.request} of {e.member_id[:8]} ({e.group_id}) on {e.connection}, "
         f"epoch {e.session_epoch}: " + _few(f"{w.partition(t, p)} {_acks([batch])}" for t, p, batch in e.acks)

@@ -74,7 +74,7 @@ class StartedProcess:
         assert line, f"process {self.pid} ended with status {self._process.wait(BOUND_S)}:\n{self.errors}"
         return line
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Write a line to its standard input."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())

@@ -91,11 +91,11 @@ def firing(
     (folder / "test.yaml").write_text(yaml.safe_dump(asked))
     words = ["promtool", "test", "rules", "test.yaml"]
     done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=BOUND_S, check=False)
-    told = done.stdout + done.stderr
-    if (done.returncode == 0) == ("FAILED" in told) or ("got: " not in told and done.returncode):
-        raise RuntimeError(f"promtool could not evaluate the alerts of {rules.name}: {told[:2_000]}")
+    output = done.stdout + done.stderr
+    if (done.returncode == 0) == ("FAILED" in output) or ("got: " not in output and done.returncode):
+        raise RuntimeError(f"promtool could not evaluate the alerts of {rules.name}: {output[:2_000]}")
     found: dict[Labels, list[int]] = {}
-    for when, got in re.findall(r"time: (\S+),\s+exp: nil\s+got: (.*)", told):
+    for when, got in re.findall(r"time: (\S+),\s+exp: nil\s+got: (.*)", output):
         at = sum(int(number) * _SECONDS[unit] for number, unit in re.findall(r"(\d+)([hms])", when)) // interval_s
         for inner in re.findall(r"\{(.*?)\} 1E\+00", got):
             labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', inner))

@@ -54,7 +54,7 @@ def excused(field: str, version: str) -> bool:
 
 @pytest.mark.rule("CM-16", "GC-64", "SC-51", "CM-20", "CM-43")
 @pytest.mark.parametrize("version", kept_versions())
-def test_old_records_replay_into_the_state_they_stood_for(version: str) -> None:
+def test_old_records_replay_into_the_state_they_were_written_for(version: str) -> None:
     assert asyncio.run(state_of(read_dump(version))) == read_state(version)
 
 
@@ -76,7 +76,7 @@ def test_every_field_of_a_released_record_is_kept_with_a_value(version: str) -> 
 
 
 @pytest.mark.rule("CM-16")
-def test_every_file_of_records_and_every_key_is_looked_at() -> None:
+def test_every_file_of_records_and_every_key_is_checked() -> None:
     """A new file or key must be entered in `kinds.py`, and the tests above then require an entry of it."""
     files = {
         f"kip932/records/v1/{path.name}" for path in (ROOT / "protos" / "kip932" / "records" / "v1").glob("*.proto")

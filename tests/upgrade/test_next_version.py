@@ -260,7 +260,7 @@ def test_metadata_of_this_version_are_folded() -> None:
 
 
 @pytest.mark.rule("CM-20")
-def test_a_gap_behind_a_snapshot_that_cannot_be_read_is_refused_in_words() -> None:
+def test_a_gap_after_a_snapshot_that_cannot_be_read_is_refused_in_words() -> None:
     """An older node that starts late, after a newer one has folded: it serves nothing rather than half the metadata."""
     strange = metadata_entry(7, 1, "later")
     with pytest.raises(metadata_log.MetadataLogError, match="version 7 follows 0 without a snapshot"):

@@ -190,7 +190,7 @@ class Administration:
         written: list[Record] = [] if kept is None else [kept]
         effects: list[object] = []
         expired: list[tuple[str, int]] = []
-        for group in self.empty.next(command.looks):
+        for group in self.empty.next(command.checks_max):
             if group.used_ms is None or group.used_ms > served_ms:  # unknown, or by a count that a former owner lost
                 written.append(used(group, served_ms))
                 continue

@@ -176,10 +176,10 @@ class ResumeDeletions(NamedTuple):
 
 class ExpireEmpty(NamedTuple):
     """Begin the deletion of groups that were empty for too long (GC-46). `complete_since_ms`: see `Sweep`. At most
-    `looks` groups are checked, and at most `limit` deletions begin. Reply: those groups, with their age in ms."""
+    `checks_max` groups are checked, and at most `limit` deletions begin. Reply: those groups, with their age in ms."""
 
     complete_since_ms: int
-    looks: int = 200
+    checks_max: int = 200
     limit: int = 20
 
 

@@ -237,8 +237,8 @@ class GroupShard:
             return _NOTHING
         why = self._lost.expelled(key, now_ms) or Expelled(None, context.configs.session_timeout_ms)
         draft = removal(group, command.member_id, records.REASON_EXPIRED, context)
-        told = c.MemberExpired(command.group_id, group.members[command.member_id], *why, draft.group.epoch)
-        return Decision(draft.records, None, [told])
+        expired = c.MemberExpired(command.group_id, group.members[command.member_id], *why, draft.group.epoch)
+        return Decision(draft.records, None, [expired])
 
     def _initialization_finished(
         self, command: c.InitializationFinished, now_ms: int, wall_ms: int

@@ -37,10 +37,10 @@ from partition_leader.dead_letters.core.destination import (
     destination,
 )
 from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
-from partition_leader.dead_letters.left import LeftBehindLetters
+from partition_leader.dead_letters.left_behind import LeftBehindLetters
 from partition_leader.dead_letters.letter_codec import Origin, packed
 from partition_leader.dead_letters.preparing import LetterBuilder, Prepared
-from partition_leader.dead_letters.reports import LetterReports, Told, Who
+from partition_leader.dead_letters.reports import LetterReports, Reported, Who
 from partition_leader.share_partition.core.effects import DeadLetter
 from partition_leader.share_partition.dead_letter_port import LetterSender, LettersWaiting
 from partition_leader.share_partition.deadlines import Deadlines
@@ -81,13 +81,13 @@ class LetterFacts(Protocol):
 class _Outbox:
     """The letters of one share-partition object."""
 
-    __slots__ = ("gone", "leaving", "letters", "post", "sender", "task", "told")
+    __slots__ = ("gone", "leaving", "letters", "post", "reported", "sender", "task")
 
     def __init__(self, post: LetterPost, sender: LetterSender) -> None:
         self.post = post
         self.sender = sender
         self.letters = WaitingLetters()
-        self.told = Told()
+        self.reported = Reported()
         self.leaving = False
         self.gone = False
         self.task: asyncio.Task[None] | None = None
@@ -166,9 +166,9 @@ class LetterPost:
         if box is not None and (oldest := box.letters.oldest_ms) is not None:
             found = box.letters
             due_ms = None if found.due_ms is None else max(0, found.due_ms - now_ms)
-            reason = "" if found.failure is None else found.failure.told
+            reason = "" if found.failure is None else found.failure.with_advice
             return LettersWaiting(found.count, max(0, now_ms - oldest), found.attempts, topic, reason, due_ms)
-        return None if left is None else left.told(topic, now_ms)
+        return None if left is None else left.waiting(topic, now_ms)
 
     def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
         """Yield for each share-partition with letters: its group, how many, the age of the oldest (ms), and whether
@@ -181,14 +181,14 @@ class LetterPost:
         for key, left in self.left.items():
             yield key.group_id, left.letters, now_ms - left.oldest_ms, False
 
-    def look_again(self) -> None:
+    def retry(self) -> None:
         """Try failed letters again now, because topics or configs changed (PL-912)."""
         now_ms = self._clock.now_ms()
         for box in list(self._outboxes.values()):
             box.letters.hurry(now_ms)
             self._check_bound(box)
             self._arm(box)
-        self.left.look_again()
+        self.left.retry()
 
     async def close(self) -> None:
         """End every round. Call it after the share-partitions have been dropped."""
@@ -313,7 +313,7 @@ class LetterPost:
         letters = box.letters
         if prepared.letters:
             letters.succeeded()
-            self._reports.written(who, len(prepared.letters), box.told)
+            self._reports.written(who, len(prepared.letters), box.reported)
         if prepared.without_copy:
             self._reports.without_copy(who, prepared.without_copy, topic.max_message_bytes)
         letters.end(prepared.left)
@@ -354,7 +354,7 @@ class LetterPost:
             letters.put_off(now_ms + pause)
             if failure.reason is not Reason.METADATA:  # the metadata has log lines of its own
                 who = self._who(box)
-                self._reports.failed(who, letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
+                self._reports.failed(who, letters, failure, reported=box.reported, now_ms=now_ms, pause_ms=pause)
 
     def _alone(self, box: _Outbox, stretches: Sequence[Stretch], failure: Failure) -> None:
         """Handle letters that failed on their own: no others have to wait for them."""
@@ -368,7 +368,9 @@ class LetterPost:
             box.letters.failure = failure
             box.letters.end(again)
             pause = again[0].due_ms - now_ms
-            self._reports.failed(self._who(box), box.letters, failure, told=box.told, now_ms=now_ms, pause_ms=pause)
+            self._reports.failed(
+                self._who(box), box.letters, failure, reported=box.reported, now_ms=now_ms, pause_ms=pause
+            )
 
     def _drops(self, box: _Outbox, failure: Failure, attempts: int) -> bool:
         """Return whether the group's policy gives letters up now (PL-907)."""
@@ -387,7 +389,9 @@ class LetterPost:
             box.sender.letters_postponed(number, spans)
 
     def _note_left(self, box: _Outbox, stretches: Sequence[Stretch]) -> None:
-        self.left.note(self._who(box), stretches, "" if box.letters.failure is None else box.letters.failure.told)
+        self.left.note(
+            self._who(box), stretches, "" if box.letters.failure is None else box.letters.failure.with_advice
+        )
 
     def _notify_done(self, box: _Outbox, stretches: Iterable[Stretch]) -> None:
         if not box.gone:
@@ -398,8 +402,8 @@ class LetterPost:
 
     def _check_bound(self, box: _Outbox) -> None:
         full = not box.gone and box.sender.letters_full()
-        if full != box.told.full:
-            box.told.full = full
+        if full != box.reported.full:
+            box.reported.full = full
             self._reports.full(self._who(box), full, box.letters.count)
 
     def _name(self, key: SharePartitionKey) -> str:

@@ -20,7 +20,7 @@ AGAIN_MS: Final = 600_000
 _SPANS_SHOWN: Final = 20
 
 
-class Told:
+class Reported:
     """The reports that were made about one share-partition's letters."""
 
     __slots__ = ("at_ms", "full", "reason")
@@ -39,12 +39,12 @@ class LetterReports:
         self._lines = RateLimitedLog(log)
 
     def failed(
-        self, who: Who, waiting: WaitingLetters, failure: Failure, *, told: Told, now_ms: int, pause_ms: int
+        self, who: Who, waiting: WaitingLetters, failure: Failure, *, reported: Reported, now_ms: int, pause_ms: int
     ) -> None:
         """Log that letters could not be written and are tried again."""
-        if told.reason is failure.reason and now_ms < told.at_ms + AGAIN_MS:
+        if reported.reason is failure.reason and now_ms < reported.at_ms + AGAIN_MS:
             return
-        told.reason, told.at_ms = failure.reason, now_ms
+        reported.reason, reported.at_ms = failure.reason, now_ms
         self._lines.warning(
             "dead_letters_waiting",
             key=(who.key, failure.reason),
@@ -87,11 +87,11 @@ class LetterReports:
             f"max.message.bytes of the dead-letter topic ({max_message_bytes})",
         )
 
-    def written(self, who: Who, letters: int, told: Told) -> None:
+    def written(self, who: Who, letters: int, reported: Reported) -> None:
         """Count letters that are in their topic; log the recovery when a failure was logged before."""
         self.meter.letters_written(who.key.group_id, letters)
-        if told.reason is not None:
-            told.reason = None
+        if reported.reason is not None:
+            reported.reason = None
             self._lines.info(
                 "dead_letter_writes_recovered", key=(who.key, "again"), sums={"letters": letters}, **who.names()
             )

@@ -78,7 +78,7 @@ class WideShareFetch(ShareFetchOperation):
             await asyncio.sleep(0)
 
     async def _attempt(self) -> None:
-        lockable, available = await self._look()
+        lockable, available = await self._count_available()
         if self._done:
             return
         room = self._parameters.share.room_bytes
@@ -88,7 +88,7 @@ class WideShareFetch(ShareFetchOperation):
         elif step is Step.ANSWER:
             self._complete()
 
-    async def _look(self) -> tuple[int, list[int]]:
+    async def _count_available(self) -> tuple[int, list[int]]:
         """Return how many share-partitions could be locked, and the bytes available in those that have any. Makes the
         share-partitions that are not there yet."""
         lockable, available = 0, []

@@ -60,7 +60,7 @@ class DelayReports:
         """How many records ever waited since the process began, by group and cause, as of the last `count`."""
         return self._ever
 
-    def look(self, key: SharePartitionKey, core: Delaying, config: GroupConfig) -> None:
+    def check(self, key: SharePartitionKey, core: Delaying, config: GroupConfig) -> None:
         """Check a share-partition after an event: log when it reaches its bound or has left it, and when deliveries
         count that were to be taken back."""
         if core.not_taken_back:

@@ -132,7 +132,7 @@ class SharePartitionHost:
         finally:
             self._running = False
         if changed:
-            self._delays.look(self.key, self.core, self.config)
+            self._delays.check(self.key, self.core, self.config)
             self._deadlines.set(self._tick, self.core.next_deadline())
 
     def _handled(self, event: ev.Event) -> list[fx.Effect]:
@@ -310,8 +310,8 @@ class SharePartitionHost:
                 start = stored.start_offset
             await self.log.raise_log_end(max([start, *(batch.last_offset + 1 for batch in stored.batches)]))
         except (KafkaError, LogError, PersisterError) as error:
-            self._letters.loaded(self.key, told := self._kafka_error(error))
-            self.feed(ev.InitializeFailed(told))
+            self._letters.loaded(self.key, failure := self._kafka_error(error))
+            self.feed(ev.InitializeFailed(failure))
             return
         except Exception:
             log.exception("share_partition_initialization_failed", **self._names())

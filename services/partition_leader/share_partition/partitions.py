@@ -200,7 +200,7 @@ class SharePartitions:
     def _obtain_quarantined(self, key: SharePartitionKey, host: SharePartitionHost | None) -> SharePartitionHost | None:
         """Return what `obtain` does, while the state of some share-partitions is in quarantine."""
         now_ms = self._parts.clock.now_ms()
-        error = self._quarantined.told(key, now_ms)
+        error = self._quarantined.error_of(key, now_ms)
         if host is not None and host.core.status is not Status.INITIALIZING:
             self._quarantined.over(key)
             return host

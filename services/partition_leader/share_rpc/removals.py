@@ -72,10 +72,10 @@ class _Released:
         host.release(self._key.member_id, on_result=self._done)
 
     def asked(self) -> None:
-        """Log the result once all share-partitions have answered, or after TELL_S; call it when all were asked, or will
-        be."""
-        self._timer = asyncio.get_running_loop().call_later(LOG_AFTER_S, self._tell)
-        self._look()
+        """Log the result once all share-partitions have answered, or after LOG_AFTER_S; call it when all were asked,
+        or will be."""
+        self._timer = asyncio.get_running_loop().call_later(LOG_AFTER_S, self._log_result)
+        self._log_if_answered()
 
     def _done(self, result: OperationResult) -> None:
         self._open -= 1
@@ -85,14 +85,14 @@ class _Released:
         elif records:
             self._partitions += 1
             self._records += records
-        self._look()
+        self._log_if_answered()
 
-    def _look(self) -> None:
+    def _log_if_answered(self) -> None:
         if not self._open and self._timer is not None:
             self._timer.cancel()
-            self._tell()
+            self._log_result()
 
-    def _tell(self) -> None:
+    def _log_result(self) -> None:
         if self._timer is None:
             return
         self._timer = None

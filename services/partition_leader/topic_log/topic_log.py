@@ -438,9 +438,9 @@ class TopicLog:
             state.tail.trim(state.log_start)
             state.transactions.trim(state.log_start)
             state.window = None
-            self._tell("log_start_advanced", state.log_start)
+            self._notify("log_start_advanced", state.log_start)
         if state.high_watermark > high_watermark:
-            self._tell("high_watermark_advanced", state.high_watermark)
+            self._notify("high_watermark_advanced", state.high_watermark)
 
     def _refused(self, records: int, error: KafkaError) -> None:
         self._meter.refused(records)
@@ -462,10 +462,10 @@ class TopicLog:
             return
         self._closed = error
         self._commit.close(error)
-        self._tell("log_closed", error)
+        self._notify("log_closed", error)
         self._listeners.clear()
 
-    def _tell(self, event: str, value: object) -> None:
+    def _notify(self, event: str, value: object) -> None:
         for listener in tuple(self._listeners):
             try:
                 getattr(listener, event)(value)
@@ -492,5 +492,5 @@ def _beyond_log(name: str, log_end: int, stored_end: int, jump_offsets: int) -> 
         f"{name}: the log ends at {log_end}, but state is stored up to {stored_end}; at most "
         f"{jump_offsets} offsets can be of a tail that the store lost, so the stored state is "
         "damaged or forged. Nothing was changed. If the log did lose as much, start the leader with a larger "
-        "log.lost.tail.jump.offsets; else set the group's offset anew"
+        "log.lost.tail.jump.offsets; else set the group's offset again"
     )

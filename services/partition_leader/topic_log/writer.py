@@ -96,14 +96,14 @@ class GroupCommit:
         self.check_open()
         name = self._state.shard.name
         if not self._log.available_for(self._state.shard):
-            raise self._told(
+            raise self._reported(
                 [operation],
                 NotEnoughReplicasError(
                     f"{name}: the store cannot confirm writes at present; nothing was written, try again"
                 ),
             )
         if operation.size and self._queued_bytes + operation.size > self._settings.queue_max_bytes:
-            raise self._told(
+            raise self._reported(
                 [operation],
                 KafkaStorageError(
                     f"{name}: {self._queued_bytes} bytes of batches wait to be written and {operation.size} more would "
@@ -191,11 +191,11 @@ class GroupCommit:
         draft.roll_back()
         waiting = [*draft.operations, *self._queue]
         self._queue.clear()
-        answer = self._told(waiting, refusal(self._state.shard.name, error))
+        answer = self._reported(waiting, refusal(self._state.shard.name, error))
         for operation in waiting:
             self._settle(operation, AppendOutcome((), -1, -1, answer))
 
-    def _told(self, operations: Iterable[LogOperation], error: KafkaError) -> KafkaError:
+    def _reported(self, operations: Iterable[LogOperation], error: KafkaError) -> KafkaError:
         """Count and log that these operations were refused; returns their error."""
         produced = [operation for operation in operations if isinstance(operation, ProduceOperation)]
         self._refusal(sum(batch.record_count for operation in produced for batch in operation.batches), error)

@@ -26,7 +26,7 @@ _Result = pb.WriteTxnMarkersResponse.PartitionResult
 class Records(Protocol):
     """The records of transactional ids."""
 
-    async def look(self, transactional_id: str) -> ReadRecord:
+    async def read(self, transactional_id: str) -> ReadRecord:
         """Return the record. Raises KafkaError."""
         ...
 
@@ -66,7 +66,7 @@ class MarkerService:
         identity = Identity(marker.producer_id, marker.producer_epoch)
         try:
             commit = _decided(
-                fate((await self._records.look(marker.transactional_id)).transaction, identity), marker, identity
+                fate((await self._records.read(marker.transactional_id)).transaction, identity), marker, identity
             )
         except KafkaError as error:
             outcomes: list[KafkaError | None] = [error] * len(results)

@@ -56,7 +56,7 @@ class DeletedTopics:
         self._clock = clock
         self._lease_ms = lease_ms
         self._waiting: dict[bytes, _Remains] = {}
-        self._look = asyncio.Event()
+        self._pass_due = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
@@ -75,14 +75,14 @@ class DeletedTopics:
 
     def _changed(self, image: MetadataImage, previous: MetadataImage) -> None:
         if image.remains is not previous.remains:
-            self._look.set()
+            self._pass_due.set()
 
     async def _run(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause_s()):
-                    await self._look.wait()
-            self._look.clear()
+                    await self._pass_due.wait()
+            self._pass_due.clear()
             try:
                 await self._pass()
             except Exception:

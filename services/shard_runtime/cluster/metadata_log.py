@@ -67,7 +67,7 @@ class MetadataLog:
         self._basis = _Basis()
         self._listeners: list[Listener] = []
         self._lock = asyncio.Lock()
-        self._look = asyncio.Event()
+        self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._trouble = ""
 
@@ -87,7 +87,7 @@ class MetadataLog:
 
     def wake(self) -> None:
         """Read now instead of at the next poll: a wake was published, or the wake connection is new."""
-        self._look.set()
+        self._woken.set()
 
     async def stop(self) -> None:
         """Stop following the log."""
@@ -128,8 +128,8 @@ class MetadataLog:
         while True:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._poll_ms / 1000):
-                    await self._look.wait()
-            self._look.clear()
+                    await self._woken.wait()
+            self._woken.clear()
             try:
                 async with self._lock:
                     await self._read_on()
@@ -180,7 +180,7 @@ class MetadataLog:
             entries = await self._store.read_metadata(image.version - 1, _PAGE)
             if not _joins(image, basis, entries):
                 raise StoreUnavailableError(
-                    f"metadata version {image.version} was replaced while it was read; look again"
+                    f"metadata version {image.version} was replaced while it was read; read it again"
                 )
         seen = self.image.version, self._basis.tip
         if (
@@ -188,7 +188,9 @@ class MetadataLog:
             and (image.version, basis.tip) != seen
             and not await self._store.confirm_metadata(newest.version, newest.data)
         ):
-            raise StoreUnavailableError(f"metadata version {newest.version} was replaced while it was read; look again")
+            raise StoreUnavailableError(
+                f"metadata version {newest.version} was replaced while it was read; read it again"
+            )
         self._step(image, basis)
         self.sound = True
 

@@ -78,7 +78,7 @@ class Owners:
             return None
         return Owner(node, hint[1])
 
-    def look(self, shard: ShardId) -> Owner | None:
+    def lookup(self, shard: ShardId) -> Owner | None:
         """Return what `peek` does; if the hints are old, also start a refresh for the next call."""
         found = self.peek(shard)
         oldest_ms = _STALE_MS if found is not None else _ABSENT_MS

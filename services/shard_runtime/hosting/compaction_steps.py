@@ -100,8 +100,8 @@ async def _keep_from(
             tenure.readers_missed = False
     keep_from, malformed = tenure.retention.keep_from(clock.now_ms(), notes)
     if malformed:
-        told = ", ".join(name[:_LOGGED_NAME_CHARS_MAX] for name in malformed[:_LOGGED_NAMES_MAX])
-        trouble = f"{len(malformed)} fields are no reader's, as {told}"
+        examples = ", ".join(name[:_LOGGED_NAME_CHARS_MAX] for name in malformed[:_LOGGED_NAMES_MAX])
+        trouble = f"{len(malformed)} fields are no reader's, as {examples}"
     if trouble and trouble != tenure.readers_trouble:
         log.warning(
             "stream_readers_ignored",

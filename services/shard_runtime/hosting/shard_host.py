@@ -134,16 +134,6 @@ class ShardHost(Generic[CommandT, RecordT]):
         assert pending.future is not None
         return pending.future
 
-    def tell(self, command: CommandT) -> bool:
-        """Run a command without a waiting caller, such as an effect's outcome. Returns False when not accepted."""
-        try:
-            tenure = self._admit()
-        except KafkaError as error:
-            log.debug("command_refused", shard=str(self.shard_id.tag), command=type(command).__name__, cause=str(error))
-            return False
-        self._execute(tenure, command, PendingCommand(None))
-        return True
-
     def _admit(self) -> ShardTenure[CommandT, RecordT]:
         tenure = self._tenure
         if self.state is HostState.LOADING:
@@ -426,5 +416,5 @@ async def _watch_settlements(tenure: ShardTenure[CommandT, RecordT], record_log:
             continue
         waiting = {found.at for found in tenure.shard.quarantined()}
         if found := sorted(waiting & {str(entry) for entry in settled}):
-            tenure.lease.give_up(f"an operator settled damaged entries ({', '.join(found[:3])}); it is replayed anew")
+            tenure.lease.give_up(f"an operator settled damaged entries ({', '.join(found[:3])}); it is replayed again")
             return

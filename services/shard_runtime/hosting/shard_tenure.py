@@ -253,5 +253,5 @@ class ShardTenure(Generic[CommandT, RecordT]):
 def expire(future: asyncio.Future[object], limit_ms: int) -> None:
     """Fail a caller that has waited for `limit_ms`. Nothing is undone: the records may still commit (SC-63)."""
     if not future.done():
-        message = f"not confirmed within {limit_ms} ms; it may still take effect, so look before repeating it"
+        message = f"not confirmed within {limit_ms} ms; it may still take effect, so check before repeating it"
         future.set_exception(CoordinatorNotAvailableError(message))

@@ -59,7 +59,7 @@ class Targets:
             self._due.update(dict.fromkeys(wanted ^ self.wanted))
         self.wanted = wanted
 
-    def look(self, most: int) -> list[ShardId]:
+    def compute(self, most: int) -> list[ShardId]:
         """Compute the targets of at most `most` of the noted shards, and return these shards."""
         shards = list(islice(self._due, most))
         for shard in shards:
@@ -150,7 +150,7 @@ class OwnershipCore:
         """
         self._targets.change(wanted, nodes)
         plan = Plan()
-        for shard in self._targets.look(_TARGETS_MAX):
+        for shard in self._targets.compute(_TARGETS_MAX):
             self._retarget(shard)
         for claim in list(self._misplaced.values()):
             self._send_away(claim, plan)
@@ -188,7 +188,7 @@ class OwnershipCore:
             plan.forgotten.append(claim.shard)
             return
         claim.unanswered, claim.next_try_ms, claim.waits_for_owner = None, 0, False
-        claim.load_failed = claim.ill = False
+        claim.load_failed = claim.faulty = False
 
     def _to_claim(self, now_ms: int, claims_max: int, demand_of: Callable[[ShardId], int]) -> list[ShardClaim]:
         """Return the claims to send. When `claims_max` allows fewer than are due, groups and share state come first,
@@ -302,12 +302,12 @@ class OwnershipCore:
         """Note that the replay of a queued shard begins."""
         self._shard_claims.enter(self._shard_claims[shard], ClaimPhase.LOADING)
 
-    def load_failed(self, shard: ShardId, *, ill: bool = False) -> bool:
-        """Note a failed replay; the shard counts as failed until one succeeds (GC-153). `ill`: the shard itself is at
-        fault, so readiness does not wait for it (CM-86). Returns True when `ill` is new."""
+    def load_failed(self, shard: ShardId, *, faulty: bool = False) -> bool:
+        """Note a failed replay; the shard counts as failed until one succeeds (GC-153). `faulty`: the shard itself is
+        at fault, so readiness does not wait for it (CM-86). Returns True when `faulty` is new."""
         claim = self._shard_claims[shard]
-        claim.load_failed, news = True, ill and not claim.ill
-        claim.ill |= ill
+        claim.load_failed, news = True, faulty and not claim.faulty
+        claim.faulty |= faulty
         return news
 
     def loaded(self, shard: ShardId, epoch: int, now_ms: int) -> bool:
@@ -319,7 +319,7 @@ class OwnershipCore:
         if claim is None or claim.epoch != epoch or claim.phase is not ClaimPhase.LOADING:
             return False
         self._shard_claims.enter(claim, ClaimPhase.SERVING)
-        claim.load_failed = claim.ill = False
+        claim.load_failed = claim.faulty = False
         claim.served_ms = now_ms
         if claim.lossy:
             claim.repaired = claim.claim_history
@@ -345,8 +345,8 @@ class OwnershipCore:
 
     def _renewal(self, claim: ShardClaim, tail_checked: Callable[[ShardId], str]) -> Renewal:
         tail_ok = tail_checked(claim.shard) or claim.repaired
-        told = "" if tail_ok == claim.tail_confirmed else tail_ok
-        return Renewal(claim.shard, self.identity.incarnation, claim.epoch, self.terms.lease_ms, told)
+        reported = "" if tail_ok == claim.tail_confirmed else tail_ok
+        return Renewal(claim.shard, self.identity.incarnation, claim.epoch, self.terms.lease_ms, reported)
 
     def renewed(self, renewal: Renewal, answer: Renewed | None, now_ms: int) -> RenewalOutcome:
         """Note one renewal's answer (CM-3). The caller drops the shard when the outcome has a `drop`.
@@ -412,12 +412,12 @@ class OwnershipCore:
         tries = (claim.next_try_ms for claim in self._shard_claims.open.values() if claim.next_try_ms > now_ms)
         return min(tries, default=None)
 
-    def settled(self, wanted: Collection[ShardId], *, but_for_ill: bool = False) -> bool:
+    def settled(self, wanted: Collection[ShardId], *, except_faulty: bool = False) -> bool:
         """Return whether this node serves every shard that targets it, as of the last reconcile.
 
-        `but_for_ill`: ignore shards marked `ill` (see `load_failed`), unless no other shard is served (CM-86).
+        `except_faulty`: ignore shards marked `faulty` (see `load_failed`), unless no other shard is served (CM-86).
         """
-        if any(not (but_for_ill and claim.ill) for claim in self._shard_claims.waiting()):
+        if any(not (except_faulty and claim.faulty) for claim in self._shard_claims.waiting()):
             return False  # the usual case, decided without a pass over all shards
         mine, served, left_out = self.identity.node_id, False, False
         for shard in wanted:
@@ -426,15 +426,15 @@ class OwnershipCore:
             claim = self._shard_claims.get(shard)
             if claim is not None and claim.phase is ClaimPhase.SERVING:
                 served = True
-            elif claim is None or not (but_for_ill and claim.ill):
+            elif claim is None or not (except_faulty and claim.faulty):
                 return False
             else:
                 left_out = True
         return served or not left_out
 
-    def ill(self) -> list[ShardId]:
+    def faulty(self) -> list[ShardId]:
         """Return the shards whose load failed through a fault of their own and has not succeeded since."""
-        return [claim.shard for claim in self._shard_claims.all() if claim.ill]
+        return [claim.shard for claim in self._shard_claims.all() if claim.faulty]
 
     def _back_off(self, claim: ShardClaim, now_ms: int) -> None:
         """Set the next try: at once after the first failure, then after 100 ms, doubling."""

@@ -134,7 +134,7 @@ class LeaseChecks:
         """Check the leases. With very many, returns a coroutine that does so, for the caller to run."""
         now_ms, options = self._clock.now_ms(), self._options
         if len(self._leases) <= options.checks_max:
-            self._look(list(self._leases))
+            self._check(list(self._leases))
         elif not self._running and now_ms - self._began_ms >= options.tick_ms * 9 // 10:
             self._running, self._began_ms = True, now_ms
             return self._check_in_slices(list(self._leases))
@@ -147,12 +147,12 @@ class LeaseChecks:
     async def _check_in_slices(self, shards: Sequence[ShardId]) -> None:
         try:
             for first in range(0, len(shards), self._options.checks_max):
-                self._look(shards[first : first + self._options.checks_max])
+                self._check(shards[first : first + self._options.checks_max])
                 await asyncio.sleep(0)
         finally:
             self._running = False
 
-    def _look(self, shards: Sequence[ShardId]) -> None:
+    def _check(self, shards: Sequence[ShardId]) -> None:
         available: dict[str, bool] = {}  # at this moment, by store node; its history names the node
         for shard in shards:
             lease = self._leases.get(shard)
@@ -209,7 +209,7 @@ class Ownership:
         self._claims: dict[ShardId, Claimed] = {}
         self._loads: dict[ShardId, asyncio.Task[None]] = {}
         self._to_load: deque[ShardClaim] = deque()
-        self._look = LeaseChecks(record_log, clock, self._leases, self._lost, options)
+        self._lease_checks = LeaseChecks(record_log, clock, self._leases, self._lost, options)
         self._hints = OwnHints(store, clock, identity.node_id, self._leases_to_publish, self.core.terms.lease_ms)
         self._tasks: set[asyncio.Task[None]] = set()
         self._releases: set[asyncio.Task[None]] = set()
@@ -235,9 +235,9 @@ class Ownership:
         """Return the shards whose replay is done and whose owners serve them."""
         return self.core.serving()
 
-    def settled(self, *, but_for_ill: bool = False) -> bool:
-        """Return whether this node serves every shard that targets it; `but_for_ill`: every one that it can (CM-86)."""
-        return self.core.settled(self._shards(), but_for_ill=but_for_ill)
+    def settled(self, *, except_faulty: bool = False) -> bool:
+        """Return whether this node serves every shard that targets it; `except_faulty`: all that it can (CM-86)."""
+        return self.core.settled(self._shards(), except_faulty=except_faulty)
 
     def wake(self) -> None:
         """Reconcile now instead of at the next tick: a shard was released, or the metadata or the nodes changed."""
@@ -306,8 +306,8 @@ class Ownership:
 
     def _check_store(self) -> None:
         self.core.see_history(self._log.history, self._clock.now_ms())
-        if look := self._look.tick():
-            self._spawn(look)
+        if checks := self._lease_checks.tick():
+            self._spawn(checks)
 
     def _reconcile(self) -> None:
         nodes = self._nodes()
@@ -337,10 +337,10 @@ class Ownership:
         return self._owner_of(shard).demand
 
     def _order_loads(self) -> None:
-        """Once per tick, order the shards that wait for their replay: most demand first, those marked `ill` last."""
+        """Once per tick, order the shards that wait for their replay: most demand first, those marked `faulty` last."""
         queued = self.core.queued()
         if len(queued) > 1:
-            queued.sort(key=lambda claim: (claim.ill, -self._owner_of(claim.shard).demand))
+            queued.sort(key=lambda claim: (claim.faulty, -self._owner_of(claim.shard).demand))
         self._to_load = deque(queued)
 
     def _start_loads(self) -> None:
@@ -405,7 +405,7 @@ class Ownership:
             if not away:
                 self._faults.error("shard_load_failed", key=shard, shard=shard.tag, epoch=epoch, exc_info=error)
             if (lease := self._leases.get(shard)) is not None and lease.epoch == epoch:
-                if self.core.load_failed(shard, ill=not away or isinstance(error, DamagedEntryError)):
+                if self.core.load_failed(shard, faulty=not away or isinstance(error, DamagedEntryError)):
                     log.error(
                         "shard_unavailable",
                         shard=shard.tag,
@@ -450,7 +450,7 @@ class Ownership:
         if lease is not None:
             lease.revoke()
         self._claims.pop(shard, None)
-        self._look.ended(shard)
+        self._lease_checks.ended(shard)
 
     def _cancel_load(self, shard: ShardId) -> None:
         load = self._loads.pop(shard, None)

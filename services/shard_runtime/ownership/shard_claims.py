@@ -51,7 +51,7 @@ class ShardClaim:
     cont_until_ms: int = 0
     failures: int = 0
     load_failed: bool = False
-    ill: bool = False
+    faulty: bool = False
     served_ms: int | None = None
 
 

@@ -12,7 +12,7 @@ from shard_runtime.record_log.protocol import Entry, StreamId
 log = structlog.get_logger(__name__)
 
 #: How many entries are remembered as logged. Further ones are neither logged nor counted; `state check` lists all.
-TOLD_MAX: Final = 10_000
+NOTED_MAX: Final = 10_000
 
 
 class DamageNotes:
@@ -24,26 +24,26 @@ class DamageNotes:
     def __init__(self, *, quiet: bool = False) -> None:
         self._quiet = quiet
         self._found: Callable[[str], None] = lambda stream: None
-        self._told: set[tuple[str, StreamId]] = set()
+        self._noted: set[tuple[str, StreamId]] = set()
 
     def count(self, found: Callable[[str], None]) -> None:
         """Call `found` with the stream of each damaged entry: now for those already found, later for new ones."""
         self._found = found
-        for stream, _ in self._told:
+        for stream, _ in self._noted:
             found(stream)
 
-    def look(self, stream: str, entries: Iterable[Entry]) -> None:
+    def note(self, stream: str, entries: Iterable[Entry]) -> None:
         """Log and count those of `entries` that are damaged and were not logged yet."""
         for entry in entries:
             if entry.damage:
-                self._tell(stream, entry)
+                self._note(stream, entry)
 
-    def _tell(self, stream: str, entry: Entry) -> None:
-        if (stream, entry.id) in self._told:
+    def _note(self, stream: str, entry: Entry) -> None:
+        if (stream, entry.id) in self._noted:
             return
-        if len(self._told) >= TOLD_MAX:
+        if len(self._noted) >= NOTED_MAX:
             return
-        self._told.add((stream, entry.id))
+        self._noted.add((stream, entry.id))
         if not self._quiet:
             log.error(
                 "stored_entry_damaged",

@@ -34,7 +34,7 @@ class TransactionStore(Protocol):
     """Reads and changes records. Every call raises StoreUnavailableError when no durable answer came in time; a change
     may then be in force."""
 
-    async def look(self, transactional_id: str) -> StoredTransaction:
+    async def read(self, transactional_id: str) -> StoredTransaction:
         """Return the record as it is durably stored: no fail-over undoes it."""
         ...
 

@@ -118,7 +118,7 @@ class RpcServer:
         self.host = host
         self.port = port
         self._options = options or RpcOptions()
-        self._told = RateLimitedLog(log)
+        self._lines = RateLimitedLog(log)
         self.budget: Final = budget if budget is not None else Budget(default_bytes())
         self.unfinished: Final = Unfinished(self.budget, self._cut)
         self.budget.on_throttled = self._throttled
@@ -199,7 +199,7 @@ class RpcServer:
         await self.unfinished.stop()
 
     def _throttled(self, connection: str) -> None:
-        self._told.warning(
+        self._lines.warning(
             "call_throttled",
             cause="the memory for requests and answers is used up",
             effect="the caller is asked to try again later",
@@ -213,7 +213,7 @@ class RpcServer:
 
     def _cut(self, peer: str, size: int) -> None:
         self.connections_cut += 1
-        self._told.warning(
+        self._lines.warning(
             "connection_cut",
             cause="it holds most of the memory for requests and answers, half sent or not read",
             key="cut",
@@ -244,7 +244,7 @@ class RpcServer:
     def _report_failed(self, why: str) -> None:
         self._failed(
             f"the listener at {self.address} takes no calls any more ({why}); this node gives its shards up and ends, "
-            "to be started anew"
+            "to be started again"
         )
 
     def _listen(self) -> int:

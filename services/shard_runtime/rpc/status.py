@@ -47,7 +47,7 @@ def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
         case KafkaError():
             return TransportStatus.ABORTED, error.message
         case _:
-            return TransportStatus.INTERNAL, f"the server met an unexpected {type(error).__name__}; its log tells more"
+            return TransportStatus.INTERNAL, f"the server met an unexpected {type(error).__name__}; see its log"
 
 
 def expected(error: BaseException) -> bool:

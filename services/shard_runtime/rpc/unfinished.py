@@ -102,27 +102,27 @@ class Unfinished:
             await asyncio.wait([self._task])
 
     async def _run(self, port: int) -> None:
-        resident, looks = 0, 0
+        resident, intervals = 0, 0
         for turn in itertools.count():
             await asyncio.sleep(EVERY_S)
-            looks += 1
+            intervals += 1
             # Without a free descriptor the check fails; the counts stay and the next check continues from them.
             with contextlib.suppress(OSError):
                 now = _resident_bytes()
-                if now > resident + self._budget.total_bytes // _GROWTH_PART or looks >= FULL_CHECK_EVERY:
-                    await self.look(port, looks)
-                    resident, looks = now, 0
+                if now > resident + self._budget.total_bytes // _GROWTH_PART or intervals >= FULL_CHECK_EVERY:
+                    await self.check(port, intervals)
+                    resident, intervals = now, 0
                 resident = min(resident, now)
                 if turn % _STALLED_EVERY == 0 and self._stalled(asyncio.get_running_loop().time()):
-                    await self.look(port, looks)
-                    looks = 0
+                    await self.check(port, intervals)
+                    intervals = 0
 
-    async def look(self, port: int, looks: int = 1) -> None:
+    async def check(self, port: int, intervals: int = 1) -> None:
         """Read every connection's counters from the kernel. Cut the stalled ones, and while the total is too high,
         those that hold most.
 
-        `looks`: how many times `EVERY_S` has passed since the last call. Raises OSError when the process has no free
-        descriptor; the counts then stay.
+        `intervals`: how many times `EVERY_S` has passed since the last call. Raises OSError when the process has no
+        free descriptor; the counts then stay.
         """
         present: dict[str, int] = {}
         for number, descriptor in enumerate(_descriptors()):
@@ -131,7 +131,7 @@ class Unfinished:
             found = _counters(descriptor, port)
             if found is not None:
                 peer, received, sent = found
-                self._count(peer, received, sent, looks)
+                self._count(peer, received, sent, intervals)
                 present[peer] = descriptor
         for peer in self._seen.keys() - present.keys():
             del self._seen[peer]
@@ -140,14 +140,15 @@ class Unfinished:
         self.unfinished_bytes = sum(seen.unfinished for seen in self._seen.values())
         self._cut(present, port)
 
-    def _count(self, peer: str, received: int, sent: int, looks: int) -> None:
+    def _count(self, peer: str, received: int, sent: int, intervals: int) -> None:
         seen = self._seen.get(peer)
         if seen is None:
             seen = self._seen[peer] = _Counters(0, 0)
         traffic = self._traffic.pop(peer, None) or Traffic()
-        new, told = received - seen.received, sent - seen.sent
-        extra = looks * _CHECK_EXTRA + traffic.messages * _MESSAGE_EXTRA + new // _RECEIVED_PART + told // _SENT_PART
-        seen.unfinished = max(0, seen.unfinished + new - traffic.bytes - extra)
+        new_received, new_sent = received - seen.received, sent - seen.sent
+        extra = intervals * _CHECK_EXTRA + traffic.messages * _MESSAGE_EXTRA
+        extra += new_received // _RECEIVED_PART + new_sent // _SENT_PART
+        seen.unfinished = max(0, seen.unfinished + new_received - traffic.bytes - extra)
         seen.received, seen.sent = received, sent
 
     def _stalled(self, now_s: float) -> bool:

@@ -83,7 +83,7 @@ def backup(
         saved = False
         try:
             async with readable(store, password_env, data) as url:
-                manifest = await _take(url, writer, None if rate is None else rate * _MIB, _told(quiet))
+                manifest = await _take(url, writer, None if rate is None else rate * _MIB, _progress_printer(quiet))
             saved = True
         finally:
             if not saved:
@@ -123,10 +123,10 @@ def restore_command(
     async def body() -> dict[str, object]:
         nonlocal writing
         began_s = time.monotonic()
-        told = _told(quiet)
+        printing = _progress_printer(quiet)
         progress = Progress()
         try:
-            async with told(progress):
+            async with printing(progress):
                 checked = await asyncio.to_thread(check, directory, progress)
         finally:
             progress.given_up = True  # after Ctrl-C the thread would otherwise read to the end
@@ -134,7 +134,7 @@ def restore_command(
         if not dry_run:
             writing = True
             async with _writable(store, password_env, data) as (url, remember):
-                found |= await _restore(url, checked, keep_cluster_id=keep_cluster_id, allow=allow, told=told)
+                found |= await _restore(url, checked, keep_cluster_id=keep_cluster_id, allow=allow, printing=printing)
                 remember(str(found["cluster_id"]))
         return found | {"restored": not dry_run, "seconds": round(time.monotonic() - began_s, 3)}
 
@@ -154,7 +154,7 @@ def _data_of_up() -> Path:
 _ProgressPrinter = Callable[[Progress], contextlib.AbstractAsyncContextManager[None]]
 
 
-async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told: _ProgressPrinter) -> Manifest:
+async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, printing: _ProgressPrinter) -> Manifest:
     cluster = StoreClusterStore(open_store(url), StoreSettings())
     try:
         cluster_id = await cluster.cluster_id()
@@ -164,23 +164,23 @@ async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, told
         raise LogError("the store holds no cluster, so there is nothing to save; give the store that the nodes use")
     copies = StreamCopies(open_store(url), _SETTINGS)
     try:
-        work = BackupRun(copies, writer, SystemClock(), bytes_per_s=bytes_per_s, tell=warn)
-        async with told(work.progress):
+        work = BackupRun(copies, writer, SystemClock(), bytes_per_s=bytes_per_s, on_damage=warn)
+        async with printing(work.progress):
             return await work.take(cluster_id, _made_by())
     finally:
         await copies.close()
 
 
 async def _restore(
-    url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], told: _ProgressPrinter
+    url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], printing: _ProgressPrinter
 ) -> dict[str, object]:
     store = open_store(url)
-    await check_store(store, None, 0, allow=allow, tell=warn)
+    await check_store(store, None, 0, allow=allow, show=warn)
     streams = RestoredStreams(store, _SETTINGS)
     progress = Progress()
     wanted = checked.manifest.cluster_id if keep_cluster_id else secrets.token_urlsafe(16)
     try:
-        async with told(progress):
+        async with printing(progress):
             cluster_id = await restore(checked, streams, wanted, progress)
     finally:
         await streams.close()
@@ -217,12 +217,12 @@ async def _writable(
         lock.release()
 
 
-def _told(quiet: bool) -> _ProgressPrinter:
+def _progress_printer(quiet: bool) -> _ProgressPrinter:
     """Return a context manager that prints progress on standard error from time to time, unless `quiet`."""
 
     @contextlib.asynccontextmanager
     async def printing(progress: Progress) -> AsyncIterator[None]:
-        task = asyncio.create_task(_tell(progress)) if not quiet else None
+        task = asyncio.create_task(_print_progress(progress)) if not quiet else None
         try:
             yield
         finally:
@@ -232,7 +232,7 @@ def _told(quiet: bool) -> _ProgressPrinter:
     return printing
 
 
-async def _tell(progress: Progress) -> None:
+async def _print_progress(progress: Progress) -> None:
     while True:
         await asyncio.sleep(_PROGRESS_EVERY_S)
         size = f", {progress.bytes / _MIB:.0f} MiB read" if progress.bytes else ""

@@ -127,7 +127,7 @@ async def _require_all(checked: Checked, streams: RestoredStreams) -> None:
             if found != (total.entries, total.last):
                 raise LogError(
                     f"{key}: the store holds {found[0]} entries up to {found[1]}, the backup {total.entries} up to "
-                    f"{total.last}; somebody else wrote to the store. Empty it and restore again"
+                    f"{total.last}; another process wrote to the store. Empty it and restore again"
                 )
 
 
@@ -135,7 +135,7 @@ def _count(path: Path, total: StreamTotal, page: StreamPage) -> None:
     """Count a page's entries. Raises BackupFilesError when they do not ascend: the store would refuse them."""
     for entry in page.entries:
         if entry.id <= total.last:
-            raise BackupFilesError(f"{path}: entry {entry.id} of {page.key} comes behind {total.last}")
+            raise BackupFilesError(f"{path}: entry {entry.id} of {page.key} comes after {total.last}")
         if not entry.fields or len(entry.fields) % 2:
             raise BackupFilesError(f"{path}: entry {entry.id} of {page.key} has {len(entry.fields)} words")
         total.last = entry.id

@@ -47,7 +47,7 @@ class SegmentWriter:
     def add(self, item: Item) -> None:
         """Write one item."""
         data = frame(item)
-        with self._told():
+        with self._explained_errors():
             if self._file is None:
                 self._open()
             self._write(data)
@@ -57,7 +57,7 @@ class SegmentWriter:
 
     def keep(self) -> None:
         """Mark the point to which `rewind` returns."""
-        with self._told():
+        with self._explained_errors():
             if self._file is None:
                 self._open()
         self._kept = self._bytes, self._crc, self._frames
@@ -66,7 +66,7 @@ class SegmentWriter:
         """Discard everything written since `keep`."""
         assert self._kept is not None
         assert self._file is not None
-        with self._told():
+        with self._explained_errors():
             self._file.flush()
             self._bytes, self._crc, self._frames = self._kept
             self._file.seek(self._bytes)
@@ -78,13 +78,13 @@ class SegmentWriter:
 
     def seal(self) -> None:
         """Finish the last segment: all of them are on disk then."""
-        with self._told():
+        with self._explained_errors():
             if self._file is not None:
                 self._finish()
 
     def publish(self, manifest: Manifest) -> None:
         """Write the manifest: from here on the directory holds a backup."""
-        with self._told():
+        with self._explained_errors():
             path = self.directory / manifests.NAME
             self._file = self._create(path)
             self._file.write(manifests.encode(manifest))
@@ -105,7 +105,7 @@ class SegmentWriter:
                 self.directory.rmdir()
 
     def _require_empty(self) -> None:
-        with self._told():
+        with self._explained_errors():
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             found = next(self.directory.iterdir(), None)
         if found is not None:
@@ -148,7 +148,7 @@ class SegmentWriter:
         _sync(self.directory)
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
+    def _explained_errors(self) -> Iterator[None]:
         """Turn an error of the file system into one that says what to do."""
         try:
             yield

@@ -172,7 +172,7 @@ class _End(NamedTuple):
 class BackupRun:
     """One backup. `bytes_per_s`: the most to read from the store; None for no limit.
 
-    `tell`: called with a description of each damaged entry found. Raises LogError and BackupFilesError.
+    `on_damage`: called with a description of each damaged entry found. Raises LogError and BackupFilesError.
     """
 
     def __init__(
@@ -182,16 +182,16 @@ class BackupRun:
         clock: Clock,
         *,
         bytes_per_s: float | None = None,
-        tell: Callable[[str], None] = lambda _: None,
+        on_damage: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.progress = Progress()
         self._copies = copies
         self._writer = writer
         self._clock = clock
         self._bytes_per_s = bytes_per_s
-        self._tell = tell
+        self._on_damage = on_damage
         self._counts = _Counts()
-        self._told: set[tuple[str, str]] = set()
+        self._reported: set[tuple[str, str]] = set()
         self._decided = DecidedTransactions()
         self._ends: dict[str, _End] = {}
         self._writing: asyncio.Task[None] | None = None
@@ -291,7 +291,7 @@ class BackupRun:
                 known = None
             if known is None:
                 self._counts.damaged += 1
-                self._tell(f"{key} cannot be read: {stored.damage or 'it is of a newer version'}")
+                self._on_damage(f"{key} cannot be read: {stored.damage or 'it is of a newer version'}")
                 return
             self._decided.note(known)
             record = record_to_save(transactional_id, known, secrets.randbits(64))
@@ -436,9 +436,9 @@ class BackupRun:
         self._counts.entries += len(page.entries)
         self._counts.damaged += len(page.damaged)
         for at, why in page.damaged:
-            if (stream, str(at)) not in self._told:
-                self._told.add((stream, str(at)))
-                self._tell(f"{stream} {at} is damaged in the store: {why}")
+            if (stream, str(at)) not in self._reported:
+                self._reported.add((stream, str(at)))
+                self._on_damage(f"{stream} {at} is damaged in the store: {why}")
         await self._put(StreamPage(stream, page.entries))
 
     async def _put(self, item: Item) -> None:
@@ -484,7 +484,7 @@ def _require_deleted(vanished: list[ShardId], left_out: list[str]) -> None:
     for shard in vanished:
         if shard.name.partition(":")[0] not in left_out:
             raise LogError(
-                f"the streams of {shard.tag} went while they were read, and its topic is not deleted: somebody removed "
+                f"the streams of {shard.tag} went while they were read, and its topic is not deleted: someone removed "
                 "them from the store by hand"
             )
 

@@ -49,7 +49,7 @@ def fail_now_and_then() -> None:
 
 
 @contextlib.contextmanager
-def told() -> Iterator[Tally]:
+def reported() -> Iterator[Tally]:
     """Report on a job: yield its tally, then write a line of JSON with the outcome and the tally, *before* the worker
     acknowledges the record.
 

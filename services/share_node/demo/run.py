@@ -224,9 +224,9 @@ class Demo:
                 errors = {self.topic: failure, self.letters: failure}
         gone = {None, UnknownTopicOrPartitionError}
         stay = {topic: error for topic, error in errors.items() if (error and type(error)) not in gone}
-        told = [f"topic {topic} stays: {error}" for topic, error in stay.items()]
-        told += [f"topic {topic} is deleted" for topic in errors if topic not in stay]
-        return "; ".join([*told, f"group {self.group} stays"])
+        lines = [f"topic {topic} stays: {error}" for topic, error in stay.items()]
+        lines += [f"topic {topic} is deleted" for topic in errors if topic not in stay]
+        return "; ".join([*lines, f"group {self.group} stays"])
 
     def _orders(self, number: int) -> Orders:
         return Orders(self._bootstrap, self.topic, self.group, str(number), self._input_path or "")

@@ -1,9 +1,9 @@
-"""A worker of the demo, in a process of its own: like one that you write, except for `orders` and `told`."""
+"""A worker of the demo, in a process of its own: like one that you write, except for `orders` and `reported`."""
 
 import os
 
 from share_node.demo.jobs import BrokenRecordError
-from share_node.demo.orders import Orders, fail_now_and_then, leave_when_dismissed, told
+from share_node.demo.orders import Orders, fail_now_and_then, leave_when_dismissed, reported
 from sharegroups import Reject, Retry, Worker
 
 orders = Orders.of(os.environ)
@@ -17,7 +17,7 @@ job = orders.job
 def count(value: bytes) -> None:
     """Count the contents of one record. One that cannot be parsed is rejected; after any other failure it is tried
     again."""
-    with told() as tally:
+    with reported() as tally:
         fail_now_and_then()
         tally.update(job.process(value))
 

@@ -67,17 +67,17 @@ def is_unspecified(host: str) -> bool:
 def refuse_uncallable(settings: Settings) -> None:
     """Raise ListenError, which names the setting, for an advertised address such as 0.0.0.0, at which clients and nodes
     would call themselves (CM-1), and when both listeners have the same port."""
-    told = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
-    if is_unspecified(settings[told]):
+    setting = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
+    if is_unspecified(settings[setting]):
         raise ListenError(
-            f"{told.name} is {settings[told]}, and clients and other nodes would be told to call this node there; "
+            f"{setting.name} is {settings[setting]}, and clients and other nodes would call this node there; "
             f"expected a name or address that they reach it by. Try {ADVERTISED_HOST.name}=NAME, or the variable "
             f"{ADVERTISED_HOST.environment}; 127.0.0.1 when they all run on this machine."
         )
-    told = _internal_host_setting(settings)
-    if is_unspecified(settings[told]):
+    setting = _internal_host_setting(settings)
+    if is_unspecified(settings[setting]):
         raise ListenError(
-            f"{told.name} is {settings[told]}, and other nodes would be told to call this node there; expected a name "
+            f"{setting.name} is {settings[setting]}, and other nodes would call this node there; expected a name "
             f"or address that they reach it by. Try {INTERNAL_ADVERTISED_HOST.name}=NAME."
         )
     if settings[LISTEN_PORT] and settings[LISTEN_PORT] == settings[INTERNAL_LISTEN_PORT]:

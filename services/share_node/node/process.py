@@ -192,7 +192,7 @@ class NodeProcess:
 
     async def _become_ready(self, node: ClusterNode) -> None:
         """Turn readiness on when all shards that target this node are served, except those that cannot be (CM-86)."""
-        while node.ownership is None or not node.ownership.settled(but_for_ill=True):  # noqa: ASYNC110 - no single event says so
+        while node.ownership is None or not node.ownership.settled(except_faulty=True):  # noqa: ASYNC110 - no single event says so
             await asyncio.sleep(READY_POLL_S)
         await self._set_ready(True)
 

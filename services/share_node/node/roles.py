@@ -80,9 +80,9 @@ from share_persister.topic_starts import TopicStartOffsets
 from transaction_coordinator.coordinator import TransactionCoordinator
 from transaction_coordinator.forgotten import ForgottenTransactions
 from transaction_coordinator.markers import MarkerCalls
+from transaction_coordinator.read_service import Surroundings as TransactionSurroundings
 from transaction_coordinator.records import TransactionRecords
 from transaction_coordinator.service import TransactionService
-from transaction_coordinator.telling_service import Surroundings as TransactionSurroundings
 
 _CLUSTER: Final = cluster_service_pb2.DESCRIPTOR.services_by_name["ClusterService"]
 _GROUPS: Final = group_coordinator_service_pb2.DESCRIPTOR.services_by_name["GroupCoordinatorService"]
@@ -127,8 +127,8 @@ class Roles:
         before any of them starts."""
         node = self._node
         circle = self._groups.cycle_closed_by if self._groups is not None else lambda group_id, topic: ""
-        told = TransactionSurroundings(lambda: node.registry.record.node_id, LeaderFacts(node).name)
-        cluster = node.service(TransactionService(self._transactions, told), circle)
+        surroundings = TransactionSurroundings(lambda: node.registry.record.node_id, LeaderFacts(node).name)
+        cluster = node.service(TransactionService(self._transactions, surroundings), circle)
         add_whole(server, Port.CLIENTS, _CLUSTER, cluster)
         add_whole(internal, Port.NODES, _CLUSTER, node.lookups_for_nodes())
         if self._state is not None:
@@ -329,7 +329,7 @@ class Roles:
         return None if owner is None else owner.node.internal_address
 
     def _leader_address(self, partition: TopicIdPartition) -> str | None:
-        owner = self._node.owners.look(topic_shard(partition))
+        owner = self._node.owners.lookup(topic_shard(partition))
         return None if owner is None else owner.node.internal_address
 
     def _coordinator_address(self, group_id: str) -> str | None:

@@ -307,7 +307,7 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
     warn_of_shown_password(" ".join(shown), f"give the URL as {STORE_URL.environment}, or in the settings file")
     status = 1
-    tell = _send_reason if with_parent else _log_reason if settings[LOG_FORMAT] == "json" else _print_reason
+    report = _send_reason if with_parent else _log_reason if settings[LOG_FORMAT] == "json" else _print_reason
 
     async def body() -> None:
         nonlocal status
@@ -319,11 +319,11 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
             announce = _announce_both if with_parent else _announce
             reason = await serve(settings, stop.received, on_ready=announce, waits=not with_parent)
         except START_ERRORS as error:
-            tell(str(error))
+            report(str(error))
         else:
             status = 1 if reason else 0
             if reason:
-                tell(reason)
+                report(reason)
 
     run(body)
     return status

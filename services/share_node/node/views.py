@@ -71,7 +71,7 @@ class LeaderFacts:
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
         """The live node that owns the partition by the hints; None when none is known."""
-        owner = self._node.owners.look(topic_shard(partition))
+        owner = self._node.owners.lookup(topic_shard(partition))
         if owner is None:
             return None
         where = host_port(owner.node.address)
@@ -97,7 +97,7 @@ class PartitionLeaders:
 
     def address(self, partition: TopicIdPartition) -> str | None:
         """The address at which other nodes reach the partition's leader, by the hints; None when none is known."""
-        owner = self._node.owners.look(topic_shard(partition))
+        owner = self._node.owners.lookup(topic_shard(partition))
         return None if owner is None else owner.node.internal_address
 
     def gone(self, partition: TopicIdPartition) -> bool:
@@ -181,4 +181,4 @@ def _address(node_id: int, text: str) -> OwnerAddress:
 
 def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
     """The owner of a numbered shard, by the hints read last."""
-    return node.owners.look(ShardId(kind, str(index)))
+    return node.owners.lookup(ShardId(kind, str(index)))

@@ -20,7 +20,7 @@ from shard_runtime.rpc.budget import memory_bytes
 log = structlog.get_logger(__name__)
 
 #: How often the memory is checked, s.
-LOOK_S: Final = 10.0
+CHECK_EVERY_S: Final = 10.0
 
 #: Memory is given back when this much was freed since the last time, or an eighth of the memory in use if that is more.
 FREED_BYTES: Final = 32 * 1024 * 1024
@@ -85,7 +85,7 @@ class CLibrary:
 
 
 class FreedMemory:
-    """Gives memory that this process has freed back to the system, once there is enough of it (CM-95a); call `look`
+    """Gives memory that this process has freed back to the system, once there is enough of it (CM-95a); call `check`
     from time to time.
 
     The C library keeps freed memory for later, and gives back only the end of the heap. After a burst of requests a
@@ -97,7 +97,7 @@ class FreedMemory:
         self._trim = trim
         _, self._least = usage()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Give memory back if enough was freed since the last time. Returns whether it did."""
         used, free = self._usage()
         self._least = min(self._least, free)
@@ -158,7 +158,7 @@ class CycleSearches:
         gc.set_threshold(*self._thresholds)
         gc.unfreeze()
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Search all objects if memory has grown since the last such search, or since its minimum after that. Returns
         whether it searched."""
         resident = self._resident()
@@ -185,19 +185,19 @@ class CycleSearches:
 
 @contextlib.contextmanager
 def memory_upkeep(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Check the memory every LOOK_S while the context is open on `loop` (CM-95, CM-95a)."""
+    """Check the memory every CHECK_EVERY_S while the context is open on `loop` (CM-95, CM-95a)."""
     searches, freed = CycleSearches(), freed_memory_of_this_process()
     timer: asyncio.TimerHandle | None = None
 
-    def look() -> None:
+    def check() -> None:
         nonlocal timer
-        timer = loop.call_later(LOOK_S, look)
-        searches.look()
+        timer = loop.call_later(CHECK_EVERY_S, check)
+        searches.check()
         if freed is not None:
-            freed.look()
+            freed.check()
 
     searches.start()
-    loop.call_soon(look)
+    loop.call_soon(check)
     try:
         yield
     finally:

@@ -176,18 +176,18 @@ def check(store: str | None, password_env: str, data: Path | None) -> None:
     async def body() -> None:
         nonlocal entries
         async with opened(store, password_env, data) as url:
-            look = StateCheck(url)
+            checking = StateCheck(url)
             try:
-                async for finding in look.findings():
+                async for finding in checking.findings():
                     click.echo(json.dumps(finding))
                     found.append(finding)
             finally:
-                entries = look.entries
-                await look.close()
+                entries = checking.entries
+                await checking.close()
 
     run_or_fail(body)
     open_ones = sum(not finding.get("skipped") for finding in found)
-    click.echo(f"{entries} entries looked at, {len(found)} findings, {open_ones} of them not skipped.", err=True)
+    click.echo(f"{entries} entries checked, {len(found)} findings, {open_ones} of them not skipped.", err=True)
     sys.exit(1 if open_ones else 0)
 
 

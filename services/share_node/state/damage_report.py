@@ -55,22 +55,22 @@ class Damaged(NamedTuple):
         """The possible choices, and what each loses."""
         if self.shard.kind is ShardKind.GROUP:
             return {
-                Choice.SKIP: "what the entry changed is lost: a member joins again or an assignment is made anew; of "
+                Choice.SKIP: "what the entry changed is lost: a member joins again or an assignment is made again; of "
                 "the group's list of share-partitions, these are initialised again, and records may come again"
             }
         if self.found.key is None:
             return {
-                Choice.SKIP: "what the entry changed is lost, of a share-partition that nobody can name: records that "
+                Choice.SKIP: "what the entry changed is lost, of an unknown share-partition: records that "
                 "were accepted may come again, deleted state may be there again"
             }
         lost = "acknowledgements in the entry are forgotten, and their records may come again"
         if self.whole_at is None:
-            lost = f"no whole state stands before the entry: {_REDELIVERY_NOTE}"
+            lost = f"there is no whole state before the entry: {_REDELIVERY_NOTE}"
         return {Choice.SKIP: lost, Choice.DROP: f"the whole state of the share-partition is lost: {_REDELIVERY_NOTE}"}
 
     def document(self) -> dict[str, object]:
         """Return all of it as plain values."""
-        before, behind = (_place(self.shard, entry) for entry in self.neighbours)
+        before, after = (_place(self.shard, entry) for entry in self.neighbours)
         return {
             "kind": self.shard.kind.value,
             "shard": self.shard.name,
@@ -80,7 +80,7 @@ class Damaged(NamedTuple):
             "key": self.found.text if self.found.key is not None else "unknown",
             "bytes": None if self.entry is None else len(self.entry.record),
             "before": before,
-            "behind": behind,
+            "after": after,
             "last_whole_state": None if self.whole_at is None else str(self.whole_at),
             "later_updates": self.later_updates,
             "without_it": self.left,

@@ -127,7 +127,7 @@ def dump(
     run(body)
     if not printer.printed and not printer.left_out and not failed:
         place = " or ".join(which.streams) if which else f"the shards of {kind}"
-        click.echo(f"Nothing lies in {place}.", err=True)
+        click.echo(f"Nothing is stored in {place}.", err=True)
     if failed:
         tell(f"Error: {masked(failed[0])}", keep="\n")
     if failed or printer.left_out:

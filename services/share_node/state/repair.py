@@ -100,7 +100,7 @@ class _Options:
         self.execute = execute
         self.dry_run = dry_run
         self._entry = entry
-        self._looked = False
+        self._round_begun = False
         self._json = output == "json"
 
     def check(self) -> None:
@@ -122,12 +122,12 @@ class _Options:
 
     def require_among(self, found: Sequence[Damaged]) -> None:
         """Raise ClickException in the first round when the selected entry does not wait for a decision."""
-        if self._entry is not None and not self._looked and not any(map(self.selects, found)):
+        if self._entry is not None and not self._round_begun and not any(map(self.selects, found)):
             raise click.ClickException(
                 f"no damaged entry {self._entry} of {{{self.kind}:{self.shard}}} waits for a decision; leave --entry "
                 "out to see those that do, and `sharegroups state check` shows those that are settled"
             )
-        self._looked = True
+        self._round_begun = True
 
     def show(self, found: Damaged) -> None:
         """Print one entry."""
@@ -137,7 +137,7 @@ class _Options:
             return
         choices = found.choices
         click.echo(f"entry {found.found.at} of {found.found.stream} {found.found.found}")
-        for name in ("key", "bytes", "before", "behind", "last_whole_state", "later_updates", "without_it"):
+        for name in ("key", "bytes", "before", "after", "last_whole_state", "later_updates", "without_it"):
             click.echo(f"  {name.replace('_', ' ')}: {json.dumps(document[name])}")
         for choice, loses in choices.items():
             click.echo(f"  --choose {choice.value}: {loses}")
@@ -157,7 +157,7 @@ class _Options:
         if self.execute:
             return True
         if not sys.stdin.isatty():
-            click.echo(f"Not done: {name}: give --execute where nobody can be asked.", err=True)
+            click.echo(f"Not done: {name}: give --execute where no person can be asked.", err=True)
             return False
         return click.confirm(f"{name[:1].upper()}{name[1:]}: {found.choices[self.choice]}. Go on?", err=True)
 

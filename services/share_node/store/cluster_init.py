@@ -17,7 +17,7 @@ from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, Tell, check_store
+from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, Show, check_store
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked
 from share_node.node.serve import START_ERRORS, run
@@ -30,7 +30,7 @@ WAIT_S: Final = 10
 
 
 async def init_cluster(
-    settings: Settings, allow: frozenset[str] = frozenset(), wait_s: float = WAIT_S, tell: Tell | None = None
+    settings: Settings, allow: frozenset[str] = frozenset(), wait_s: float = WAIT_S, show: Show | None = None
 ) -> tuple[str, bool]:
     """Make a cluster in the store unless there is one. Returns its id, and whether it was made now.
 
@@ -39,7 +39,7 @@ async def init_cluster(
     """
     store = open_store(settings[STORE_URL])
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
-    await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow, tell=tell)
+    await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow, show=show)
     cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))
     try:
         found = await cluster.cluster_id()

@@ -274,7 +274,7 @@ class EmbeddedStore:
         LOADING_WAIT_S."""
         loop = asyncio.get_running_loop()
         began = loop.time()
-        deadline, told = began + READY_WAIT_S, began
+        deadline, logged = began + READY_WAIT_S, began
         while loop.time() < deadline:
             assert self._watcher is not None
             if self._watcher.returncode is not None:
@@ -284,9 +284,9 @@ class EmbeddedStore:
                 return
             if answer.startswith("-LOADING"):
                 deadline = min(loop.time() + READY_WAIT_S, began + LOADING_WAIT_S)
-                if loop.time() - told >= LOADING_LOG_EVERY_S:
-                    told = loop.time()
-                    log.info("embedded_store_loading", data=str(self._directory.path), seconds=int(told - began))
+                if loop.time() - logged >= LOADING_LOG_EVERY_S:
+                    logged = loop.time()
+                    log.info("embedded_store_loading", data=str(self._directory.path), seconds=int(logged - began))
             await asyncio.sleep(0.005)
         raise EmbeddedStoreError(
             f"the embedded store was not ready after {loop.time() - began:.0f} s; see {self._directory.path}/store.log"

@@ -311,7 +311,7 @@ def _check_by_operator(past: Ended, cause: Cause) -> None:
 def _unknown(identity: Identity) -> KafkaError:
     return InvalidProducerIdMappingError(
         f"no record of this transactional id knows {_text(identity)}: it was not used for "
-        "transactional.id.expiration.ms, or the store lost it; begin anew with InitProducerId"
+        "transactional.id.expiration.ms, or the store lost it; begin again with InitProducerId"
     )
 
 

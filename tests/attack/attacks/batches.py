@@ -14,7 +14,7 @@ from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.compression.kinds import Compression, frames_of
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import service_methods
-from tests.attack.attacks.crowd import crowd, told
+from tests.attack.attacks.crowd import crowd, summary
 from tests.attack.definition import Attack, Target
 
 PRODUCE: Final = service_methods(partition_leader_service_pb2.DESCRIPTOR.services_by_name["PartitionLeaderService"])[
@@ -38,7 +38,7 @@ def honest(rng: random.Random) -> ProduceRequest.Batch:
     return ProduceRequest.Batch(record_batch=batch.SerializeToString(), record_count=len(batch.records))
 
 
-def lie(rng: random.Random) -> ProduceRequest.Batch:
+def forged_batch(rng: random.Random) -> ProduceRequest.Batch:
     """Return a batch whose header or data is false."""
     batch, kind = honest(rng), rng.choice(_KINDS)
     match rng.randrange(6):
@@ -49,8 +49,8 @@ def lie(rng: random.Random) -> ProduceRequest.Batch:
         case 2:
             packed = frames_of(kind).compress(batch.record_batch, None)
             count = rng.choice((1_000 + batch.record_count, 2**31 - 1))
-            lying = RecordBatch(compression=kind, compressed_records=packed)
-            batch = ProduceRequest.Batch(record_batch=lying.SerializeToString(), record_count=count)
+            forged = RecordBatch(compression=kind, compressed_records=packed)
+            batch = ProduceRequest.Batch(record_batch=forged.SerializeToString(), record_count=count)
         case 3:
             bomb = RecordBatch(compression=kind, compressed_records=_bomb(kind))
             batch = ProduceRequest.Batch(record_batch=bomb.SerializeToString(), record_count=rng.choice((1, 500)))
@@ -64,22 +64,22 @@ def lie(rng: random.Random) -> ProduceRequest.Batch:
     return batch
 
 
-def _lying_batches(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
+def _forged_batches(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
     async def produce(transport: GrpcTransport) -> str:
-        lies = rng.random() < 0.8
+        is_forged = rng.random() < 0.8
         request = ProduceRequest(acks=-1, timeout_ms=10_000)
         data = request.topic_data.add(topic_id=target.topic_id).partition_data.add(index=rng.randrange(4))
-        data.batches.append(lie(rng) if lies else honest(rng))
+        data.batches.append(forged_batch(rng) if is_forged else honest(rng))
         answer: Any = await transport.call(target.leader(), PRODUCE, request, _CALL_S)
         result = answer.responses[0].partition_responses[0]
-        assert not (lies and result.error_code == 0), f"a lie was stored: {str(request)[:300]}"
+        assert not (is_forged and result.error_code == 0), f"a lie was stored: {str(request)[:300]}"
         return f"error {result.error_code}"
 
     counts = asyncio.run(crowd(produce, seconds, _AT_ONCE))
     assert counts["error 0"], f"no honest batch was stored beside the lies: {counts}"
-    return told(counts)
+    return summary(counts)
 
 
 BATCH_ATTACKS: Final = (
-    Attack("lying-batches", "Record batches that are not what they say, beside honest ones", _lying_batches),
+    Attack("forged-batches", "Record batches that are not what they say, beside honest ones", _forged_batches),
 )

@@ -17,7 +17,7 @@ from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, pa
 from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Method, TransportError, service_methods
-from tests.attack.attacks.crowd import crowd, told
+from tests.attack.attacks.crowd import crowd, summary
 from tests.attack.definition import Attack, Target
 
 #: They change what the books and the canary depend on, or make things that stay.
@@ -112,7 +112,7 @@ def _random_calls(
         methods, listeners = methods_of(services), sorted(addresses(target).values())
         counts, answers = asyncio.run(_call(target, rng, seconds, methods, listeners))
         assert served or not answers, f"what only nodes call was answered to a client: {counts}, such as {answers[0]}"
-        return told(counts)
+        return summary(counts)
 
     return run
 

@@ -35,7 +35,7 @@ def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> 
         deadline = time.monotonic() + seconds
         try:
             for clock in target.clocks.values():
-                clock.tell(wall_ms=_AHEAD_MS)
+                clock.set(wall_ms=_AHEAD_MS)
             while time.monotonic() < deadline:
                 producer.produce(topic, b"more", partition=rng.randrange(len(places)))
                 sent += 1
@@ -43,7 +43,7 @@ def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> 
             producer.flush()
         finally:
             for clock in target.clocks.values():
-                clock.tell(wall_ms=0)
+                clock.set(wall_ms=0)
         after = admin.list_offsets(dict.fromkeys(places, _EARLIEST))
         admin.delete_topics([topic])
     assert after == before, f"a clock that was ahead deleted records: logs began at {before}, now at {after}"

@@ -40,6 +40,6 @@ async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter
     return counts
 
 
-def told(counts: Counter[str], most: int | None = None) -> str:
+def summary(counts: Counter[str], most: int | None = None) -> str:
     """Return the counts as one line, the most frequent first."""
     return ", ".join(f"{count} {word}" for word, count in counts.most_common(most))

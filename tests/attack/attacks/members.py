@@ -17,7 +17,7 @@ from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Method, service_methods
-from tests.attack.attacks.crowd import crowd, told
+from tests.attack.attacks.crowd import crowd, summary
 from tests.attack.definition import Attack, Target
 
 #: Nothing deletes groups here, so each attack uses the same ones again.
@@ -43,7 +43,7 @@ def _at_once(one: One) -> Callable[[Target, random.Random, float, Path], str]:
         async def call(transport: GrpcTransport) -> str:
             return f"error {await one(transport, target, rng)}"
 
-        return told(asyncio.run(crowd(call, seconds, _AT_ONCE)), 6)
+        return summary(asyncio.run(crowd(call, seconds, _AT_ONCE)), 6)
 
     return run
 

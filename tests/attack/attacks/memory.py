@@ -70,7 +70,7 @@ def _unread(target: Target, rng: random.Random, seconds: float, folder: Path) ->
                 yield 1
 
     fetches, cut = _until(seconds, fetch, target, window=0)
-    return f"{fetches} fetches whose answers nobody read; {cut} of {_CONNECTIONS} connections cut"
+    return f"{fetches} fetches whose answers were not read; {cut} of {_CONNECTIONS} connections cut"
 
 
 def _half_sent(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
@@ -106,7 +106,7 @@ def _hasty(target: Target, rng: random.Random, seconds: float, folder: Path) -> 
 
 
 MEMORY_ATTACKS: Final = (
-    Attack("unread-fetches", "Fetches of which nobody reads the answers", _unread),
+    Attack("unread-fetches", "Fetches whose answers are not read", _unread),
     Attack("half-sent-requests", "Requests of which only the first 7 of 8 MiB are sent", _half_sent),
     Attack("hasty-producers", "Producers that do not wait for an answer", _hasty),
 )

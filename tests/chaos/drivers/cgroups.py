@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.deployment import Unsupported
-from tests.chaos.drivers.runs import if_nobodys
+from tests.chaos.drivers.runs import if_ownerless
 
 ROOT: Final = Path("/sys/fs/cgroup")
 _PREFIX: Final = "sgchaos"
@@ -80,8 +80,8 @@ def remove_leftovers(mine: int, root: Path = ROOT) -> None:
             if number == mine:
                 remove(folder)
             elif number:
-                with if_nobodys(number) as nobodys, contextlib.suppress(OSError):  # EBUSY: still in use
-                    if nobodys:
+                with if_ownerless(number) as ownerless, contextlib.suppress(OSError):  # EBUSY: still in use
+                    if ownerless:
                         os.rmdir(folder)
 
 

@@ -68,7 +68,7 @@ class Child:
                 env=dict(self._environment),
                 start_new_session=True,  # Ctrl-C at the terminal reaches only the experiment, which ends these in order
             )
-        self._handle = Handle(self._told_pid() or self._process.pid)
+        self._handle = Handle(self._reported_pid() or self._process.pid)
         self.after_launch(self._handle.pid)
 
     def line(self) -> str:
@@ -125,7 +125,7 @@ class Child:
             with contextlib.suppress(OSError):
                 self._process.stdin.close()
 
-    def _told_pid(self) -> int | None:
+    def _reported_pid(self) -> int | None:
         """Return the process to signal when it is not the one that was started, else None."""
         return None
 
@@ -150,7 +150,7 @@ class WatchedChild(Child):
         watcher = [sys.executable, "-I", "-S", share_node.store.store_watcher.__file__, _WATCHER_GRACE_S]
         super().__init__(name, [*enter, *watcher, *command], log, environment)
 
-    def _told_pid(self) -> int:
+    def _reported_pid(self) -> int:
         return int(self.line())
 
 

@@ -67,12 +67,12 @@ class World:
         """Return its end offset once a leader answers: after a fault the partition may be about to move."""
         place, answers = TopicPartition(topic, 0), list[int]()
 
-        def told() -> bool:
+        def answered() -> bool:
             answer = self._admin.list_offsets([place])[place]
             answers.extend([answer] if isinstance(answer, int) else [])
             return bool(answers)
 
-        wait_for(told, f"end offset of {topic}", WAIT_S)
+        wait_for(answered, f"end offset of {topic}", WAIT_S)
         return answers[-1]
 
 

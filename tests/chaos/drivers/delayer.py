@@ -40,16 +40,16 @@ def message(kind: int, queue: int, attributes: bytes, flags: int = _REQUEST) -> 
     return struct.pack("=LHHLL", 16 + len(body), _QUEUE | kind, flags, 0, 0) + body
 
 
-def packets(told: bytes) -> Iterator[int]:
+def packets(data: bytes) -> Iterator[int]:
     """Yield the numbers of the packets that some messages hand over."""
     at = 0
-    while at + _HEADERS <= len(told):
-        length, kind = struct.unpack_from("=LH", told, at)
+    while at + _HEADERS <= len(data):
+        length, kind = struct.unpack_from("=LH", data, at)
         inside = at + _HEADERS
         while kind == _QUEUE | _PACKET and inside < at + length:
-            size, name = struct.unpack_from("=HH", told, inside)
+            size, name = struct.unpack_from("=HH", data, inside)
             if name == 1:
-                yield struct.unpack_from(">I", told, inside + 4)[0]
+                yield struct.unpack_from(">I", data, inside + 4)[0]
             inside += size + -size % 4
         at += length + -length % 4
 

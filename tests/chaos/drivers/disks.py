@@ -16,7 +16,7 @@ from typing import Final
 
 from tests.chaos.deployment import Unsupported
 from tests.chaos.drivers.iptables import answer, command
-from tests.chaos.drivers.runs import if_nobodys
+from tests.chaos.drivers.runs import if_ownerless
 
 _PREFIX: Final = "sgchaos"
 _FILLER: Final = "filler"
@@ -82,16 +82,16 @@ def remove_leftovers(mine: int) -> None:
         if number == mine:
             command(["umount", device])
             continue
-        with if_nobodys(number) as nobodys:
-            if nobodys:
+        with if_ownerless(number) as ownerless:
+            if ownerless:
                 answer(["umount", device])  # one in use belongs to a run in another network
 
 
 def _disks() -> list[tuple[str, int]]:
     """Return every loop device with a file of ours, and the number in the file's name."""
     found = []
-    for told in sorted(_LOOPS.glob("loop*/loop/backing_file")):
-        match = re.search(rf"/{_PREFIX}(\d+)-[^/]*\.img", told.read_text())
+    for backing in sorted(_LOOPS.glob("loop*/loop/backing_file")):
+        match = re.search(rf"/{_PREFIX}(\d+)-[^/]*\.img", backing.read_text())
         if match:
-            found.append((f"/dev/{told.parts[3]}", int(match.group(1))))
+            found.append((f"/dev/{backing.parts[3]}", int(match.group(1))))
     return found

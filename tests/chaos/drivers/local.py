@@ -362,8 +362,8 @@ class LocalDeployment:
         assert name not in self._nodes, f"{name} is a node's name"
         if (earlier := self._workers.get(name)) is not None:
             earlier.kill()
-        told = replace(options, bootstrap=self.bootstrap)
-        words = [sys.executable, "-m", "tests.chaos.workers", kind, told.as_json()]
+        addressed = replace(options, bootstrap=self.bootstrap)
+        words = [sys.executable, "-m", "tests.chaos.workers", kind, addressed.as_json()]
         log = Path(options.history).with_name(f"{name}.err")
         child = Child(name, [*self._place_worker(name), *words], log, self.run.environment)
         self._workers[name] = child

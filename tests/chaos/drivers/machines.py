@@ -94,4 +94,4 @@ class MachinesDeployment(LocalDeployment):
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
         """Set the clocks at once, in a process that was started after `wear_clock`."""
         known(self._clocks, name)
-        self._clocks[name].tell(wall_ms=wall_ms, rate_ppm=rate_ppm)
+        self._clocks[name].set(wall_ms=wall_ms, rate_ppm=rate_ppm)

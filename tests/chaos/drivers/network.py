@@ -14,7 +14,7 @@ from typing import Final, Self
 
 from tests.chaos.deployment import Cut
 from tests.chaos.drivers.iptables import Firewall, answer, command, inside_named, missing
-from tests.chaos.drivers.runs import Run, if_nobodys
+from tests.chaos.drivers.runs import Run, if_ownerless
 from tests.chaos.processes import Handle
 
 _PREFIX: Final = "sgchaos"
@@ -115,8 +115,8 @@ def remove_leftovers(mine: int) -> None:
     """Remove networks of ended runs, and what an earlier holder of `mine` left."""
     remove(mine)
     for number in {_number(path.name) for path in _named()} - {0, mine}:
-        with if_nobodys(number) as nobodys:
-            if nobodys:
+        with if_ownerless(number) as ownerless:
+            if ownerless:
                 remove(number)
 
 

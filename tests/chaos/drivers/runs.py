@@ -63,7 +63,7 @@ class Run:
 
 
 @contextlib.contextmanager
-def if_nobodys(number: int) -> Iterator[bool]:
+def if_ownerless(number: int) -> Iterator[bool]:
     """Yield whether no living process has this number; if so, none gets it meanwhile."""
     holder = _take(number)
     try:
@@ -73,15 +73,15 @@ def if_nobodys(number: int) -> Iterator[bool]:
             holder.close()
 
 
-def is_nobodys(number: int) -> bool:
+def is_ownerless(number: int) -> bool:
     """Return whether no living process has this number."""
-    with if_nobodys(number) as nobodys:
-        return nobodys
+    with if_ownerless(number) as ownerless:
+        return ownerless
 
 
 def end_leftovers(mine: int) -> None:
     """SIGKILL processes with a number that no run holds, or with `mine`, which had an earlier holder."""
-    left = [handle for number, handle in _labelled() if number == mine or is_nobodys(number)]
+    left = [handle for number, handle in _labelled() if number == mine or is_ownerless(number)]
     for handle in left:
         handle.signal(signal.SIGKILL)
     for handle in left:

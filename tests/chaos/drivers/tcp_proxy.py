@@ -235,7 +235,7 @@ class _Connection:
     def _reply(self) -> None:
         if self._lost is not None:
             self._lost.struck.set()
-            raise ConnectionResetError("the request was carried out, and nobody hears of it")
+            raise ConnectionResetError("the request was carried out, and no answer comes back")
 
     @staticmethod
     async def _read(source: socket.socket, queue: _Queue, way: _Way, note: Callable[[bytes], None]) -> None:

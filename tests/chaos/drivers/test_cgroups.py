@@ -52,7 +52,7 @@ def test_version_2_has_one_folder_and_the_root_says_what_holds_below_it(tmp_path
     assert written(memory) == {"memory.max": "max", "io.max": "7:0 wiops=max", "cgroup.procs": "17"}
 
 
-def test_groups_of_nobody_are_removed_and_those_of_a_living_run_are_not(tmp_path: Path) -> None:
+def test_ownerless_groups_are_removed_and_those_of_a_living_run_are_not(tmp_path: Path) -> None:
     (tmp_path / "memory").mkdir()
     with Run() as living:
         kept = Cgroup(living.number, "node-0", "memory", tmp_path)
@@ -63,7 +63,7 @@ def test_groups_of_nobody_are_removed_and_those_of_a_living_run_are_not(tmp_path
         assert (kept.folder.exists(), left.folder.exists(), mine.folder.exists()) == (True, False, False)
 
 
-def test_where_no_group_can_be_made_the_reason_is_told(tmp_path: Path) -> None:
+def test_where_no_group_can_be_made_the_reason_is_given(tmp_path: Path) -> None:
     with pytest.raises(Unsupported, match=r"^needs control groups: "):
         Cgroup(7, "node-0", "memory", tmp_path / "nowhere")
 

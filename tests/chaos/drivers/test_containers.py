@@ -15,7 +15,7 @@ from tests.chaos.runner import RUN_SETTINGS
 LEADER, KEEPER, GROUPS = "partition_leader-0", "share_coordinator-0", "group_coordinator-0"
 SMALL = Topology(leaders=1, share_coordinators=1, group_coordinators=1, store_replicas=0)
 #: Run inside a node: prints whether another node can be reached within a second, and if not, how it fails.
-LOOK = """
+PROBE = """
 import socket, sys
 try:
     socket.create_connection((sys.argv[1], 7932), 1.0).close()
@@ -47,35 +47,35 @@ def mended(deployment: Deployment) -> Iterator[None]:
         deployment.start(name)
 
 
-def look(deployment: Deployment, one: str, other: str) -> str:
+def probe(deployment: Deployment, one: str, other: str) -> str:
     """Return how `other` appears from `one`."""
     from tests.chaos.drivers.containers import Containers  # noqa: PLC0415 - the extra chaos is not everywhere
 
     assert isinstance(deployment, Containers)
-    return deployment.box(one).exec("python", "-c", LOOK, other).strip()
+    return deployment.box(one).exec("python", "-c", PROBE, other).strip()
 
 
 def test_a_silent_cut_is_silent_both_ways_and_heals(deployment: Deployment) -> None:
     deployment.cut(LEADER, KEEPER, Cut.SILENT)
-    assert look(deployment, LEADER, KEEPER) == "silence"
-    assert look(deployment, KEEPER, LEADER) == "silence"
-    assert look(deployment, LEADER, GROUPS) == "reached"
+    assert probe(deployment, LEADER, KEEPER) == "silence"
+    assert probe(deployment, KEEPER, LEADER) == "silence"
+    assert probe(deployment, LEADER, GROUPS) == "reached"
     deployment.heal()
-    assert look(deployment, LEADER, KEEPER) == "reached"
+    assert probe(deployment, LEADER, KEEPER) == "reached"
 
 
 def test_a_cut_outlives_a_restart_of_its_node(deployment: Deployment) -> None:
     deployment.cut(LEADER, KEEPER, Cut.SILENT)
     deployment.kill(LEADER)
     deployment.start(LEADER)
-    assert look(deployment, LEADER, KEEPER) == "silence"
+    assert probe(deployment, LEADER, KEEPER) == "silence"
 
 
 def test_a_node_that_is_gone_has_no_name(deployment: Deployment) -> None:
     deployment.cut(LEADER, KEEPER, Cut.GONE)
-    assert look(deployment, LEADER, KEEPER) == "no name"
+    assert probe(deployment, LEADER, KEEPER) == "no name"
     deployment.heal()
-    assert look(deployment, LEADER, KEEPER) == "reached"
+    assert probe(deployment, LEADER, KEEPER) == "reached"
 
 
 def test_nodes_are_killed_stopped_paused_and_come_back_with_their_address(deployment: Deployment) -> None:
@@ -89,7 +89,7 @@ def test_nodes_are_killed_stopped_paused_and_come_back_with_their_address(deploy
     deployment.kill(LEADER)  # a frozen one
     deployment.start(LEADER)
     assert deployment.reach[deployment.addresses[LEADER]] == address
-    assert look(deployment, KEEPER, LEADER) == "reached"
+    assert probe(deployment, KEEPER, LEADER) == "reached"
 
 
 def test_what_goes_to_a_container_is_held_up_until_the_cluster_is_healed(deployment: Deployment) -> None:
@@ -97,16 +97,16 @@ def test_what_goes_to_a_container_is_held_up_until_the_cluster_is_healed(deploym
         deployment.slow(KEEPER, 2_000)
     except Unsupported as reason:
         pytest.skip(str(reason))
-    assert look(deployment, LEADER, KEEPER) == "silence"  # within a second
+    assert probe(deployment, LEADER, KEEPER) == "silence"  # within a second
     deployment.heal()
-    assert look(deployment, LEADER, KEEPER) == "reached"
+    assert probe(deployment, LEADER, KEEPER) == "reached"
 
 
 def test_packets_of_a_container_are_lost_until_the_cluster_is_healed(deployment: Deployment) -> None:
     deployment.lose(KEEPER, 100)
-    assert look(deployment, LEADER, KEEPER) == "silence"
+    assert probe(deployment, LEADER, KEEPER) == "silence"
     deployment.heal()
-    assert look(deployment, LEADER, KEEPER) == "reached"
+    assert probe(deployment, LEADER, KEEPER) == "reached"
 
 
 def test_the_store_answers_commands_and_says_when_it_is_down(deployment: Deployment) -> None:
@@ -150,4 +150,4 @@ def test_nothing_of_ours_is_left_and_what_others_started_stays(deployment: Deplo
     finally:
         daemon.close()
     assert not ours & after
-    assert look(deployment, LEADER, KEEPER) == "reached"
+    assert probe(deployment, LEADER, KEEPER) == "reached"

@@ -11,7 +11,7 @@ from tests.chaos.drivers.delayer import attribute, packets
 PACKET, VERDICT = 3 << 8, 3 << 8 | 1
 
 
-def told(kind: int, *attributes: bytes) -> bytes:
+def netlink(kind: int, *attributes: bytes) -> bytes:
     """Return one message as the kernel sends it."""
     body = struct.pack(">BBH", 0, 0, 7) + b"".join(attributes)
     size = 16 + len(body)
@@ -27,11 +27,11 @@ def header(number: int) -> bytes:
     ("message", "numbers"),
     [
         (b"", []),
-        (told(PACKET, header(5)), [5]),
-        (told(PACKET, attribute(4, b"odd"), header(6)), [6]),
-        (told(PACKET, header(7)) + told(PACKET, header(1 << 31)), [7, 1 << 31]),
-        (told(VERDICT, header(8)), []),
+        (netlink(PACKET, header(5)), [5]),
+        (netlink(PACKET, attribute(4, b"odd"), header(6)), [6]),
+        (netlink(PACKET, header(7)) + netlink(PACKET, header(1 << 31)), [7, 1 << 31]),
+        (netlink(VERDICT, header(8)), []),
     ],
 )
-def test_the_number_of_every_packet_is_read_whatever_stands_before_it(message: bytes, numbers: list[int]) -> None:
+def test_the_number_of_every_packet_is_read_whatever_is_before_it(message: bytes, numbers: list[int]) -> None:
     assert list(packets(message)) == numbers

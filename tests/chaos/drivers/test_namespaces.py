@@ -109,7 +109,7 @@ def test_nothing_remains_of_a_deployment_that_did_not_come_up(tmp_path: Path, mo
     assert not Path("/sys/class/net", mine).exists()
 
 
-def test_the_reason_is_told_where_a_program_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_reason_is_given_where_a_program_is_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("tests.chaos.drivers.namespaces._why_not", lambda: "iptables not found")
     with pytest.raises(Unsupported, match=r"^needs network namespaces: iptables not found$"):
         open_deployment("namespaces", tmp_path, Topology(), SETTINGS)

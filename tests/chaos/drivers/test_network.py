@@ -81,11 +81,11 @@ def test_a_silent_cut_holds_open_connections_and_lets_no_new_one_come_about(pair
     assert pair.ask(pair.here, "hear 20 pushed") == "answered"
 
 
-def test_nobody_answers_a_connect_through_a_silent_cut(pair: Pair) -> None:
+def test_no_answer_comes_to_a_connect_through_a_silent_cut(pair: Pair) -> None:
     pair.network.cut("there", "here", Cut.SILENT)
-    assert pair.ask(pair.here, "new 0.5 nobody") == "silent"
+    assert pair.ask(pair.here, "new 0.5 closed") == "silent"
     pair.network.heal()
-    assert pair.ask(pair.here, "new 20 somebody") == "answered"
+    assert pair.ask(pair.here, "new 20 open") == "answered"
 
 
 def test_a_cut_of_one_direction_lets_the_other_through(pair: Pair) -> None:

@@ -15,7 +15,7 @@ from tests.chaos.deployment import Unsupported
 from tests.chaos.drivers.children import ROOT, Child
 from tests.chaos.drivers.namespaces import require_namespaces
 from tests.chaos.drivers.network import Network, remove_leftovers
-from tests.chaos.drivers.runs import Run, end_leftovers, is_nobodys
+from tests.chaos.drivers.runs import Run, end_leftovers, is_ownerless
 from tests.chaos.load import wait_for
 from tests.chaos.processes import Handle
 
@@ -75,7 +75,7 @@ def stack() -> Iterator[ExitStack]:
 def test_processes_of_a_killed_run_are_ended_and_those_of_a_living_one_are_not(stack: ExitStack) -> None:
     run = KilledRun()
     stack.callback(run.close)
-    assert not is_nobodys(run.number)
+    assert not is_ownerless(run.number)
     with Run() as other:
         assert other.number != run.number
         assert not run.left.wait(0.0)
@@ -127,9 +127,9 @@ def test_a_number_is_free_again_after_its_run() -> None:
     with Run() as run:
         number = run.number
         ports = {run.port() for _ in range(20)}
-        assert not is_nobodys(number)
+        assert not is_ownerless(number)
         assert len(ports) == 20
-    assert is_nobodys(number)
+    assert is_ownerless(number)
 
 
 def test_the_label_of_a_run_reaches_its_processes_and_settings_of_the_shell_do_not(

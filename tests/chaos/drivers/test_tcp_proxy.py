@@ -130,13 +130,13 @@ def test_a_reply_that_was_to_be_lost_is_not_after_heal(linked: Linked) -> None:
     assert not struck.is_set()
 
 
-def test_a_client_is_reset_where_nobody_listens_behind_the_link(linked: Linked) -> None:
+def test_a_client_is_reset_where_no_server_listens_behind_the_link(linked: Linked) -> None:
     linked.server.kill()
     assert linked.client.hear(20, "never") == "reset"
     assert linked.client.new(20, "never") == "reset"
 
 
-def test_a_connection_that_is_reset_before_its_end_has_looked_is_reset(
+def test_a_connection_that_is_reset_before_its_end_has_read_is_reset(
     linked: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The kernel then reports the reset as the handshake's outcome, if that is still waited for."""

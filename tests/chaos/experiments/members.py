@@ -104,10 +104,10 @@ def pause_consumer(trial: Trial) -> None:
     worker = trial.load.workers["consumer0"]
     tail, since_ms = Tail(trial.folder), now_ms()
     trial.until(lambda: any(_got(event, worker.name, since_ms) for event in tail.new()), "records of consumer0")
-    trial.tell_worker(PAUSED, worker.name)
+    trial.record_of_worker(PAUSED, worker.name)
     worker.pause()
     trial.pass_time(BEYOND_SESSION_S, BEYOND_SESSION_S + 0.5)
-    trial.tell_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
+    trial.record_of_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
     worker.resume()
     trial.load.wait_working([worker.name])
 
@@ -145,7 +145,7 @@ def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
         and held[place(event)].fetched_ms + settings.lock_ms <= event.at_ms < resumed.at_ms
         for event in again
     ):
-        yield f"S-113: nobody got any of the {len(held)} records that {paused.target} held, after their locks' end"
+        yield f"S-113: no other member got any of the {len(held)} records of {paused.target} after their locks' end"
     if left := sorted(held.keys() - {place(event) for event in again}):
         yield (
             f"S-113: {len(left)} of the {len(held)} records that {paused.target} held when it was paused were not "

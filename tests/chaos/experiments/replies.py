@@ -24,7 +24,7 @@ def lose_replies(trial: Trial) -> None:
             struck = deployment.lose_reply(name, word)
             if role != GROUP_COORDINATOR or word != b"XADD":  # it writes only when the group changes
                 trial.until(struck.is_set, f"request with {word.decode()} of {name}")
-            trial.tell_worker("lost a reply of the store", name)
+            trial.record_of_worker("lost a reply of the store", name)
             trial.pass_time(0.2, 0.6)
     trial.heal()
     trial.pass_time(0.5, 1.0)

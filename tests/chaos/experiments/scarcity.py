@@ -26,7 +26,7 @@ def store_full(trial: Trial) -> None:
     trial.pass_time(0.5, 1.0)
     master = trial.master()
     trial.leave_store(master, STORE_ROOM)
-    trial.until(lambda: _told(trial, "OOM"), "refusal of a write in the log of a leader")
+    trial.until(lambda: _logged(trial, "OOM"), "refusal of a write in the log of a leader")
     trial.leave_store(master, -STORE_ROOM)  # buffers come and go: from here on no write has room, not even by chance
     error = trial.refused_produce()
     assert error in REFUSED, f"a record that the full store cannot take failed with {error or 'no error'}"
@@ -77,7 +77,7 @@ def leader_short(trial: Trial) -> None:
     trial.load.wait_working(trial.load.consumers())
 
 
-def _told(trial: Trial, word: str) -> bool:
+def _logged(trial: Trial, word: str) -> bool:
     logs = trial.deployment.logs()
     return any(word in logs[name] for name in trial.names(PARTITION_LEADER))
 

@@ -21,7 +21,7 @@ def main(words: Sequence[str]) -> int:
     """Run some or all; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.sabotage", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="NAME", help="which ones; all without a name")
-    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and told when left out")
+    parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and printed when left out")
     parser.add_argument("--out", type=Path, help="new folder for histories; default build/sabotage/<time>")
     asked = parser.parse_args(words)
     try:

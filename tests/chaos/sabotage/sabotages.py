@@ -231,7 +231,7 @@ SABOTAGES: Final = (
         ("INV-4: ", "INV-9: "),
     ),
     Sabotage(
-        "nobody-gets-the-last",
+        "last-goes-to-no-member",
         "the group coordinator assigns the last partition to no member",
         GROUPS,
         (

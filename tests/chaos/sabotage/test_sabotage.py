@@ -33,7 +33,7 @@ def test_a_sabotage_fits_the_product_and_is_still_python(sabotage: Sabotage) -> 
         compile(changed, spec.origin, "exec")
 
 
-def test_names_differ_and_a_wrong_one_is_told_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_differ_and_a_wrong_one_is_answered_with_the_right_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert len({sabotage.name for sabotage in SABOTAGES}) == len(SABOTAGES)
     assert main(["nothing-wrong"]) == 2
     said = capsys.readouterr().err

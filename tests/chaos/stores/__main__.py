@@ -1,7 +1,7 @@
 """`python -m tests.chaos.stores [--seed N] [--out FOLDER] [NAME …]`: store fail-overs under load, by name or by shape.
 
 The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; what cells of docs/guarantees.md allow to
-be lost is not among it, and is told per experiment. V is BAD, and the exit status 1, when an experiment failed or
+be lost is not among it, and is reported per experiment. V is BAD, and the exit status 1, when an experiment failed or
 something was lost; else V is good.
 """
 

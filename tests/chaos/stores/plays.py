@@ -124,7 +124,7 @@ def master_cut_off(trial: StoreTrial) -> None:
     trial.store.cut_off(master)
     _may_lose(trial, since_ms, now_ms() + LEASE_MS)
     trial.store.promoted(master, key)
-    assert master.is_master, "it was told: it must not know that it was replaced"
+    assert master.is_master, "it was notified: it must not know that it was replaced"
     trial.pass_time(LEASE_MS / 1000 + 0.5, LEASE_MS / 1000 + 1.5)
     trial.deployment.heal()
     trial.pass_time(0.5, 1.0)
@@ -211,7 +211,7 @@ def slot_moved(trial: StoreTrial) -> None:
 def services_die(trial: StoreTrial) -> None:
     """Kill a consumer, then each service, then all at once; pause a leader beyond its lease."""
     trial.pass_time(0.3, 0.8)
-    trial.tell_worker("SIGKILL", "consumer0")
+    trial.record_of_worker("SIGKILL", "consumer0")
     trial.load.kill_worker("consumer0")
     trial.load.start_worker("consumer9", "consumer")
     for role in (PARTITION_LEADER, SHARE_COORDINATOR, GROUP_COORDINATOR):

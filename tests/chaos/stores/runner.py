@@ -109,7 +109,7 @@ def _play(deployment: StoreDeployment, experiment: StoreExperiment, folder: Path
 
 def outcome_of(experiment: StoreExperiment, result: Result) -> Outcome:
     """Return a result as an outcome for the reports of `python -m tests.chaos`."""
-    told = Outcome(
+    whole = Outcome(
         experiment.name,
         STORES,
         experiment.sentence,
@@ -119,7 +119,7 @@ def outcome_of(experiment: StoreExperiment, result: Result) -> Outcome:
         result.failure,
         result.seconds,
     )
-    return judged(told, result.folder)
+    return judged(whole, result.folder)
 
 
 def judged(outcome: Outcome, folder: Path) -> Outcome:
@@ -139,12 +139,12 @@ def main(words: list[str]) -> int:
     out, seed, *names = words
     experiments = {experiment.name: experiment for experiment in select(names)}
 
-    def tell(result: Result) -> None:
+    def report(result: Result) -> None:
         outcome = outcome_of(experiments[result.name], result)
         write_outcome(Path(out), outcome)
         print(outcome.line(), flush=True)
 
-    run(experiments.values(), Path(out), int(seed), tell, keep=True)
+    run(experiments.values(), Path(out), int(seed), report, keep=True)
     return 0
 
 

@@ -45,7 +45,7 @@ class SingleServer:
 
     def hide(self, master: ValkeyNode) -> None:
         """Raises AssertionError: no other process watches it."""
-        raise AssertionError("a single server is watched by nobody")
+        raise AssertionError("a single server is watched by no sentinel")
 
     def heal(self) -> None:
         """Start it unless it runs."""

@@ -29,7 +29,7 @@ TOPOLOGY: Final = Topology(leaders=2, share_coordinators=1, group_coordinators=1
 LOAD: Final = LoadOptions(partitions=4, consumers=2, rate=80)
 LEASE_MS: Final = 3_000
 WINDOWS_FILE: Final = "windows.json"
-_TOLD_LATER_MS: Final = 1_000
+_REPORTED_LATER_MS: Final = 1_000
 """A confirmation is written down after it came; a machine with other work to do may take this long."""
 
 
@@ -102,13 +102,13 @@ class StoreTrial(Trial):
 
     def note(self, fault: str, *targets: ValkeyNode) -> int:
         """Record a fault that the trial itself makes in store nodes; return its time."""
-        return self._tell(fault, " ".join(target.name for target in targets))
+        return self._record(fault, " ".join(target.name for target in targets))
 
     def allow_loss(self, since_ms: int, until_ms: int | None = None) -> None:
         """Allow the loss of what was confirmed from `since_ms` on, by default until now. Written beside the
         histories."""
         end = now_ms() if until_ms is None else until_ms
-        self.windows.append(Window(since_ms - _TOLD_LATER_MS, end + _TOLD_LATER_MS))
+        self.windows.append(Window(since_ms - _REPORTED_LATER_MS, end + _REPORTED_LATER_MS))
         (self.folder / WINDOWS_FILE).write_text(json.dumps(self.windows) + "\n")
 
     def judged(self) -> StoreVerdict:

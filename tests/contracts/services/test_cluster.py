@@ -131,6 +131,6 @@ async def test_the_cluster_is_described_with_the_nodes_of_its_metadata(services:
     found = await services.call("DescribeCluster", DescribeClusterRequest())
     metadata = await services.call("Metadata", MetadataRequest())
     assert (found.error_code, found.cluster_id, found.controller_id) == (0, metadata.cluster_id, -1)
-    told = [{(node.node_id, node.host, node.port) for node in answer.brokers} for answer in (found, metadata)]
-    assert told[0] == told[1]
-    assert len(told[0]) == 2
+    answered = [{(node.node_id, node.host, node.port) for node in answer.brokers} for answer in (found, metadata)]
+    assert answered[0] == answered[1]
+    assert len(answered[0]) == 2

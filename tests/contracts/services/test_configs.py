@@ -88,7 +88,7 @@ async def test_configs_of_a_topic_that_is_not_there(services: Services) -> None:
 
 
 @contract
-async def test_a_node_tells_its_own_configs_and_the_clusters_and_no_other_nodes(services: Services) -> None:
+async def test_a_node_describes_its_own_configs_and_the_clusters_and_no_other_nodes(services: Services) -> None:
     nodes = (await services.call("Metadata", MetadataRequest())).brokers
     for node in nodes:
         address = f"{node.host}:{node.port}"

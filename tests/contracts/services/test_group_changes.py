@@ -88,15 +88,15 @@ async def test_a_group_forgets_topics_one_by_one(services: Services) -> None:
     for place in (one, two):
         assert await altered(services, group, place.name, {0: 0}) == {0: 0}
     nowhere = unique("t")
-    told = await forgotten(services, group, one.name, nowhere)
-    assert told == {one.name: 0, nowhere: UNKNOWN_TOPIC_OR_PARTITION}
+    answered = await forgotten(services, group, one.name, nowhere)
+    assert answered == {one.name: 0, nowhere: UNKNOWN_TOPIC_OR_PARTITION}
     assert await starts(services, group) == {(two.name, 0): (0, 0)}
     assert await forgotten(services, group, one.name) == {one.name: UNKNOWN_TOPIC_OR_PARTITION}
     assert await forgotten(services, unique("g"), one.name) == GROUP_ID_NOT_FOUND
 
 
 @contract
-async def test_what_a_caller_may_do_with_a_group_is_told_who_asks(services: Services) -> None:
+async def test_what_a_caller_may_do_with_a_group_is_returned_to_who_asks(services: Services) -> None:
     place, group = await topic(services), unique("g")
     assert await altered(services, group, place.name, {0: 0}) == {0: 0}
     for asked, operations in ((False, -(2**31)), (True, 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11)):
@@ -133,7 +133,7 @@ async def test_a_group_with_members_is_left_alone(services: Services) -> None:
 
 
 @contract
-async def test_a_log_tells_its_ends_and_the_first_record_at_a_time(services: Services) -> None:
+async def test_a_log_returns_its_ends_and_the_first_record_at_a_time(services: Services) -> None:
     place = await topic(services)
     assert await log_offset(services, place, LATEST) == 0
     await produced(services, place, 5)

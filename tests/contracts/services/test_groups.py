@@ -45,21 +45,21 @@ async def test_a_lone_member_is_assigned_every_partition(services: Services) -> 
     assert joined.member_epoch > 0
     assert assigned(joined) == {}, "nothing is known yet of the group's state of these partitions"
     assert joined.heartbeat_interval_ms < 5_000, "so it is asked to come again soon"
-    told = await services.until_assigned(group, name, joined.member_epoch, {one.id: [0, 1], two.id: [0]})
-    assert told.heartbeat_interval_ms == 5_000
-    fewer = await services.heartbeat(group, name, told.member_epoch, [two.name])
+    answer = await services.until_assigned(group, name, joined.member_epoch, {one.id: [0, 1], two.id: [0]})
+    assert answer.heartbeat_interval_ms == 5_000
+    fewer = await services.heartbeat(group, name, answer.member_epoch, [two.name])
     assert assigned(fewer) == {two.id: [0]}
     assert fewer.heartbeat_interval_ms == 5_000
 
 
 @contract
-async def test_an_assignment_is_told_when_it_is_new(services: Services) -> None:
+async def test_an_assignment_is_sent_when_it_is_new(services: Services) -> None:
     place = await topic(services)
     group, name = unique("g"), unique("m")
     joined = await services.heartbeat(group, name, 0, [place.name, unique("not-there")])
-    told = await services.until_assigned(group, name, joined.member_epoch, {place.id: [0]})
-    again = await services.heartbeat(group, name, told.member_epoch)
-    assert (again.error_code, again.member_epoch) == (0, told.member_epoch)
+    answer = await services.until_assigned(group, name, joined.member_epoch, {place.id: [0]})
+    again = await services.heartbeat(group, name, answer.member_epoch)
+    assert (again.error_code, again.member_epoch) == (0, answer.member_epoch)
     assert not again.HasField("assignment")
 
 
@@ -122,7 +122,7 @@ async def test_a_group_is_listed_and_described_from_its_first_member_on(services
 
 
 @contract
-async def test_the_offsets_of_a_group_tell_its_start_and_its_lag(services: Services) -> None:
+async def test_the_offsets_of_a_group_show_its_start_and_its_lag(services: Services) -> None:
     place = await topic(services)
     session = await opened(services, place)
     await produced(services, place, 7)
@@ -140,7 +140,7 @@ async def test_the_offsets_of_a_group_tell_its_start_and_its_lag(services: Servi
 
 
 @contract
-async def test_nothing_is_known_of_a_group_that_nobody_joined_or_fetched_for(services: Services) -> None:
+async def test_nothing_is_known_of_a_group_without_members_and_fetches(services: Services) -> None:
     place = await topic(services)
     group = unique("g")
     (unknown,) = await offsets_of(services, group)

@@ -77,7 +77,7 @@ async def test_a_node_that_does_not_lead_answers_no_records(services: Services) 
 
 @pytest.mark.rule("CM-45")
 @contract
-async def test_each_batch_tells_when_it_was_appended_which_is_not_its_timestamp(services: Services) -> None:
+async def test_each_batch_says_when_it_was_appended_which_is_not_its_timestamp(services: Services) -> None:
     place = await topic(services)
     record = RecordBatch(base_timestamp_ms=5, records=[Record(value=b"old")])
     sent = batch(1)

@@ -55,7 +55,7 @@ async def produce(services: Services, place: Topic, *batches: ProduceRequest.Bat
 
 
 @contract
-async def test_each_batch_is_told_its_first_offset(services: Services) -> None:
+async def test_each_batch_gets_its_first_offset(services: Services) -> None:
     place = await topic(services)
     first = await produce(services, place, batch(3))
     more = await produce(services, place, batch(2), batch(4))
@@ -214,7 +214,7 @@ async def test_a_new_producer_fences_the_one_before_and_aborts_what_it_left_open
 
 @pytest.mark.rule("CM-157", "CM-158")
 @contract
-async def test_every_node_tells_an_open_transaction_and_an_operator_aborts_it(services: Services) -> None:
+async def test_every_node_describes_an_open_transaction_and_an_operator_aborts_it(services: Services) -> None:
     place = await topic(services)
     producer = await begin(services, place)
     assert await transact(services, place, producer) == 0

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.produce import KIB, MIB, SIZES, main
 
 
-def test_every_record_of_both_releases_is_confirmed_and_the_memory_of_each_process_told(
+def test_every_record_of_both_releases_is_confirmed_and_the_memory_of_each_process_reported(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     # The "other release" is this one, started as a separate interpreter would be.

@@ -36,12 +36,12 @@ def loop(bootstrap: str, topic: str, group: str, plain: bool) -> str:
 def do(*words: object) -> None:
     """Stand in for `print`: do the job, or report a refusal."""
     if len(words) == 1:
-        told: dict[str, object] = {"refused": str(words[0])}
+        reported: dict[str, object] = {"refused": str(words[0])}
     else:
         offset, seconds, _, delivery = words
         time.sleep(float(str(seconds)))
-        told = {"offset": offset, "delivery": delivery}
-    sys.stdout.write(json.dumps(told) + "\n")
+        reported = {"offset": offset, "delivery": delivery}
+    sys.stdout.write(json.dumps(reported) + "\n")
     sys.stdout.flush()
 
 

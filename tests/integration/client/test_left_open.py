@@ -92,7 +92,7 @@ def test_a_blocking_producers_records_are_sent_at_the_end(
 
 @pytest.mark.rule("CL-140")
 @pytest.mark.parametrize("program", [_ASYNC, _LATE + _BLOCKING])
-def test_records_that_were_not_sent_are_told(tmp_path: Path, cluster: Cluster, program: str) -> None:
+def test_records_that_were_not_sent_are_reported(tmp_path: Path, cluster: Cluster, program: str) -> None:
     done, _ = ended(tmp_path, program, cluster)
     assert done.returncode == 0
     assert "5 records of a producer that was not closed may be lost" in done.stderr

@@ -27,7 +27,7 @@ CLIENT = "Offset rejected by client."
 LIMIT = "Offset delivery count exceeded the threshold."
 
 
-def told(queues: Queues, count: int) -> dict[str, tuple[str, str]]:
+def reported(queues: Queues, count: int) -> dict[str, tuple[str, str]]:
     """The delivery count and cause of each letter, by the offset of its record."""
     found = queues.until_letters(count)
     assert len(found) == count
@@ -54,17 +54,17 @@ def test_a_lock_that_runs_out_and_a_close_count_as_the_last_delivery_as_a_releas
     with queues.consumer() as consumer:
         (held,) = consumer.poll(timeout=BOUND_S)
         assert held.delivery_count() == 2
-        assert told(queues, 1) == {"0": ("2", LIMIT)}, "its lock ran out"
+        assert reported(queues, 1) == {"0": ("2", LIMIT)}, "its lock ran out"
     queues.configure(**{LOCK: "30000"})
     queues.produce(1, 1)
     with queues.consumer() as consumer:
         queues.settle(consumer, RELEASE, 1)
         assert len(consumer.poll(timeout=BOUND_S)) == 1
-    assert told(queues, 2)["1"] == ("2", LIMIT), "its consumer was closed"
+    assert reported(queues, 2)["1"] == ("2", LIMIT), "its consumer was closed"
 
 
 @pytest.mark.rule("PL-905", "CL-44")
-def test_a_record_that_nobody_can_decode_becomes_a_letter_at_the_limit_or_when_it_is_rejected(queues: Queues) -> None:
+def test_a_record_that_cannot_be_decoded_becomes_a_letter_at_the_limit_or_when_it_is_rejected(queues: Queues) -> None:
     """Java's client releases it by itself; here the application gets it with its error and decides."""
     queues.produce(2)
     with queues.consumer(value_deserializer=refuse_one) as consumer:
@@ -77,13 +77,13 @@ def test_a_record_that_nobody_can_decode_becomes_a_letter_at_the_limit_or_when_i
         )
         bad = [(message.offset(), message.delivery_count()) for message in seen if message.error() is not None]
         assert bad == [(1, count) for count in range(1, 6)]
-        assert told(queues, 1) == {"1": ("5", LIMIT)}
+        assert reported(queues, 1) == {"1": ("5", LIMIT)}
         queues.produce(1, 1)
         (again,) = consumer.poll(timeout=BOUND_S)
         assert again.error() is not None
         consumer.acknowledge_offset(queues.topic, 0, again.offset(), REJECT)
         assert not any(consumer.commit_sync().values())
-        assert told(queues, 2)["2"] == ("1", CLIENT)
+        assert reported(queues, 2)["2"] == ("1", CLIENT)
 
 
 @pytest.mark.rule("PL-905", "PL-803")
@@ -111,7 +111,7 @@ def _reject_amid_an_open_transaction(queues: Queues) -> None:
         seen = queues.settle(consumer, REJECT, 1)
         queues.work(consumer, lambda _: REJECT, lambda: queues.offsets().start_offset == 4, seen)
         assert [message.offset() for message in seen] == [0]
-        assert told(queues, 1) == {"0": ("1", CLIENT)}
+        assert reported(queues, 1) == {"0": ("1", CLIENT)}
     other = Queues(queues.cluster, dlq=queues.dlq)
     other.topic = queues.topic
     try:
@@ -135,7 +135,7 @@ def test_records_that_an_altered_offset_or_a_deletion_skips_become_no_letters(qu
     with queues.consumer() as consumer:
         (last,) = queues.settle(consumer, REJECT, 1)
         assert (last.offset(), last.delivery_count()) == (3, 1)
-        assert told(queues, 1) == {"3": ("1", CLIENT)}
+        assert reported(queues, 1) == {"3": ("1", CLIENT)}
 
 
 @pytest.mark.rule("PL-509", "PL-905")
@@ -172,7 +172,7 @@ def test_a_topic_that_is_taken_away_between_delivery_and_reject_is_waited_for(qu
             queues.create(queues.dlq, 1, **{ENABLE_CONFIG: "true"})
         else:
             queues.enable(queues.dlq, True)
-        assert told(queues, 2) == {"0": ("1", CLIENT), "1": ("1", CLIENT)}
+        assert reported(queues, 2) == {"0": ("1", CLIENT), "1": ("1", CLIENT)}
 
 
 @pytest.mark.rule("PL-911")
@@ -209,7 +209,7 @@ def test_letters_of_a_node_that_is_killed_before_any_is_written_are_written_once
                 assert [(one.offset(), one.delivery_count()) for one in again] == [(3, 1)], (
                     "what was answered stays away"
                 )
-                assert told(queues, 3) == {str(offset): ("1", CLIENT) for offset in range(3)}
+                assert reported(queues, 3) == {str(offset): ("1", CLIENT) for offset in range(3)}
                 queues.until_start(4)
         finally:
             queues.close()

@@ -157,7 +157,7 @@ def test_a_record_that_was_deleted_before_its_reject_gets_no_letter(queues: Queu
 
 
 @pytest.mark.rule("PL-918")
-def test_letters_that_wait_when_the_queue_is_switched_off_are_given_up_and_told(node: Cluster) -> None:
+def test_letters_that_wait_when_the_queue_is_switched_off_are_given_up_and_reported(node: Cluster) -> None:
     queues = Queues(node, dlq=unique("dlq.never"))
     try:
         queues.produce(3)

@@ -108,8 +108,10 @@ def test_what_waits_for_its_letter_waits_for_no_worker_while_one_works_nor_after
         assert (found.lag, found.dead_letters, found.waiting) == (3, 3, 0)
     mends = f"sharegroups configs alter --topic {queues.dlq} --add-config {ENABLE_CONFIG}=true"
     deadline = time.monotonic() + BOUND_S
-    while (told := queues.admin.explain_record(queues.group, partition, 0)).loaded or mends not in str(told.records):
-        assert time.monotonic() < deadline, told
+    while (reported := queues.admin.explain_record(queues.group, partition, 0)).loaded or mends not in str(
+        reported.records
+    ):
+        assert time.monotonic() < deadline, reported
         time.sleep(0.05)
     found = queues.offsets(backlog=True)
     assert (found.lag, found.waiting) == (3, 0)

@@ -94,7 +94,7 @@ def test_a_program_with_only_the_generated_stubs(own: Cluster) -> None:
         (("127.0.0.1:1", "orders", "raw", "more"), r"usage: python raw_stubs.py \[host:port\] \[topic\] \[group\]"),
     ],
 )
-def test_the_stubs_alone_say_in_one_line_that_nobody_answers(words: tuple[str, ...], said: str) -> None:
+def test_the_stubs_alone_say_in_one_line_that_no_node_answers(words: tuple[str, ...], said: str) -> None:
     command = [sys.executable, str(EXAMPLES / "raw_stubs.py"), *words]
     done = subprocess.run(command, capture_output=True, text=True, timeout=BOUND_S, check=False)
     assert (done.returncode, done.stdout) == (1, "")

@@ -38,18 +38,18 @@ class Leader:
 
     def __init__(self) -> None:
         self.lease: Lease | None = None
-        self.told: list[str] = []
+        self.reported: list[str] = []
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
         self.lease = lease
-        self.told.append(f"gained {claimed.epoch > 0}")
+        self.reported.append(f"gained {claimed.epoch > 0}")
 
     def lost(self, reason: str) -> None:
         self.lease = None
-        self.told.append("lost")
+        self.reported.append("lost")
 
     async def releasing(self) -> None:
-        self.told.append("releasing")
+        self.reported.append("releasing")
 
 
 class Process:

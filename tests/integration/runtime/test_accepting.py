@@ -59,7 +59,7 @@ def test_it_is_given_up_after_misses_in_a_row() -> None:
 
 @pytest.mark.rule("CM-85")
 @pytest.mark.asyncio
-async def test_an_accept_loop_that_ends_by_an_error_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_accept_loop_that_ends_by_an_error_is_reported_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def broken(self: Any, method: bytes | None) -> None:
         await asyncio.sleep(0.05)
         raise ValueError("upside down")
@@ -74,7 +74,7 @@ async def test_an_accept_loop_that_ends_by_an_error_is_told_at_once(monkeypatch:
 
 @pytest.mark.rule("CM-85")
 @pytest.mark.asyncio
-async def test_a_server_that_takes_no_calls_is_told_though_nothing_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_server_that_takes_no_calls_is_reported_though_nothing_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     async def asleep(self: Any, method: bytes | None) -> None:
         try:
             await asyncio.sleep(3600)

@@ -222,7 +222,7 @@ async def test_null_values_are_named_before_unknown_configs_and_deleting_an_unkn
 
 
 @pytest.mark.rule("GC-135")
-async def test_group_configs_tell_where_they_come_from(wire: Wire) -> None:
+async def test_group_configs_show_where_they_come_from(wire: Wire) -> None:
     await wire.alter(RESOURCE_GROUP, "g", ("share.assignment.interval.ms", 0, "2000"))
     await wire.alter(RESOURCE_BROKER, "", ("group.share.assignment.interval.ms", 0, "1500"))
     result = await wire.describe(RESOURCE_GROUP, "g", include_synonyms=True, include_documentation=True)

@@ -23,13 +23,13 @@ async def test_a_partition_without_a_live_owner_has_no_leader(wire: Wire, monkey
     asked = {"values": [{"name": "t"}]}
     for topics in ({}, {"topics": asked}):
         (topic,) = (await wire.call("Metadata", **topics)).topics
-        told = [(part.error_code, part.leader_id, part.leader_epoch) for part in topic.partitions]
-        assert (topic.error_code, told) == (0, [(errors.LeaderNotAvailableError.code, -1, -1)] * 2)
+        reported = [(part.error_code, part.leader_id, part.leader_epoch) for part in topic.partitions]
+        assert (topic.error_code, reported) == (0, [(errors.LeaderNotAvailableError.code, -1, -1)] * 2)
     assert errors.LeaderNotAvailableError.code == 5
 
 
 @pytest.mark.rule("CM-22")
-async def test_metadata_tells_leaders_once_they_own_their_partitions(wire: Wire) -> None:
+async def test_metadata_shows_leaders_once_they_own_their_partitions(wire: Wire) -> None:
     created = await wire.create("t", 2)
     leaders = wire.process.leaders
     await until(lambda: len(leaders) == 2 and all(leader.lease for leader in leaders.values()))

@@ -92,7 +92,7 @@ async def test_renewals_follow_each_other_and_one_without_an_answer_ends_the_rou
 
 
 @pytest.mark.rule("CM-88")
-async def test_a_loss_and_an_interruption_are_found_among_more_leases_than_are_looked_at_in_one_go(
+async def test_a_loss_and_an_interruption_are_found_among_more_leases_than_are_checked_in_one_go(
     world: World,
 ) -> None:
     world.ownership.start()

@@ -91,7 +91,7 @@ async def test_every_change_lands_once_when_many_write_at_the_same_time(world: W
 
 
 @pytest.mark.rule("CM-20")
-async def test_a_follower_sees_changes_and_tells_its_listeners(world: World) -> None:
+async def test_a_follower_sees_changes_and_notifies_its_listeners(world: World) -> None:
     a, b = await world.log("a"), await world.log("b")
     seen: list[tuple[int, int]] = []
     b.subscribe(lambda new, old: seen.append((old.version, new.version)))
@@ -196,7 +196,7 @@ async def test_what_may_still_be_lost_is_not_believed(world: World) -> None:
 
 
 @pytest.mark.rule("CM-20")
-async def test_a_look_of_several_pages_does_not_mix_two_histories(
+async def test_a_search_of_several_pages_does_not_mix_two_histories(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between two pages the store loses the end of the first page, and other entries take its place."""
@@ -277,12 +277,12 @@ async def test_a_change_without_an_answer_is_looked_up_before_the_next(world: Wo
 
 
 @pytest.mark.rule("CM-20", "CM-12")
-async def test_each_entry_has_an_id_of_its_own_and_each_change_is_told_on_the_wake_channel(world: World) -> None:
-    told: list[str] = []
+async def test_each_entry_has_an_id_of_its_own_and_each_change_is_reported_on_the_wake_channel(world: World) -> None:
+    reported: list[str] = []
 
     async def hear(point: FaultPoint) -> None:
         if point.stage is Stage.COMMAND and point.commands[point.index][0] == "PUBLISH":
-            told.append(str(point.commands[point.index][2]))
+            reported.append(str(point.commands[point.index][2]))
 
     a = await world.log("a")
     world.memory.hook = hear
@@ -292,7 +292,7 @@ async def test_each_entry_has_an_id_of_its_own_and_each_change_is_told_on_the_wa
     assert entries[0].changes == entries[2].changes
     assert len({entry.change_id for entry in entries}) == 3
     assert {len(entry.change_id) for entry in entries} == {16}
-    assert told == ["metadata"] * 3
+    assert reported == ["metadata"] * 3
 
 
 @pytest.mark.rule("CM-20")
@@ -315,7 +315,7 @@ async def test_old_entries_are_folded_and_those_behind_catch_up_from_the_snapsho
 
 
 @pytest.mark.rule("CM-102", "CM-101")
-async def test_with_a_damaged_entry_nodes_that_run_keep_their_image_and_nobody_starts_or_changes_metadata(
+async def test_with_a_damaged_entry_nodes_that_run_keep_their_image_and_no_node_starts_or_changes_metadata(
     world: World,
 ) -> None:
     a = await world.log("a")

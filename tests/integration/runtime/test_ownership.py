@@ -216,7 +216,7 @@ async def test_topic_shards_come_and_go_with_the_metadata() -> None:
         assert await a.log.tip(shard.streams[0]) is not None
         leaders = dict(a.leaders)
         await a.node.metadata.change(lambda image: [TopicDeleted(topic.topic_id, "t")])
-        await until(lambda: all(leader.told[-2:] == ["releasing", "lost"] for leader in leaders.values()))
+        await until(lambda: all(leader.reported[-2:] == ["releasing", "lost"] for leader in leaders.values()))
         for _ in range(100):
             if await a.log.tip(shard.streams[0]) is None:
                 break

@@ -210,8 +210,8 @@ async def test_an_owner_stops_before_its_release_is_sent(world: World) -> None:
     world.ownership.wake()
     await world.until(lambda: not world.ownership.core.held())
     for shard in SHARDS:
-        told = [event for event in world.script.events if event.endswith(f" {shard.name}")]
-        assert told == [f"releasing {shard.name}", f"release {shard.name}", f"forget {shard.name}"]
+        reported = [event for event in world.script.events if event.endswith(f" {shard.name}")]
+        assert reported == [f"releasing {shard.name}", f"release {shard.name}", f"forget {shard.name}"]
         lease = world.owners[shard].lease
         assert lease is not None
         assert not lease.valid()
@@ -283,7 +283,7 @@ async def test_a_lost_tail_makes_the_owner_lose_the_shard_and_claim_it_again(wor
 
 
 @pytest.mark.rule("CM-3", "GC-32a")
-async def test_a_lease_that_nobody_renews_lapses_and_comes_back_with_a_pause_counted(world: World) -> None:
+async def test_a_lease_that_is_not_renewed_lapses_and_comes_back_with_a_pause_counted(world: World) -> None:
     world.ownership.start()
     await world.settled()
     lease = world.ownership.lease(FIRST)
@@ -353,29 +353,29 @@ async def test_a_shard_whose_replay_failed_counts_as_failed_until_one_succeeds_o
 
 
 @pytest.mark.rule("CM-86")
-async def test_one_ill_shard_holds_up_neither_the_others_nor_the_nodes_readiness(
+async def test_one_faulty_shard_holds_up_neither_the_others_nor_the_nodes_readiness(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world.owners[FIRST].failures = [ValueError("entry 7-1 is damaged")] * 1_000
     world.ownership.start()
-    await world.until(lambda: world.ownership.settled(but_for_ill=True))
+    await world.until(lambda: world.ownership.settled(except_faulty=True))
     assert set(world.ownership.serving()) == SHARDS - {FIRST}
-    assert world.ownership.core.ill() == [FIRST]
+    assert world.ownership.core.faulty() == [FIRST]
     assert not world.ownership.settled()
     await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
     said = capsys.readouterr()
-    told = (said.out + said.err).count("shard_unavailable")
-    assert told == 1, "told once, not at each attempt"
+    reported = (said.out + said.err).count("shard_unavailable")
+    assert reported == 1, "told once, not at each attempt"
     world.owners[FIRST].failures.clear()
     await world.settled(pause_ms=30_000)
-    assert world.ownership.core.ill() == []
+    assert world.ownership.core.faulty() == []
 
 
 @pytest.mark.rule("CM-86")
-async def test_a_store_that_is_away_makes_no_shard_ill(world: World) -> None:
+async def test_a_store_that_is_away_makes_no_shard_faulty(world: World) -> None:
     world.owners[FIRST].failures = [StoreUnavailableError("away")] * 3
     world.ownership.start()
     await world.until(lambda: world.loaded.count(FIRST.name) >= 2)
-    assert world.ownership.core.ill() == []
+    assert world.ownership.core.faulty() == []
     await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
     await world.settled(pause_ms=30_000)

@@ -149,7 +149,7 @@ async def test_a_deadline_ends_the_call(wire: Wire) -> None:
     assert (await status_of(wire.find("slow", 0.05))).status is TransportStatus.DEADLINE_EXCEEDED
 
 
-async def test_nobody_listening_is_unavailable(wire: Wire) -> None:
+async def test_no_listener_is_unavailable(wire: Wire) -> None:
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{unused.getsockname()[1]}"
@@ -304,10 +304,10 @@ async def test_a_call_that_fails_again_and_again_leaves_one_trace() -> None:
             for _ in range(200):
                 with pytest.raises(TransportError):
                     await transport.call(server.address, FIND, request, 5)
-        told = [line for line in lines if line["event"] == "call_failed"]
-        assert 1 <= len(told) <= 1 + 60 // 10, "one at once, and one per ten seconds for a very slow machine"
-        assert isinstance(told[0]["exc_info"], RuntimeError)
-        assert "exc_info" not in told[-1] or len(told) == 1
+        reported = [line for line in lines if line["event"] == "call_failed"]
+        assert 1 <= len(reported) <= 1 + 60 // 10, "one at once, and one per ten seconds for a very slow machine"
+        assert isinstance(reported[0]["exc_info"], RuntimeError)
+        assert "exc_info" not in reported[-1] or len(reported) == 1
     finally:
         await transport.close()
         await server.drain(0)

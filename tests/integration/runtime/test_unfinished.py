@@ -40,7 +40,7 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(bytes(size))
     await asyncio.wait_for(came.wait(), 30)
-    await watch.look(port)
+    await watch.check(port)
     assert watch.unfinished_bytes == 0
 
     listed = unfinished._descriptors()  # the last ones are taken afterwards, by connections accepted meanwhile
@@ -50,9 +50,9 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
         with monkeypatch.context() as patch:
             patch.setattr(unfinished, "_descriptors", lambda: listed)
             with pytest.raises(OSError, match="Too many open files"):
-                await watch.look(port)
+                await watch.check(port)
     assert watch.running
-    await watch.look(port)
+    await watch.check(port)
     assert (watch.unfinished_bytes, cut) == (0, [])
     await watch.stop()
     writer.close()

@@ -32,13 +32,13 @@ def admin(cluster: Cluster) -> Iterator[Admin]:
         yield made
 
 
-def test_an_empty_group_begins_again_where_it_is_told_and_what_cannot_be_is_told_for_each_partition(
+def test_an_empty_group_begins_again_where_it_is_asked_to_and_what_cannot_be_is_reported_for_each_partition(
     world: World, admin: Admin
 ) -> None:
     here, nowhere = TopicPartition(world.topic, 0), TopicPartition(world.topic, 7)
-    told = admin.alter_share_group_offsets(world.group, {here: 4, nowhere: 0})
-    assert told[here] is None
-    assert isinstance(told[nowhere], errors.UnknownTopicOrPartitionError)
+    reported = admin.alter_share_group_offsets(world.group, {here: 4, nowhere: 0})
+    assert reported[here] is None
+    assert isinstance(reported[nowhere], errors.UnknownTopicOrPartitionError)
     beyond = admin.alter_share_group_offsets(world.group, {here: 11})[here]
     assert isinstance(beyond, errors.OffsetOutOfRangeError)
     assert "11" in str(beyond)
@@ -51,23 +51,23 @@ def test_an_empty_group_begins_again_where_it_is_told_and_what_cannot_be_is_told
 
 def test_without_its_offsets_a_group_begins_as_a_new_one(world: World, admin: Admin) -> None:
     gone, unknown = world.topic, unique("nobody")
-    told = admin.delete_share_group_offsets(world.group, [gone, unknown])
-    assert told[gone] is None
-    assert isinstance(told[unknown], errors.UnknownTopicOrPartitionError)
+    reported = admin.delete_share_group_offsets(world.group, [gone, unknown])
+    assert reported[gone] is None
+    assert isinstance(reported[unknown], errors.UnknownTopicOrPartitionError)
     assert admin.list_share_group_offsets({world.group: None}) == {world.group: {}}
     with world.consumer(**WHOLE) as consumer:
         assert deliveries(first(consumer)) == [(offset, 1) for offset in range(10)]
 
 
 def test_a_deleted_group_is_gone_and_one_that_cannot_be_deleted_hides_no_other(world: World, admin: Admin) -> None:
-    busy, nobody = World(world.cluster), unique("nobody")
+    busy, no_one = World(world.cluster), unique("nobody")
     busy.ask("produce", busy.topic_id, 1)
     with busy.consumer() as consumer:
         assert len(first(consumer)) == 1
-        told = admin.delete_share_groups([busy.group, world.group, nobody])
-    assert told[world.group] is None
-    assert isinstance(told[busy.group], errors.NonEmptyGroupError)
-    assert isinstance(told[nobody], errors.GroupIdNotFoundError)
+        reported = admin.delete_share_groups([busy.group, world.group, no_one])
+    assert reported[world.group] is None
+    assert isinstance(reported[busy.group], errors.NonEmptyGroupError)
+    assert isinstance(reported[no_one], errors.GroupIdNotFoundError)
     left = {listing.group_id for listing in admin.list_groups()}
     assert busy.group in left
     assert world.group not in left

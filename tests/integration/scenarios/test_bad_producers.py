@@ -94,13 +94,13 @@ async def test_a_batch_that_is_too_large_is_refused_and_its_transaction_goes_on(
     assert await _end(writer) == 2
 
 
-async def test_markers_of_transactions_that_nobody_decided_are_refused_and_not_written(wire: Wire) -> None:
+async def test_markers_of_transactions_that_were_not_decided_are_refused_and_not_written(wire: Wire) -> None:
     writer = await _writer(wire)
     assert await writer.write(1) == 0
-    nobody = await _marked(writer, commit=True, transactional_id=unique("nobody"))
+    no_one = await _marked(writer, commit=True, transactional_id=unique("nobody"))
     another = await _marked(writer, commit=True, producer_id=writer.producer_id + 1_000_000)
     still_open = await _marked(writer, commit=True)
-    for refused in (nobody, another, still_open):
+    for refused in (no_one, another, still_open):
         assert refused.error_code
         assert refused.error_message
     assert still_open.error_code == errors.InvalidTxnStateError.code

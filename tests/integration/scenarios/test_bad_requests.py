@@ -83,12 +83,12 @@ def test_a_malformed_frame_is_an_invalid_argument(cluster: Cluster) -> None:
             (stream, "ShareStream", b"", "neither fetch nor acknowledge"),
             (unary, "Produce", bad_id, "a topic id has 15 bytes; expected 16"),
         ]
-        for call, name, frame, told in attempts:
+        for call, name, frame, reported in attempts:
             with pytest.raises(grpc.RpcError) as refused:
                 call(name, frame)
             error: Any = refused.value
             assert error.code() is grpc.StatusCode.INVALID_ARGUMENT, (name, error.details())
-            assert told in error.details()
+            assert reported in error.details()
         assert metadata_pb.MetadataResponse.FromString(unary("Metadata", b"")).error_code == 0
     assert "Traceback" not in cluster.node.errors
 
@@ -123,8 +123,8 @@ async def test_batches_that_cannot_be_stored(wire: Wire) -> None:
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-22")
 async def test_unknown_topics(wire: Wire) -> None:
-    nobody = bytes(range(1, 17))
-    assert (await _produced(wire, _produce(nobody, _batch(1)))).error_code == errors.UnknownTopicIdError.code
+    no_one = bytes(range(1, 17))
+    assert (await _produced(wire, _produce(no_one, _batch(1)))).error_code == errors.UnknownTopicIdError.code
     name = unique("nowhere")
     topics = metadata_pb.MetadataRequest.TopicList(values=[metadata_pb.MetadataRequest.Topic(name=name)])
     for _ in range(2):  # the first request does not create it

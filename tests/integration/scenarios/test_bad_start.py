@@ -105,19 +105,19 @@ def test_a_data_directory_that_another_process_owns(tmp_path: Path, cluster: Clu
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
     """They are reported before anything is created."""
-    told = {
+    reported = {
         "group.share.delivery.count.limt=3": "Did you mean 'group.share.delivery.count.limit'?",
         "group.share.delivery.count.limit=99": "it must be at most 10",
         "group.share.heartbeat.interval.ms=50000": "must be between group.share.min.heartbeat.interval.ms=5000 and",
     }
-    attempts = [up_words(tmp_path / "data", None, "--set", setting) for setting in told]
-    for words, message in zip(told.values(), _refusals(tmp_path, *attempts), strict=True):
+    attempts = [up_words(tmp_path / "data", None, "--set", setting) for setting in reported]
+    for words, message in zip(reported.values(), _refusals(tmp_path, *attempts), strict=True):
         assert words in message
     assert not (tmp_path / "data").exists()
 
 
 @pytest.mark.rule("CM-73")
-def test_what_is_wrong_with_the_settings_is_told_before_who_owns_the_directory(
+def test_what_is_wrong_with_the_settings_is_reported_before_who_owns_the_directory(
     tmp_path: Path, cluster: Cluster
 ) -> None:
     owned = cluster.folder / "data"
@@ -140,7 +140,7 @@ def test_only_findings_that_exist_can_be_allowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CM-70")
-def test_the_last_line_tells_what_a_role_process_could_not_do(tmp_path: Path) -> None:
+def test_the_last_line_shows_what_a_role_process_could_not_do(tmp_path: Path) -> None:
     """With log lines around it, too: one message, at the end."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -189,10 +189,10 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CM-1")
-def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_path: Path, store: Server) -> None:
+def test_an_address_that_stands_for_all_of_a_machine_is_not_given_to_others(tmp_path: Path, store: Server) -> None:
     """Clients that asked for the node's address would have called their own machine."""
     plain = ["allow.plaintext=true", f"store.url={_url(store)}"]
-    up, four, six, told = _refusals(
+    up, four, six, reported = _refusals(
         tmp_path,
         up_words(tmp_path / "a", {"allow.plaintext": "true"}, "--host", "0.0.0.0"),
         ["share_node", "serve", "group_coordinator", "listen.host=0.0.0.0", *plain],
@@ -200,10 +200,10 @@ def test_an_address_that_stands_for_all_of_a_machine_is_not_told_to_others(tmp_p
         ["share_node", "serve", "partition_leader", "listen.host=127.0.0.1", "advertised.host=0.0.0.0", *plain],
     )
     for message in (up, four):
-        assert "listen.host is 0.0.0.0, and clients and other nodes would be told to call this node there" in message
+        assert "listen.host is 0.0.0.0, and clients and other nodes would call this node there" in message
         assert "Try advertised.host=NAME, or the variable SHAREGROUPS_ADVERTISED_HOST" in message
     assert "listen.host is ::, and" in six
-    assert "advertised.host is 0.0.0.0, and" in told
+    assert "advertised.host is 0.0.0.0, and" in reported
     assert not (tmp_path / "a").exists()
     settings = {"allow.plaintext": "true", "advertised.host": "127.0.0.1"}
     node = StartedProcess(up_words(tmp_path / "b", settings, "--host", "0.0.0.0"), tmp_path)

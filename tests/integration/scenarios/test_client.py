@@ -97,13 +97,13 @@ def test_a_released_record_comes_back_on_the_next_poll(world: World) -> None:
 
 
 @pytest.mark.rule("PL-418")
-def test_who_accepts_a_record_after_its_last_lock_has_ended_is_told_that_it_does_not_count(world: World) -> None:
+def test_who_accepts_a_record_after_its_last_lock_has_ended_learns_that_it_does_not_count(world: World) -> None:
     settings = {"share.delivery.count.limit": "2", "share.record.lock.duration.ms": "1000"}
     world.ask("set_group", world.group, settings)
     world.produce("a")
     with world.consumer(EXPLICIT) as consumer:
-        told: list[BaseException | None] = []
-        consumer.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
+        reported: list[BaseException | None] = []
+        consumer.set_acknowledgement_commit_callback(lambda _, error: reported.append(error))
         (message,) = first(consumer)
         consumer.acknowledge(message, AcknowledgeType.RELEASE)
         (again,) = first(consumer)
@@ -113,7 +113,9 @@ def test_who_accepts_a_record_after_its_last_lock_has_ended_is_told_that_it_does
         (refused,) = consumer.commit_sync().values()
         assert isinstance(refused, errors.InvalidRecordStateError)
         assert "archived and not delivered again" in str(refused)
-        assert [type(error) for error in told] == [type(None), errors.InvalidRecordStateError], "of RELEASE, of ACCEPT"
+        assert [type(error) for error in reported] == [type(None), errors.InvalidRecordStateError], (
+            "of RELEASE, of ACCEPT"
+        )
 
 
 @pytest.mark.scenario("S-008")

@@ -146,10 +146,10 @@ def test_what_cannot_be_redriven_stays_until_it_is_purged(tool: Tool) -> None:
     assert f"{tool.dlq}-0 offset 0: not redriven: {tool.topic}-0 does not have offset 0 any more" in result.stderr
     assert [one.value for one in tool.read(tool.topic, since=2)] == [b"job", b"v"]
     assert len(tool.read(tool.dlq)) == 3
-    told = json.loads(
+    reported = json.loads(
         tool.done("purge", "--topic", f"{tool.dlq}:0", "--before-offset", "1", "--yes", "--output", "json")
     )
-    assert (told["letters"], told["partitions"][0]["deleted_before"]) == (1, 1)
+    assert (reported["letters"], reported["partitions"][0]["deleted_before"]) == (1, 1)
     assert len(tool.read(tool.dlq, since=1)) == 2
     tool.done("redrive", "--topic", tool.dlq, "--all", "--purge")
     assert tool.admin.list_offsets({TopicPartition(tool.dlq, 0): -2}) == {TopicPartition(tool.dlq, 0): 3}
@@ -157,7 +157,7 @@ def test_what_cannot_be_redriven_stays_until_it_is_purged(tool: Tool) -> None:
 
 
 @pytest.mark.rule("CT-90")
-def test_a_cluster_that_does_not_answer_is_told_soon() -> None:
+def test_a_cluster_that_does_not_answer_is_reported_soon() -> None:
     with Cluster() as cluster, Admin(bootstrap_servers=cluster.bootstrap) as admin:
         tool = Tool(cluster, admin)
         os.kill(cluster.node.pid, signal.SIGSTOP)
@@ -168,9 +168,9 @@ def test_a_cluster_that_does_not_answer_is_told_soon() -> None:
                 tool.start("redrive", "--group", "g", "--all"),
                 tool.start("purge", "--topic", tool.dlq, "--all", "--yes"),
             ]
-            told = [process.communicate(timeout=30) for process in started]
+            reported = [process.communicate(timeout=30) for process in started]
         finally:
             os.kill(cluster.node.pid, signal.SIGCONT)
-    for process, (out, errors) in zip(started, told, strict=True):
+    for process, (out, errors) in zip(started, reported, strict=True):
         assert (process.returncode, out) == (1, "")
         assert "was not answered within 4 s" in errors

@@ -70,7 +70,7 @@ def stage() -> Iterator[Stage]:
 def stored_delays(world: World, count: int) -> dict[int, int]:
     """The ends of delays in the store, in ms since 1970, by offset; waits until `count` records are delayed."""
 
-    async def looked() -> dict[int, int]:
+    async def checked() -> dict[int, int]:
         found: dict[int, int] = {}
         deadline = time.monotonic() + BOUND_S
         async with Wire(world.cluster.bootstrap, world.cluster.internal) as wire:
@@ -83,7 +83,7 @@ def stored_delays(world: World, count: int) -> dict[int, int]:
         assert len(found) == count
         return found
 
-    return asyncio.run(looked())
+    return asyncio.run(checked())
 
 
 def arrivals(world: World, count: int) -> dict[tuple[int, int], float]:

@@ -18,7 +18,7 @@ from tests.integration.scenarios.clients import EXPLICIT, World, first
 from tests.support.node import Cluster
 
 
-def told(cluster: Cluster, group: str, *words: str) -> str:
+def reported(cluster: Cluster, group: str, *words: str) -> str:
     where = ("--bootstrap-server", cluster.bootstrap, "--group", group)
     result = CliRunner().invoke(main, ["groups", "describe", *where, *words])
     assert (result.exit_code, result.stderr) == (0, "")
@@ -35,7 +35,7 @@ async def asked_by_asyncio(cluster: Cluster, group: str) -> Any:
 
 
 @pytest.mark.rule("PL-938", "GC-109")
-def test_delayed_records_are_told_while_a_member_has_the_partition_and_afterwards(cluster: Cluster) -> None:
+def test_delayed_records_are_reported_while_a_member_has_the_partition_and_afterwards(cluster: Cluster) -> None:
     world = World(cluster)
     world.produce(*"abcdef")
     place = TopicPartition(world.topic, 0)
@@ -55,11 +55,11 @@ def test_delayed_records_are_told_while_a_member_has_the_partition_and_afterward
             consumer.commit_sync()
             assert numbers(described()) == (5, 1, 2, 2)
             assert numbers(asyncio.run(asked_by_asyncio(cluster, world.group))[place]) == (5, 1, 2, 2)
-            header, row = told(cluster, world.group, "--verbose").split("\n")[1:3]
+            header, row = reported(cluster, world.group, "--verbose").split("\n")[1:3]
             shown = dict(zip(header.split(), row.split(), strict=False))
             assert (shown["IN-FLIGHT"], shown["WAITING"], shown["DELAYED"]) == ("1", "2", "2")
             ((entry,),) = [
-                one["offsets"] for one in json.loads(told(cluster, world.group, "--verbose", "--output", "json"))
+                one["offsets"] for one in json.loads(reported(cluster, world.group, "--verbose", "--output", "json"))
             ]
             assert (entry["waiting"], entry["delayed"]) == (2, 2)
             assert described(backlog=False).delayed is None, "nobody asked"

@@ -211,7 +211,7 @@ async def test_a_request_of_an_earlier_session_of_the_member_is_refused(wire: Wi
 
 
 @pytest.mark.rule("PL-509", "PL-256")
-async def test_an_unknown_topic_id_is_told_in_its_partition(wire: Wire) -> None:
+async def test_an_unknown_topic_id_is_reported_in_its_partition(wire: Wire) -> None:
     request = ShareFetchRequest(
         group_id=unique("g"), member_id="m", share_session_epoch=0, max_bytes=1_000, max_records=1, batch_size=1
     )

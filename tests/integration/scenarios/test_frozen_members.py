@@ -98,14 +98,14 @@ def test_what_a_frozen_consumer_holds_goes_to_the_others_and_it_joins_again(
         with group.world.consumer() as other:
             assert taken(other, 1) == [(0, 2)]
             group.until_members(1, other)
-            process.tell("go on")
+            process.send_line("go on")
             process.signal(signal.SIGCONT)
             (refused,) = said(process)["committed"]
             assert refused, "nothing is accepted twice"
             group.until_members(2, other)
         group.world.produce("b")
         assert said(process)["polled"] == [[1, 1]]
-        process.tell("go on")
+        process.send_line("go on")
         assert said(process) == {"committed": [""]}
         group.world.until_state(2, [])
         assert f"group '{group.world.group}' has put this consumer out" in process.errors
@@ -127,5 +127,5 @@ def test_the_open_fetch_of_a_frozen_consumer_acquires_nothing_after_its_session(
             for number in range(10):
                 group.world.produce(str(number))
             assert taken(other, 10) == [(offset, 1) for offset in range(10)]
-            process.tell("go on")
+            process.send_line("go on")
             group.until_members(2, other)

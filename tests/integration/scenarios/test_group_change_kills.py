@@ -286,7 +286,9 @@ async def test_a_change_that_is_repeated_ends_as_an_undisturbed_one(
 
 @pytest.mark.rule("OP-6", "GC-94")
 @pytest.mark.parametrize(("name", "place"), [_named(*case) for case in ALONE])
-async def test_a_deletion_that_nobody_repeats_ends_by_itself(stage: Stage, wire: Wire, name: str, place: Place) -> None:
+async def test_a_deletion_that_is_not_repeated_ends_by_itself(
+    stage: Stage, wire: Wire, name: str, place: Place
+) -> None:
     end = await _undisturbed(stage, wire, name)
     group, change, fault = await _begun(stage, wire, name, place)
     change.cancel()

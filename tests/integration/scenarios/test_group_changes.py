@@ -139,7 +139,7 @@ async def test_the_lag_after_an_alteration_counts_from_the_new_start(wire: Wire)
 
 
 @pytest.mark.rule("GC-93", "INV-12", "GC-136", "SC-81", "PL-634")
-async def test_a_deleted_group_leaves_nothing_but_its_configs_and_begins_anew_under_a_higher_epoch(wire: Wire) -> None:
+async def test_a_deleted_group_leaves_nothing_but_its_configs_and_begins_again_under_a_higher_epoch(wire: Wire) -> None:
     session, topic = await fx_rpc(wire)
     await wire.set_group(session.group, {"share.heartbeat.interval.ms": "400"})
     await wire.produce(session.topic_id, 5)

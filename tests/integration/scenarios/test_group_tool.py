@@ -107,24 +107,24 @@ def test_offsets_are_forgotten_topic_by_topic(tool: Tool) -> None:
 
 @pytest.mark.scenario("S-103")
 @pytest.mark.rule("CT-16", "CT-26")
-def test_empty_groups_are_deleted_and_the_others_are_told(tool: Tool) -> None:
+def test_empty_groups_are_deleted_and_the_others_are_reported(tool: Tool) -> None:
     world, topic = World(tool.cluster), tool.topic(1)
     world.ask("produce", world.topic_id, 1)
-    a, b, nobody = tool.group(topic), tool.group(topic), unique("nobody")
+    a, b, no_one = tool.group(topic), tool.group(topic), unique("nobody")
     assert tool("--delete", "--group", a, "--group", b).exit_code == 0
     groups = {listing.group_id for listing in tool.admin.list_groups()}
     assert not groups & {a, b}
     a = tool.group(topic)
     with world.consumer() as consumer:
         assert len(first(consumer)) == 1
-        result = tool("--delete", "--group", a, "--group", world.group, "--group", nobody)
+        result = tool("--delete", "--group", a, "--group", world.group, "--group", no_one)
     assert result.exit_code == 1
     assert result.stdout == f"These share groups were deleted successfully: '{a}'\n"
     assert (
         f"* Group '{world.group}' could not be deleted due to: Share group '{world.group}' is not EMPTY."
         in result.stderr
     )
-    assert f"* Group '{nobody}' could not be deleted due to: Group {nobody} not found." in result.stderr
+    assert f"* Group '{no_one}' could not be deleted due to: Group {no_one} not found." in result.stderr
     groups = {listing.group_id for listing in tool.admin.list_groups()}
     assert (a in groups, world.group in groups) == (False, True)
     refused = tool("--delete")
@@ -241,7 +241,7 @@ def started(cluster: Cluster, *words: str) -> subprocess.Popen[bytes]:
         signal.signal(signal.SIGINT, before)
 
 
-def test_a_change_is_made_though_nobody_reads_its_table_and_what_failed_is_told(tool: Tool) -> None:
+def test_a_change_is_made_though_its_table_is_not_read_and_what_failed_is_reported(tool: Tool) -> None:
     topic = tool.topic(3)
     group, nowhere = tool.group(topic), unique("unknown")
     process = started(tool.cluster, "delete-offsets", "--group", group, "--topic", topic, "--topic", nowhere)
@@ -256,7 +256,7 @@ def test_a_change_is_made_though_nobody_reads_its_table_and_what_failed_is_told(
 
 
 @pytest.mark.rule("CT-80", "CT-90")
-def test_a_cluster_that_does_not_answer_is_told_soon_and_a_signal_ends_the_wait_at_once() -> None:
+def test_a_cluster_that_does_not_answer_is_reported_soon_and_a_signal_ends_the_wait_at_once() -> None:
     with Cluster() as cluster:
         os.kill(cluster.node.pid, signal.SIGSTOP)
         try:
@@ -265,8 +265,8 @@ def test_a_cluster_that_does_not_answer_is_told_soon_and_a_signal_ends_the_wait_
             time.sleep(1.5)
             for process, number in zip(others, (signal.SIGINT, signal.SIGTERM), strict=True):
                 process.send_signal(number)
-            told = [process.communicate(timeout=30) for process in others]
-            assert told == [(b"", b"")] * 2
+            reported = [process.communicate(timeout=30) for process in others]
+            assert reported == [(b"", b"")] * 2
             by_signal = [process.returncode for process in others]
             assert by_signal[0] in (130, -signal.SIGINT), "not 1, as when the first question has waited for its time"
             assert by_signal[1] in (143, -signal.SIGTERM)

@@ -238,7 +238,7 @@ async def test_a_live_switch_of_the_level_acts_on_the_next_fetch_as_in_kafka(wir
 
 @pytest.mark.rule("CM-156", "CM-155")
 @pytest.mark.asyncio
-async def test_a_transaction_that_nobody_ends_is_aborted_at_its_time_out(wire: Wire) -> None:
+async def test_a_transaction_that_is_not_ended_is_aborted_at_its_time_out(wire: Wire) -> None:
     reader, writer, _ = await _reading(wire, COMMITTED)
     hanging = Writer(wire, writer.topic_id, timeout_ms=1_500)
     assert await hanging.write(1) == 0

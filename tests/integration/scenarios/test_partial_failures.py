@@ -17,7 +17,7 @@ from tests.support.node import unique
 NOT_LEADER = errors.NotLeaderOrFollowerError.code
 
 
-class _Told(NamedTuple):
+class _Reported(NamedTuple):
     """The answer's part about one partition."""
 
     error: int
@@ -25,10 +25,10 @@ class _Told(NamedTuple):
     message: str
 
 
-def _told(answer: ShareFetchResponse) -> dict[int, _Told]:
+def _reported(answer: ShareFetchResponse) -> dict[int, _Reported]:
     assert answer.error_code == 0, answer.error_message
     return {
-        part.partition_index: _Told(
+        part.partition_index: _Reported(
             int(part.error_code),
             [(one.first_offset, one.last_offset, one.delivery_count) for one in part.acquired_records],
             part.error_message,
@@ -54,18 +54,18 @@ async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
         member = await wire.join(group, [topic])
         edge.refuse(group, errors.FencedLeaderEpochError.code, READ, ill)
         session = Session(wire, group, member, topic_id, partitions=(away, well, ill), address=here)
-        told: dict[int, _Told] = {}
+        reported: dict[int, _Reported] = {}
         async for turn in attempts():  # a share-partition whose state is still being read is omitted, or empty
-            answer = _told(await session.fetch(epoch=0 if turn == 0 else None, wait_ms=300))
+            answer = _reported(await session.fetch(epoch=0 if turn == 0 else None, wait_ms=300))
             for partition, found in answer.items():
                 if found.error or found.ranges:
-                    told.setdefault(partition, found)
-            if len(told) == len(session.partitions):
+                    reported.setdefault(partition, found)
+            if len(reported) == len(session.partitions):
                 break
-        assert (told[away].error, told[away].ranges) == (NOT_LEADER, [])
-        assert told[well] == (0, [(0, 9, 1)], "")
-        assert (told[ill].error, told[ill].ranges) == (NOT_LEADER, [])
-        assert REFUSED in told[ill].message
+        assert (reported[away].error, reported[away].ranges) == (NOT_LEADER, [])
+        assert reported[well] == (0, [(0, 9, 1)], "")
+        assert (reported[ill].error, reported[ill].ranges) == (NOT_LEADER, [])
+        assert REFUSED in reported[ill].message
         await _is_read_again(edge, session, ill)
 
 
@@ -74,14 +74,14 @@ async def _is_read_again(edge: StateEdge, session: Session, ill: int) -> None:
     arrive."""
     reads = edge.refused(session.group, READ)
     async for _ in attempts():
-        found = _told(await session.fetch(wait_ms=300)).get(ill)
+        found = _reported(await session.fetch(wait_ms=300)).get(ill)
         assert found is None or not found.ranges
         if edge.refused(session.group, READ) > reads:
             break
     assert edge.refused(session.group, READ) > reads
     edge.repair(session.group, READ)
     async for _ in attempts():
-        found = _told(await session.fetch(wait_ms=300)).get(ill)
+        found = _reported(await session.fetch(wait_ms=300)).get(ill)
         if found is not None and found.ranges:
             break
     assert found == (0, [(0, 9, 1)], "")

@@ -63,8 +63,8 @@ class Heard:
         self.failures: list[BaseException] = []
         consumer.set_acknowledgement_commit_callback(self)
 
-    def __call__(self, told: dict[TopicIdPartition, set[int]], error: BaseException | None) -> None:
-        for offsets in told.values():
+    def __call__(self, reported: dict[TopicIdPartition, set[int]], error: BaseException | None) -> None:
+        for offsets in reported.values():
             self.offsets.update(offsets)
         if error is not None:
             self.failures.append(error)
@@ -188,7 +188,7 @@ def test_a_blocking_consumer_keeps_a_record_for_many_locks_while_it_polls_others
 
 @pytest.mark.rule("CL-96")
 @pytest.mark.scenario("S-116")
-def test_a_job_is_told_when_the_group_allows_no_renewals(world: World) -> None:
+def test_a_job_learns_when_the_group_allows_no_renewals(world: World) -> None:
     world.ask("set_group", world.group, {"share.renew.acknowledge.enable": "false"})
     world.ask("set_group", world.group, {"share.record.lock.duration.ms": "1500"})
     lost: list[int] = []

@@ -65,7 +65,9 @@ class Crowd:
     def _run(self, number: int) -> None:
         try:
             with self._world.consumer(EXPLICIT) as consumer:
-                consumer.set_acknowledgement_commit_callback(lambda told, error: self._told(number, told, error))
+                consumer.set_acknowledgement_commit_callback(
+                    lambda reported, error: self._reported(number, reported, error)
+                )
                 while not self._ends.is_set():
                     self._turn(number, consumer)
         except BaseException as error:  # reported by `end`
@@ -79,10 +81,10 @@ class Crowd:
             consumer.acknowledge(message)
         consumer.commit_sync()
 
-    def _told(self, number: int, told: dict[TopicIdPartition, set[int]], error: BaseException | None) -> None:
+    def _reported(self, number: int, reported: dict[TopicIdPartition, set[int]], error: BaseException | None) -> None:
         assert error is None, error
         with self._lock:
-            for partition, offsets in told.items():
+            for partition, offsets in reported.items():
                 self.confirmed[number].update((partition.partition, offset) for offset in offsets)
 
 

@@ -123,7 +123,7 @@ async def test_the_lock_of_a_failed_acknowledgement_is_the_old_one(wire: Wire, e
 
 
 @pytest.mark.scenario("S-054")
-async def test_errors_of_writes_are_told_to_the_member_that_acknowledged(wire: Wire, edge: StateEdge) -> None:
+async def test_errors_of_writes_are_reported_to_the_member_that_acknowledged(wire: Wire, edge: StateEdge) -> None:
     """For each error of the write: the error reported, and the answers that the same acknowledgement may get
     afterwards."""
     kept, dropped = {NONE}, {UNKNOWN_PARTITION}

@@ -216,20 +216,20 @@ async def _it_begins_at_the_beginning(world: World, answer: Any) -> None:
 
 @means("ListOffsets.topics.partitions.current_leader_epoch", "ListOffsets.topics.partitions.holes_from",
        "ListOffsets.topics.partitions.share_group_id")  # fmt: skip
-async def _the_end_is_told(world: World, answer: Any) -> None:
+async def _the_end_is_reported(world: World, answer: Any) -> None:
     (part,) = answer.topics[0].partitions
     assert (part.offset, part.holes) == (3, 0)
 
 
 @means("ExplainRecord.partition_index", "ExplainRecord.offset", "ExplainRecord.last_offset")
 async def _the_records_are_explained(world: World, answer: Any) -> None:
-    (told,) = answer.records
+    (reported,) = answer.records
     full = await world.call("ExplainRecord", await FULL["ExplainRecord"](world))
     assert (full.records[0].first_offset, full.records[0].last_offset) == (1, 2)
-    if told.first_offset == 1:  # of partition 0, or only of offset 1
-        assert told.last_offset in (1, 2)
+    if reported.first_offset == 1:  # of partition 0, or only of offset 1
+        assert reported.last_offset in (1, 2)
     else:
-        assert (told.first_offset, told.last_offset) == (0, 2)
+        assert (reported.first_offset, reported.last_offset) == (0, 2)
     assert answer.high_watermark == 3
 
 
@@ -305,17 +305,17 @@ async def _the_id_is_new_and_not_0(world: World, answer: Any) -> None:
 
 
 @means("EndTxn.committed", "EndTxn.topics", "EndTxn.topics.partition_indexes", "EndTxn.by_operator")
-async def _the_next_epoch_is_told(world: World, answer: Any) -> None:
+async def _the_next_epoch_is_reported(world: World, answer: Any) -> None:
     assert answer.producer_epoch == 2
 
 
 @means(*[field for field in ROWS if field.startswith("ListTransactions.")])
-async def _the_open_transaction_is_told(world: World, answer: Any) -> None:
+async def _the_open_transaction_is_reported(world: World, answer: Any) -> None:
     assert "Ongoing" in {each.transaction_state for each in answer.transaction_states}
 
 
 @means("DescribeTransactions.transactional_ids")
-async def _no_transaction_is_told(world: World, answer: Any) -> None:
+async def _no_transaction_is_reported(world: World, answer: Any) -> None:
     assert not answer.transaction_states
 
 

@@ -24,20 +24,20 @@ def frame(spark: SparkSession, kind: Kind, rows: Sequence[dict[str, Any]]) -> Da
     return spark.createDataFrame(pa.Table.from_batches([to_batch(kind, list(rows))]))
 
 
-def states(spark: SparkSession, told: Sequence[tuple[int, ShareRecord] | Gap]) -> DataFrame:
+def states(spark: SparkSession, reported: Sequence[tuple[int, ShareRecord] | Gap]) -> DataFrame:
     """Share-state records, as (append time in seconds from BASE_S, record), and gaps of one stream."""
     rows = [
         gap_row(one) if isinstance(one, Gap)
         else decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), one[1], (BASE_S + one[0]) * 1000))
-        for seq, one in enumerate(told, start=1)
+        for seq, one in enumerate(reported, start=1)
     ]  # fmt: skip
     return frame(spark, Kind.SHARE_STATE, rows)
 
 
-def groups(spark: SparkSession, told: Sequence[tuple[int, r.Record]]) -> DataFrame:
+def groups(spark: SparkSession, reported: Sequence[tuple[int, r.Record]]) -> DataFrame:
     """Group records, as (append time in seconds from BASE_S, record), of one stream."""
     entries = []
-    for seq, (at, record) in enumerate(told, start=1):
+    for seq, (at, record) in enumerate(reported, start=1):
         letter, data = GroupLogCodec().encode(record, (BASE_S + at) * 1000)
         entries.append(RawEntry(STREAM.replace("sgs", "gc"), EntryId(1, seq), letter, data))
     return frame(spark, Kind.GROUP, [decode(Kind.GROUP, entry) for entry in entries])

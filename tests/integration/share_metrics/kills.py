@@ -34,11 +34,11 @@ def ends(
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             meanwhile(process)
-            told, said = process.communicate(timeout=BOUND_S)
+            reported, said = process.communicate(timeout=BOUND_S)
         finally:
             process.kill()
-    assert process.returncode == 0, f"{told[-2000:]}{said[-2000:]}"
-    return told, said
+    assert process.returncode == 0, f"{reported[-2000:]}{said[-2000:]}"
+    return reported, said
 
 
 class Ledger:

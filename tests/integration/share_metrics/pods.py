@@ -43,11 +43,11 @@ class Pods:
         (container,) = pod["spec"]["containers"]
         if run:
             self.made.append(pod)
-            told = {one["name"]: self._value(name, one) for one in container["env"]}
+            reported = {one["name"]: self._value(name, one) for one in container["env"]}
             with (self._folder / f"{name}.log").open("wb") as log:
                 words = [*container["command"], *container.get("args", ())]
                 self.processes[name] = subprocess.Popen(
-                    words, stdout=log, stderr=log, env=self._environment | told, cwd=self._folder
+                    words, stdout=log, stderr=log, env=self._environment | reported, cwd=self._folder
                 )
         with self._lock:
             self._pods[name] = pod
@@ -106,8 +106,8 @@ def _handler(pods: Pods, namespace: str) -> type[BaseHTTPRequestHandler]:
         def log_message(self, *_: object) -> None:
             """Log nothing."""
 
-        def _send(self, status: int, told: Mapping[str, Any]) -> None:
-            body = json.dumps(told).encode()
+        def _send(self, status: int, reported: Mapping[str, Any]) -> None:
+            body = json.dumps(reported).encode()
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.send_header("Content-Length", str(len(body)))
@@ -115,8 +115,8 @@ def _handler(pods: Pods, namespace: str) -> type[BaseHTTPRequestHandler]:
             self.wfile.write(body)
 
         def _status(self, status: int, words: str) -> None:
-            told = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": words}
-            self._send(status, told)
+            reported = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status, "message": words}
+            self._send(status, reported)
 
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -64,7 +64,7 @@ def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[by
             process.wait(BOUND_S)
 
 
-def told(port: int) -> dict[str, Any]:
+def reported(port: int) -> dict[str, Any]:
     """The workers and applications on the master's page; empty while the master is not up.
 
     Its web server answers before it serves this page, with another page.
@@ -149,8 +149,8 @@ def standalone(folder: Path) -> Iterator[Standalone]:
             workers.append(stack.enter_context(daemon("worker.Worker", folder, *own, *size, url)))
         pause = Event()
         for _ in range(BOUND_S * 5):
-            if told(page).get("aliveworkers") == 2:
+            if reported(page).get("aliveworkers") == 2:
                 break
             pause.wait(0.2)
-        assert told(page).get("aliveworkers") == 2, [path.read_text()[-800:] for path in folder.glob("*.log")]
+        assert reported(page).get("aliveworkers") == 2, [path.read_text()[-800:] for path in folder.glob("*.log")]
         yield Standalone(url, folder, workers)

@@ -71,8 +71,8 @@ class Ledger:
         self.timed_out += timed_out
         self._released_at.setdefault(offset, at)
         batch = StateBatch(offset, offset, 0, self.deliveries[offset])
-        told = {"n_timeout": 1} if timed_out else {"n_release": 1}
-        self._write(at, [batch], delivery_limit=LIMIT, **told)
+        reported = {"n_timeout": 1} if timed_out else {"n_release": 1}
+        self._write(at, [batch], delivery_limit=LIMIT, **reported)
 
     def accept(self, at: int, count: int) -> None:
         """Accept `count` records from the start offset on, each after one more delivery."""
@@ -85,9 +85,9 @@ class Ledger:
         (offset,) = self._finish(at, 1)
         count = self.deliveries[offset]
         self.failed.add((offset, reason, count))
-        why, told = (ARCHIVED_REJECTED, "n_reject") if reason == "rejected" else (ARCHIVED_AT_LIMIT, "n_limit")
+        why, reported = (ARCHIVED_REJECTED, "n_reject") if reason == "rejected" else (ARCHIVED_AT_LIMIT, "n_limit")
         archived = (ArchivedRange(offset, offset, count, why),)
-        self._write(at, [], max_dc=count, sum_dc=count, archived=archived, delivery_limit=LIMIT, **{told: 1})
+        self._write(at, [], max_dc=count, sum_dc=count, archived=archived, delivery_limit=LIMIT, **{reported: 1})
 
     def _finish(self, at: int, count: int) -> range:
         taken = range(self.start, self.start + count)
@@ -102,11 +102,11 @@ class Ledger:
         self.start = taken.stop
         return taken
 
-    def _write(self, at: int, batches: list[StateBatch], **told: Any) -> None:
-        self.written.append((at, update(self.start, batches=batches, stats=self._stats(**told), key=self.key)))
+    def _write(self, at: int, batches: list[StateBatch], **reported: Any) -> None:
+        self.written.append((at, update(self.start, batches=batches, stats=self._stats(**reported), key=self.key)))
 
-    def _stats(self, **told: Any) -> WriteStats:
-        return WriteStats(1, hwm=self.produced, write_id=len(self.written), **told)
+    def _stats(self, **reported: Any) -> WriteStats:
+        return WriteStats(1, hwm=self.produced, write_id=len(self.written), **reported)
 
 
 class Story:
@@ -142,8 +142,8 @@ class Story:
     def states(self, spark: SparkSession) -> DataFrame:
         rows = [gap_row(self.LOST)]
         for stream in sorted(set(self.STREAMS.values())):
-            told = [one for ledger in self.all if self.STREAMS[ledger.group] == stream for one in ledger.written]
-            for seq, (at, record) in enumerate(sorted(told, key=lambda one: one[0]), start=1):
+            reported = [one for ledger in self.all if self.STREAMS[ledger.group] == stream for one in ledger.written]
+            for seq, (at, record) in enumerate(sorted(reported, key=lambda one: one[0]), start=1):
                 entry = state_entry(EntryId(1, seq), record, (BASE_S + at) * 1000, stream)
                 rows.append(decode(Kind.SHARE_STATE, entry))
         return frame(spark, Kind.SHARE_STATE, rows)
@@ -159,7 +159,7 @@ class Story:
         return spark.createDataFrame(rows, COLUMNS)
 
 
-TOLD: Final[list[tuple[int, r.Record]]] = [
+REPORTED: Final[list[tuple[int, r.Record]]] = [
     (
         0,
         r.StateMetadata(

@@ -35,9 +35,11 @@ def ingest(world: World, data: Path, *words: str) -> Result:
 def report(data: Path, *words: str) -> tuple[dict[str, Any], str]:
     """The report's totals, and its page."""
     page = data / "report.html"
-    told = CliRunner().invoke(metrics, ["report", "--data", str(data), "--out", str(page), "--output", "json", *words])
-    assert told.exit_code == 0, told.output
-    return json.loads(told.stdout), page.read_text()
+    reported = CliRunner().invoke(
+        metrics, ["report", "--data", str(data), "--out", str(page), "--output", "json", *words]
+    )
+    assert reported.exit_code == 0, reported.output
+    return json.loads(reported.stdout), page.read_text()
 
 
 def of_cluster(world: World, name: str) -> None:
@@ -143,28 +145,28 @@ def test_a_batch_that_spark_cannot_write_ends_with_its_cause_in_one_line(
     in_the_way = tmp_path / "raw" / "share_state"
     in_the_way.parent.mkdir()
     in_the_way.touch()
-    told = ingest(world, tmp_path)
-    assert told.exit_code == 1
-    last = told.output.splitlines()[-1]
+    reported = ingest(world, tmp_path)
+    assert reported.exit_code == 1
+    last = reported.output.splitlines()[-1]
     assert last.startswith("Error: a query ended; what was confirmed is kept, run it again. Spark says: ")
     assert str(in_the_way) in last
     assert "ParentNotDirectoryException" in last
-    assert "\tat " not in told.output
+    assert "\tat " not in reported.output
     in_the_way.unlink()
     assert ingest(world, tmp_path).exit_code == 0
     assert stored(spark, tmp_path, Kind.SHARE_STATE).count() == 3
 
 
 @pytest.mark.rule("PM-38", "PM-39")
-def test_a_port_that_is_taken_is_told_before_spark_begins(world: World, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_reported_before_spark_begins(world: World, tmp_path: Path) -> None:
     world.make_cluster(state_shards=1)
     with socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        told = ingest(world, tmp_path, "--metrics-port", str(port))
-    assert told.exit_code == 1
-    assert told.output == (
+        reported = ingest(world, tmp_path, "--metrics-port", str(port))
+    assert reported.exit_code == 1
+    assert reported.output == (
         f"Error: gauges cannot be served at 127.0.0.1:{port}: Address already in use; give another port with "
         "--metrics-port, 0 for any free one, or another address with --metrics-host\n"
     )
@@ -175,21 +177,23 @@ def test_a_report_of_files_that_spark_cannot_read_ends_with_one_line(spark: Spar
     hour = tmp_path / "raw" / "share_state" / "batch=00000000" / "dt=1970-01-01" / "hour=00"
     hour.mkdir(parents=True)
     (hour / "part-0.zstd.parquet").write_bytes(b"half a file")
-    told = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")])
-    assert told.exit_code == 1
-    assert "Traceback" not in told.output
-    last = told.output.splitlines()[-1]
+    reported = CliRunner().invoke(metrics, ["report", "--data", str(tmp_path), "--out", str(tmp_path / "report.html")])
+    assert reported.exit_code == 1
+    assert "Traceback" not in reported.output
+    last = reported.output.splitlines()[-1]
     assert last.startswith("Error: Spark could not do it: ")
     assert "is not a Parquet file" in last
 
 
 @pytest.mark.rule("PM-39")
-def test_a_report_on_what_nobody_ingested_says_so_before_spark_starts(tmp_path: Path) -> None:
+def test_a_report_on_what_was_not_ingested_says_so_before_spark_starts(tmp_path: Path) -> None:
     words = ["report", "--data", str(tmp_path / "typo"), "--out", str(tmp_path / "report.html")]
-    told = CliRunner().invoke(metrics, words)
-    assert told.exit_code == 1
-    assert "Starting Spark" not in told.output
-    assert told.output.splitlines()[-1].startswith(f"Error: nothing was ingested into {tmp_path / 'typo'} yet; run ")
+    reported = CliRunner().invoke(metrics, words)
+    assert reported.exit_code == 1
+    assert "Starting Spark" not in reported.output
+    assert reported.output.splitlines()[-1].startswith(
+        f"Error: nothing was ingested into {tmp_path / 'typo'} yet; run "
+    )
     assert not (tmp_path / "report.html").exists()
 
 
@@ -222,7 +226,7 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
 
 @pytest.mark.rule("PM-37", "PM-61")
 @pytest.mark.usefixtures("spark")
-def test_where_nobody_has_noted_how_far_was_read_nobody_stands_still(world: World, tmp_path: Path) -> None:
+def test_where_it_is_not_noted_how_far_was_read_nothing_stands_still(world: World, tmp_path: Path) -> None:
     """The same holds for an hour of which the page shows only a part."""
     world.make_cluster(state_shards=1)
     Log(world, S0).state(snapshot(0, stats=WriteStats(hwm=100)))
@@ -244,6 +248,6 @@ def test_an_ingest_says_what_was_lost(world: World, tmp_path: Path) -> None:
     assert json.loads(ingest(world, tmp_path, "--output", "json").stdout)["lost"] == 0
     Log(world, S0, epoch=2).state(snapshot(6), update(7), update(8))
     world.redis.xtrim(S0, minid="2-3", approximate=False)
-    told = ingest(world, tmp_path, "--output", "json")
-    assert json.loads(told.stdout)["lost"] == 3
-    assert f"3 entries of all that belongs into {tmp_path} were lost before they were read" in told.stderr
+    reported = ingest(world, tmp_path, "--output", "json")
+    assert json.loads(reported.stdout)["lost"] == 3
+    assert f"3 entries of all that belongs into {tmp_path} were lost before they were read" in reported.stderr

@@ -53,13 +53,15 @@ class Seen:
 def _untold(events: Sequence[Event]) -> set[Place]:
     """The records delivered to a killed consumer for which it recorded no acknowledgement."""
     killed = {event.target for event in events if isinstance(event, Fault) and event.name == "SIGKILL"}
-    told = {(event.worker, place(event), event.delivery_count) for event in events if isinstance(event, Acknowledged)}
+    reported = {
+        (event.worker, place(event), event.delivery_count) for event in events if isinstance(event, Acknowledged)
+    }
     return {
         place(event)
         for event in events
         if isinstance(event, Delivered)
         and event.worker in killed
-        and (event.worker, place(event), event.delivery_count) not in told
+        and (event.worker, place(event), event.delivery_count) not in reported
     }
 
 
@@ -84,13 +86,13 @@ def report_on(folder: Path, history: Path) -> dict[str, Any]:
         ingested = CliRunner().invoke(metrics, ["ingest", "--store", url, "--data", str(history)])
     assert ingested.exit_code == 0, ingested.output
     page = str(history / "report.html")
-    told = CliRunner().invoke(metrics, ["report", "--data", str(history), "--out", page, "--output", "json"])
-    assert told.exit_code == 0, told.output
-    found: dict[str, Any] = json.loads(told.stdout)
+    reported = CliRunner().invoke(metrics, ["report", "--data", str(history), "--out", page, "--output", "json"])
+    assert reported.exit_code == 0, reported.output
+    found: dict[str, Any] = json.loads(reported.stdout)
     return found
 
 
-def test_what_a_killed_consumer_did_not_tell_may_have_ended_in_any_way() -> None:
+def test_what_a_killed_consumer_did_not_report_may_have_ended_in_any_way() -> None:
     def delivered(worker: str, offset: int) -> Delivered:
         return Delivered(worker, "t", 0, offset, "v", 1, 0, 1)
 

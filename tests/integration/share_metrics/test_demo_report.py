@@ -97,8 +97,8 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, repor
 def test_the_store_of_a_running_demo_is_read_as_it_is(played: Played) -> None:
     with demo_store(played.keep / CLUSTER_DATA) as started, demo_store(played.keep / CLUSTER_DATA) as running:
         assert running == started
-    with demo_store(played.keep / CLUSTER_DATA) as anew:
-        assert anew != started
+    with demo_store(played.keep / CLUSTER_DATA) as again:
+        assert again != started
 
 
 def test_without_a_demo_one_line_says_what_to_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -23,16 +23,16 @@ from tests.support.pipeline_entries import KEY, STREAM, TOPIC, snapshot, state_e
 
 from .frames import BASE_S, frame, rows_of, states
 
-Told = Sequence[tuple[int, ShareRecord]]
+Reported = Sequence[tuple[int, ShareRecord]]
 
 AHEAD = WriteStats(hwm=1_100, speo=1_060)
-RESET: Told = [
+RESET: Reported = [
     (0, snapshot(1_000, stats=AHEAD)),
     (1, update(1_010, 5, stats=AHEAD)),
     (2, snapshot(0, state_epoch=2)),
     (3, update(7, 1)),
 ]
-RECREATED: Told = [
+RECREATED: Reported = [
     (0, snapshot(1_000, 20, stats=AHEAD)),
     (1, ShareTombstone(KEY)),
     (2, snapshot(0, -1)),
@@ -50,21 +50,21 @@ def shown(gauges: Gauges) -> dict[str, float]:
 
 
 @pytest.mark.rule("PM-42", "PM-50", "PM-59")
-@pytest.mark.parametrize(("told", "done"), [(RESET, 8), (RECREATED, 7)])
-def test_a_window_shows_nothing_of_an_earlier_state(spark: SparkSession, told: Told, done: int) -> None:
-    (found,) = rows_of(progress(states(spark, told)), "window")
+@pytest.mark.parametrize(("reported", "done"), [(RESET, 8), (RECREATED, 7)])
+def test_a_window_shows_nothing_of_an_earlier_state(spark: SparkSession, reported: Reported, done: int) -> None:
+    (found,) = rows_of(progress(states(spark, reported)), "window")
     assert (found["spso"], found["done"]) == (7, done)
     assert [found[name] for name in ("hwm", "speo", "lag", "in_flight_width")] == [None] * 4
 
 
 @pytest.mark.rule("PM-38", "PM-42", "PM-50")
-@pytest.mark.parametrize(("told", "done"), [(RESET, 8), (RECREATED, 7)])
+@pytest.mark.parametrize(("reported", "done"), [(RESET, 8), (RECREATED, 7)])
 @pytest.mark.parametrize("cut", [1, 2, 4])
 def test_gauges_show_nothing_of_an_earlier_state_however_rows_come(
-    spark: SparkSession, told: Told, done: int, cut: int
+    spark: SparkSession, reported: Reported, done: int, cut: int
 ) -> None:
     gauges = Gauges(now=lambda: BASE_S + 10.0)
-    for part in (told[:cut], told[cut:]):
+    for part in (reported[:cut], reported[cut:]):
         if part:
             gauges.take(Kind.SHARE_STATE, states(spark, part))
     found = shown(gauges)
@@ -128,8 +128,8 @@ def oracle(records: Sequence[ShareRecord]) -> dict[str, dict[str, int | None]]:
 def test_windows_and_gauges_of_rows_in_any_cut_end_as_the_oracle_does(spark: SparkSession) -> None:
     random = Random(5)
     records = list(lives(random))
-    told = [state_entry(EntryId(1, seq), record, BASE_S * 1_000) for seq, record in enumerate(records, start=1)]
-    rows = [decode(Kind.SHARE_STATE, entry) for entry in told]
+    reported = [state_entry(EntryId(1, seq), record, BASE_S * 1_000) for seq, record in enumerate(records, start=1)]
+    rows = [decode(Kind.SHARE_STATE, entry) for entry in reported]
     expected = oracle(records)
     assert 5 < sum(one["lag"] is None for one in expected.values()) < 55
     windows = rows_of(progress(frame(spark, Kind.SHARE_STATE, rows), 3_600), "group_id")
@@ -169,8 +169,8 @@ def test_what_was_finished_in_a_range_needs_no_snapshot_before_it(spark: SparkSe
 def test_a_range_begins_at_the_last_snapshot_before_it_however_long_ago(spark: SparkSession) -> None:
     # Each record names a start offset: without a snapshot, a range begins at the last such record.
     released = [update(start, batches=[StateBatch(at, at, 0, 1)]) for start, at in ((0, 0), (5, 5), (5, 6))]
-    told: Told = [(0, snapshot(0)), (1, released[0]), (2, snapshot(5)), (3, released[1]), (90_000, released[2])]
-    rows = states(spark, told)
+    reported: Reported = [(0, snapshot(0)), (1, released[0]), (2, snapshot(5)), (3, released[1]), (90_000, released[2])]
+    rows = states(spark, reported)
     recent = since(rows, F.timestamp_seconds(F.lit(BASE_S + 86_400))).localCheckpoint()
     assert [row["seq"] for row in rows_of(recent, "seq")] == [3, 4, 5]
     windows = rows_of(replay_windows(recent), "window")

@@ -46,7 +46,7 @@ def data(spark: SparkSession, world: World, tmp_path: Path) -> Path:
 
 
 @pytest.mark.rule("PM-89")
-def test_a_look_at_history(
+def test_a_summary_of_history(
     world: World, data: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(share_metrics.spark, "build_session", small_session)

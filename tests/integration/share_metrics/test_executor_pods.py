@@ -35,9 +35,9 @@ def driver() -> Doc:
     return found
 
 
-def words_of(one: Mapping[str, Any], told: dict[str, str]) -> list[str]:
+def words_of(one: Mapping[str, Any], reported: dict[str, str]) -> list[str]:
     """The arguments of a container, with values for its variables."""
-    seen = {entry["name"]: entry.get("value", "") for entry in one["env"]} | told
+    seen = {entry["name"]: entry.get("value", "") for entry in one["env"]} | reported
     return [re.sub(r"\$\((\w+)\)", lambda match: seen[match[1]], word) for word in one["args"]]
 
 
@@ -49,7 +49,12 @@ def changed(words: list[str], changes: Mapping[str, str]) -> list[str]:
 
 def job_of(one: Mapping[str, Any], url: str, store: str, folder: Path) -> list[str]:
     """The command of the driver's container, as a process here that ends after the existing entries."""
-    told = {"PIPELINE_STORE_URL": store, "POD_NAME": "pipeline-0", "POD_NAMESPACE": NAMESPACE, "POD_IP": "127.0.0.1"}
+    reported = {
+        "PIPELINE_STORE_URL": store,
+        "POD_NAME": "pipeline-0",
+        "POD_NAMESPACE": NAMESPACE,
+        "POD_IP": "127.0.0.1",
+    }
     here = {
         "--continuous": "--once",
         "/var/lib/sharegroups/history": str(folder / "data"),
@@ -62,11 +67,11 @@ def job_of(one: Mapping[str, Any], url: str, store: str, folder: Path) -> list[s
         "spark.blockManager.port=7079": "spark.blockManager.port=0",
     }
     quick = ("spark.kubernetes.executor.apiPollingInterval=2s", f"spark.executor.extraJavaOptions={SHORT_LIVED}")
-    job = [SHAREGROUPS, "metrics", *changed(words_of(one, told), here), "--output", "json"]
+    job = [SHAREGROUPS, "metrics", *changed(words_of(one, reported), here), "--output", "json"]
     return [*job, *(word for each in quick for word in ("--conf", each))]
 
 
-def look_at(made: list[dict[str, Any]], one: Mapping[str, Any], template: str) -> None:
+def inspect(made: list[dict[str, Any]], one: Mapping[str, Any], template: str) -> None:
     """Assert that each pod follows the template, has the driver's image, and is owned by the driver's pod."""
     own = yaml.safe_load(template)["spec"]
     for pod in made:
@@ -112,4 +117,4 @@ def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row
     found = stored(spark, tmp_path / "data", Kind.SHARE_STATE).select("stream", "entry_id").collect()
     assert Counter((row.stream, row.entry_id) for row in found) == ledger.totals()[0]
     assert len(pods.made) >= 3  # two, and a replacement for the killed one
-    look_at(pods.made, one, template)
+    inspect(pods.made, one, template)

@@ -26,13 +26,16 @@ RELEASED = WriteStats(CAUSE_ACK, n_release=FAILED, write_id=2, delivery_limit=3)
 
 @pytest.mark.rule("PM-48")
 def test_the_sum_is_of_all_that_failed_and_says_where_it_is_a_lower_bound(spark: SparkSession) -> None:
-    told: list[tuple[int, ShareRecord] | Gap] = [(1, snapshot(0)), (2, update(FAILED, stats=REJECTED))]
-    found = collect(states(spark, told), groups(spark, []), at_time(0), at_time(60))
+    reported: list[tuple[int, ShareRecord] | Gap] = [(1, snapshot(0)), (2, update(FAILED, stats=REJECTED))]
+    found = collect(states(spark, reported), groups(spark, []), at_time(0), at_time(60))
     assert (found.found.poison, found.found.poison_least) == (FAILED, False)
     assert {row["reason"] for row in found.poison} == {"rejected"}
     assert len(found.poison) == POISON_MAX < FAILED
     assert f"<b>{FAILED}</b> failed or poison" in render(found)
-    told += [(3, snapshot(0, key=OTHER)), (4, update(key=OTHER, batches=[StateBatch(0, 129, 0, 2)], stats=RELEASED))]
-    found = collect(states(spark, told), groups(spark, []), at_time(0), at_time(60))
+    reported += [
+        (3, snapshot(0, key=OTHER)),
+        (4, update(key=OTHER, batches=[StateBatch(0, 129, 0, 2)], stats=RELEASED)),
+    ]
+    found = collect(states(spark, reported), groups(spark, []), at_time(0), at_time(60))
     assert (found.found.poison, found.found.poison_least) == (FAILED + POISON_MAX, True)
     assert f"<b>≥ {FAILED + POISON_MAX}</b> failed or poison" in render(found)

@@ -79,9 +79,9 @@ def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: Sp
     joined = r.MemberMetadata("G1", "m", None, "c", "h", ("t",))
     gauges = Gauges(now=lambda: float(BASE_S + 100))
     gauges.take(Kind.SHARE_STATE, states(spark, history), kept=True)
-    told: list[tuple[int, r.Record]] = [(0, r.StateMetadata("G1", lifecycle)), (1, joined)]
-    told.append((2, r.TargetMetadata("G1", 1, 0, {})))
-    gauges.take(Kind.GROUP, groups(spark, told), kept=True)
+    reported: list[tuple[int, r.Record]] = [(0, r.StateMetadata("G1", lifecycle)), (1, joined)]
+    reported.append((2, r.TargetMetadata("G1", 1, 0, {})))
+    gauges.take(Kind.GROUP, groups(spark, reported), kept=True)
     scraped = registered(gauges)
 
     def shown(name: str, **labels: str) -> float | None:
@@ -129,7 +129,7 @@ def test_beyond_the_cap_partitions_are_rolled_up_by_topic(spark: SparkSession) -
 
 
 @pytest.mark.rule("PM-64", "PM-65")
-def test_what_is_lost_and_what_is_behind_is_told(spark: SparkSession) -> None:
+def test_what_is_lost_and_what_is_behind_is_reported(spark: SparkSession) -> None:
     gauges = Gauges()
     scraped = registered(gauges)
     gap = Gap(STREAM, EntryId(1, 0), EntryId(1, 5), 4, "trimmed")

@@ -31,7 +31,7 @@ def gone(name: str, reason: str) -> list[r.Record]:
 @pytest.mark.rule("PM-54", "PM-55", "PM-56", "PM-57", "PM-58")
 def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
     before, lifecycle = (Lifecycle({TOPIC: TopicState(TOPIC, "t", 2, {}, made)}, {}) for made in ((0,), (0, 1)))
-    told: list[tuple[int, r.Record]] = [
+    reported: list[tuple[int, r.Record]] = [
         (1, member("a")),
         (1, r.GroupMetadata("g", 1, 0, 1)),
         (1, r.TargetMetadata("g", 1, 0, {})),
@@ -60,7 +60,7 @@ def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
         (601, member("e", "other")),
         (602, member("f", "other")),
     ]
-    rows = groups(spark, told).localCheckpoint()
+    rows = groups(spark, reported).localCheckpoint()
     shown = ("joins", "leaves", "rebalances", "epoch_bumps", "members", "state", "flapping")
     found = rows_of(group_windows(rows), "window")
     assert [tuple(row[name] for name in shown) for row in found] == [
@@ -83,19 +83,19 @@ def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
 def test_the_newest_is_what_has_the_greatest_id_whatever_its_writers_clock_says(spark: SparkSession) -> None:
     """A new owner's clock is behind: its records are newer all the same."""
     lives = [Lifecycle({TOPIC: TopicState(TOPIC, name, 1, {}, (0,))}, {}) for name in ("before", "orders")]
-    told: list[tuple[int, r.Record]] = [
+    reported: list[tuple[int, r.Record]] = [
         (50, member("a")),
         (50, r.StateMetadata("g", lives[0])),
         (10, r.Tombstone(r.MEMBER, "g", "a", "left")),
         (10, r.StateMetadata("g", lives[1])),
     ]
-    rows = groups(spark, told).localCheckpoint()
+    rows = groups(spark, reported).localCheckpoint()
     assert rows_of(topic_names(rows), "topic_id") == [{"topic_id": topic_id_text(TOPIC), "topic_name": "orders"}]
     assert rows_of(newest_members(rows), "member_id") == [{"group_id": "g", "member_id": "a", "there": False}]
     written = states(spark, [(50, snapshot(100)), (10, update(110))])
     assert [row["start_offset"] for row in rows_of(newest_states(written), "group_id")] == [110]
 
 
-def test_nobody_converges_in_an_empty_group() -> None:
+def test_no_member_converges_in_an_empty_group() -> None:
     event = {"record_type": "target_meta", "member_id": None, "event_time": None, "tombstone": False, "cause": 0}
     assert converged([event | {"assignment_epoch": 1}])[0]["convergence_ms"] is None

@@ -98,14 +98,14 @@ class Batches:
         self._spark = spark
         self._data = data
         self._rows = rows
-        self._told: list[tuple[int, ShareRecord] | Gap] = []
+        self._reported: list[tuple[int, ShareRecord] | Gap] = []
         self._number = 0
 
-    def add(self, *told: tuple[int, ShareRecord]) -> None:
+    def add(self, *reported: tuple[int, ShareRecord]) -> None:
         """Add records, with times in seconds from BASE_S, ten hours after 1970 began."""
-        before = len(self._told)
-        self._told += told
-        rows = states(self._spark, self._told).where(F.col("seq") > before)
+        before = len(self._reported)
+        self._reported += reported
+        rows = states(self._spark, self._reported).where(F.col("seq") > before)
         write_batch(self._spark, self._data, STATE, rows, self._number, Watch(), self._rows)
         self._number += 1
 
@@ -164,14 +164,14 @@ def test_rows_of_an_earlier_build_are_read_beside_newer_ones_and_put_together_wi
     write_batch(spark, tmp_path, STATE, older.withColumn("state_batches", plain), 0, Watch())
     write_batch(spark, tmp_path, STATE, states(spark, [(0, update(0)), (1, update(0, batches=batch))]), 1, Watch())
 
-    def told() -> dict[str, Any]:
+    def reported() -> dict[str, Any]:
         rows = stored(spark, tmp_path, STATE).where("size(state_batches) > 0").collect()
         return {
             row["record_type"]: [(one["last_offset"], one["not_before"]) for one in row["state_batches"]]
             for row in rows
         }
 
-    found = told()
+    found = reported()
     assert found["snapshot"] == [(3, None), (4, None)]
     assert [last for last, _ in found["update"]] == [3, 4]
     (plain_one, waiting) = (at for _, at in found["update"])
@@ -182,12 +182,12 @@ def test_rows_of_an_earlier_build_are_read_beside_newer_ones_and_put_together_wi
     for number in (0, 1):
         (done / str(number)).touch()
     assert compact(spark, tmp_path, STATE) is not None
-    assert told() == found
+    assert reported() == found
     assert [row["released_lb"] for row in rows_of(replay_windows(stored(spark, tmp_path, STATE)), "window")] == [0]
 
 
 @pytest.mark.rule("PM-2", "PM-35")
-def test_windows_are_kept_and_what_is_old_is_not_made_anew(spark: SparkSession, tmp_path: Path) -> None:
+def test_windows_are_kept_and_what_is_old_is_not_made_again(spark: SparkSession, tmp_path: Path) -> None:
     batches = Batches(spark, tmp_path)
     batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
     assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
@@ -198,7 +198,7 @@ def test_windows_are_kept_and_what_is_old_is_not_made_anew(spark: SparkSession, 
 
 
 @pytest.mark.rule("PM-2", "PM-35")
-def test_hours_with_news_are_made_anew_and_no_others(
+def test_hours_with_news_are_made_again_and_no_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is still written, and the other tables by the same code
@@ -214,7 +214,7 @@ def test_hours_with_news_are_made_anew_and_no_others(
 
 
 @pytest.mark.rule("PM-42", "PM-2")
-def test_the_lag_of_windows_in_which_nobody_wrote_is_kept_too(
+def test_the_lag_of_windows_in_which_nothing_was_written_is_kept_too(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A group is done after a minute; 40 more records arrive between the samples of 630 and of 1,230 s."""
@@ -264,13 +264,13 @@ def test_lag_comes_from_where_logs_end_and_how_old_their_batches_are(
     ends = rows_of(samples(spark, tmp_path).where("partition = 0"), "sampled_at")[-1]
     assert (ends["log_start_offset"], ends["high_watermark"], ends["log_end_offset"]) == (10, 30, 30)
     silent = WriteStats(CAUSE_ACK, n_accept=1)
-    told: list[tuple[int, ShareRecord] | Gap] = [
+    reported: list[tuple[int, ShareRecord] | Gap] = [
         (40, snapshot(12)),
         (41, update(15, stats=silent)),
         (200, update(16)),
         (400, update(30)),
     ]
-    windows = progress(states(spark, told))
+    windows = progress(states(spark, reported))
     lagging = with_log_ends(windows, samples(spark, tmp_path))
     # After 200 s the log still holds at least 14 records; after 400 s their number is unknown.
     found = [(row["lag"], row["lag_least"]) for row in rows_of(lagging, "window")]
@@ -311,7 +311,7 @@ def test_a_directory_is_of_one_job_and_one_cluster(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("PM-39")
-def test_what_cannot_be_written_to_is_told_before_the_work(world: World, tmp_path: Path) -> None:
+def test_what_cannot_be_written_to_is_reported_before_the_work(world: World, tmp_path: Path) -> None:
     world.make_cluster(state_shards=1)
     (tmp_path / "file").write_text("")
     data = str(tmp_path / "file" / "data")
@@ -332,10 +332,10 @@ class Ran:
         Log(world, S0).state(snapshot(3), update(7, stats=WriteStats(hwm=10)))
         Log(world, f"{{tp:{TOPIC_TEXT}:0}}:log").batch(0, 10)
         self.data = folder / "data"
-        self.told: list[str] = []
+        self.reported: list[str] = []
         exposition = Exposition(0, "127.0.0.1", folder / "gauges.prom")
-        told = Job(Source(world.url), self.data, log_meta=True)
-        self.counts, self.lost = run(told, exposition, Cluster("local[1]"), self.told.append)
+        reported = Job(Source(world.url), self.data, log_meta=True)
+        self.counts, self.lost = run(reported, exposition, Cluster("local[1]"), self.reported.append)
         self.gauges = (folder / "gauges.prom").read_text()
 
 
@@ -347,7 +347,7 @@ def ran(spark: SparkSession, server: World, tmp_path_factory: pytest.TempPathFac
 @pytest.mark.rule("PM-1", "PM-2", "PM-38", "PM-39", "PM-65")
 def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, ran: Ran) -> None:
     assert (ran.counts, ran.lost) == ({"share_state": 3, "group": 0, "log_meta": 2}, 0)
-    assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in ran.told)
+    assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in ran.reported)
     assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in ran.gauges
     assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in ran.gauges
     assert 'share_group_ingest_last_trigger_timestamp_seconds{kind="log_meta"} ' in ran.gauges
@@ -375,11 +375,11 @@ def test_a_report_without_an_end_is_of_the_hour_before_the_newest_entry(ran: Ran
 
 
 @pytest.mark.rule("PM-2", "PM-39")
-def test_a_report_keeps_windows_too_if_told_to(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_report_keeps_windows_too_if_asked_to(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Other tests show that the windows are right; this one, that the command writes them, and then the page."""
     kept: list[Path] = []
     monkeypatch.setattr(job, "write_tables", lambda spark, data: kept.append(data))
-    monkeypatch.setattr(job, "collect", lambda *told: Report("", "", 60, ()))
+    monkeypatch.setattr(job, "collect", lambda *reported: Report("", "", 60, ()))
     words = ["report", "--data", str(ran.data), "--out", str(tmp_path / "report.html")]
     for more, expected in ((["--tables"], [ran.data]), ([], [])):
         assert CliRunner().invoke(metrics, [*words, *more]).exit_code == 0

@@ -44,15 +44,15 @@ def asked(topic: str, at: str, *places: str) -> dict[str, Any] | str:
     if result.exit_code == 1:
         return result.output
     assert result.exit_code == 0, result.output
-    told: dict[str, Any] = json.loads(result.stdout)
-    return told
+    reported: dict[str, Any] = json.loads(result.stdout)
+    return reported
 
 
-def bare(told: dict[str, Any] | str) -> dict[str, Any] | None:
+def bare(reported: dict[str, Any] | str) -> dict[str, Any] | None:
     """The answer without its source; None when there was no state."""
     return (
-        {name: value for name, value in told.items() if name not in {"source", "read_up_to"}}
-        if isinstance(told, dict)
+        {name: value for name, value in reported.items() if name not in {"source", "read_up_to"}}
+        if isinstance(reported, dict)
         else None
     )
 
@@ -71,8 +71,8 @@ class Kept:
             TopicCreated("orders", SECOND.topic_id, 1, {}, AGAIN_MS, ""),
         ]
         for version, change in enumerate(changes, start=1):
-            told = encode_changes([change], b"c" * 16, 0)
-            world.redis.xadd("{meta}:log", {"t": "M", "r": told}, id=f"1-{version}")
+            reported = encode_changes([change], b"c" * 16, 0)
+            world.redis.xadd("{meta}:log", {"t": "M", "r": reported}, id=f"1-{version}")
         Log(world, "{gc:0}:log").group(r.GroupMetadata("G1", 1, 0, 1))
         self.moments: list[str] = []
         self.log = Log(world, self.stream(KEY.text))
@@ -121,20 +121,22 @@ def kept(spark: SparkSession, server: World, tmp_path_factory: pytest.TempPathFa
 def test_the_files_answer_of_every_moment_what_the_store_had_answered(kept: Kept) -> None:
     assert len(visible(kept.data, Kind.SHARE_STATE)) == 3
     alone = {at: bare(asked("orders", at, "--data", str(kept.data))) for at in kept.moments}
-    assert alone == {at: bare(told) for at, told in kept.before.items()}
-    assert {told["topic_id"] for told in alone.values() if told} == {FIRST_TEXT, SECOND_TEXT}
+    assert alone == {at: bare(reported) for at, reported in kept.before.items()}
+    assert {reported["topic_id"] for reported in alone.values() if reported} == {FIRST_TEXT, SECOND_TEXT}
     assert None in alone.values(), "of the time between, there is none"
 
 
 @pytest.mark.rule("PM-39")
 def test_with_a_store_the_files_give_what_it_no_longer_has(kept: Kept) -> None:
     both = {at: asked("orders", at, "--data", str(kept.data), "--store", kept.world.url) for at in kept.moments}
-    assert {at: bare(told) for at, told in both.items()} == {at: bare(told) for at, told in kept.before.items()}
-    assert {told["source"] for told in both.values() if isinstance(told, dict)} == {"data"}
+    assert {at: bare(reported) for at, reported in both.items()} == {
+        at: bare(reported) for at, reported in kept.before.items()
+    }
+    assert {reported["source"] for reported in both.values() if isinstance(reported, dict)} == {"data"}
     kept.log.state(snapshot(70, key=SECOND), update(71, key=SECOND))
-    told = asked("orders", f"{kept.log.epoch}-{kept.log.seq}", "--data", str(kept.data), "--store", kept.world.url)
-    assert isinstance(told, dict)
-    assert (told["source"], told["start_offset"]) == ("store", 71)
+    reported = asked("orders", f"{kept.log.epoch}-{kept.log.seq}", "--data", str(kept.data), "--store", kept.world.url)
+    assert isinstance(reported, dict)
+    assert (reported["source"], reported["start_offset"]) == ("store", 71)
 
 
 @pytest.mark.rule("PM-39")
@@ -142,13 +144,15 @@ def test_what_is_not_ingested_yet_comes_from_the_store(kept: Kept) -> None:
     kept.log.state(update(80, key=SECOND))
     newest = f"{kept.log.epoch}-{kept.log.seq}"
     kept.world.redis.xtrim(kept.log.stream, maxlen=1, approximate=False)
-    told = asked("orders", newest, "--data", str(kept.data), "--store", kept.world.url)
-    assert isinstance(told, dict)
-    assert (told["source"], told["start_offset"], told["complete"]) == ("data and store", 80, False), "some are lost"
+    reported = asked("orders", newest, "--data", str(kept.data), "--store", kept.world.url)
+    assert isinstance(reported, dict)
+    assert (reported["source"], reported["start_offset"], reported["complete"]) == ("data and store", 80, False), (
+        "some are lost"
+    )
 
 
 @pytest.mark.rule("PM-39")
-def test_where_there_is_no_state_it_says_how_far_back_it_looked(kept: Kept, tmp_path: Path) -> None:
+def test_where_there_is_no_state_it_says_how_far_back_it_searched(kept: Kept, tmp_path: Path) -> None:
     data = str(kept.data)
     early = asked("orders", moment(950_000), "--data", data)
     assert f"{data} has records from 1970-01-01T00:16:40.000+00:00 on: give a later time with --at, or the" in early
@@ -168,9 +172,9 @@ def test_where_there_is_no_state_it_says_how_far_back_it_looked(kept: Kept, tmp_
 def test_an_answer_of_the_files_alone_says_up_to_when_they_are_whole(kept: Kept) -> None:
     words = ["replay", "--data", str(kept.data), "--group", "G1", "--topic", "orders", "--partition", "0"]
     result = CliRunner().invoke(metrics, words)
-    told = json.loads(result.stdout)
-    assert told["source"] == "data"
-    assert f"holds everything that was written before {told['read_up_to'][:19]}" in result.stderr
+    reported = json.loads(result.stdout)
+    assert reported["source"] == "data"
+    assert f"holds everything that was written before {reported['read_up_to'][:19]}" in result.stderr
 
 
 @pytest.mark.rule("PM-36", "PM-39")

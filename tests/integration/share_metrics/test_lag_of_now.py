@@ -104,10 +104,10 @@ class Scene:
 
     def ingest(self, data: Path, source: Source | None = None) -> tuple[Ingested, list[str], str]:
         """Ingest everything stored; returns the result, the log lines, and the gauges."""
-        told: list[str] = []
+        reported: list[str] = []
         out = data.with_suffix(".prom")
-        found = run(Job(source or self.source, data), Exposition(textfile=out), Cluster("local[1]"), told.append)
-        return found, told, out.read_text()
+        found = run(Job(source or self.source, data), Exposition(textfile=out), Cluster("local[1]"), reported.append)
+        return found, reported, out.read_text()
 
 
 @pytest.fixture(scope="module")
@@ -216,9 +216,9 @@ def test_where_the_store_refuses_the_sampling_lag_is_unknown_and_never_0(
     monkeypatch.setattr(job, "FRESH_S", 0.0)
     path = scene.cluster.store_socket
     source = Source(f"unix://half@{path}", reader_name="")
-    found, told, text = scene.ingest(tmp_path / "data", source)
+    found, reported, text = scene.ingest(tmp_path / "data", source)
     assert found.lost == 0
-    (refused,) = [words for words in told if "where logs end was not sampled" in words]
+    (refused,) = [words for words in reported if "where logs end was not sampled" in words]
     assert "No permissions" in refused or "NOPERM" in refused
     assert gauges(text, "lag") == {}, "each has finished all that its last write knew of"
     assert gauges(text, "lag_unknown") == dict.fromkeys(expected(scene), 1)

@@ -183,8 +183,8 @@ def test_a_write_that_is_stored_twice_counts_once_and_what_it_archives_is_listed
     written = update(4, key=OTHER, stats=FAILED)
     later = update(5, key=OTHER, stats=WriteStats(CAUSE_ACK, n_accept=1, write_id=5))
     records: list[ShareRecord] = [snapshot(0, key=OTHER), written, copy, written, later]
-    told: list[tuple[int, ShareRecord] | Gap] = list(enumerate(records))
-    rows = states(spark, told).localCheckpoint()
+    reported: list[tuple[int, ShareRecord] | Gap] = list(enumerate(records))
+    rows = states(spark, reported).localCheckpoint()
     (once,) = rows_of(progress(rows), "window")
     names = ("ack_accept", "ack_reject", "limit_archived_count", "finished_known", "writes", "entries")
     assert [once[name] for name in names] == [3, 1, 1, 5, 3, 5]
@@ -197,11 +197,14 @@ def test_a_write_that_is_stored_twice_counts_once_and_what_it_archives_is_listed
 @pytest.mark.rule("PM-11", "PM-32", "PM-34", "PM-48", "PM-49")
 def test_a_replay_is_the_same_in_whatever_order_rows_come_and_how_often(spark: SparkSession) -> None:
     released = [update(batches=[StateBatch(offset, offset, 0, 4)]) for offset in range(12)]
-    told: list[tuple[int, ShareRecord] | Gap] = [(0, snapshot(0)), *((20 * at, one) for at, one in enumerate(released))]
-    told.insert(6, Gap(STREAM, EntryId(1, 6), EntryId(1, 8), 1, "trimmed"))  # ends at the entry after it
-    told.insert(9, (170, snapshot(0, key=OTHER)))
-    told.insert(10, (171, snapshot(2)))
-    rows = states(spark, told).localCheckpoint()
+    reported: list[tuple[int, ShareRecord] | Gap] = [
+        (0, snapshot(0)),
+        *((20 * at, one) for at, one in enumerate(released)),
+    ]
+    reported.insert(6, Gap(STREAM, EntryId(1, 6), EntryId(1, 8), 1, "trimmed"))  # ends at the entry after it
+    reported.insert(9, (170, snapshot(0, key=OTHER)))
+    reported.insert(10, (171, snapshot(2)))
+    rows = states(spark, reported).localCheckpoint()
     other = rows.withColumn("stream", F.lit("{sgs:1}:log")).withColumn("group_id", F.concat("group_id", F.lit("'")))
     mixed = rows.unionByName(other).unionByName(rows).orderBy(F.rand(7)).localCheckpoint()
     for metric in (replay_windows, poison):
@@ -247,36 +250,36 @@ def history(seed: int) -> list[tuple[int, ShareRecord]]:
     keys = [SharePartitionKey(f"g{seed}.{number}", TOPIC, number) for number in range(3)]
     eras = dict.fromkeys(keys, 0)
     offsets = dict.fromkeys(keys, 0)
-    told: list[tuple[int, ShareRecord]] = [(0, snapshot(0, key=key, state_epoch=0)) for key in keys]
+    reported: list[tuple[int, ShareRecord]] = [(0, snapshot(0, key=key, state_epoch=0)) for key in keys]
     now = 0
     for _ in range(60):
         now += random.randrange(30)
         key = random.choice(keys)
         roll = random.random()
         if roll < 0.08:
-            told.append((now, ShareTombstone(key)))
+            reported.append((now, ShareTombstone(key)))
             eras[key] += 1
             offsets[key] = random.randrange(50)
-            told.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
+            reported.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
         elif roll < 0.16:
             eras[key] += 1
             offsets[key] = random.randrange(50)
-            told.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
+            reported.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
         elif roll < 0.3:
             offsets[key] += random.randrange(5)
-            told.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
+            reported.append((now, snapshot(offsets[key], key=key, state_epoch=eras[key])))
         else:
             moved = random.random() < 0.6
             offsets[key] += random.randrange(1, 20) if moved else 0
-            told.append((now, update(offsets[key] if moved else -1, random.randrange(3) * moved, key=key)))
-    return told
+            reported.append((now, update(offsets[key] if moved else -1, random.randrange(3) * moved, key=key)))
+    return reported
 
 
-def oracle(told: list[tuple[int, ShareRecord]], window_s: int) -> dict[tuple[str, int], dict[str, int]]:
+def oracle(reported: list[tuple[int, ShareRecord]], window_s: int) -> dict[tuple[str, int], dict[str, int]]:
     """Finished records and writes of each group and window, record by record."""
     counts: dict[tuple[str, int], dict[str, int]] = {}
     state: dict[str, tuple[int | None, int, int]] = {}
-    for at, record in told:
+    for at, record in reported:
         group = record.key.group_id
         row = counts.setdefault((group, at // window_s * window_s), {"finished_count": 0, "writes": 0, "falls": 0})
         if isinstance(record, ShareTombstone):
@@ -300,13 +303,13 @@ def oracle(told: list[tuple[int, ShareRecord]], window_s: int) -> dict[tuple[str
 
 @pytest.mark.rule("PM-41", "PM-43", "PM-68")
 def test_a_random_history_counts_as_the_oracle_does(spark: SparkSession) -> None:
-    told = history(seed=7)
-    expected = oracle(told, 60)
+    reported = history(seed=7)
+    expected = oracle(reported, 60)
     found: dict[tuple[str, int], dict[str, Any]] = {
         (row["group_id"], int(row["window"].timestamp()) - BASE_S): {
             "finished_count": row["finished_count"], "writes": row["writes"], "falls": row["anomalies"],
         }
-        for row in rows_of(progress(states(spark, told), 60), "window")
+        for row in rows_of(progress(states(spark, reported), 60), "window")
     }  # fmt: skip
     assert found == expected
 
@@ -319,11 +322,11 @@ class Era(NamedTuple):
     end: int
 
 
-def eras(told: list[tuple[int, ShareRecord]]) -> dict[str, list[Era]]:
+def eras(reported: list[tuple[int, ShareRecord]]) -> dict[str, list[Era]]:
     """The eras of each group, record by record: a tombstone, or another state epoch, ends one."""
     found: dict[str, list[Era]] = {}
     state: dict[str, tuple[int, int]] = {}
-    for at, record in told:
+    for at, record in reported:
         group = record.key.group_id
         if isinstance(record, ShareTombstone):
             del state[group]
@@ -348,9 +351,9 @@ def eras(told: list[tuple[int, ShareRecord]]) -> dict[str, list[Era]]:
 def test_what_is_finished_in_all_windows_is_how_far_each_state_epoch_came(spark: SparkSession) -> None:
     """The sum of `finished_count` is P(end) - P(start) per state epoch, for windows of any length (PM-68, 3)."""
     random_order = sorted((one for seed in range(30) for one in history(seed)), key=lambda one: one[0])
-    told = [(second, record) for second, (_, record) in enumerate(random_order)]  # no two eras share a second
-    rows = states(spark, told).localCheckpoint()
-    expected = eras(told)
+    reported = [(second, record) for second, (_, record) in enumerate(random_order)]  # no two eras share a second
+    rows = states(spark, reported).localCheckpoint()
+    expected = eras(reported)
     assert sum(map(len, expected.values())) > 200
     for window_s in (60, 3600):
         sums = progress(rows, window_s).groupBy("group_id").agg(F.sum("finished_count").alias("finished"))

@@ -75,7 +75,7 @@ def chromium() -> str:
     return found
 
 
-def looked_at(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict[str, Any], str]:
+def inspected(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict[str, Any], str]:
     """The page's measurements in a frame of `width`, and the lines of the console."""
     shown = base64.b64encode(page().encode()).decode()
     (folder / "frame.html").write_text(FRAME.format(width=width, page=shown), encoding="utf-8")
@@ -105,7 +105,7 @@ def contrast(one: str, other: str) -> float:
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [PHONE, 1200])
 def test_the_page_is_quiet_fits_and_can_be_read(chromium: str, tmp_path: Path, width: int, dark: bool) -> None:
-    found, console = looked_at(chromium, tmp_path, width, dark)
+    found, console = inspected(chromium, tmp_path, width, dark)
     assert console == ""
     assert found["wide"] <= found["client"]
     assert found["drawn"] == found["charts"] > 40

@@ -17,7 +17,7 @@ from share_metrics.report.model import Event, Mark, PartitionLine
 from tests.support.pipeline_entries import snapshot, state_entry, update
 
 from .frames import BASE_S, frame, groups
-from .story import END, MINUTE, TOLD, Ledger, Story, at_time
+from .story import END, MINUTE, REPORTED, Ledger, Story, at_time
 
 HALF: Final = END // 2
 FIFTH: Final = 2 ** (1 / 4)
@@ -46,7 +46,7 @@ def story() -> Story:
 def report(spark: SparkSession, story: Story) -> Report:
     """A page of the story's second half."""
     states = story.states(spark).unionByName(changes(spark, story))
-    return collect(states, groups(spark, TOLD), at_time(HALF), at_time(END), logs=Logs(story.log_ends(spark)))
+    return collect(states, groups(spark, REPORTED), at_time(HALF), at_time(END), logs=Logs(story.log_ends(spark)))
 
 
 def line_of(report: Report, ledger: Ledger) -> PartitionLine:

@@ -15,7 +15,7 @@ from share_metrics.report import Known, Logs, Report, collect, render
 from share_metrics.report.page import group_lines
 
 from .frames import BASE_S, groups
-from .story import END, MINUTE, MINUTES, TOLD, TOPICS, Story, at_time
+from .story import END, MINUTE, MINUTES, REPORTED, TOPICS, Story, at_time
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,10 @@ def jobs() -> list[int]:
 
 @pytest.fixture(scope="module")
 def report(spark: SparkSession, story: Story, jobs: list[int]) -> Report:
-    told = story.states(spark), groups(spark, TOLD)
+    reported = story.states(spark), groups(spark, REPORTED)
     logs = Logs(story.log_ends(spark))
     spark.sparkContext.setJobGroup("page", "a page")
-    found = collect(*told, at_time(0), at_time(END), logs=logs)
+    found = collect(*reported, at_time(0), at_time(END), logs=logs)
     jobs.append(len(spark.sparkContext.statusTracker().getJobIdsForGroup("page")))
     spark.sparkContext.setJobGroup("other", "what is behind it")
     return found
@@ -86,7 +86,7 @@ def test_each_member_has_its_client_and_what_it_was_given(report: Report) -> Non
 
 
 @pytest.mark.rule("PM-90")
-def test_a_standstill_is_told_once_from_its_begin_to_its_end(story: Story, report: Report) -> None:
+def test_a_standstill_is_reported_once_from_its_begin_to_its_end(story: Story, report: Report) -> None:
     (left,), (stopped,) = story.of("left"), story.of("stopped")
     until = f"{at_time(END):%H:%M:%S}"
     expected = [
@@ -125,7 +125,7 @@ def test_what_was_not_read_yet_is_not_taken_for_idleness(spark: SparkSession, st
     known = Known(at_time(read_to), END - read_to)
     states = story.states(spark).where(f"ts < timestamp_seconds({at_time(read_to).timestamp()})")
     found = collect(
-        states, groups(spark, TOLD), at_time(0), at_time(END), logs=Logs(story.log_ends(spark)), known=known
+        states, groups(spark, REPORTED), at_time(0), at_time(END), logs=Logs(story.log_ends(spark)), known=known
     )
     lines = {line.group_id: line for line in group_lines(found.partitions, found.standing)}
     topic = topic_id_text(TOPICS["mails"])

@@ -55,7 +55,7 @@ def contents(world: World) -> dict[bytes, bytes]:
 
 
 @pytest.mark.rule("PM-12", "SR-29", "SR-1")
-def test_a_plan_tells_where_the_last_batch_has_ended(world: World) -> None:
+def test_a_plan_shows_where_the_last_batch_has_ended(world: World) -> None:
     world.make_cluster(state_shards=2)
     log = Log(world, S0)
     log.state(snapshot(0), update(1))
@@ -112,7 +112,7 @@ def test_a_reader_without_a_name_and_one_of_topics_write_nothing(world: World) -
 
 
 #: The rights of a pipeline's user as the docs give them to operators: to read, and to write notes.
-LOOKS = ("%R~*", "+@read", "+@connection", "+eval_ro")
+CHECKS = ("%R~*", "+@read", "+@connection", "+eval_ro")
 NOTES = ("%RW~*:readers", "+eval", "+time", "+hset", "+hdel", "+pexpire")
 
 
@@ -124,7 +124,7 @@ def test_a_user_that_may_only_read_ingests_all_the_same(
     caplog.set_level(logging.WARNING)
     world.make_cluster(state_shards=1)
     Log(world, S0).state(snapshot(0), update(1))
-    world.redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", *LOOKS, *(NOTES if notes else ()))
+    world.redis.execute_command("ACL", "SETUSER", "looker", "on", ">secret", *CHECKS, *(NOTES if notes else ()))
     monkeypatch.setenv("LOOKER", "secret")
     url = world.url.replace("unix://", "unix://looker@")
     try:
@@ -136,8 +136,8 @@ def test_a_user_that_may_only_read_ingests_all_the_same(
     finally:
         world.redis.execute_command("ACL", "DELUSER", "looker")
     assert world.redis.keys("*:readers") == ([R0.encode()] if notes else [])
-    told = [record.getMessage() for record in caplog.records]
-    assert [R0 in words and "no permissions" in words for words in told] == ([] if notes else [True])
+    reported = [record.getMessage() for record in caplog.records]
+    assert [R0 in words and "no permissions" in words for words in reported] == ([] if notes else [True])
 
 
 class Owner:
@@ -258,7 +258,7 @@ def test_an_ingest_leaves_the_positions_of_its_checkpoint_and_nothing_else(
 
 
 @pytest.mark.rule("PM-12", "PM-36")
-def test_a_batch_that_was_not_confirmed_is_not_told(spark: SparkSession, world: World, tmp_path: Path) -> None:
+def test_a_batch_that_was_not_confirmed_is_not_reported(spark: SparkSession, world: World, tmp_path: Path) -> None:
     world.make_cluster(state_shards=1)
     Log(world, S0).state(*(update(number) for number in range(1, 10)))
 

@@ -27,8 +27,8 @@ def replay(world: World, topic: str, at: str | None = None) -> tuple[str, str, i
     result = CliRunner().invoke(metrics, [*words, *(["--at", at] if at else [])])
     if result.exit_code:
         return result.output
-    told = json.loads(result.output)
-    return told["entry_id"], told["topic_id"], told["start_offset"]
+    reported = json.loads(result.output)
+    return reported["entry_id"], reported["topic_id"], reported["start_offset"]
 
 
 def moment(ms: int) -> str:
@@ -46,8 +46,8 @@ def test_a_name_means_the_topic_that_had_it_then(world: World) -> None:
         TopicCreated("orders", SECOND.topic_id, 1, {}, 1_000_020, ""),
     ]
     for version, change in enumerate(changes, start=1):
-        told = encode_changes([change], b"c" * 16, 0)
-        world.redis.xadd("{meta}:log", {"t": "M", "r": told}, id=f"1-{version}")
+        reported = encode_changes([change], b"c" * 16, 0)
+        world.redis.xadd("{meta}:log", {"t": "M", "r": reported}, id=f"1-{version}")
     log = Log(world, f"{{sgs:{shard_index(KEY.text, 1)}}}:log")
     log.state(snapshot(100), update(140), ShareTombstone(KEY))
     log.wall_ms = 1_000_024
@@ -63,8 +63,8 @@ def test_a_name_means_the_topic_that_had_it_then(world: World) -> None:
     assert f"Topic orders ({FIRST_TEXT}) was deleted at 1970-01-01T00:16:40.010+00:00; give an earlier time" in between
     for at in (1_000_002, 1_000_021):
         assert "was deleted" not in replay(world, "orders", moment(at)), "not yet, and not that one"
-    told = encode_changes([TopicDeleted(SECOND.topic_id, "orders", 1_000_040)], b"c" * 16, 0)
-    world.redis.xadd("{meta}:log", {"t": "M", "r": told}, id="1-4")
+    reported = encode_changes([TopicDeleted(SECOND.topic_id, "orders", 1_000_040)], b"c" * 16, 0)
+    world.redis.xadd("{meta}:log", {"t": "M", "r": reported}, id="1-4")
     assert f"Topic orders ({SECOND_TEXT}) was deleted at" in replay(world, "orders")
     assert replay(world, "orders", moment(1_000_026)) == ("1-5", SECOND_TEXT, 7)
     assert "it has: none" in replay(world, "invoices")

@@ -93,8 +93,8 @@ def test_rows_may_lie_wherever_hadoop_has_a_file_system(spark: SparkSession, tmp
 @pytest.mark.rule("PM-35")
 def test_a_batch_is_written_in_as_many_tasks_as_it_has_partitions(spark: SparkSession, tmp_path: Path) -> None:
     """Each task writes a file for each hour of its rows."""
-    told = [(second, update(second)) for second in (0, 1, 2, 3_600, 3_601, 3_602, 7_200)]
-    rows = states(spark, told).repartitionByRange(3, "seq")
+    reported = [(second, update(second)) for second in (0, 1, 2, 3_600, 3_601, 3_602, 7_200)]
+    rows = states(spark, reported).repartitionByRange(3, "seq")
     write_batch(spark, tmp_path, STATE, rows, 0, Watch())
     (batch,) = visible(tmp_path, STATE)
     assert sorted(batch.hours) == ["1970-01-01T10", "1970-01-01T11", "1970-01-01T12"]

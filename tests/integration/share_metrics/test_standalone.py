@@ -57,10 +57,10 @@ def test_by_spark_submit_with_executors_killed_amid_it_every_row_is_there_once(
     jobs = [(cluster.submitted(*words), environment()), (sent, environment() | {"PYTHONPATH": str(package)})]
     for part, (job, env) in enumerate(jobs, start=1):
         ledger.write()
-        told, said = ends(job, lambda job: kill_amid(job, world, cluster.busy_executor), env)
+        reported, said = ends(job, lambda job: kill_amid(job, world, cluster.busy_executor), env)
         assert "ExecutorLostFailure" in said, said[-4000:]  # a task was lost, and repeated
         rows = len(STREAMS) * (2 + part * PART)
-        assert json.loads(told.splitlines()[-1]) == {
+        assert json.loads(reported.splitlines()[-1]) == {
             "data": str(data), "rows": {"share_state": rows, "group": 0}, "lost": 0
         }  # fmt: skip
     entries, accepted, released = ledger.totals()
@@ -71,16 +71,16 @@ def test_by_spark_submit_with_executors_killed_amid_it_every_row_is_there_once(
     assert accepted == len(STREAMS) * ledger.finished
 
     page = tmp_path / "page.html"
-    told, _ = ends(
+    reported, _ = ends(
         cluster.submitted("report", "--data", str(data), "--out", str(page), "--output", "json"), env=environment()
     )
-    found = json.loads(told.splitlines()[-1])
+    found = json.loads(reported.splitlines()[-1])
     assert {name: found[name] for name in ("share_partitions", "finished", "accepted", "released", "lost")} == {
         "share_partitions": len(STREAMS), "finished": accepted, "accepted": accepted, "released": released, "lost": 0
     }  # fmt: skip
     assert page.read_text().startswith("<!doctype html>")
 
     asked = ("--group", "G1", "--topic", topic_id_text(TOPIC), "--partition", "2")
-    told, _ = ends(cluster.submitted("replay", "--data", str(data), *asked), env=environment())
-    state = json.loads(told[told.index("{") :])
+    reported, _ = ends(cluster.submitted("replay", "--data", str(data), *asked), env=environment())
+    state = json.loads(reported[reported.index("{") :])
     assert (state["start_offset"], state["source"]) == (ledger.finished, "data")

@@ -43,7 +43,7 @@ def moving(*seconds: int) -> list[tuple[int, ShareRecord]]:
     ]
 
 
-def told(*histories: Sequence[tuple[int, ShareRecord]]) -> list[tuple[int, ShareRecord] | Gap]:
+def reported(*histories: Sequence[tuple[int, ShareRecord]]) -> list[tuple[int, ShareRecord] | Gap]:
     """Merge several share-partitions into one stream, by time."""
     return sorted((one for history in histories for one in history), key=lambda one: one[0])
 
@@ -69,8 +69,8 @@ def left(group_id: str) -> list[r.Record]:
 
 @pytest.mark.rule("PM-42")
 def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: SparkSession) -> None:
-    told_low = update(50, stats=WriteStats(hwm=45))  # reported by a leader, not sampled
-    windows = progress(states(spark, [(0, snapshot(10)), (61, update(30)), (121, update(40)), (181, told_low)]))
+    reported_low = update(50, stats=WriteStats(hwm=45))  # reported by a leader, not sampled
+    windows = progress(states(spark, [(0, snapshot(10)), (61, update(30)), (121, update(40)), (181, reported_low)]))
     ends = seen(spark, (50, 0, 15), (110, 0, 29), (170, 0, 40))
     found = rows_of(with_log_ends(windows, ends), "window")
     assert [(row["lag"], row["anomalies"]) for row in found] == [(5, 0), (0, 1), (0, 0), (0, 1)]
@@ -79,7 +79,7 @@ def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: Sp
 @pytest.mark.rule("PM-31", "PM-42", "PM-61")
 def test_what_comes_behind_a_group_that_was_done_is_its_lag_from_then_on(spark: SparkSession) -> None:
     """After half an hour idle, 40 records arrive and none is taken: it counts as standing still five minutes later."""
-    rows = states(spark, told([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
+    rows = states(spark, reported([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
     ends = seen(spark, *((at, 0, 100 if at < 1_800 else 140) for at in range(30, 2_400, 60)))
     found = page(spark, rows, 0, 2_400, ends=ends)
     (line,) = found.partitions
@@ -91,7 +91,7 @@ def test_what_comes_behind_a_group_that_was_done_is_its_lag_from_then_on(spark: 
 
 
 @pytest.mark.rule("PM-42", "PM-37")
-def test_a_lag_that_nobody_has_seen_the_end_of_is_unknown(spark: SparkSession) -> None:
+def test_a_lag_whose_end_was_not_seen_is_unknown(spark: SparkSession) -> None:
     """Four cases: samples stop; the start offset is not set; the log is empty; the log was never sampled."""
     keys = [SharePartitionKey(f"g{number}", TOPIC, number) for number in range(4)]
     rows = states(spark, [
@@ -111,7 +111,7 @@ def test_a_lag_that_nobody_has_seen_the_end_of_is_unknown(spark: SparkSession) -
 @pytest.mark.rule("PM-37", "PM-42")
 def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSession) -> None:
     """Records finished since then would count as lag."""
-    rows = states(spark, told([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
+    rows = states(spark, reported([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
     logs = Logs(seen(spark, (100, 0, 100), (101, 0, 900)))
     for known_until, lag in ((100, 0), (101, 800)):
         found = collect(rows, groups(spark, []), time(0), time(120), logs=logs, known=Known(time(known_until)))
@@ -119,7 +119,7 @@ def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSe
 
 
 @pytest.mark.rule("PM-31", "PM-61")
-def test_a_share_partition_that_is_made_anew_begins_its_time_anew(spark: SparkSession) -> None:
+def test_a_share_partition_that_is_made_again_begins_its_time_again(spark: SparkSession) -> None:
     """It happens half an hour after it was deleted, and then within a window."""
     rows = states(
         spark,
@@ -143,7 +143,7 @@ def test_a_share_partition_that_is_made_anew_begins_its_time_anew(spark: SparkSe
 @pytest.mark.rule("PM-31", "PM-61")
 def test_what_was_lag_in_one_state_epoch_is_not_in_the_next(spark: SparkSession) -> None:
     """An administrator has moved the start to the end; the Initialize does not report the high watermark."""
-    rows = states(spark, told([*BEHIND, (600, snapshot(100, state_epoch=2))], moving(0, 1_800)))
+    rows = states(spark, reported([*BEHIND, (600, snapshot(100, state_epoch=2))], moving(0, 1_800)))
     windows = progress(rows)
     windows = windows.withColumn("lag", F.when(F.col("state_epoch") == 1, F.col("lag")))
     found = rows_of(stalls(fill_windows(windows)), "window")
@@ -154,7 +154,7 @@ def test_what_was_lag_in_one_state_epoch_is_not_in_the_next(spark: SparkSession)
 def test_idle_windows_are_made_for_the_time_asked_for_alone(spark: SparkSession) -> None:
     """With windows of a second, a share-partition unwritten for days would give 86,400 rows a day."""
     late = 3 * 3_600
-    windows = progress(states(spark, told(BEHIND, moving(1, late + 1))), 1)
+    windows = progress(states(spark, reported(BEHIND, moving(1, late + 1))), 1)
     filled = fill_windows(windows, 1, time(late), time(late + 10)).localCheckpoint()
     assert filled.where("group_id = 'G1'").count() == 2 + 10
     assert filled.where("group_id = 'M'").count() == 1 + 10
@@ -168,8 +168,8 @@ def test_idle_windows_are_made_for_the_time_asked_for_alone(spark: SparkSession)
 
 
 @pytest.mark.rule("PM-31", "PM-61")
-def test_a_standstill_in_which_nobody_writes_anything_is_red(spark: SparkSession) -> None:
-    found = page(spark, states(spark, told(BEHIND)), 0, 1_800)
+def test_a_standstill_in_which_nothing_is_written_is_red(spark: SparkSession) -> None:
+    found = page(spark, states(spark, reported(BEHIND)), 0, 1_800)
     assert found.light == "red"
     (line,) = found.partitions
     assert [(point.lag, point.finished) for point in line.points[1:]] == [(90, 10), *[(90, 0)] * 28]
@@ -206,7 +206,7 @@ def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_re
         (0, snapshot(0, key=DELETED, stats=UP_TO_100)),
         (5_500, ShareTombstone(DELETED)),
     ]
-    rows = states(spark, told(BEHIND, deleted, moving(*range(0, 9_000, 600))))
+    rows = states(spark, reported(BEHIND, deleted, moving(*range(0, 9_000, 600))))
     found = page(spark, rows, 5_400, 9_000, ends=seen(spark, (8_950, 0, 100), (8_950, 1, 8_400)))
     shown = {line.name.partition(" ")[0]: (line.spso, line.lag, line.finished) for line in found.partitions}
     assert list(shown) == ["G1", "M", "D"]  # the largest lag first
@@ -227,11 +227,11 @@ def read_to(second: int, end: int) -> Known:
 @pytest.mark.parametrize(
     ("known_until", "light", "still"), [(1_790, "red", 1_620), (420, "red", 300), (419, "amber", 0), (10, "amber", 0)]
 )
-def test_of_what_was_not_read_nobody_says_that_it_stands_still(
+def test_of_what_was_not_read_it_is_not_said_that_it_stands_still(
     spark: SparkSession, known_until: int, light: str, still: int
 ) -> None:
     """After an ingest died, the store may have received much or nothing. Groups were read further."""
-    rows, later = states(spark, told(BEHIND)), groups(spark, [(1_795, r.GroupMetadata("other", 1, 1, 0))])
+    rows, later = states(spark, reported(BEHIND)), groups(spark, [(1_795, r.GroupMetadata("other", 1, 1, 0))])
     found = collect(rows, later, time(0), time(1_800), known=read_to(known_until, 1_800 + 300))
     assert (found.light, found.behind_s) == (light, 2_100 - known_until)
     assert max((row["still_s"] for row in found.stalls), default=0) == still
@@ -243,9 +243,9 @@ def test_of_what_was_not_read_nobody_says_that_it_stands_still(
 
 
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
-def test_a_page_behind_all_that_was_read_judges_nobody_and_shows_what_was_last_known(spark: SparkSession) -> None:
+def test_a_page_behind_all_that_was_read_judges_no_partition_and_shows_what_was_last_known(spark: SparkSession) -> None:
     """The share-partition that was read later is shown, although not everything was read."""
-    rows = states(spark, told(BEHIND, moving(0, 8_000)))
+    rows = states(spark, reported(BEHIND, moving(0, 8_000)))
     found = collect(rows, groups(spark, []), time(7_200), time(10_800), known=read_to(7_200, 10_800))
     assert (found.light, found.stalls, found.behind_s) == ("amber", [], 3_600)
     shown = {line.name.partition(" ")[0]: (line.lag, line.finished, line.spso) for line in found.partitions}
@@ -258,7 +258,7 @@ def test_a_page_behind_all_that_was_read_judges_nobody_and_shows_what_was_last_k
 @pytest.mark.rule("PM-37", "PM-61")
 @pytest.mark.parametrize(("known_until", "light"), [(3_620, "green"), (3_899, "green"), (3_900, "red")])
 def test_an_hour_that_has_just_begun_is_not_judged(spark: SparkSession, known_until: int, light: str) -> None:
-    busy = told(BEHIND, [(3_590, update(20, stats=UP_TO_100))])
+    busy = reported(BEHIND, [(3_590, update(20, stats=UP_TO_100))])
     found = collect(states(spark, busy), groups(spark, []), time(0), time(7_200), 3_600, known=Known(time(known_until)))
     assert (found.light, found.behind_s) == (light, 0)
 
@@ -266,7 +266,7 @@ def test_an_hour_that_has_just_begun_is_not_judged(spark: SparkSession, known_un
 @pytest.mark.rule("PM-31", "PM-61")
 def test_a_deleted_share_partition_does_not_stand_still(spark: SparkSession) -> None:
     ended: list[tuple[int, ShareRecord]] = [*BEHIND, (70, ShareTombstone(KEY))]
-    rows = states(spark, told(ended, moving(0, 1_800)))
+    rows = states(spark, reported(ended, moving(0, 1_800)))
     windows = progress(rows).localCheckpoint()
     for filled in (fill_windows(windows), fill_windows(windows, deleted=deletions(rows))):
         assert rows_of(stalls(filled), "window") == []
@@ -314,7 +314,7 @@ def test_what_a_page_has_no_room_for_counts_all_the_same(spark: SparkSession, mo
 def test_a_page_is_of_whole_windows_and_says_which_in_utc(  # noqa: PLR0917 - pytest passes them by name
     spark: SparkSession, begin: int, end: int, window_s: int, shown: tuple[str, str], finished: int
 ) -> None:
-    rows = states(spark, told(moving(*range(0, 600, 10))))
+    rows = states(spark, reported(moving(*range(0, 600, 10))))
     elsewhere = timezone(timedelta(hours=2))
     found = collect(rows, groups(spark, []), time(begin).astimezone(elsewhere), time(end), window_s)
     assert [line.finished for line in found.partitions] == [finished]

@@ -51,7 +51,7 @@ def test_ctrl_c_amid_the_start_leaves_no_java_behind() -> None:
 
 @pytest.mark.rule("PM-39")
 def test_spark_says_nothing_of_its_own() -> None:
-    told, said = started().communicate(timeout=BOUND_S)
-    assert told == "local[2] 3\n"
+    reported, said = started().communicate(timeout=BOUND_S)
+    assert reported == "local[2] 3\n"
     # Java itself warns of modules that Spark's launcher always requests; which ones depends on the runtime.
     assert [line for line in said.splitlines() if not line.startswith("WARNING: ")] == []

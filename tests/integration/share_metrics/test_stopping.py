@@ -42,13 +42,13 @@ def test_ctrl_c_ends_a_continuous_ingest_with_what_is_there(world: World, tmp_pa
             break
         time.sleep(0.1)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: Java and its workers get it too
-    told, said = process.communicate(timeout=BOUND_S)
+    reported, said = process.communicate(timeout=BOUND_S)
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "ERROR" not in said
     assert said.splitlines()[-1] == "Stopped; run it again to go on."
     assert begun < (read_up_to(tmp_path, datetime.now(UTC)) or begun) < datetime.now(UTC)
-    assert told.splitlines() == [f"share_state: 3 rows in {tmp_path}", f"group: 0 rows in {tmp_path}"]
+    assert reported.splitlines() == [f"share_state: 3 rows in {tmp_path}", f"group: 0 rows in {tmp_path}"]
 
 
 @contextmanager

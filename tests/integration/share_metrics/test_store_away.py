@@ -33,7 +33,7 @@ def test_a_store_that_is_away_for_a_while_costs_a_continuous_ingest_nothing(
     spark: SparkSession, tmp_path: Path
 ) -> None:
     written: list[int] = []
-    told: list[str] = []
+    reported: list[str] = []
 
     def step(_kind: Kind, number: int, step: Step) -> None:
         if step is Step.SHOWN:
@@ -43,17 +43,17 @@ def test_a_store_that_is_away_for_a_while_costs_a_continuous_ingest_nothing(
         world.make_cluster(state_shards=1)
         log = Log(world, S0)
         log.state(snapshot(0), update(4))
-        watch = Watch(step, again=lambda kind, pause_s, why: told.append(f"{kind} {pause_s:g} {why}"))
+        watch = Watch(step, again=lambda kind, pause_s, why: reported.append(f"{kind} {pause_s:g} {why}"))
         job = start(spark, Source(world.url), tmp_path, [Kind.SHARE_STATE], once=False, trigger_s=0.2, watch=watch)
         try:
             until(lambda: written, job)
             world.server.stop()
-            until(lambda: told, job)
+            until(lambda: reported, job)
             asyncio.run(world.server.start())
             log.state(update(5), update(6))
             until(lambda: len(written) > 1, job)
         finally:
             job.stop()
-        assert told[0].startswith("share_state 1 the store at ")
+        assert reported[0].startswith("share_state 1 the store at ")
         found = account(spark, world, tmp_path, ends=0)
         assert (found.entries, found.rows, found.lost, found.doubled) == (5, 5, 0, 0)

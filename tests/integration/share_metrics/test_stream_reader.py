@@ -102,7 +102,7 @@ def test_a_query_may_start_late_without_calling_that_a_loss(world: World) -> Non
 
 
 @pytest.mark.rule("PM-11")
-def test_a_tail_that_the_store_lost_is_told_and_the_query_goes_on(world: World) -> None:
+def test_a_tail_that_the_store_lost_is_reported_and_the_query_goes_on(world: World) -> None:
     world.make_cluster(state_shards=1)
     log = Log(world, S0)
     log.state(*(update(number) for number in range(9)))

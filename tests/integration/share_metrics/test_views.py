@@ -19,7 +19,7 @@ from share_metrics.views import Rows, Times, register_history, register_views
 from tests.support.pipeline_entries import state_entry
 
 from .frames import BASE_S, frame, groups
-from .story import END, LIMIT, MINUTE, MINUTES, TOLD, TOPICS, Ledger, Story, at_time
+from .story import END, LIMIT, MINUTE, MINUTES, REPORTED, TOPICS, Ledger, Story, at_time
 
 #: When the views are made, in s after BASE_S.
 MADE: Final = END + 30
@@ -34,7 +34,7 @@ def story() -> Story:
 @pytest.fixture(scope="module")
 def asked(spark: SparkSession, story: Story) -> SparkSession:
     """A session with the views of the story."""
-    rows = Rows(story.states(spark), groups(spark, TOLD), story.log_ends(spark))
+    rows = Rows(story.states(spark), groups(spark, REPORTED), story.log_ends(spark))
     assert register_views(rows, TIMES) == TIMES
     return spark
 
@@ -48,7 +48,7 @@ def near(value: object) -> Any:
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.view)
-def test_a_view_has_the_columns_that_it_tells(asked: SparkSession, question: Any) -> None:
+def test_a_view_has_the_columns_that_it_shows(asked: SparkSession, question: Any) -> None:
     assert asked.table(question.view).columns == list(question.columns)
     assert asked.table(question.view).count() > 0
 
@@ -93,7 +93,7 @@ def test_when_a_group_that_gains_will_have_caught_up(spark: SparkSession) -> Non
     ]
     own = spark.newSession()
     rows = frame(own, Kind.SHARE_STATE, [decode(Kind.SHARE_STATE, entry) for entry in entries])
-    shown = register_views(Rows(rows, groups(own, TOLD[:1])))
+    shown = register_views(Rows(rows, groups(own, REPORTED[:1])))
     assert (shown.begin, shown.at) == (at_time(131 - 3600), at_time(131))  # the hour that ends after the newest row
     # In the 71 s from the second window on, 10 arrived and 70 were finished; 30 are left.
     (row,) = answer(own, "SELECT arrived, finished, lag, drain_s FROM share_pace")
@@ -101,10 +101,10 @@ def test_when_a_group_that_gains_will_have_caught_up(spark: SparkSession) -> Non
 
 
 @pytest.mark.rule("PM-89")
-def test_what_nobody_has_seen_is_unknown_and_not_0(spark: SparkSession, story: Story) -> None:
+def test_what_was_not_seen_is_unknown_and_not_0(spark: SparkSession, story: Story) -> None:
     """Without samples, an old watermark from a leader only bounds a lag from below, and a lag of 0 becomes unknown."""
     own = spark.newSession()
-    register_views(Rows(story.states(own), groups(own, TOLD)), TIMES)
+    register_views(Rows(story.states(own), groups(own, REPORTED)), TIMES)
     assert answer(own, "SELECT group_id, lag, unknown, at_least FROM share_lag") == [
         ("busy", 18, 0, False),
         ("done", None, 1, True),
@@ -175,7 +175,7 @@ def test_where_released_records_took_longest(asked: SparkSession, story: Story) 
 
 
 @pytest.mark.rule("PM-89")
-def test_when_work_was_shared_out_anew_and_how_long_that_took(asked: SparkSession) -> None:
+def test_when_work_was_shared_out_again_and_how_long_that_took(asked: SparkSession) -> None:
     found = answer(asked, "SELECT group_id, assignment_epoch, unix_seconds(computed_at), took_ms FROM share_rebalances")
     assert found == [
         ("busy", 1, BASE_S + 2, 3000),
@@ -207,7 +207,7 @@ def test_whether_the_state_is_spread_evenly(asked: SparkSession, story: Story) -
 @pytest.mark.rule("PM-89")
 def test_how_old_it_is_and_what_is_missing(asked: SparkSession, story: Story) -> None:
     found = answer(asked, "SELECT kind, stream, entries, age_s, lost FROM share_freshness")
-    expected: list[tuple[Any, ...]] = [("group", "{gc:0}:log", len(TOLD), near(MADE - TOLD[-1][0]), 0)]
+    expected: list[tuple[Any, ...]] = [("group", "{gc:0}:log", len(REPORTED), near(MADE - REPORTED[-1][0]), 0)]
     for stream in sorted(set(story.STREAMS.values())):
         times = [at for ledger in story.all if story.STREAMS[ledger.group] == stream for at, _ in ledger.written]
         expected.append(("share_state", stream, len(times), near(MADE - max(times)), 0))
@@ -215,7 +215,7 @@ def test_how_old_it_is_and_what_is_missing(asked: SparkSession, story: Story) ->
 
 
 def test_views_that_end_before_they_begin_are_refused(spark: SparkSession, story: Story) -> None:
-    rows = Rows(story.states(spark), groups(spark, TOLD))
+    rows = Rows(story.states(spark), groups(spark, REPORTED))
     with pytest.raises(ValueError, match="cannot begin at 1970-01-01T10:10:00"):
         register_views(rows, Times(at_time(END), at_time(END), at_time(MADE)))
 

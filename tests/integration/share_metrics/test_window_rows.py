@@ -28,9 +28,9 @@ def at(hours: float) -> datetime:
     return datetime.fromtimestamp(BASE_S + hours * HOUR_S, UTC)
 
 
-def keep(spark: SparkSession, data: Path, told: list[tuple[int, ShareRecord] | Gap], batches: int) -> None:
+def keep(spark: SparkSession, data: Path, reported: list[tuple[int, ShareRecord] | Gap], batches: int) -> None:
     """Write rows of one stream as `batches` batches."""
-    rows = states(spark, told).withColumn("place", F.col("seq") * batches / (len(told) + 1)).localCheckpoint()
+    rows = states(spark, reported).withColumn("place", F.col("seq") * batches / (len(reported) + 1)).localCheckpoint()
     for number in range(batches):
         write_batch(
             spark, data, Kind.SHARE_STATE, rows.where(F.floor("place") == number).drop("place"), number, Watch()
@@ -47,9 +47,9 @@ def partition_filters(rows: DataFrame) -> list[str]:
 @pytest.mark.rule("PM-32")
 def test_the_plan_leaves_out_hours_that_nothing_is_needed_of(spark: SparkSession, tmp_path: Path) -> None:
     """Ten hours from ten o'clock; one share-partition's last snapshot is from the second hour."""
-    told: list[tuple[int, ShareRecord] | Gap] = [(number * HOUR_S, snapshot(number)) for number in range(10)]
-    told.insert(2, (HOUR_S + 1, snapshot(7, key=KEYS[1])))
-    keep(spark, tmp_path, told, 2)
+    reported: list[tuple[int, ShareRecord] | Gap] = [(number * HOUR_S, snapshot(number)) for number in range(10)]
+    reported.insert(2, (HOUR_S + 1, snapshot(7, key=KEYS[1])))
+    keep(spark, tmp_path, reported, 2)
     found = states_of(spark, tmp_path, at(6), at(7.5))
     (filters,) = (words for words in partition_filters(found) if "1970-01-01T16" in words)
     assert "1970-01-01T17" in filters
@@ -61,17 +61,17 @@ def test_the_plan_leaves_out_hours_that_nothing_is_needed_of(spark: SparkSession
 def test_what_is_left_out_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
     """A random history of a day: idle share-partitions, gaps, owners whose clocks are hours ahead or behind."""
     random, second = Random(32), 0
-    told: list[tuple[int, ShareRecord] | Gap] = []
+    reported: list[tuple[int, ShareRecord] | Gap] = []
     for seq in range(1, 150):
         second += random.randrange(1_200)
         key = random.choice(KEYS if seq % 50 > 30 else KEYS[:2])
         updates: list[ShareRecord] = [update(seq, key=key)] * 6
         record = random.choice([snapshot(seq, key=key), *updates, update(-1, key=key), ShareTombstone(key)])
         skew = random.choice([0, 0, 0, 0, 0, 0, -3 * HOUR_S, 3 * HOUR_S]) if 60 < seq < 100 else 0
-        told.append((max(second + skew, 0), record))
+        reported.append((max(second + skew, 0), record))
         if seq % 40 == 0:
-            told.append(Gap(STREAM, EntryId(1, len(told)), EntryId(1, len(told) + 1), 3, "missing"))
-    keep(spark, tmp_path, told, 3)
+            reported.append(Gap(STREAM, EntryId(1, len(reported)), EntryId(1, len(reported) + 1), 3, "missing"))
+    keep(spark, tmp_path, reported, 3)
     whole = stored(spark, tmp_path, Kind.SHARE_STATE).localCheckpoint()
     for begin, end in ((2.0, 4.5), (9.5, 11.0), (14.0, 30.0)):
         expected, found = (

@@ -10,12 +10,12 @@ import pytest
 
 from tests.support.promtool import SCRAPED, firing, labelled
 
-from .workload_alerts import INTERVAL_S, RULES, SCRAPE_S, Expected, misjudged, told, written
+from .workload_alerts import INTERVAL_S, RULES, SCRAPE_S, Expected, misjudged, reported, written
 
 STALLED = labelled(alertname="ShareGroupStalled", group="hung", topic="t", namespace="ns", severity="critical")
 
 
-def test_what_fires_outside_its_time_or_unexpectedly_is_told() -> None:
+def test_what_fires_outside_its_time_or_unexpectedly_is_reported() -> None:
     expected = [Expected("ShareGroupStalled", {"group": "hung", "topic": "t"}, 10.0, 20.0)]
     assert misjudged({STALLED: [10.0, 13.0, 20.0 + SCRAPE_S]}, expected) == []
     assert misjudged({STALLED: [9.0]}, expected) == ["ShareGroupStalled hung t fired at 9"]
@@ -25,12 +25,12 @@ def test_what_fires_outside_its_time_or_unexpectedly_is_told() -> None:
     ]
 
 
-def test_what_does_not_fire_in_time_is_told() -> None:
+def test_what_does_not_fire_in_time_is_reported() -> None:
     expected = [Expected("ShareGroupStalled", {"group": "hung"}, 10.0, 30.0, 20.0)]
     assert misjudged({STALLED: [20.0, 25.0]}, expected) == []
-    told_of = "ShareGroupStalled {'group': 'hung'} did not fire from 10 to 20"
-    assert misjudged({STALLED: [21.0]}, expected) == [told_of]
-    assert misjudged({}, expected) == [told_of]
+    reported_of = "ShareGroupStalled {'group': 'hung'} did not fire from 10 to 20"
+    assert misjudged({STALLED: [21.0]}, expected) == [reported_of]
+    assert misjudged({}, expected) == [reported_of]
 
 
 def test_a_scrape_that_failed_ends_each_series_once() -> None:
@@ -43,7 +43,7 @@ def test_a_scrape_that_failed_ends_each_series_once() -> None:
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool: it evaluates the alerts")
-def test_alerts_fire_from_their_time_on_and_begin_anew_where_a_scrape_failed(tmp_path: Path) -> None:
+def test_alerts_fire_from_their_time_on_and_begin_again_where_a_scrape_failed(tmp_path: Path) -> None:
     place = labelled(group="hung", topic="t", partition="0", **SCRAPED)
     scraped = {
         ("share_group_lag", place): 5.0, ("share_group_finished_offset", place): 7.0,
@@ -52,6 +52,6 @@ def test_alerts_fire_from_their_time_on_and_begin_anew_where_a_scrape_failed(tmp
     series = written([scraped] * 15 + [None] + [scraped] * 15)
     found = firing(tmp_path, RULES, series, INTERVAL_S, 31)
     assert found == {STALLED: [*range(10, 15), *range(26, 31)]}
-    assert told({STALLED: [3.0, 9.0]}, 3.0) == [f"{'ShareGroupStalled hung t':60}      0 s to      6 s, 2 samples"]
+    assert reported({STALLED: [3.0, 9.0]}, 3.0) == [f"{'ShareGroupStalled hung t':60}      0 s to      6 s, 2 samples"]
     with pytest.raises(RuntimeError, match="could not evaluate"):
         firing(tmp_path, RULES, {("no name", labelled()): ["1"]}, INTERVAL_S, 1)

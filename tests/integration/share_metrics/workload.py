@@ -48,7 +48,7 @@ from tests.chaos.experiment import SETTINGS
 from tests.chaos.processes import ClusterProcesses
 from tests.support.ports import free_port
 
-from .workload_alerts import Judged, Watch, misjudged, told
+from .workload_alerts import Judged, Watch, misjudged, reported
 from .world import SHAREGROUPS
 
 LIMITS: Final = (3, 5, 10)
@@ -70,11 +70,11 @@ class Row(NamedTuple):
     of: str
     number: str
     ledger: object
-    told: object
+    reported: object
 
     @property
     def agrees(self) -> bool:
-        return self.ledger == self.told
+        return self.ledger == self.reported
 
 
 class Ledger:
@@ -185,8 +185,8 @@ class Workload:
     def left(self, group: str, life: str) -> int | None:
         """The group's lag, as the cluster reports it, on this life's topic."""
         place = TopicPartition(life.partition(":")[0], 0)
-        told = self.admin.list_share_group_offsets({group: [place]})[group]
-        offset = None if isinstance(told, KafkaError) else told.get(place)
+        reported = self.admin.list_share_group_offsets({group: [place]})[group]
+        offset = None if isinstance(reported, KafkaError) else reported.get(place)
         return None if offset is None else offset.lag
 
     def stand_still(self) -> None:
@@ -343,13 +343,13 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
         expected.dies([("stopped", STILL["stopped"])], [("hung", STILL["hung"])], 15)
         watch.end()
         fired = watch.fired()
-        print(*told(fired, watch.began), sep="\n")
+        print(*reported(fired, watch.began), sep="\n")
         return workload.rows(), misjudged(fired, expected.alerts)
 
 
 def table(rows: Sequence[Row]) -> str:
     """The table as text; rows that disagree are marked."""
-    return "\n".join(f"{'  ' if row.agrees else '≠ '}{row.of:22} {row.number:22} {row.ledger!s:>8} {row.told!s:>8}"
+    return "\n".join(f"{'  ' if row.agrees else '≠ '}{row.of:22} {row.number:22} {row.ledger!s:>8} {row.reported!s:>8}"
                      for row in rows)  # fmt: skip
 
 

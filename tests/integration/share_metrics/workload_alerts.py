@@ -113,7 +113,7 @@ def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expect
         allowed = [one for one in expected if {("alertname", one.alert), *one.labels.items()} <= labels]
         for moment in moments:
             if not any(one.since <= moment <= one.until + SCRAPE_S for one in allowed):
-                wrong.append(f"{_told(labels)} fired at {moment:.0f}")
+                wrong.append(f"{_shown(labels)} fired at {moment:.0f}")
                 break
     for one in expected:
         if one.by is None:
@@ -126,13 +126,13 @@ def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expect
     return wrong
 
 
-def told(fired: Mapping[Labels, Sequence[float]], began: float) -> list[str]:
+def reported(fired: Mapping[Labels, Sequence[float]], began: float) -> list[str]:
     """One line for each alert that fired: its labels, and the first and last moment in seconds since the beginning."""
-    return sorted(f"{_told(labels):60} {min(each) - began:6.0f} s to {max(each) - began:6.0f} s, {len(each)} samples"
+    return sorted(f"{_shown(labels):60} {min(each) - began:6.0f} s to {max(each) - began:6.0f} s, {len(each)} samples"
                   for labels, each in fired.items())  # fmt: skip
 
 
-def _told(labels: Labels) -> str:
+def _shown(labels: Labels) -> str:
     found = dict(labels)
     return " ".join([found.pop("alertname"), *(found[name] for name in ("group", "topic", "kind") if name in found)])
 

@@ -23,7 +23,7 @@ from sharegroups import Admin, Producer, ShareConsumer
 EACH = 8
 #: The second round is compared with the first, in which caches and pools are first used.
 _ROUNDS = 2
-_LOOKS = 120
+_CHECKS = 120
 _SETTLING_S = 8
 #: Objects that are kept on purpose, within bounds: the newest deletions of topics (CM-20, CM-21), deleted groups for a
 #: week (GC-93) with the places of their entries, caches of keys, and time marks in the logs (SR-29).
@@ -103,7 +103,7 @@ async def _main(folder: Path) -> None:
         using = await asyncio.create_subprocess_exec(sys.executable, "-m", __spec__.name, ready.result(), str(number))
         if await using.wait():
             sys.exit("the topics and groups could not be used")
-        for _ in range(_LOOKS):
+        for _ in range(_CHECKS):
             last = count()
             grown = {name: (before[name], last[name]) for name in last if _is_more(name, before[name], last[name])}
             if not grown:

@@ -87,11 +87,11 @@ class Load:
                 time.sleep(0.02)
 
     def _stored(self, value: bytes) -> Any:
-        def told(error: object, _report: object) -> None:
+        def reported(error: object, _report: object) -> None:
             assert error is None
             self.books.stored.add(value)
 
-        return told
+        return reported
 
     def _consume(self) -> None:
         settings: Any = {"group_id": "workers", "max_poll_records": 20, "share_acquire_mode": "record_limit"}
@@ -293,7 +293,7 @@ async def test_the_cluster_id_is_kept_when_that_is_said(
 
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-142")
-async def test_a_backup_that_is_killed_is_none_and_one_that_is_told_to_end_leaves_nothing(
+async def test_a_backup_that_is_killed_is_none_and_one_that_is_asked_to_end_leaves_nothing(
     saved: tuple[Path, Books, Books], held: Held, tmp_path: Path
 ) -> None:
     await asyncio.to_thread(command, tmp_path, "restore", str(saved[0]), "--store", held.direct)

@@ -75,7 +75,7 @@ def read_committed(bootstrap: str) -> Counter[tuple[int, int]]:
 
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-146", "CM-151", "CM-156")
-async def test_a_restored_cluster_has_each_transaction_whole_or_not_at_all_and_nobody_waits(tmp_path: Path) -> None:
+async def test_a_restored_cluster_has_each_transaction_whole_or_not_at_all_and_no_client_waits(tmp_path: Path) -> None:
     store = Valkey(0)
     await store.start()
     url = f"redis://127.0.0.1:{store.servers[0].port}"

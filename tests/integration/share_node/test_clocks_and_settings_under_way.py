@@ -41,7 +41,7 @@ class Node:
         self.bootstrap = {"bootstrap.servers": str(self._ready["bootstrap"])}
 
     def set_clock(self, ahead_ms: int) -> None:
-        self._clock.tell(wall_ms=ahead_ms)
+        self._clock.set(wall_ms=ahead_ms)
 
     def until_logged(self, *words: str) -> str:
         return until(
@@ -148,7 +148,7 @@ def test_delays_end_in_time_over_a_restart_with_a_clock_that_was_set(node: Node,
 
 @pytest.mark.rule("CM-171")
 @pytest.mark.asyncio
-async def test_durability_switched_off_under_way_is_told_and_by_setting_ends_writes(tmp_path: Path) -> None:
+async def test_durability_switched_off_under_way_is_reported_and_by_setting_ends_writes(tmp_path: Path) -> None:
     node = Node(tmp_path)
     node.start(**{"store_unsafe_stop_writes": "true"})
     try:

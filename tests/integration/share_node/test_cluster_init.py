@@ -49,7 +49,7 @@ async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
 
 
 @pytest.mark.rule("CM-130")
-async def test_a_store_that_comes_later_is_waited_for_as_long_as_told() -> None:
+async def test_a_store_that_comes_later_is_waited_for_as_long_as_asked() -> None:
     """A job on Kubernetes passes --wait; a person at a terminal gets the error after ten seconds."""
     late = Server()
     url = f"redis://127.0.0.1:{late.port}"
@@ -94,7 +94,7 @@ async def test_a_store_that_would_lose_data_gets_none(server: Server) -> None:
     assert allowed.exit_code == 0
 
 
-async def test_a_setting_nobody_declared_is_refused() -> None:
+async def test_an_undeclared_setting_is_refused() -> None:
     refused = await run(environ={"SHAREGROUPS_STORE_ULR": "redis://127.0.0.1:1"})
     assert refused.exit_code == 1
     assert "Did you mean 'SHAREGROUPS_STORE_URL'?" in refused.stderr

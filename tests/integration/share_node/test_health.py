@@ -84,7 +84,7 @@ def test_a_process_is_asked_where_it_listens(host: str, address: str) -> None:
     assert address_of(load_settings({"listen.host": host, "listen.port": "7932"})) == address
 
 
-def test_a_port_nobody_knows_is_refused_by_name() -> None:
+def test_a_port_that_is_not_known_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match="SHAREGROUPS_LISTEN_PORT"):
         address_of(load_settings())
 

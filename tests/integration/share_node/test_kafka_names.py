@@ -77,8 +77,8 @@ def test_every_metric_of_kafkas_is_served_under_its_name_here_or_has_a_reason(se
     table = rows("Metrics of the services")
     assert [here for _, here, _ in table if here not in {*served, "—"}] == []
     assert [kafka for kafka, here, why in table if here == "—" and not why] == []
-    told = " ".join(kafka for kafka, _, _ in table)
-    assert [name for name in KIP_METRICS if not re.search(rf"`{name}`", told)] == []
+    reported = " ".join(kafka for kafka, _, _ in table)
+    assert [name for name in KIP_METRICS if not re.search(rf"`{name}`", reported)] == []
 
 
 def test_every_metric_of_a_node_is_on_the_page_of_metrics(served: set[str]) -> None:
@@ -110,9 +110,11 @@ def test_every_config_of_kafkas_acts_or_can_be_left_at_its_default_or_is_not_the
         assert why or not fixed, name
         if found := re.search(r"the default is (\S+) instead of", why):
             assert setting.text(setting.default) == found[1], name
-    told = {kafka.strip("`") for kafka, _, _ in brokers}
-    assert KIP_CONFIGS - told == set()
-    assert {name for name in BROKER_CONFIGS if name.startswith(("group.share.", "share."))} - EXTENSIONS - told == set()
+    reported = {kafka.strip("`") for kafka, _, _ in brokers}
+    assert KIP_CONFIGS - reported == set()
+    assert {
+        name for name in BROKER_CONFIGS if name.startswith(("group.share.", "share."))
+    } - EXTENSIONS - reported == set()
     assert {kafka.strip("`") for kafka, _, _ in groups} >= {
         name for name in GROUP_CONFIGS if not name.startswith("sharegroups.")
     }

@@ -160,11 +160,11 @@ def test_a_verifying_consumer_acknowledges_all_that_it_took(
     written = tool.lines(random.Random(topic).randrange(2, 6))
     status, more = tool.terminate(number)
     assert (status, tool.errors) == (128 + number, "")
-    told = [json.loads(line) for line in written + more]
-    assert [event["name"] for event in told][:: len(told) - 1] == ["startup_complete", "shutdown_complete"]
-    assert "shutdown_requested" in {event["name"] for event in told}
+    reported = [json.loads(line) for line in written + more]
+    assert [event["name"] for event in reported][:: len(reported) - 1] == ["startup_complete", "shutdown_complete"]
+    assert "shutdown_requested" in {event["name"] for event in reported}
     taken, acknowledged = (
-        sum(event["count"] for event in told if event["name"] == name)
+        sum(event["count"] for event in reported if event["name"] == name)
         for name in ("records_consumed", "offsets_acknowledged")
     )
     assert taken == acknowledged > 0
@@ -173,7 +173,7 @@ def test_a_verifying_consumer_acknowledges_all_that_it_took(
 
 
 @pytest.mark.rule("CT-33", "CT-80", "CT-97")
-def test_a_measurement_tells_what_it_has_by_then(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_measurement_shows_what_it_has_by_then(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster)
     words = ("--topic", topic, "--num-records", "1000000", "--reporting-interval", "200")
     two = ("--group", topic, "--threads", "2", "--show-detailed-stats", "--timeout", "60000")
@@ -237,7 +237,7 @@ def _waits_in_its_pipe(tool: Tool) -> None:
 
 
 @pytest.mark.rule("CT-80")
-def test_nobody_takes_its_output(cluster: Cluster, tmp_path: Path) -> None:
+def test_its_output_is_not_taken(cluster: Cluster, tmp_path: Path) -> None:
     topic = topic_of(cluster, 200, 2_000)
     tool = consume(cluster, tmp_path, topic)
     _waits_in_its_pipe(tool)

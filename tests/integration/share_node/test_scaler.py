@@ -242,12 +242,12 @@ def test_streams_are_not_served(asked: Asked) -> None:
 
 
 def test_a_cluster_that_is_not_there_is_no_reason_to_scale_to_nothing(tmp_path: Path) -> None:
-    process, nobody = started(tmp_path, f"127.0.0.1:{free_port()}")
+    process, no_one = started(tmp_path, f"127.0.0.1:{free_port()}")
     try:
         with pytest.raises(grpc.RpcError) as refused:
-            nobody.active(group="g", lagTarget="1")
+            no_one.active(group="g", lagTarget="1")
         assert refused.value.code() == grpc.StatusCode.UNAVAILABLE
         assert "the backlog of group 'g' cannot be read" in str(refused.value.details())
     finally:
-        nobody.channel.close()
+        no_one.channel.close()
         assert process.stop() == TERMINATED

@@ -75,7 +75,7 @@ def alerts() -> dict[str, set[str]]:
     return {rule["alert"]: metric_names(rule["expr"]) for group in rules["spec"]["groups"] for rule in group["rules"]}
 
 
-def test_every_alert_looks_at_what_a_real_node_serves(node: tuple[Cluster, int]) -> None:
+def test_every_alert_checks_what_a_real_node_serves(node: tuple[Cluster, int]) -> None:
     text = scrape(node[1])
     families = {family.name for family in text_string_to_metric_families(text)}  # some have no series yet
     served = {name for name, _ in series(text)} | families
@@ -192,7 +192,7 @@ def half_sent(port: int) -> socket.socket:
 
 
 @pytest.mark.asyncio
-async def test_half_sent_requests_keep_nobody_from_reading_and_are_closed() -> None:
+async def test_half_sent_requests_keep_no_client_from_reading_and_are_closed() -> None:
     endpoint, port = await _with_endpoint(CollectorRegistry(), request_s=0.5)
     before = threading.active_count()
     held: list[socket.socket] = []
@@ -211,7 +211,7 @@ async def test_half_sent_requests_keep_nobody_from_reading_and_are_closed() -> N
 
 
 @pytest.mark.asyncio
-async def test_who_asks_for_something_else_is_told_and_who_sends_no_http_is_left() -> None:
+async def test_who_asks_for_something_else_is_answered_and_who_sends_no_http_is_left() -> None:
     endpoint, port = await _with_endpoint(CollectorRegistry())
     try:
         for request, status in (

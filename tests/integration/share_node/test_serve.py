@@ -17,16 +17,16 @@ def said(*words: str) -> tuple[int, str, str]:
 
 
 def test_help_names_the_roles() -> None:
-    status, told, wrong = said("share_node", "serve", "--help")
+    status, reported, wrong = said("share_node", "serve", "--help")
     assert (status, wrong) == (0, "")
-    assert "python -m share_node serve ROLE NAME=VALUE" in told
-    assert f"ROLE is one of {ALL}." in told
+    assert "python -m share_node serve ROLE NAME=VALUE" in reported
+    assert f"ROLE is one of {ALL}." in reported
     assert "  serve " in said("share_node", "--help")[1]
 
 
 def test_no_role_or_a_wrong_one_is_answered_with_the_roles() -> None:
-    status, told, wrong = said("share_node", "serve")
-    assert (status, told) == (1, "")
+    status, reported, wrong = said("share_node", "serve")
+    assert (status, reported) == (1, "")
     assert f"ROLE is one of {ALL}." in wrong
     assert said("share_node", "serve", "leader", "a=b") == (1, "", f"Error: no role 'leader'. There are {ALL}.\n")
     several = said("share_node", "serve", "group_coordinator,leader", "a=b")

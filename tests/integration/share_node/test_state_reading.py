@@ -88,7 +88,7 @@ def test_a_data_directory_whose_store_does_not_run_is_read_from_a_copy(ended: En
 
 
 @pytest.mark.rule("CT-96")
-def test_what_is_left_out_is_told_and_ends_with_1(ended: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_left_out_is_reported_and_ends_with_1(ended: Ended, monkeypatch: pytest.MonkeyPatch) -> None:
     def damaged(entry: Entry) -> dict[str, object] | None:
         if entry.kind == "U":
             raise ValueError("its checksum differs")

@@ -76,14 +76,14 @@ def state_log() -> StoredLog:
 @pytest.mark.rule("CM-115")
 def test_it_shows_what_is_known_of_each_entry_and_what_each_choice_loses(store: Store) -> None:
     store.put(state_log(), 0, 3)  # a damaged claim has no effect
-    told = store.repair("--output", "json")
-    assert told.exit_code == 1, told.output
-    (found,) = [json.loads(line) for line in told.stdout.splitlines()]
+    reported = store.repair("--output", "json")
+    assert reported.exit_code == 1, reported.output
+    (found,) = [json.loads(line) for line in reported.stdout.splitlines()]
     assert (found["stream"], found["entry"], found["key"]) == (STATE.streams[0], "10-3", KEY.text)
     assert found["found"].startswith("is damaged: its checksum is")
     assert (found["last_whole_state"], found["later_updates"]) == ("10-1", 1)
     assert found["without_it"] == {"start_offset": 10, "state_epoch": 5, "leader_epoch": 0, "state_batches": 1}
-    assert (found["before"]["entry"], found["behind"]["entry"]) == ("10-2", "10-4")
+    assert (found["before"]["entry"], found["after"]["entry"]) == ("10-2", "10-4")
     assert found["before"]["appended"] == "1970-01-01T00:00:01.000+00:00"
     assert set(found["choices"]) == {"skip", "drop"}
     text = store.repair().stdout
@@ -97,15 +97,15 @@ def test_an_entry_without_a_whole_state_before_it_says_so(store: Store) -> None:
     store.put(state_log(), 1)
     (found,) = [json.loads(line) for line in store.repair("--output", "json").stdout.splitlines()]
     assert (found["last_whole_state"], found["later_updates"]) == (None, 2)
-    assert found["choices"]["skip"].startswith("no whole state stands before the entry")
+    assert found["choices"]["skip"].startswith("there is no whole state before the entry")
 
 
 @pytest.mark.rule("CM-114", "CM-115")
-def test_it_settles_only_what_somebody_agreed_to_and_notes_who(store: Store) -> None:
+def test_it_settles_only_what_a_person_agreed_to_and_notes_who(store: Store) -> None:
     store.put(state_log(), 3)
     for words, said in (
         (("--dry-run",), "Would drop entry 10-3"),
-        ((), "give --execute where nobody can be asked"),
+        ((), "give --execute where no person can be asked"),
     ):
         refused = store.repair("--choose", "drop", *words)
         assert (refused.exit_code, said in refused.stderr) == (1, True), refused.output
@@ -138,16 +138,16 @@ def test_of_a_group_what_does_not_fit_without_the_entry_is_settled_with_it(store
     )
     log.claim()
     store.put(log, 3)
-    told = store.repair("--choose", "drop", "--execute")
-    assert (told.exit_code, store.notes(GROUPS)) == (1, {})
-    assert "choose skip for this one" in told.stderr
+    reported = store.repair("--choose", "drop", "--execute")
+    assert (reported.exit_code, store.notes(GROUPS)) == (1, {})
+    assert "choose skip for this one" in reported.stderr
     done = store.repair("--choose", "skip", "--execute", "--kind", "gc")
     assert done.exit_code == 0, done.output
     assert sorted(store.notes(GROUPS)) == ["10-3", "10-5"], "without the entry, one behind it does not fit"
 
 
 @pytest.mark.rule("CM-115")
-def test_an_entry_of_nobody_and_wrong_words_are_told(store: Store) -> None:
+def test_an_entry_without_a_key_and_wrong_words_are_reported(store: Store) -> None:
     log = state_log()
     del log.raw[2]
     store.put(log)

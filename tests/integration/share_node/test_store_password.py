@@ -77,7 +77,7 @@ def test_a_password_in_the_argument_goes_no_further_and_is_warned_of(tmp_path: P
 
 
 @pytest.mark.rule("CM-61a")
-def test_a_role_that_finds_no_cluster_tells_no_password(tmp_path: Path, store: Server) -> None:
+def test_a_role_that_finds_no_cluster_shows_no_password(tmp_path: Path, store: Server) -> None:
     """As in the first start on Kubernetes, before the job that makes the cluster has run."""
     url = f"redis://:{PASSWORD}@127.0.0.1:{store.port}"
     role = StartedProcess(

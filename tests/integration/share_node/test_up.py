@@ -106,7 +106,7 @@ def test_the_state_of_a_running_node_is_dumped(tmp_path: Path) -> None:
         claimed = CliRunner().invoke(state, [*words, "gc", "--shard", "7"])
         assert json.loads(claimed.stdout.splitlines()[0])["type"] == "C"
         absent = CliRunner().invoke(state, [*words, "gc", "--shard", "4711"])
-        assert (absent.exit_code, absent.stdout, absent.stderr) == (0, "", "Nothing lies in {gc:4711}:log.\n")
+        assert (absent.exit_code, absent.stdout, absent.stderr) == (0, "", "Nothing is stored in {gc:4711}:log.\n")
     finally:
         node.stop()
 

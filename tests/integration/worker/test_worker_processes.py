@@ -128,7 +128,7 @@ def end(process: subprocess.Popen[Any], number: int = signal.SIGTERM) -> int:
 
 
 @pytest.mark.rule("CL-120", "CL-121", "CL-122", "CL-123", "CL-128")
-def test_each_end_of_a_handler_has_its_outcome_and_each_failure_is_told(shop: Shop) -> None:
+def test_each_end_of_a_handler_has_its_outcome_and_each_failure_is_reported(shop: Shop) -> None:
     shop.put(
         "thread",
         {"n": 0}, {"n": 1, "fail": 2}, {"n": 2, "reject": "no such user"}, {"n": 3, "release": 0.2},
@@ -212,7 +212,7 @@ def test_a_killed_workers_jobs_are_done_by_another(shop: Shop) -> None:
 
 
 @pytest.mark.rule("CL-127")
-def test_what_does_not_end_within_the_grace_is_told_and_done_again_by_another(shop: Shop) -> None:
+def test_what_does_not_end_within_the_grace_is_reported_and_done_again_by_another(shop: Shop) -> None:
     shop.put("thread", {"n": 0, "hang": 60})
     shop.put("loop", {"n": 1, "sleep": 0.9})
     first = shop.work("--grace", "0.2")
@@ -227,7 +227,7 @@ def test_what_does_not_end_within_the_grace_is_told_and_done_again_by_another(sh
 
 
 @pytest.mark.rule("CL-127", "CL-128")
-def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_told_as_archived(shop: Shop) -> None:
+def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_reported_as_archived(shop: Shop) -> None:
     letters_to = shop.have_letters(deliveries=2)
     shop.put("thread", {"n": 0, "sleep": 60}, {"n": 1, "sleep": 60}, {"n": 2, "sleep": 60})
     for number in range(2):
@@ -245,18 +245,18 @@ def test_what_does_not_end_within_the_grace_at_its_last_delivery_is_told_as_arch
 
 
 @pytest.mark.rule("CL-125")
-def test_a_group_that_does_not_exist_yet_is_told_with_the_nearest_name(shop: Shop) -> None:
+def test_a_group_that_does_not_exist_yet_is_reported_with_the_nearest_name(shop: Shop) -> None:
     shop.group = f"parcel {shop.group.rpartition('-')[2]} warehouse"  # not similar to the groups of other tests
     shop.put("thread", {"n": 0})
     first = shop.work()
     shop.until_done("thread", 1)
     assert end(first) == 143
-    told = "is new: it begins with the earliest record of each topic, also of jobs that other groups have done"
-    assert f"INFO group {shop.group} {told} (share.auto.offset.reset=earliest)\n" in shop.log()
+    reported = "is new: it begins with the earliest record of each topic, also of jobs that other groups have done"
+    assert f"INFO group {shop.group} {reported} (share.auto.offset.reset=earliest)\n" in shop.log()
     second = shop.work("--group", shop.group[:-1])
     shop.until(lambda: shop.runs(1), "done once more")
     assert end(second) == 143
-    assert f"WARNING group {shop.group[:-1]} {told}" in shop.log(1)
+    assert f"WARNING group {shop.group[:-1]} {reported}" in shop.log(1)
     assert f". Did you mean {shop.group!r}?" in shop.log(1)
     third = shop.work()
     shop.until(lambda: "at once on threads" in shop.log(2), "it began")
@@ -295,7 +295,7 @@ def test_a_retry_limit_above_the_groups_is_refused_with_both_numbers(shop: Shop)
 
 
 @pytest.mark.rule("CL-128")
-def test_the_health_port_tells_whether_it_works_and_what_it_has_done(shop: Shop) -> None:
+def test_the_health_port_shows_whether_it_works_and_what_it_has_done(shop: Shop) -> None:
     shop.put("thread", {"n": 0}, {"n": 1, "reject": "no"})
     port = free_port()
     process = shop.work("--health-port", str(port))

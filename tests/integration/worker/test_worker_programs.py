@@ -47,7 +47,7 @@ def test_processes_that_never_get_ready_end_the_worker_with_the_reason(tmp_path:
         ),
     ],
 )
-def test_a_program_that_its_processes_cannot_import_is_told_once(
+def test_a_program_that_its_processes_cannot_import_is_reported_once(
     tmp_path: Path, cluster: Cluster, before: str, said: str
 ) -> None:
     program = tmp_path / "jobs.py"

@@ -9,7 +9,7 @@ from tests.simulation.checkers.consumption import OnlyConsumed
 from tests.simulation.checkers.counts import DeliveryCounts
 from tests.simulation.checkers.dead_letters import LettersArrive, LettersTrue, NoLettersUnasked
 from tests.simulation.checkers.delays import Delays
-from tests.simulation.checkers.durability import DurableBeforeConfirmed, ToldTheTruth
+from tests.simulation.checkers.durability import ConfirmedTruthfully, DurableBeforeConfirmed
 from tests.simulation.checkers.exclusion import MutualExclusion
 from tests.simulation.checkers.fencing import Fencing
 from tests.simulation.checkers.finality import AcceptIsFinal, StoredIsFinal
@@ -59,7 +59,7 @@ ALL: tuple[Checker, ...] = (
     Memory(),
     Bounds(),
     DurableBeforeConfirmed(),
-    ToldTheTruth(),
+    ConfirmedTruthfully(),
     Fencing(),
     StateEpochs(),
     ConfirmedChanges(),

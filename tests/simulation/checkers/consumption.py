@@ -33,6 +33,6 @@ class OnlyConsumed:
                     yield Violation(
                         "INV-1",
                         f"{event.topic_id}-{event.partition} is to begin at {event.log_start_offset}, since every "
-                        f"group has finished what lies before it, and {group_id} is {where}",
+                        f"group has finished what is before it, and {group_id} is {where}",
                         (event,),
                     )

@@ -154,8 +154,8 @@ class _Counting:
             return None
         if event.delivery_count in expected:
             return None
-        stands = f"after its delivery {before.count}" if before is not None else f"stored with count {read}"
-        sentence = f"{event.share} offset {offset}, {stands}, was given out with count {event.delivery_count}"
+        known = f"after its delivery {before.count}" if before is not None else f"stored with count {read}"
+        sentence = f"{event.share} offset {offset}, {known}, was given out with count {event.delivery_count}"
         return Violation("INV-7", sentence, (event,) if before is None else (before.event, event))
 
     def _limit(self, position: int, event: Locked, offset: int, one: _Object) -> Violation | None:

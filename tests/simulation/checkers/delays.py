@@ -226,8 +226,8 @@ class _Judge:
             return
         until_ms = event.begun_ms + delay_ms
         self._objects[_key(event)].waits[offset] = _Wait(held.count, until_ms, event)
-        behind_ms = min(self._clocks.between(event.process, event.begun_ms, event.at_ms))
-        instant_ms = WALL_START_MS + until_ms + behind_ms
+        late_ms = min(self._clocks.between(event.process, event.begun_ms, event.at_ms))
+        instant_ms = WALL_START_MS + until_ms + late_ms
         life = self._lives[StateKey(event.share, event.state_epoch)]
         stored = life.stored[offset] = _Stored(held.count, instant_ms, event)
         count, written_ms = life.written.get(offset, (-1, 0))

@@ -132,7 +132,7 @@ def _forget(share: Share, *tables: dict[StateKey, _Stored] | dict[StateKey, dict
             del table[key]
 
 
-class ToldTheTruth:
+class ConfirmedTruthfully:
     """A client reports to its application as done only what a leader answered NONE before."""
 
     rules: tuple[str, ...] = ("INV-11",)
@@ -151,7 +151,7 @@ class ToldTheTruth:
                 if (place.offset, event.type) not in answered.get((event.member_id, share), ()):
                     yield Violation(
                         "INV-11",
-                        f"{event.member_id} was told that its acknowledgement of {place} was done, which no leader "
+                        f"{event.member_id} learned that its acknowledgement of {place} was done, which no leader "
                         "had answered",
                         (event,),
                     )

@@ -100,8 +100,8 @@ class _Judge:
         policies = sorted({self._default, *asked})
         wrong = {policy: self._wrong(policy, position, event) for policy in policies}
         if all(wrong.values()):
-            told = "; ".join(f"by {policy} {why}" for policy, why in wrong.items())
-            yield Violation("INV-9", f"{event.share} begins at {event.start_offset}: {told}", (event,))
+            reasons = "; ".join(f"by {policy} {why}" for policy, why in wrong.items())
+            yield Violation("INV-9", f"{event.share} begins at {event.start_offset}: {reasons}", (event,))
 
     def _wrong(self, policy: str, position: int, event: StartResolved) -> str:
         """Return why a policy does not explain a start; "" where it does."""
@@ -121,7 +121,7 @@ class _Judge:
         return "" if self._clocks else self._by_age(policy, (made, made_ms), event)
 
     def _by_age(self, policy: str, made: tuple[int, int], event: StartResolved) -> str:
-        """Return the same for by_duration, using the times of records between which their timestamps lie."""
+        """Return the same for by_duration, using the times of records between which their timestamps are."""
         start, records = event.start_offset, self._records[partition_of(event.share)]
         age_ms = int(float(policy.removeprefix(_BY_DURATION).removesuffix("S")) * 1000)
         young = [

@@ -14,7 +14,7 @@ from tests.simulation.final import Final
 from tests.simulation.history import (
     Administered,
     FaultStruck,
-    GroupLooked,
+    GroupListed,
     GroupSeen,
     HeartbeatAnswered,
     History,
@@ -105,7 +105,7 @@ class DeletedGroups:
         del final
         groups: dict[str, _Group] = defaultdict(_Group)
         lost = False
-        kinds = (GroupDecided, Administered, GroupLooked, GroupSeen, HeartbeatAnswered, FaultStruck)
+        kinds = (GroupDecided, Administered, GroupListed, GroupSeen, HeartbeatAnswered, FaultStruck)
         for position, event in numbered(history, *kinds):
             if isinstance(event, FaultStruck):
                 lost = lost or event.fault.startswith(FAIL_OVER)
@@ -114,8 +114,8 @@ class DeletedGroups:
                     groups[event.target].gone = (position, event)
             elif isinstance(event, GroupDecided):
                 yield from groups[event.group_id].decided(position, event, lost)
-            elif isinstance(event, GroupLooked):
-                yield from groups[event.group_id].looked(event, lost)
+            elif isinstance(event, GroupListed):
+                yield from groups[event.group_id].was_listed(event, lost)
             elif isinstance(event, GroupSeen):
                 groups[event.group_id].highest = max(groups[event.group_id].highest, event.group_epoch)
             elif event.code == 0:
@@ -159,7 +159,7 @@ class _Group:
             )
         self.highest = max(self.highest, event.member_epoch)
 
-    def looked(self, event: GroupLooked, lost: bool) -> Iterator[Violation]:
+    def was_listed(self, event: GroupListed, lost: bool) -> Iterator[Violation]:
         """Check a response that says whether the group exists."""
         if self.gone is None or not event.there or event.asked < self.gone[0] or lost:
             return
@@ -168,7 +168,7 @@ class _Group:
             yield Violation(
                 "GC-93",
                 f"{event.call} shows {event.group_id} at {event.at_ms}, though it was deleted at {deletion.at_ms} and "
-                "nobody made it since",
+                "no request made it since",
                 (deletion, event),
             )
 

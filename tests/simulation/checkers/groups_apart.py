@@ -54,7 +54,7 @@ class OwnSettings:
                 if value != flags.get(setting, default) and since > event.at_ms:
                     yield Violation(
                         "INV-15",
-                        f"{event.process} takes {value} for {name} of {event.group_id}, which nobody asked for",
+                        f"{event.process} takes {value} for {name} of {event.group_id}, which no request asked for",
                         (event,),
                     )
 

@@ -28,7 +28,7 @@ class LabelsKept:
 
 def _changed(sent: ProduceSent | None, labels: Labels, place: Place, event: Delivered | None) -> Iterator[Violation]:
     if sent is not None and (sent.key, sent.headers) != labels:
-        where = "lies in the log" if event is None else f"was given to {event.member_id}"
+        where = "is in the log" if event is None else f"was given to {event.member_id}"
         yield Violation(
             "INV-2",
             f"{sent.value!r} was sent with key {sent.key!r} and headers {sent.headers}; at {place} it {where} with key "

@@ -38,7 +38,7 @@ class Lag:
         if state.delivery_complete_count >= 0 and state.delivery_complete_count != finished:
             yield Violation(
                 "INV-17",
-                f"{state.share} counts {state.delivery_complete_count} finished offsets behind its start; its batches "
+                f"{state.share} counts {state.delivery_complete_count} finished offsets after its start; its batches "
                 f"show {finished}",
                 (state,),
             )

@@ -40,11 +40,11 @@ class MemberEpochs:
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
         """Check heartbeats that were answered NONE; they count by when they were asked."""
         del final
-        told: dict[Member, list[tuple[int, HeartbeatAnswered]]] = defaultdict(list)
+        answers: dict[Member, list[tuple[int, HeartbeatAnswered]]] = defaultdict(list)
         for position, event in numbered(history, HeartbeatAnswered):
             if event.code != 0 or event.sent_epoch == EPOCH_LEAVE:
                 continue
-            mine = told[event.group_id, event.member_id]
+            mine = answers[event.group_id, event.member_id]
             known = [before for when, before in mine if when < event.asked]
             if known and event.member_epoch < known[-1].member_epoch:
                 yield Violation(
@@ -57,7 +57,7 @@ class MemberEpochs:
                 yield Violation(
                     "INV-16",
                     f"the heartbeat of {event.member_id} in {event.group_id} with epoch {event.sent_epoch} was taken; "
-                    f"it had been told {sorted({before.member_epoch for before in known})[-3:]}",
+                    f"it had got {sorted({before.member_epoch for before in known})[-3:]}",
                     (*known[-2:], event),
                 )
             mine.append((position, event))
@@ -89,7 +89,7 @@ class GroupEpochs:
 def _succession(former: GroupSeen, event: GroupSeen) -> Iterator[Violation]:
     moved = {member for member, _ in former.members} != {member for member, _ in event.members}
     if event.group_epoch < former.group_epoch + moved:
-        happened = "its members changed" if moved else "nobody came or went"
+        happened = "its members changed" if moved else "no member came or went"
         yield Violation(
             "INV-16",
             f"the epoch of group {event.group_id} went from {former.group_epoch} to {event.group_epoch}; {happened}",
@@ -133,7 +133,7 @@ class Assignments:
             missing = _unowned(former) & _unowned(event)
             if missing:
                 yield Violation(
-                    "INV-16", f"nobody in group {event.group_id} is assigned {sorted(missing)}", (former, event)
+                    "INV-16", f"no member of group {event.group_id} is assigned {sorted(missing)}", (former, event)
                 )
 
 

@@ -146,7 +146,7 @@ class _Judge:
     def _unfounded(self, key: StateKey, last: _Given | None, offset: int, seen: _Seen) -> Iterator[Violation]:
         shown = (seen.event,) if seen.event is not None else ()
         if last is None:
-            yield Violation("INV-1", f"{key.share} offset {offset} is finished, but nobody was given it", shown)
+            yield Violation("INV-1", f"{key.share} offset {offset} is finished, but no member was given it", shown)
             return
         given, asked = last.event, self._asked[key.share].get(offset, [])
         if any(_by(request, given) and last.position < when < seen.position for when, request in asked):
@@ -154,10 +154,10 @@ class _Judge:
         if given.delivery_count >= self._limits.lowest(key.share.group_id, last.position, seen.at_ms):
             return
         earlier = [request for when, request in asked if when < last.position]
-        told = "an older request of another holder asked for that" if earlier else "nobody who held it asked for that"
+        why = "an older request of another holder asked for that" if earlier else "no holder asked for that"
         yield Violation(
             "INV-5" if earlier else "INV-9",
-            f"{key.share} offset {offset} is finished at {seen.at_ms}, but {told}: {given.member_id} was given it at "
+            f"{key.share} offset {offset} is finished at {seen.at_ms}, but {why}: {given.member_id} was given it at "
             f"{given.at_ms}, delivery {given.delivery_count}",
             (*earlier[-1:], given, *shown),
         )

@@ -42,7 +42,7 @@ _UNDER_WAY_MS: Final = 1_000
 #: How late samples and timers may be, together with an order to a leader.
 _LATE_MS: Final = 1_500
 #: How long after a removal each leader has learned of it and ended the session (GC-39b): gathered, sent, carried out.
-_TOLD_MS: Final = 1_500
+_REPORTED_MS: Final = 1_500
 
 Life = tuple[str, int]
 Member = tuple[str, str]
@@ -136,7 +136,7 @@ class RemovedEnd:
         waiting: list[tuple[int, MemberRemoved]] = []
         kinds = (SessionOpened, SessionEnded, RemovalHeard, MemberRemoved, HeartbeatAnswered, ProcessChanged, GroupSeen)
         for position, event in numbered(history, *kinds):
-            while waiting and waiting[0][1].at_ms + _TOLD_MS < event.at_ms:
+            while waiting and waiting[0][1].at_ms + _REPORTED_MS < event.at_ms:
                 at, removed = waiting.pop(0)
                 if calm.between(removed.at_ms, event.at_ms):
                     yield from sessions.left_open(at, removed, event.at_ms)

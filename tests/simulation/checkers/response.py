@@ -26,7 +26,7 @@ class ResponseShape:
             last = -1
             for event in ranges:
                 if event.first_offset <= last or event.last_offset < event.first_offset:
-                    yield _wrong(event, f"comes behind {last}")
+                    yield _wrong(event, f"comes after {last}")
                 last = event.last_offset
                 yield from self._placed(event, records)
 

@@ -95,10 +95,10 @@ class Sessions:
 
 
 def _wrong(event: SessionAsked, session: _Session | None, what: str) -> Violation:
-    stands = "there is no session" if session is None else f"session {session.session_id} expects {session.expected}"
+    known = "there is no session" if session is None else f"session {session.session_id} expects {session.expected}"
     return Violation(
         "INV-14",
         f"request {event.request} of {event.member_id} at {event.process}, epoch {event.session_epoch} of session "
-        f"{event.session_id}, {what} at {event.at_ms}, though {stands}",
+        f"{event.session_id}, {what} at {event.at_ms}, though {known}",
         (event,) if session is None else (session.opened, event),
     )

@@ -41,7 +41,7 @@ class StartOffset:
         """Check answers by when they were asked: they may have been overtaken."""
         stored: dict[StateKey, _Highest] = defaultdict(_Highest)
         objects: dict[ObjectKey, _Highest] = defaultdict(_Highest)
-        told: dict[tuple[Share, str], _Highest] = defaultdict(_Highest)
+        seen_by: dict[tuple[Share, str], _Highest] = defaultdict(_Highest)
         reset = _reset(history)
         for position, event in numbered(history, StateAnswered, StateSeen, Acquired, LagSeen):
             if isinstance(event, StateSeen):
@@ -56,7 +56,7 @@ class StartOffset:
                 yield from self._acquired(objects[object_of(event)], position, event)
             elif isinstance(event, LagSeen) and event.share not in reset:
                 # A client asks again only once it has received the answer.
-                client = told[event.share, event.process]
+                client = seen_by[event.share, event.process]
                 yield from self._step(client, position, position, event.start_offset, event)
         for state in final.served.values():
             yield from self._at_end(state, final)
@@ -92,7 +92,7 @@ class StartOffset:
         if log is not None and state.start_offset > log.high_watermark:
             yield Violation(
                 "INV-9",
-                f"{state.share} rests at {state.start_offset}, behind the end of its log at {log.high_watermark}",
+                f"{state.share} rests at {state.start_offset}, after the end of its log at {log.high_watermark}",
                 (state,),
             )
 

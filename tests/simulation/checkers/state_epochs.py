@@ -53,7 +53,7 @@ class _Judge:
         if event.call == "Delete":
             gone = event.at_ms >= self._gone.get(topic_id, event.at_ms + 1)
             if not gone and not self._changes.deletes(share, event.at_ms):
-                yield Violation("INV-15", f"the state of {share} was deleted, and nobody asked for that", (event,))
+                yield Violation("INV-15", f"the state of {share} was deleted, and no request asked for that", (event,))
             return
         if event.call in _EPOCH_CALLS:
             yield from self.changed(event.asked, position, event, event.at_ms)

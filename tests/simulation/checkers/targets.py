@@ -108,7 +108,7 @@ def _answered(
     ):
         yield Violation(
             "INV-16",
-            f"{event.member_id} of {event.group_id} was told {sorted(given)} at epoch {event.member_epoch}, though the "
+            f"{event.member_id} of {event.group_id} got {sorted(given)} at epoch {event.member_epoch}, though the "
             f"targets computed for it at that epoch are {[sorted(target) for target in wanted]}",
             (*targets[-2:], event),
         )

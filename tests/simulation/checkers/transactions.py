@@ -47,9 +47,9 @@ class Transactions:
                     (event,),
                 )
             if event.outcome == COMMITTED and unseen:
-                yield Violation("CM-44", f"{event.name} was told that {sorted(unseen)} are committed", (event,))
+                yield Violation("CM-44", f"{event.name} learned that {sorted(unseen)} are committed", (event,))
             if event.outcome == ABORTED and seen:
-                yield Violation("CM-44", f"{event.name} was told that {sorted(seen)} are aborted", (event,))
+                yield Violation("CM-44", f"{event.name} learned that {sorted(seen)} are aborted", (event,))
 
     @staticmethod
     def _hidden(history: History, final: FinalState) -> Iterator[Violation]:

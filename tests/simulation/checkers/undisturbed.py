@@ -9,7 +9,7 @@ from typing import Final
 from tests.simulation.history import FaultStruck, History
 
 #: A paused client is no excuse for a server.
-_CLIENT: Final = re.compile(r"client \d+ stands still")
+_CLIENT: Final = re.compile(r"client \d+ is frozen")
 #: How long a fault still shows after its end: leases lapse, leaders change, calls are sent again.
 _AFTER_MS: Final = 6_000
 

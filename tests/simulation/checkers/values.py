@@ -49,14 +49,14 @@ class NoInvention:
             value, witness = values.setdefault(event.place, (event.value, event))
             if value != event.value:
                 shown = (event,) if witness is None else (witness, event)
-                yield Violation("INV-2", f"{event.place} holds {value!r}, and is told of as {event.value!r}", shown)
+                yield Violation("INV-2", f"{event.place} holds {value!r}, and is reported as {event.value!r}", shown)
             if isinstance(event, Delivered):
                 yield from self._delivered(event, sent, given)
 
     @staticmethod
     def _delivered(event: Delivered, sent: set[bytes], given: _Given) -> Iterator[Violation]:
         if event.value not in sent:
-            yield Violation("INV-2", f"{event.member_id} was given {event.value!r}, which nobody produced", (event,))
+            yield Violation("INV-2", f"{event.member_id} was given {event.value!r}, which no producer sent", (event,))
         if not given.take(event):
             yield Violation(
                 "INV-2",
@@ -120,7 +120,7 @@ class StoredOnce:
 
 def _twice(value: bytes, one: Place, other: Place, *events: Event | None) -> Violation:
     shown = tuple(event for event in events if event is not None)
-    return Violation("CM-43", f"{value!r} lies at {one} and at {other}", shown)
+    return Violation("CM-43", f"{value!r} is at {one} and at {other}", shown)
 
 
 class ProducedStays:

@@ -60,5 +60,5 @@ class AmidChange:
     def __str__(self) -> str:
         whose = "its coordinator" if self.other < 0 else f"another process, {self.other}"
         kind = "a deletion" if self.deletion else "a change"
-        what = "is killed" if self.killed else "stands still"
+        what = "is killed" if self.killed else "is frozen"
         return f"{self.delay_ms} ms into {kind} of a group {whose} {what} for {self.ms} ms"

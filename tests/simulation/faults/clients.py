@@ -57,7 +57,7 @@ class PauseClient:
                 world.resume(name)
 
     def __str__(self) -> str:
-        return f"{self.client} stands still for {self.ms} ms"
+        return f"{self.client} is frozen for {self.ms} ms"
 
 
 #: From shorter than a short session (`shape.FROZEN_SESSION_MS`) to longer than any client may be silent.

@@ -94,7 +94,7 @@ class Isolate:
                 world.network.heal(*pair)
 
     def __str__(self) -> str:
-        return f"{self.name} reaches nobody but the store, {'refused' if self.refused else 'silent'}, {self.ms} ms"
+        return f"{self.name} reaches nothing but the store, {'refused' if self.refused else 'silent'}, {self.ms} ms"
 
 
 @dataclass(frozen=True)

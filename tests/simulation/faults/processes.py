@@ -196,7 +196,7 @@ class Pause:
         await _pause(world, self.name, self.ms)
 
     def __str__(self) -> str:
-        return f"{self.name} stands still for {self.ms} ms"
+        return f"{self.name} is frozen for {self.ms} ms"
 
 
 async def _pause(world: World, name: str, ms: int) -> None:
@@ -288,7 +288,7 @@ class PauseAtPoint:
                 resume(world, self.name)
 
     def __str__(self) -> str:
-        return f"{self.name} stands still {self.point}, the {self.nth}. from then, for {self.ms} ms"
+        return f"{self.name} is frozen {self.point}, the {self.nth}. from then, for {self.ms} ms"
 
 
 async def at_point(world: World, name: str, point: str, nth: int, action: Callable[[], Awaitable[None]]) -> bool:

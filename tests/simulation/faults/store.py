@@ -119,7 +119,7 @@ class Unreachable:
             world.storage.appear()
 
     def __str__(self) -> str:
-        return f"nobody reaches the store, {self.ms} ms"
+        return f"no process reaches the store, {self.ms} ms"
 
 
 @dataclass(frozen=True)

@@ -47,10 +47,10 @@ def hunt(mutant: str, first: int, seeds: int) -> Hunt:
         done = subprocess.run(command, capture_output=True, text=True, timeout=HUNT_S, env=environment, check=False)
     except subprocess.TimeoutExpired:
         return Hunt(mutant, seeds, "", f"the hunt did not end within {HUNT_S} s")
-    told = _last_line(done)
-    if isinstance(told, str):
-        return Hunt(mutant, seeds, "", f"the hunt failed: {told}")
-    return Hunt(mutant, told["tried"], told["rule"], f"seed {told['seed']}: {told['sentence']}")
+    answer = _last_line(done)
+    if isinstance(answer, str):
+        return Hunt(mutant, seeds, "", f"the hunt failed: {answer}")
+    return Hunt(mutant, answer["tried"], answer["rule"], f"seed {answer['seed']}: {answer['sentence']}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,17 +69,17 @@ def attempt(mutant: str) -> Trial:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TRIAL_S, check=False)
     except subprocess.TimeoutExpired:
         return Trial(mutant, True, f"its tests did not end within {TRIAL_S} s")
-    told = _last_line(done)
-    return Trial(mutant, False, told) if isinstance(told, str) else Trial(mutant, told["found"], told["said"])
+    answer = _last_line(done)
+    return Trial(mutant, False, answer) if isinstance(answer, str) else Trial(mutant, answer["found"], answer["said"])
 
 
 def _last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | str:
     # The last JSON line that the process printed, or what went wrong with it.
     try:
-        told: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (IndexError, ValueError):
         return (done.stderr.strip().splitlines() or ["nothing said"])[-1]
-    return told
+    return answer
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -129,8 +129,8 @@ def row(name: str, hunts: Sequence[Hunt]) -> str:
     tried = [one.tried for one in hunts]
     rules = sorted({one.rule or "not found" for one in hunts})
     missed = [one.said for one in hunts if not one.rule]
-    told = f"  {missed[0]}" if missed else f"  {hunts[0].said:.110}"
-    return f"{name:<24} seeds median {statistics.median(tried):>5.0f} worst {max(tried):>4}  {', '.join(rules)}{told}"
+    answer = f"  {missed[0]}" if missed else f"  {hunts[0].said:.110}"
+    return f"{name:<24} seeds median {statistics.median(tried):>5.0f} worst {max(tried):>4}  {', '.join(rules)}{answer}"
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ CHANGES: Final = (
     ),
     Mutant(
         "delete-unvalidated",
-        "a group takes members while it is being deleted, and the last step of the deletion does not look again",
+        "a group takes members while it is being deleted, and the last step of the deletion does not check again",
         ("INV-16", "GC-93", "INV-12", "GC-107"),
         (
             Edit(

@@ -63,7 +63,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
     ),
     (
         "lost-by-the-loop-alone",
-        "a kept lock is not lost by the clock, but when the keeper comes to look at it",
+        "a kept lock is not lost by the clock, but when the keeper comes to check it",
         ("CL-96",),
         (Edit(_KEEPING, "if lock is None or int(self._clock() * 1000) < lock.ends_ms:", "if True:"),),
     ),

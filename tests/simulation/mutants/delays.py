@@ -85,7 +85,7 @@ DELAYS: Final = (
     ),
     Mutant(
         "delay-without-timer",
-        "nothing looks at a delay's end, unless a lock ends later",
+        "nothing checks a delay's end, unless a lock ends later",
         ("INV-10", "INV-19", "PL-102"),
         (
             Edit(

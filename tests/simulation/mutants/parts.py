@@ -85,7 +85,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
     ),
     (
         "deleted-topics-unheard",
-        "the partition leader is not told which topics were deleted",
+        "the partition leader does not learn which topics were deleted",
         ("PL-632",),
         _ROLES,
         "self._leader.topics_changed(deleted)",
@@ -94,7 +94,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
     ),
     (
         "deleted-state-kept",
-        "the share coordinator is not told that topics were deleted",
+        "the share coordinator does not learn that topics were deleted",
         ("SC-66",),
         _ROLES,
         "if self._state is not None and deleted:",
@@ -102,8 +102,8 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
         _ROLES_TESTS,
     ),
     (
-        "clients-told-the-inner-port",
-        "clients are told the address for other nodes as their group coordinator's",
+        "clients-get-the-inner-port",
+        "clients get the address for other nodes as their group coordinator's",
         ("CM-80",),
         _ROLES,
         "owner_of=lambda index: client_address_of(shard_owner(node, ShardKind.GROUP, index))",

@@ -8,7 +8,7 @@ from typing import Final
 from tests.simulation.mutants.mutant import Edit, Mutant
 
 _LOST: Final = "group_coordinator.core.lost_connections"
-_TOLD: Final = "group_coordinator.member_removals"
+_REMOVALS: Final = "group_coordinator.member_removals"
 _SESSIONS: Final = "partition_leader.sessions.core.session"
 
 REMOVED_MEMBERS: Final[tuple[Mutant, ...]] = (
@@ -31,20 +31,20 @@ REMOVED_MEMBERS: Final[tuple[Mutant, ...]] = (
         ),
     ),
     Mutant(
-        "removal-not-told",
-        "no leader is told that a member was removed: its share sessions stay as long as its connections",
+        "removal-not-reported",
+        "no leader learns that a member was removed: its share sessions stay as long as its connections",
         ("INV-16",),
-        (Edit(_TOLD, "for leader in self._leaders():", "for leader in ():"),),
+        (Edit(_REMOVALS, "for leader in self._leaders():", "for leader in ():"),),
     ),
     Mutant(
-        "removal-told-to-one",
-        "only one leader is told that a member was removed",
+        "removal-reported-to-one",
+        "only one leader learns that a member was removed",
         ("INV-16",),
-        (Edit(_TOLD, "for leader in self._leaders():", "for leader in sorted(self._leaders())[:1]:"),),
+        (Edit(_REMOVALS, "for leader in self._leaders():", "for leader in sorted(self._leaders())[:1]:"),),
     ),
     Mutant(
         "removal-one-epoch-low",
-        "a leader is told the group's epoch before the removal: the newest sessions of the member stay",
+        "a leader gets the group's epoch before the removal: the newest sessions of the member stay",
         ("INV-16",),
         (
             Edit(

@@ -125,11 +125,11 @@ SCHEDULES: Final = (
             ),
             Edit(
                 "partition_leader.share_partition.core.expiry",
-                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NO_MEMBER, 0)\n"
                 "    result.timed_out",
                 "    if batch.lock_at(first)[0] & PENDING:\n"
                 "        window.recode(batch, first, last, ROLL_BACK)\n"
-                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NOBODY, 0)\n"
+                "    window.recode(batch, first, last, table)\n    batch.hold(first, last, NO_MEMBER, 0)\n"
                 "    result.timed_out",
             ),
             Edit(
@@ -159,7 +159,7 @@ SCHEDULES: Final = (
             Edit(
                 "partition_leader.share_partition.core.operations",
                 "            if window.recode(batch, first, last, COMMIT):\n"
-                "                batch.hold(first, last, NOBODY, 0)\n",
+                "                batch.hold(first, last, NO_MEMBER, 0)\n",
                 "            window.recode(batch, first, last, COMMIT)\n",
             ),
         ),
@@ -180,7 +180,7 @@ SCHEDULES: Final = (
     ),
     Mutant(
         "drop-wake-up",
-        "the writer to the store is not told of work that arrives while it sleeps",
+        "the writer to the store does not learn of work that arrives while it sleeps",
         ("INV-19",),
         (
             Edit(
@@ -214,7 +214,7 @@ SCHEDULES: Final = (
     ),
     Mutant(
         "long-lock",
-        "a lock lasts twice as long as the member was told",
+        "a lock lasts twice as long as the member learned",
         ("INV-6", "INV-19", "INV-3"),
         (
             Edit(
@@ -272,7 +272,7 @@ SCHEDULES: Final = (
     ),
     Mutant(
         "one-delivery-too-many",
-        "the delivery limit is looked at one delivery too late",
+        "the delivery limit is checked one delivery too late",
         ("INV-7", "INV-8"),
         (
             Edit(
@@ -296,7 +296,7 @@ SCHEDULES: Final = (
     ),
     Mutant(
         "forget-new-state",
-        "a state write that moves the start offset loses its first state batch behind it",
+        "a state write that moves the start offset loses its first state batch after it",
         ("INV-13", "INV-4", "INV-1", "INV-9", "INV-17", "INV-7"),
         (
             Edit(
@@ -308,7 +308,7 @@ SCHEDULES: Final = (
     ),
     Mutant(
         "trim-too-far",
-        "compaction trims the stream behind the oldest copy that is still needed",
+        "compaction trims the stream after the oldest copy that is still needed",
         ("INV-13", "INV-1", "INV-11", "INV-4", "INV-19", "INV-17"),
         (
             Edit(
@@ -319,7 +319,7 @@ SCHEDULES: Final = (
         ),
     ),
     Mutant(
-        "assign-to-nobody",
+        "assign-to-no-member",
         "the assignor leaves the last partition without a member",
         ("INV-16", "INV-19"),
         (

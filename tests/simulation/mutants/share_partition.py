@@ -23,8 +23,8 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "    state.roll_back(operations)\n    state.effects += state.dead_letters.send(state.window, causes)\n",
     ),
     (
-        "letters-wake-nobody",
-        "nobody is woken when letters leave room for new records",
+        "letters-wake-no-fetch",
+        "no fetch is woken when letters leave room for new records",
         ("PL-214", "PL-915"),
         f"{_CORE}.write_results",
         "        state.wake = True  # what waits for its letter leaves room (PL-915)\n",
@@ -64,7 +64,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
     ),
     (
         "gap-resolved-unseen",
-        "a pass that ended before the end of its read resolves the holes behind that, too",
+        "a pass that ended before the end of its read resolves the holes after that, too",
         ("PL-608",),
         f"{_CORE}.acquire",
         "        if not self._complete:\n",
@@ -88,7 +88,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
     ),
     (
         "failed-counters-lost",
-        "what a failed write told of timed-out and given-up records is in no later one",
+        "what a failed write reported of timed-out and given-up records is in no later one",
         ("PL-702", "PL-811"),
         f"{_CORE}.write_back",
         "        self.dirty.counters = self.dirty.counters.plus(carried.counters)\n",
@@ -133,8 +133,8 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "a record that waits gets its entry before the end of its delay is set: a sweep of the locks drops it",
         ("PL-932",),
         f"{_CORE}.in_flight",
-        "        batch.hold(first, last, NOBODY, until_ms)\n        self.lock(first, last, until_ms)\n",
-        "        self.lock(first, last, until_ms)\n        batch.hold(first, last, NOBODY, until_ms)\n",
+        "        batch.hold(first, last, NO_MEMBER, until_ms)\n        self.lock(first, last, until_ms)\n",
+        "        self.lock(first, last, until_ms)\n        batch.hold(first, last, NO_MEMBER, until_ms)\n",
     ),
     (
         "swept-locks-in-no-order",

@@ -22,7 +22,7 @@ TRANSACTIONS: Final = (
     ),
     Mutant(
         "takeover-forgets-transactions",
-        "a new leader does not look for transactions in the entries behind the last snapshot",
+        "a new leader does not search for transactions in the entries after the last snapshot",
         ("INV-2", "CM-150"),
         (
             Edit(
@@ -36,7 +36,7 @@ TRANSACTIONS: Final = (
     ),
     Mutant(
         "time-out-unheard",
-        "nobody aborts a transaction that its producer left open",
+        "no node aborts a transaction that its producer left open",
         ("INV-19", "CM-156"),
         (
             Edit(
@@ -48,7 +48,7 @@ TRANSACTIONS: Final = (
     ),
     Mutant(
         "aborted-is-committed-too",
-        "who commits a transaction that was aborted meanwhile is told that it is committed",
+        "who commits a transaction that was aborted meanwhile learns that it is committed",
         ("CM-44", "CM-154"),
         (
             Edit(_CORE, "        if past.committed is not commit:\n", "        if False and past.committed:\n"),
@@ -57,7 +57,7 @@ TRANSACTIONS: Final = (
     ),
     Mutant(
         "reads-past-the-stable-offset",
-        "groups that read committed records read on behind an open transaction",
+        "groups that read committed records read on after an open transaction",
         ("INV-2", "PL-802"),
         (
             Edit(

@@ -10,14 +10,14 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 WIRING: Final = (
     Mutant(
         "letters-left-are-forgotten",
-        "letters that a share-partition leaves behind are neither told nor tried before a member comes",
+        "letters that a share-partition leaves behind are neither reported nor tried before a member comes",
         ("PL-922",),
         (Edit("partition_leader.dead_letters.post", "        self._note_left(box, stretches)\n", ""),),
-        ("tests/unit/partition_leader/dead_letters/test_left.py",),
+        ("tests/unit/partition_leader/dead_letters/test_left_behind.py",),
     ),
     Mutant(
         "letters-keep-their-back-off",
-        "a topic that is made again is looked at once, and then only after the pause that had grown meanwhile",
+        "a topic that is made again is checked once, and then only after the pause that had grown meanwhile",
         ("PL-912",),
         (
             Edit(

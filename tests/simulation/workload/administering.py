@@ -74,9 +74,9 @@ class Administrator:
         chores: list[Callable[[], Awaitable[None]]] = [
             lambda: self._configure(admin),
             lambda: self._configure(admin),
-            lambda: self._look(admin),
-            lambda: self._look(admin),
-            lambda: self._look(admin),
+            lambda: self._read_lags(admin),
+            lambda: self._read_lags(admin),
+            lambda: self._read_lags(admin),
             lambda: self._cut(admin),
             lambda: self._grow(topics),
         ]
@@ -120,7 +120,7 @@ class Administrator:
     async def _keep(self, admin: Admin, topic: str, changes: tuple[tuple[str, str], ...]) -> None:
         await configs.alter(self._witness, admin, topic, changes, of_topic=True)
 
-    async def _look(self, admin: Admin) -> None:
+    async def _read_lags(self, admin: Admin) -> None:
         await configs.lags(self._witness, admin, self._rng.choice(self._cast.groups).name)
 
     async def _grow(self, topics: Topics) -> None:

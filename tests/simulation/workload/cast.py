@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 #: How often a client checks if a topic exists yet, or if the work is over.
-_LOOK_S = 0.1
+_POLL_S = 0.1
 _NAP_S = 0.5
 ISOLATION_LEVEL = "share.isolation.level"
 DELAY_MAX = "sharegroups.retry.delay.max.ms"
@@ -114,7 +114,7 @@ class Cast:
         while self.working:
             if name in self.world.topics:
                 return True
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
         return False
 
     async def _create(self) -> None:

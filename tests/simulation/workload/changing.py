@@ -18,7 +18,7 @@ from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import TopicPartition
 from kip932.rpc.transport import TransportError
 from sharegroups.aio import Admin
-from tests.simulation.history import Administered, GroupLooked
+from tests.simulation.history import Administered, GroupListed
 from tests.simulation.workload import Workload, configs
 from tests.simulation.workload.cast import Cast, GroupRules
 from tests.simulation.workload.consuming import Member
@@ -74,8 +74,8 @@ class GroupChanger:
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         chores: list[Callable[[Admin, GroupRules], Awaitable[None]]] = [
-            self._one, self._one, self._one, self._two, self._two, self._anew, self._met, self._left,
-            self._look,
+            self._one, self._one, self._one, self._two, self._two, self._made_again, self._met, self._left,
+            self._list,
         ]  # fmt: skip
         async with admin_of(self._witness) as admin:
             while await self._cast.pause(self._rng.uniform(0.05, 0.8)):
@@ -113,7 +113,7 @@ class GroupChanger:
         changes = [self._change(group) for _ in range(2)]
         await asyncio.gather(*(change(admin) for change in changes))
 
-    async def _anew(self, admin: Admin, group: GroupRules) -> None:
+    async def _made_again(self, admin: Admin, group: GroupRules) -> None:
         """Delete a group, and create another one under its id (GC-93, GC-101)."""
         await self._delete_group(admin, group.name)
         await self._alteration(group)(admin)
@@ -136,14 +136,14 @@ class GroupChanger:
         await asyncio.sleep(begins_s)
         await member.live()
 
-    async def _look(self, admin: Admin, group: GroupRules) -> None:
+    async def _list(self, admin: Admin, group: GroupRules) -> None:
         """List groups, describe this one, and read its offsets."""
         asked = len(self._world.history.events)
         with self._witness.trying("list_groups") as attempt:
             listed = {each.group_id for each in await admin.list_groups()}
         if not attempt.error:
             for name in sorted({each.name for each in self._groups}):
-                self._witness.saw(GroupLooked, "ListGroups", name, name in listed, asked)
+                self._witness.saw(GroupListed, "ListGroups", name, name in listed, asked)
         asked = len(self._world.history.events)
         with self._witness.trying("describe_share_groups") as attempt:
             seen = (await admin.describe_share_groups([group.name]))[group.name]
@@ -151,7 +151,7 @@ class GroupChanger:
                 raise seen
         if not attempt.error:
             there = not isinstance(seen, KafkaError)
-            self._witness.saw(GroupLooked, "ShareGroupDescribe", group.name, there, asked)
+            self._witness.saw(GroupListed, "ShareGroupDescribe", group.name, there, asked)
         await configs.lags(self._witness, admin, group.name)
 
     # ---- changes

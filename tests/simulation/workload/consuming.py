@@ -45,8 +45,8 @@ class Member:
         settings = {**manners.settings(), "group.id": group.name, "bootstrap.servers": witness.world.bootstrap()}
         self._transport = witness.world.transport(witness.process)
         self._consumer = ShareConsumer(settings, transport=self._transport)
-        if manners.told:
-            self._consumer.set_acknowledgement_commit_callback(self._told)
+        if manners.has_callback:
+            self._consumer.set_acknowledgement_commit_callback(self._acknowledged)
 
     @property
     def member_id(self) -> str:
@@ -183,14 +183,14 @@ class Member:
             return
         with self._witness.trying("commit_sync"):
             results = await self._consumer.commit_sync(self._rng.choice([0.3, 1.0, 4.0]))
-            if not self._manners.told:
+            if not self._manners.has_callback:
                 for partition, error in results.items():
                     self._settled(partition, self._asked.places(partition.topic_id.hex(), partition.partition), error)
 
     def _poison(self, message: Message) -> bool:
         return self._manners.fails and self._group.poisonous(message.value())
 
-    def _told(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+    def _acknowledged(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
         for (_, number, topic_id), found in offsets.items():
             places = [Place(topic_id.hex(), number, offset) for offset in sorted(found)]
             self._settled(TopicIdPartition("", number, topic_id), places, error)

@@ -25,7 +25,7 @@ _DRAIN_POLL_S = 2.0
 #: A full group refuses the draining consumer, which then gives up, so it joins only once the dead members have expired.
 #: Sessions last 10 s; one that ends after the coordinator could not judge for a while lasts as long once more (GC-32a).
 _EXPIRED_S = 24.0
-_LOOK_S = 0.1
+_POLL_S = 0.1
 #: The configs that must hold in all of a group's life.
 _KNOWN: Final[dict[str, Any]] = {
     ISOLATION_LEVEL: kafka_configs.GROUP_ISOLATION_LEVEL,
@@ -55,7 +55,7 @@ class ShareGroup:
             while self._cast.working:
                 if await configs.alter(witness, admin, self.name, self._rules.configs) not in configs.UNSURE:
                     break
-        while not self._is_known() and await self._cast.pause(_LOOK_S):
+        while not self._is_known() and await self._cast.pause(_POLL_S):
             pass
         async with asyncio.TaskGroup() as tasks:
             for number, rng in enumerate(self._slots):

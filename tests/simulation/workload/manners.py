@@ -31,7 +31,7 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Manners:
-    """`told`: it has an acknowledgement callback, else it learns outcomes from commit_sync only. Chances are 0 to 1.
+    """`has_callback`: an acknowledgement callback; else outcomes come from commit_sync only. Chances are 0 to 1.
 
     `release`, `reject`: per record. `renew`, `dawdle` (handling takes longer than the lock), `partly` (a commit in the
     middle), `fickle` (it subscribes again): per poll. `pace_s`: how long handling takes at most when it does not
@@ -41,7 +41,7 @@ class Manners:
     """
 
     explicit: bool
-    told: bool
+    has_callback: bool
     commit: Commit
     ending: Ending
     record_limit: bool
@@ -64,7 +64,7 @@ class Manners:
         """Draw manners; `hasty` members come and go every few hundred milliseconds."""
         return cls(
             explicit=rng.random() < explicit,
-            told=rng.random() < 0.7,
+            has_callback=rng.random() < 0.7,
             commit=rng.choice(list(Commit)),
             ending=rng.choice(list(Ending)),
             record_limit=rng.random() < 0.3,
@@ -117,7 +117,7 @@ class Manners:
 #: The manners of the member that drains a group at the end.
 TIDY = Manners(
     explicit=True,
-    told=True,
+    has_callback=True,
     commit=Commit.SYNC,
     ending=Ending.CLOSE,
     record_limit=False,

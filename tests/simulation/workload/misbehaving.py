@@ -239,7 +239,7 @@ class Tricks:
         """Send member epochs that are past, future or invalid, from this member or an unknown one (GC-18, GC-22,
         GC-23)."""
         epoch = self._rng.choice([self._member.epoch - 1, self._member.epoch + 3, -2, 1 << 30])
-        await self._member.beat(epoch, None, self._rng.choice([self._member.member_id, "nobody", ""]))
+        await self._member.beat(epoch, None, self._rng.choice([self._member.member_id, "no member", ""]))
 
     async def _under(self, session: HandSession, acks: Mapping[Part, list[Ack]], epoch: int) -> None:
         """Fetch or acknowledge under a wrong epoch."""

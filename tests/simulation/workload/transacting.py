@@ -103,7 +103,6 @@ class _Life:
         self._rng = Random(of._rng.getrandbits(64))
         self._habits = of._habits
         self._witness = witness
-        self._told: set[bytes] = set()
         self._values: list[bytes] = []
 
     async def live(self) -> None:
@@ -130,7 +129,7 @@ class _Life:
 
     async def _transact(self, producer: Producer, tap: ProduceTap) -> bool:
         """Run one transaction; return False when another instance has taken over."""
-        self._values, self._told = [], set()
+        self._values = []
         outcome = UNKNOWN
         try:
             async with producer.transaction():

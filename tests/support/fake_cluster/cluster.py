@@ -10,7 +10,7 @@ The tests in `tests/contracts/services`, which real services pass too, check the
     leader.py        test_produce.py: Produce and ProduceStream; test_deleted_records.py: DeleteRecords, ListOffsets;
                      test_plain_fetch.py: Fetch
     share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
-    transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, what is told of transactions
+    transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, what is reported of transactions
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
 
 An RPC that the client calls but that is missing here is not faked; an answer has only the fields that a client reads. A

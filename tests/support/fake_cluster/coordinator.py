@@ -60,7 +60,7 @@ class Coordinator(GroupChanges):
             fake.groups[request.group_id] = None
             fake.members.setdefault(member, 1)
             fake.group_of[member] = request.group_id
-            fake.told.pop(member, None)
+            fake.targets_sent.pop(member, None)
         if request.HasField("subscribed_topic_names"):
             fake.subscriptions[member] = list(request.subscribed_topic_names.values)
 
@@ -77,8 +77,8 @@ class Coordinator(GroupChanges):
         waits = not target and bool(subscribed)
         fake.initialised |= {(group, topic_id) for topic_id in subscribed}
         response.heartbeat_interval_ms = SOON_MS if waits else INTERVAL_MS
-        if fake.told.get(member) != target:
-            fake.told[member] = target
+        if fake.targets_sent.get(member) != target:
+            fake.targets_sent[member] = target
             response.assignment.SetInParent()
             for topic_id, partitions in target.items():
                 response.assignment.topic_partitions.add(topic_id=topic_id, partitions=partitions)

@@ -21,7 +21,7 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.state import FakeState
-from transaction_coordinator.telling_service import Surroundings, TransactionReads
+from transaction_coordinator.read_service import Surroundings, TransactionReads
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
 INVALID_TOPIC_EXCEPTION: Final = 17
@@ -35,7 +35,7 @@ class Cluster(Configs):
     def __init__(self, fake: FakeState, node: int = 0) -> None:
         super().__init__(fake, node)
         self.fake = fake
-        self.told = TransactionReads(fake.transactions, Surroundings(lambda: node, self._name))
+        self.transaction_reads = TransactionReads(fake.transactions, Surroundings(lambda: node, self._name))
 
     def _name(self, topic_id: bytes) -> str:
         return next((name for name, (found, _) in self.fake.topics.items() if found == topic_id), "")
@@ -108,12 +108,12 @@ class Cluster(Configs):
     async def list_transactions(self, request: Any, context: Any) -> list_transactions_pb2.ListTransactionsResponse:
         if code := self.fake.take_error("list_transactions"):
             return list_transactions_pb2.ListTransactionsResponse(error_code=ErrorCode.ValueType(code))
-        return await self.told.list_transactions(request, context)
+        return await self.transaction_reads.list_transactions(request, context)
 
     async def describe_transactions(
         self, request: Any, context: Any
     ) -> describe_transactions_pb2.DescribeTransactionsResponse:
-        return await self.told.describe_transactions(request, context)
+        return await self.transaction_reads.describe_transactions(request, context)
 
     async def create_topics(self, request: Any, context: Any) -> create_topics_pb2.CreateTopicsResponse:
         response = create_topics_pb2.CreateTopicsResponse()

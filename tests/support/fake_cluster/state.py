@@ -58,7 +58,7 @@ class FakeState(Faults):
         self.members: dict[str, int] = {}
         self.group_of: dict[str, str] = {}
         self.subscriptions: dict[str, list[str]] = {}
-        self.told: dict[str, dict[bytes, list[int]]] = {}
+        self.targets_sent: dict[str, dict[bytes, list[int]]] = {}
         #: Topics of groups whose state has been initialised, and which are assigned from then on.
         self.initialised: set[tuple[str, bytes]] = set()
         self.sessions: dict[int, dict[tuple[str, str], Session]] = defaultdict(dict)

@@ -84,7 +84,7 @@ class FakeTransactions:
         producer_id, epoch = following(self._finish(request.transactional_id), identity) or (-1, -1)
         return EndTxnResponse(producer_id=producer_id, producer_epoch=epoch)
 
-    async def look(self, transactional_id: str) -> ReadRecord:
+    async def read(self, transactional_id: str) -> ReadRecord:
         """Return one record."""
         return ReadRecord(self.records.get(transactional_id), self.now_ms)
 

@@ -37,5 +37,5 @@ def test_a_ratio_is_of_one_round_and_flat_up_to_a_fifth() -> None:
     assert "NO" in table(runs[:4])
 
 
-def test_a_series_without_a_whole_round_is_told() -> None:
+def test_a_series_without_a_whole_round_is_reported() -> None:
     assert "no round has both" in table([_run(1, 1, 2.0), _run(2, 10, 2.0)])

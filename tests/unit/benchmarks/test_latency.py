@@ -46,15 +46,15 @@ async def test_values_have_their_size_their_number_and_their_moment() -> None:
     assert all(us >= 0 for _, us in notes.seen)
 
 
-def test_what_is_not_installed_is_told_and_left_out(
+def test_what_is_not_installed_is_reported_and_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("benchmarks.peers.find_program", lambda name: None)
     monkeypatch.setitem(sys.modules["benchmarks.latency"]._NEEDS, "nats", (("no_such_module",), ("nats-server",)))
     assert list(available(["sharegroups", "nats", "kafka"], sys.executable, "")) == ["sharegroups"]
-    told = capsys.readouterr().err.splitlines()
-    assert told[0].startswith("nats is left out; it needs the program nats-server, the module no_such_module")
-    assert told[1].startswith("kafka is left out; it needs --kafka HOST:PORT of a broker")
+    reported = capsys.readouterr().err.splitlines()
+    assert reported[0].startswith("nats is left out; it needs the program nats-server, the module no_such_module")
+    assert reported[1].startswith("kafka is left out; it needs --kafka HOST:PORT of a broker")
 
 
 def _run(system: str, number: int, p50_ms: float) -> dict[str, object]:

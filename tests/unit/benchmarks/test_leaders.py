@@ -26,7 +26,7 @@ def test_ratios_are_of_rounds_that_both_ways_have() -> None:
     assert two.endswith("partition_leader 0.50, consumers 0.38")
 
 
-def test_a_way_without_a_round_to_compare_is_told() -> None:
+def test_a_way_without_a_round_to_compare_is_reported() -> None:
     assert "no run can be compared" in table({"one process": {1: _run(1)}, "by role": {}})
 
 

@@ -33,7 +33,7 @@ def test_a_node_is_known_by_its_ready_line_and_stopped_by_sigterm(tmp_path: Path
     assert not Path(f"/proc/{pid}").exists()
 
 
-def test_a_node_that_ends_is_told_with_its_error_output(tmp_path: Path) -> None:
+def test_a_node_that_ends_is_reported_with_its_error_output(tmp_path: Path) -> None:
     system = ShareGroup([sys.executable, "-c", "import sys; sys.exit('no port is free')"])
     with pytest.raises(BenchmarkError, match=r"(?s)ended with status 1.*no port is free"):
         system.start_node(TASK, tmp_path)
@@ -68,7 +68,7 @@ def test_a_process_tree_begins_with_its_root() -> None:
     assert next(iter(process_tree(os.getpid()).values())) == os.getpid()
 
 
-def test_a_drain_is_told_in_rates_and_cpu_per_record() -> None:
+def test_a_drain_is_shown_in_rates_and_cpu_per_record() -> None:
     produced = drain.Phase(100_000, 2.0, Usage({"server": 1.0}, 2.0, 0.0))
     consumed = drain.Phase(100_000, 0.5, Usage({"server": 0.25, "consumer-0": 0.75}, 0.5, 0.2), cycles=200)
     run = drain.result("sharegroups", drain.Task(drain.SHAPES["4p4c"], records=100_000), produced, consumed)

@@ -32,7 +32,7 @@ def test_fast_systems_get_more_jobs_and_slow_ones_fewer() -> None:
     assert SYSTEMS["rq"].jobs(20) == 10
 
 
-def test_a_system_that_is_not_installed_is_told_and_left_out(
+def test_a_system_that_is_not_installed_is_reported_and_left_out(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("benchmarks.peers.missing", lambda python, modules: ", ".join(modules))

@@ -41,7 +41,7 @@ def test_a_wait_has_a_bound() -> None:
     run(body())
 
 
-def test_an_end_that_nobody_waits_for_disturbs_nobody() -> None:
+def test_an_end_that_no_caller_waits_for_disturbs_none() -> None:
     async def body() -> None:
         outcomes = AdminOutcomes()
         with outcomes.waiting() as first, outcomes.waiting() as second:

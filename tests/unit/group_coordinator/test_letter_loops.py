@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from group_coordinator.letter_loops import TOLD_MAX, DeadLetterCycles
+from group_coordinator.letter_loops import LOGGED_MAX, DeadLetterCycles
 from tests.support.virtual_time import virtual
 
 
@@ -26,57 +26,57 @@ class Groups:
             shards[number % 2][group_id] = SimpleNamespace(subscription=SimpleNamespace(names=names))
         return [(number, SimpleNamespace(groups=groups)) for number, groups in enumerate(shards)]
 
-    async def told(self) -> list[tuple[str, str]]:
+    async def logged(self) -> list[tuple[str, str]]:
         """Return the groups that the next check logs, with their topic."""
         with capture_logs() as lines:
-            await self.loops.look()
+            await self.loops.check()
         assert all(line["log_level"] == "warning" for line in lines)
         return [(line["group"], line["dead_letter_topic"]) for line in lines if "group" in line]
 
     async def circles(self) -> list[list[str]]:
         """Return the longer circles that the next check logs."""
         with capture_logs() as lines:
-            await self.loops.look()
+            await self.loops.check()
         return [line["circle"] for line in lines if line["event"] == "dead_letter_circle_found"]
 
 
 @pytest.mark.rule("PL-903")
 @virtual
-async def test_a_loop_is_told_once_and_again_when_it_comes_back_or_changes() -> None:
+async def test_a_loop_is_reported_once_and_again_when_it_comes_back_or_changes() -> None:
     groups = Groups()
     groups.reads = {"a": {"orders", "dlq.a"}, "b": {"orders"}, "empty": set()}
     groups.queues = {"a": "dlq.a", "b": "dlq.b", "empty": "dlq.c"}
-    assert await groups.told() == [("a", "dlq.a")]
-    assert await groups.told() == []
+    assert await groups.logged() == [("a", "dlq.a")]
+    assert await groups.logged() == []
     groups.reads["b"].add("dlq.b")
-    assert await groups.told() == [("b", "dlq.b")], "a member subscribed to it later"
+    assert await groups.logged() == [("b", "dlq.b")], "a member subscribed to it later"
     groups.queues["a"] = "orders"
-    assert await groups.told() == [("a", "orders")], "another loop"
+    assert await groups.logged() == [("a", "orders")], "another loop"
     groups.queues["a"] = ""
-    assert await groups.told() == []
+    assert await groups.logged() == []
     groups.queues["a"] = "orders"
-    assert await groups.told() == [("a", "orders")]
+    assert await groups.logged() == [("a", "orders")]
 
 
 @pytest.mark.rule("PL-903")
 @virtual
-async def test_many_loops_are_told_up_to_a_bound_and_then_by_their_number() -> None:
+async def test_many_loops_are_reported_up_to_a_bound_and_then_by_their_number() -> None:
     groups = Groups()
-    groups.reads = {f"g{number}": {"dlq"} for number in range(TOLD_MAX + 3)}
+    groups.reads = {f"g{number}": {"dlq"} for number in range(LOGGED_MAX + 3)}
     groups.queues = dict.fromkeys(groups.reads, "dlq")
     with capture_logs() as lines:
-        await groups.loops.look()
-        await groups.loops.look()
-    assert len(lines) == TOLD_MAX + 1
+        await groups.loops.check()
+        await groups.loops.check()
+    assert len(lines) == LOGGED_MAX + 1
     assert lines[-1] == {
         "event": "further_dead_letter_circles_found", "groups": 3,
-        "effect": f"only the first {TOLD_MAX} circles are logged by name", "log_level": "warning",
+        "effect": f"only the first {LOGGED_MAX} circles are logged by name", "log_level": "warning",
     }  # fmt: skip
 
 
 @pytest.mark.rule("PL-903")
 @virtual
-async def test_a_longer_circle_is_told_once_with_all_its_groups_and_what_only_leads_to_it_is_not() -> None:
+async def test_a_longer_circle_is_reported_once_with_all_its_groups_and_what_only_leads_to_it_is_not() -> None:
     groups = Groups()
     groups.reads = {"a": {"dlq.c", "t"}, "b": {"dlq.a"}, "c": {"dlq.b"}, "into": {"t"}, "out": {"dlq.c"}}
     groups.queues = {"a": "dlq.a", "b": "dlq.b", "into": "dlq.a", "out": "dlq.out"}
@@ -96,7 +96,7 @@ async def test_a_longer_circle_is_told_once_with_all_its_groups_and_what_only_le
 
 
 @pytest.mark.rule("PL-903")
-def test_a_queue_that_would_close_a_circle_is_told_with_the_way_round() -> None:
+def test_a_queue_that_would_close_a_circle_is_reported_with_the_way_round() -> None:
     groups = Groups()
     groups.reads = {"a": {"dlq.c", "t"}, "b": {"dlq.a"}, "c": {"dlq.b"}}
     groups.queues = {"a": "dlq.a", "b": "dlq.b"}

@@ -48,12 +48,12 @@ class Coordinator:
     def __init__(self) -> None:
         self.network = InMemoryNetwork()
         self.listed = {ONE, TWO}
-        self.told: Counter[str] = Counter()
+        self.reported: Counter[str] = Counter()
         self.removals = MemberRemovals(
             self.network.transport(),
             lambda: self.listed,
             LoopClock(),
-            lambda outcome, orders: self.told.update({outcome: orders}),
+            lambda outcome, orders: self.reported.update({outcome: orders}),
         )
 
     def leader(self, address: str) -> Leader:
@@ -98,7 +98,7 @@ async def test_a_leader_that_does_not_answer_keeps_orders_to_no_other_one_back()
         assert all(at_s - number < 0.1 for number, at_s in enumerate(two.at_s)), two.at_s
         assert [len(call) for call in silent.calls] == [1, 4], "what waited for it goes with what is tried again"
         await asyncio.sleep(40)
-        assert made.told == {"reported": 5, "dropped": 5}
+        assert made.reported == {"reported": 5, "dropped": 5}
 
 
 @pytest.mark.rule("GC-39b")
@@ -111,12 +111,12 @@ async def test_removals_of_the_same_moment_are_one_call_to_each_leader() -> None
         made.remove("B", 7)
         await asyncio.sleep(1)
         assert one.calls == two.calls == [[("g", "A", 6), ("g", "B", 7)]]
-        assert made.told == {"reported": 4}
+        assert made.reported == {"reported": 4}
 
 
 @pytest.mark.rule("GC-39b")
 @virtual
-async def test_a_leader_that_is_not_reached_is_told_again_and_no_other_is() -> None:
+async def test_a_leader_that_is_not_reached_is_reported_again_and_no_other_is() -> None:
     async with coordinator() as made:
         one = made.leader(ONE)
         made.remove("A", 6)
@@ -124,7 +124,7 @@ async def test_a_leader_that_is_not_reached_is_told_again_and_no_other_is() -> N
         two = made.leader(TWO)
         await asyncio.sleep(1)
         assert one.calls == two.calls == [[("g", "A", 6)]]
-        assert made.told == {"reported": 2}
+        assert made.reported == {"reported": 2}
 
 
 @pytest.mark.rule("GC-39b")
@@ -134,7 +134,7 @@ async def test_a_leader_that_is_not_reached_in_half_a_minute_is_left_alone() -> 
         made.listed = {TWO}
         made.remove("A", 6)
         await asyncio.sleep(31)
-        assert made.told == {"dropped": 1}
+        assert made.reported == {"dropped": 1}
         two = made.leader(TWO)
         await asyncio.sleep(5)
         assert two.calls == []
@@ -150,12 +150,12 @@ async def test_a_leader_of_an_older_build_is_counted_and_makes_no_noise() -> Non
             made.remove("A", 6)
             await asyncio.sleep(10)
         assert [each["log_level"] for each in said] == ["debug"]
-        assert made.told == {"refused": 1}
+        assert made.reported == {"refused": 1}
 
 
 @pytest.mark.rule("GC-39a")
 @virtual
-async def test_who_expires_is_told_with_the_epoch_of_the_removal_and_who_leaves_is_not() -> None:
+async def test_who_expires_is_reported_with_the_epoch_of_the_removal_and_who_leaves_is_not() -> None:
     async with GroupCluster() as world:
         leader = Leader()
         world.network.serve(LEADER, SERVICE, leader)

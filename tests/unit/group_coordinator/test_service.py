@@ -145,7 +145,7 @@ def test_groups_are_described_and_unknown_and_empty_ids_have_their_errors() -> N
 
 
 @pytest.mark.rule("GC-129")
-def test_a_description_waits_for_what_it_tells_to_be_durable() -> None:
+def test_a_description_waits_for_what_it_shows_to_be_durable() -> None:
     async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
         log = world.log_of("grp")

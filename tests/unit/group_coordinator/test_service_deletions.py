@@ -225,7 +225,7 @@ def test_a_group_whose_log_lost_its_tail_is_deleted_when_the_call_is_repeated() 
 
 
 @pytest.mark.rule("GC-93", "OP-16")
-def test_members_wait_while_their_group_is_deleted_and_begin_anew_after_it() -> None:
+def test_members_wait_while_their_group_is_deleted_and_begin_again_after_it() -> None:
     async def body(world: GroupCluster) -> None:
         await emptied(world, "t")
         epoch = groups_of(world)["grp"].epoch
@@ -243,7 +243,7 @@ def test_members_wait_while_their_group_is_deleted_and_begin_anew_after_it() -> 
 
 
 @pytest.mark.rule("GC-92", "GC-98")
-def test_a_partition_that_nobody_answers_for_is_not_taken_for_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_partition_that_no_node_answers_for_is_not_taken_for_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(group_id: str, partitions: object) -> dict[TopicIdPartition, PersisterError | None]:
         return {TopicIdPartition(T, 0): None}
 
@@ -258,7 +258,7 @@ def test_a_partition_that_nobody_answers_for_is_not_taken_for_deleted(monkeypatc
 
 
 @pytest.mark.rule("GC-107")
-def test_a_second_call_for_the_group_is_told_which_one_is_under_way() -> None:
+def test_a_second_call_for_the_group_learns_which_one_is_under_way() -> None:
     async def body(world: GroupCluster) -> None:
         await emptied(world, "t")
         world.persister.gate.clear()

@@ -114,7 +114,7 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
 
 @pytest.mark.rule("GC-109")
 @pytest.mark.parametrize(
-    ("known", "told"),
+    ("known", "reported"),
     [
         ({"in_flight": 3, "waiting": 20, "oldest_age_ms": 7}, (3, 20, 7)),
         ({"in_flight": 0, "oldest_age_ms": 7}, (0, 24, 7)),  # nothing is loaded: the whole lag waits
@@ -126,7 +126,7 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     ],
 )
 def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
-    known: dict[str, int], told: tuple[int | None, ...]
+    known: dict[str, int], reported: tuple[int | None, ...]
 ) -> None:
     async def body(world: GroupCluster) -> None:
         await _ready(world)
@@ -141,7 +141,7 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
         names = ("in_flight", "waiting", "oldest_age_ms")
         first, second = await ask(include=True)
         assert world.leaders.groups == ["grp"]
-        assert tuple(getattr(first, name) if first.HasField(name) else None for name in names) == told
+        assert tuple(getattr(first, name) if first.HasField(name) else None for name in names) == reported
         assert first.lag == 24
         assert not any(second.HasField(name) for name in names), "it has no start offset, so no leader was asked"
         world.leaders.groups.clear()
@@ -153,7 +153,7 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
 
 @pytest.mark.rule("PL-938", "GC-109")
 @pytest.mark.parametrize(
-    ("leader", "stored", "told"),
+    ("leader", "stored", "reported"),
     [
         ({"in_flight": 3, "waiting": 20, "delayed": 1}, 7, (20, 1)),  # loaded: the leader's count is in force
         ({"in_flight": 3, "waiting": 20, "delayed": 0}, 7, (20, 0)),
@@ -168,8 +168,8 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
         ({}, 7, (None, None)),
     ],
 )
-def test_delayed_records_are_told_by_the_leader_or_by_what_is_stored(
-    leader: dict[str, int], stored: int, told: tuple[int | None, int | None]
+def test_delayed_records_are_reported_by_the_leader_or_by_what_is_stored(
+    leader: dict[str, int], stored: int, reported: tuple[int | None, int | None]
 ) -> None:
     async def body(world: GroupCluster) -> None:
         await _ready(world)
@@ -186,7 +186,7 @@ def test_delayed_records_are_told_by_the_leader_or_by_what_is_stored(
         assert not (await ask(include=False)).HasField("delayed")
         assert world.persister.delayed_asked == []
         one = await ask(include=True)
-        assert tuple(getattr(one, name) if one.HasField(name) else None for name in ("waiting", "delayed")) == told
+        assert tuple(getattr(one, name) if one.HasField(name) else None for name in ("waiting", "delayed")) == reported
         assert world.persister.delayed_asked == [world.clock.wall_ms()], "of now"
 
     play(body)

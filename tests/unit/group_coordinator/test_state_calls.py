@@ -178,7 +178,7 @@ def test_nothing_is_swept_while_the_image_may_be_older_than_the_log() -> None:
 
 
 @pytest.mark.rule("GC-80")
-def test_the_timer_finds_a_deletion_that_nobody_told_of() -> None:
+def test_the_timer_finds_a_deletion_that_was_not_reported() -> None:
     async def body(world: GroupCluster) -> None:
         await _joined(world)
         await asyncio.sleep(0.01)
@@ -198,8 +198,8 @@ def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_
         with capture_logs() as lines:
             await world.restart()
             await asyncio.sleep(0.01)
-        (told,) = [line for line in lines if line["event"] == "share_state_lost"]
-        assert (told["log_level"], told["group"], told["count"]) == ("error", "grp", 1)
+        (reported,) = [line for line in lines if line["event"] == "share_state_lost"]
+        assert (reported["log_level"], reported["group"], reported["count"]) == ("error", "grp", 1)
         assert world.persister.states["grp", T1].start_offset == 0
         assert world.persister.states["grp", T0].start_offset == -1
         assert world.registry.get_sample_value("group_coordinator_repaired_partitions_total") == 1

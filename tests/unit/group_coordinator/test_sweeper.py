@@ -63,7 +63,7 @@ class Shards:
 
 
 @virtual
-async def test_a_shard_is_swept_until_nothing_is_left_and_then_looks_for_lost_state() -> None:
+async def test_a_shard_is_swept_until_nothing_is_left_and_then_searches_for_lost_state() -> None:
     shards = Shards()
     shards.more[1] = 2
     await Sweeper(shards, lambda: 77, INTERVAL_MS).sweep()
@@ -83,14 +83,14 @@ async def test_a_shard_that_always_has_more_is_left_after_a_hundred_rounds() -> 
 
 @virtual
 async def test_a_shard_that_fails_keeps_no_other_from_its_sweep() -> None:
-    for error, told in ((NotCoordinatorError("moved"), []), (RuntimeError("broken"), ["shard_sweep_failed"])):
+    for error, reported in ((NotCoordinatorError("moved"), []), (RuntimeError("broken"), ["shard_sweep_failed"])):
         shards = Shards()
         shards.raises[0] = error
         with capture_logs() as lines:
             await Sweeper(shards, lambda: 0, INTERVAL_MS).sweep()
         assert shards.kinds(0) == ["Sweep"]
         assert shards.kinds(1) == ["Sweep", *ENDS]
-        assert [line["event"] for line in lines if line["log_level"] == "error"] == told
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == reported
 
 
 @virtual

@@ -45,8 +45,8 @@ def test_none_is_no_error_and_an_unknown_number_is_the_servers() -> None:
 
 
 def test_a_message_that_came_with_a_number_is_kept_and_an_empty_one_is_not() -> None:
-    told, untold = error_for(NotCoordinatorError.code, "ask node 3"), error_for(NotCoordinatorError.code, "")
-    assert (str(told), str(untold)) == ("ask node 3", NotCoordinatorError.__doc__)
+    reported, untold = error_for(NotCoordinatorError.code, "ask node 3"), error_for(NotCoordinatorError.code, "")
+    assert (str(reported), str(untold)) == ("ask node 3", NotCoordinatorError.__doc__)
 
 
 def test_who_may_try_again_is_seen_by_the_branch() -> None:

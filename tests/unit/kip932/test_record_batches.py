@@ -129,9 +129,9 @@ def test_as_many_records_as_a_batch_may_have_are_believed_of_few_bytes() -> None
 def test_a_kind_without_its_library_is_neither_checked_nor_opened(kind: Compression) -> None:
     data = packed(EMPTY_RECORD, kind=kind)
     with without(kind.label):
-        for look in (partial(check_batch, data, 1, ROOM), partial(open_batch, data, 1)):
+        for check in (partial(check_batch, data, 1, ROOM), partial(open_batch, data, 1)):
             with pytest.raises(UnsupportedCompressionTypeError, match=rf"pip install 'sharegroups\[{kind.label}\]'"):
-                look()
+                check()
     assert check_batch(data, 1, ROOM) > len(data)
 
 
@@ -173,7 +173,7 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
 
 @pytest.mark.rule("CM-112", "CL-110")
 @pytest.mark.parametrize(
-    ("plain", "announced", "told"),
+    ("plain", "announced", "reported"),
     [
         (EMPTY_RECORD * 20_000_000, 5, "more records"),
         (bytes((0x12,)) + b"\x80\xda\xc4\x09" + EMPTY_HEADER * 10_000_000, 1, "headers"),
@@ -183,12 +183,12 @@ def test_an_unknown_kind_is_refused_with_those_that_are_known() -> None:
     ids=["records", "headers", "unknown fields", "zeros"],
 )
 def test_a_bomb_is_left_off_at_the_first_bound(
-    plain: bytes, announced: int, told: str, monkeypatch: pytest.MonkeyPatch
+    plain: bytes, announced: int, reported: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = packed(plain)
     assert len(data) < 1 << 20
     assert BATCH_FIELDS_MAX < 10_000_000
-    with pytest.raises(KafkaError, match=told):
+    with pytest.raises(KafkaError, match=reported):
         check_batch(data, announced, ROOM)
     del plain
     # Nothing is kept of a field, and to trace what each one allocates takes long: an eighth of them shows the same.
@@ -222,7 +222,7 @@ def test_one_record_may_have_64_mib_when_decompressed_and_no_more() -> None:
 
 
 @pytest.mark.rule("CM-112")
-def test_a_caller_with_little_room_is_told_to_look_elsewhere() -> None:
+def test_a_caller_with_little_room_is_sent_elsewhere() -> None:
     plain = RecordBatch(records=[Record(value=bytes(5000))]).SerializeToString()
     data = packed(plain)
     with pytest.raises(MoreBytesError):

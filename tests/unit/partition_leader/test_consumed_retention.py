@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from kip932.errors import CoordinatorLoadInProgressError
-from partition_leader.consumed_retention import TOLD_MS
+from partition_leader.consumed_retention import ANSWERS_VALID_MS
 from partition_leader.share_partition.core.status import Status
 from tests.unit.partition_leader.share_partition.persister import Fault, Stored
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, part, run
@@ -33,7 +33,7 @@ def counted(world: World, name: str) -> float | None:
 
 
 @pytest.mark.rule("CM-163")
-def test_what_every_group_has_finished_goes_and_is_told() -> None:
+def test_what_every_group_has_finished_goes_and_is_reported() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.starts.groups = {TOPIC: {"fast": {0: 15}, "slow": {0: 4}}}
@@ -54,7 +54,7 @@ def test_what_every_group_has_finished_goes_and_is_told() -> None:
 
 
 @pytest.mark.rule("CM-161")
-def test_other_topics_are_left_alone_and_nobody_is_asked() -> None:
+def test_other_topics_are_left_alone_and_no_node_is_asked() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.facts.keep_only_needed.clear()
@@ -100,12 +100,12 @@ def test_a_round_that_does_not_hear_of_every_group_deletes_nothing_and_says_so()
 
 
 @pytest.mark.rule("CM-161")
-def test_what_was_told_long_ago_is_not_used() -> None:
+def test_what_was_reported_long_ago_is_not_used() -> None:
     async def scenario(world: World) -> None:
         await filled(world)
         world.starts.groups = {TOPIC: {"g": {0: 20}}}
-        world.starts.meanwhile = lambda: asyncio.sleep(TOLD_MS / 1000)
-        await asyncio.sleep(ROUND_S + TOLD_MS / 1000)
+        world.starts.meanwhile = lambda: asyncio.sleep(ANSWERS_VALID_MS / 1000)
+        await asyncio.sleep(ROUND_S + ANSWERS_VALID_MS / 1000)
         assert begins(world) == 0
 
     run(scenario)

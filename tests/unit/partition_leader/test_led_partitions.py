@@ -42,16 +42,16 @@ def test_who_does_not_lead_a_partition_names_it_by_its_topic() -> None:
 
 
 @pytest.mark.rule("CM-46")
-def test_what_the_tail_caches_take_is_bounded_and_told() -> None:
+def test_what_the_tail_caches_take_is_bounded_and_reported() -> None:
     async def scenario(world: World) -> None:
-        told = []
+        reported = []
         for _ in range(200):
             for number in range(4):
                 await world.produce(1, number)
-            told.append(world.registry.get_sample_value("topic_log_cached_bytes") or 0.0)
-        assert 0 < told[0] < told[1]
-        assert told[-1] == world.leader.led.cached_bytes() == sum(world.log(n).cached_bytes() for n in range(4))
-        assert 80 * KIB < max(told) <= 100 * KIB
+            reported.append(world.registry.get_sample_value("topic_log_cached_bytes") or 0.0)
+        assert 0 < reported[0] < reported[1]
+        assert reported[-1] == world.leader.led.cached_bytes() == sum(world.log(n).cached_bytes() for n in range(4))
+        assert 80 * KIB < max(reported) <= 100 * KIB
 
     run(scenario, caches=TailCaches(total_bytes=100 * KIB, least_bytes=KIB))
 

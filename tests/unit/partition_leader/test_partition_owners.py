@@ -36,8 +36,8 @@ def test_a_topic_older_than_the_stores_history_whose_log_has_no_owner_record_may
             monkeypatch.setattr(world.facts, "created_under", lambda topic_id, under=under: under)
             with capture_logs() as lines:
                 await world.lead(number)
-            told = [line["log_level"] for line in lines if line["event"].startswith("log_end_jumped")]
-            assert (world.log(number).high_watermark, told) == (end, ["error"] if end else [])
+            reported = [line["log_level"] for line in lines if line["event"].startswith("log_end_jumped")]
+            assert (world.log(number).high_watermark, reported) == (end, ["error"] if end else [])
             assert world.registry.get_sample_value("topic_log_end_jumps_total") == bool(end)
         assert await world.produce(1, 8) == 1_000_000
 

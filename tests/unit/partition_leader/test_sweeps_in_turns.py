@@ -23,42 +23,42 @@ MANY = 20 * SWEEP_SLICE
 class Log:
     """A topic log that notes each retention check."""
 
-    def __init__(self, looked: list[Log]) -> None:
-        self._looked = looked
+    def __init__(self, checked: list[Log]) -> None:
+        self._checked = checked
 
     async def retain(self, *_: object, topic: str) -> None:
         assert topic == "orders"
-        self._looked.append(self)
+        self._checked.append(self)
 
 
 #: A log with one record that some group needs.
 _LONG = SimpleNamespace(log_start_offset=0, high_watermark=1, last_stable=1)
 
 
-def leading(partitions: int, looked: list[Log]) -> LedPartitions:
+def leading(partitions: int, checked: list[Log]) -> LedPartitions:
     clock = SimpleNamespace(wall_ms=lambda: 0)
     leader = LedPartitions(clock, SimpleNamespace(retention=lambda _: (-1, -1), name=lambda _: "orders"))
     for number in range(partitions):
-        leader.led()[TopicIdPartition(bytes(16), number)] = SimpleNamespace(log=Log(looked))  # type: ignore[assignment]
+        leader.led()[TopicIdPartition(bytes(16), number)] = SimpleNamespace(log=Log(checked))  # type: ignore[assignment]
     return leader
 
 
 @pytest.mark.rule("CM-96")
-def test_retention_looks_at_a_part_of_the_partitions_at_a_time() -> None:
-    looked: list[Log] = []
-    leader = leading(MANY, looked)
+def test_retention_checks_a_part_of_the_partitions_at_a_time() -> None:
+    checked: list[Log] = []
+    leader = leading(MANY, checked)
 
     async def body() -> None:
         assert await turns_of(leader.retain()) >= MANY // SWEEP_SLICE
 
     run(body())
-    assert len(looked) == MANY
+    assert len(checked) == MANY
 
 
 @pytest.mark.rule("CM-96")
 def test_retention_leaves_out_what_went_or_came_back_meanwhile() -> None:
-    looked: list[Log] = []
-    leader = leading(MANY, looked)
+    checked: list[Log] = []
+    leader = leading(MANY, checked)
     *_, gone, back = leader.led()
     old: object = leader.led()[back].log
 
@@ -66,28 +66,28 @@ def test_retention_leaves_out_what_went_or_came_back_meanwhile() -> None:
         sweep = asyncio.ensure_future(leader.retain())
         await asyncio.sleep(0)
         del leader.led()[gone]
-        leader.led()[back] = SimpleNamespace(log=Log(looked))  # type: ignore[assignment]
+        leader.led()[back] = SimpleNamespace(log=Log(checked))  # type: ignore[assignment]
         await sweep
 
     run(body())
-    assert len(looked) == MANY - 2
-    assert all(log is not old for log in looked)
+    assert len(checked) == MANY - 2
+    assert all(log is not old for log in checked)
 
 
 @pytest.mark.rule("CM-96")
-def test_consumed_retention_looks_at_a_part_of_the_partitions_at_a_time() -> None:
+def test_consumed_retention_checks_a_part_of_the_partitions_at_a_time() -> None:
     led = {TopicIdPartition(bytes(16), number): SimpleNamespace(log=_LONG) for number in range(MANY)}
     directory = SimpleNamespace(led=lambda: led)
     facts = SimpleNamespace(consumed=lambda _: True, name=lambda _: "t")
-    told: dict[bytes, Any] = {bytes(16): {"g": dict.fromkeys(range(MANY), 0)}}
+    reported: dict[bytes, Any] = {bytes(16): {"g": dict.fromkeys(range(MANY), 0)}}
 
     async def ask(_: object) -> dict[bytes, Any]:
-        return told
+        return reported
 
-    looked: list[TopicIdPartition] = []
+    checked: list[TopicIdPartition] = []
 
     def of_partition(partition: TopicIdPartition) -> tuple[()]:
-        looked.append(partition)
+        checked.append(partition)
         return ()
 
     retention = ConsumedRetention(
@@ -103,7 +103,7 @@ def test_consumed_retention_looks_at_a_part_of_the_partitions_at_a_time() -> Non
         assert await turns_of(retention.round()) >= 2 * MANY // SWEEP_SLICE
 
     run(body())
-    assert len(looked) == MANY == len(set(looked))
+    assert len(checked) == MANY == len(set(checked))
 
 
 @pytest.mark.rule("CM-96")

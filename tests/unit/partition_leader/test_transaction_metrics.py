@@ -37,20 +37,20 @@ class _Leader:
 
 
 @pytest.mark.rule("CM-159")
-def test_the_gauges_tell_what_is_open_how_long_and_how_much_waits() -> None:
+def test_the_gauges_show_what_is_open_how_long_and_how_much_waits() -> None:
     leader, clock, registry = _Leader(), HandClock(), CollectorRegistry()
     PartitionLeaderMetrics(registry).watch_transactions(leader, clock)
 
-    def told() -> list[float | None]:
+    def reported() -> list[float | None]:
         return [registry.get_sample_value(name) for name in NAMES]
 
     leader.log(0, 10, 10)
-    assert told() == [0, 0, 0, 0]
+    assert reported() == [0, 0, 0, 0]
     begun_ms = clock.wall_ms()
     one = OpenTransaction(71, 0, 4, "a", begun_ms + 900, begun_ms)
     leader.log(1, 4, 10, one)
     leader.log(2, 7, 9, one._replace(first_offset=7), OpenTransaction(72, 0, 8, "b", begun_ms + 500, 0))
     clock.ms += LATE_MS - 1
-    assert told() == [2, (LATE_MS - 1) / 1_000, 0, 8]
+    assert reported() == [2, (LATE_MS - 1) / 1_000, 0, 8]
     clock.ms += 1
-    assert told() == [2, LATE_MS / 1_000, 2, 8]
+    assert reported() == [2, LATE_MS / 1_000, 2, 8]

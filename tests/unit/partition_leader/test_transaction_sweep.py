@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from kip932.errors import CoordinatorNotAvailableError
 from kip932.ids import TopicIdPartition
 from partition_leader.topic_log.core.transactions import LATE_MS, OpenTransaction
-from partition_leader.transaction_sweep import CONSULT_AGAIN_MS, CONSULTED_MAX, TOLD_MAX, TransactionSweep
+from partition_leader.transaction_sweep import CONSULT_AGAIN_MS, CONSULTED_MAX, LOGGED_MAX, TransactionSweep
 from tests.support.clocks import HandClock
 from tests.support.virtual_time import virtual
 from transaction_coordinator.core.transaction import Fate, Identity
@@ -37,7 +37,7 @@ class Leader:
     def log(self, partition: TopicIdPartition) -> Any:
         return self.logs[partition]
 
-    async def look_after(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
+    async def resolve(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
         self.asked.append((transactional_id, identity))
         self.seen_ms.append(open_ms)
         if isinstance(self.fate, CoordinatorNotAvailableError):
@@ -127,32 +127,32 @@ async def test_a_sweep_asks_for_a_bounded_number_and_comes_to_all() -> None:
 
 @pytest.mark.rule("CM-159")
 @virtual
-async def test_what_is_open_for_long_is_told_by_name_and_again_when_that_has_doubled() -> None:
+async def test_what_is_open_for_long_is_reported_by_name_and_again_when_that_has_doubled() -> None:
     leader = Leader(P, Q)
     begun_ms = leader.clock.wall_ms()
     for log in leader.logs.values():
         log.open = [opened(1, 4, begun_ms)]
-    told: list[tuple[int, object]] = []
+    reported: list[tuple[int, object]] = []
     for second in range(1, 125):
         with capture_logs() as lines:
             await leader.sweep()
-        told += [(second, line) for line in lines if "long_transaction" in line["event"]]
-    assert [second for second, _ in told] == [30, 60, 120]
-    line: Any = told[0][1]
+        reported += [(second, line) for line in lines if "long_transaction" in line["event"]]
+    assert [second for second, _ in reported] == [30, 60, 120]
+    line: Any = reported[0][1]
     assert (line["transactional_id"], line["producer_epoch"], line["open_s"]) == ("tx1", 4, 30)
     assert (line["partitions"], line["examples"]) == (2, [P.text, Q.text])
 
 
 @pytest.mark.rule("CM-159")
 @virtual
-async def test_of_many_the_longest_are_told_by_name_and_the_others_counted() -> None:
+async def test_of_many_the_longest_are_logged_by_name_and_the_others_counted() -> None:
     leader = Leader(P)
     begun_ms = leader.clock.wall_ms()
-    leader.logs[P].open = [opened(number, 0, begun_ms - number) for number in range(1, TOLD_MAX + 4)]
+    leader.logs[P].open = [opened(number, 0, begun_ms - number) for number in range(1, LOGGED_MAX + 4)]
     with capture_logs() as lines:
         await leader.sweep(LATE_MS)
     names = [line["transactional_id"] for line in lines if line["event"] == "long_transaction_open"]
-    assert names == [f"tx{number}" for number in range(TOLD_MAX + 3, 3, -1)]
+    assert names == [f"tx{number}" for number in range(LOGGED_MAX + 3, 3, -1)]
     assert [line["transactions"] for line in lines if line["event"] == "further_long_transactions_open"] == [3]
     with capture_logs() as lines:
         await leader.sweep()

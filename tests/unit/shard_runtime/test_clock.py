@@ -15,11 +15,11 @@ def test_leases_are_measured_by_the_clock_that_goes_on_while_the_machine_is_susp
 ) -> None:
     asked: list[int] = []
 
-    def told(clock: int) -> int:
+    def reported(clock: int) -> int:
         asked.append(clock)
         return 7_000_000
 
-    monkeypatch.setattr(time, "clock_gettime_ns", told)
+    monkeypatch.setattr(time, "clock_gettime_ns", reported)
     assert SystemClock().now_ms() == 7
     assert asked == [getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)]
 

@@ -11,7 +11,7 @@ import structlog
 from shard_runtime.logs import configure_logs
 
 
-def test_a_log_line_is_json_when_nobody_watches_and_carries_its_context() -> None:
+def test_a_log_line_is_json_without_a_terminal_and_carries_its_context() -> None:
     out = io.StringIO()
     try:
         configure_logs("info", "auto", out)

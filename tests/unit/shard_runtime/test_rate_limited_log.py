@@ -27,8 +27,8 @@ def test_a_flood_is_one_line_at_once_and_one_for_each_interval() -> None:
 
     with capture_logs() as lines:
         run(main())
-    told = sum(line.get("held_back", 1) for line in lines)
-    assert told == 1_001, lines
+    reported = sum(line.get("held_back", 1) for line in lines)
+    assert reported == 1_001, lines
     assert len(lines) == 5
     assert sum(line.get("records", 0) for line in lines) == 2_000
     assert lines[1]["number"] > lines[0]["number"], "the newest fields are told"
@@ -48,7 +48,7 @@ def test_each_key_has_its_line_and_those_beyond_the_bound_share_one() -> None:
     assert ["exc_info" in line for line in lines] == [True, True, True, False]
 
 
-def test_what_is_held_back_is_told_when_the_process_ends() -> None:
+def test_what_is_held_back_is_reported_when_the_process_ends() -> None:
     async def main() -> None:
         limited = RateLimitedLog(log)
         for _ in range(3):

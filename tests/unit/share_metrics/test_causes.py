@@ -33,7 +33,7 @@ OSError: [Errno 24] Too many open files
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "sentence"),
     [
         (BATCH_FAILED, "OptionalDataException"),
         (WORKER_FAILED, "OSError: [Errno 24] Too many open files"),
@@ -60,8 +60,8 @@ OSError: [Errno 24] Too many open files
         ("", "nothing"),
     ],
 )
-def test_the_cause_is_what_was_raised_innermost(words: str, told: str) -> None:
-    assert cause(words) == told
+def test_the_cause_is_what_was_raised_innermost(words: str, sentence: str) -> None:
+    assert cause(words) == sentence
 
 
 def test_without_frames_everything_else_stays_in_order() -> None:
@@ -109,18 +109,18 @@ def test_of_a_long_text_what_gives_the_exit_status_stays_whole(raised: str, stat
 
 @pytest.mark.rule("PM-36")
 @pytest.mark.parametrize("words", ["Caused by: java.lang.InterruptedException", *PASSING])
-def test_of_a_long_text_what_spark_and_the_job_look_for_stays(words: str) -> None:
+def test_of_a_long_text_what_spark_and_the_job_search_for_stays(words: str) -> None:
     around = [f"line {number}" for number in range(500)]
     assert words in without_frames("\n".join([*around, words, *around])).splitlines()
 
 
 def test_of_a_long_text_what_was_raised_last_stays() -> None:
     around = [f"line {number}" for number in range(500)]
-    told = without_frames("\n".join([*around, "Caused by: java.io.IOException: disk full", *around]))
-    assert cause(told) == "IOException: disk full"
+    sentence = without_frames("\n".join([*around, "Caused by: java.io.IOException: disk full", *around]))
+    assert cause(sentence) == "IOException: disk full"
 
 
-def test_however_much_there_is_to_tell_a_text_is_bounded() -> None:
+def test_however_much_there_is_to_report_a_text_is_bounded() -> None:
     """Spark's regular expression recurses for each character: 8,000 overflowed a stack of 4 MB."""
     for length in (30, 300, 3_000):
         lines = [f"StoreUnreachableError: {number} {'x' * length}" for number in range(500)]

@@ -69,7 +69,7 @@ def test_a_mistake_in_the_options_ends_with_2(arguments: list[str], words: str) 
         (["--metrics-port", "65536"], "65536 is not in the range"),
     ],
 )
-def test_where_gauges_cannot_be_shown_is_told_before_the_store_is_asked(
+def test_where_gauges_cannot_be_shown_is_reported_before_the_store_is_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: list[str], words: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -142,7 +142,7 @@ def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
 
 
 @pytest.mark.rule("PM-37")
-def test_a_page_is_of_minutes_unless_told_otherwise() -> None:
+def test_a_page_is_of_minutes_unless_set_otherwise() -> None:
     words = ("--data", "d", "--out", "o")
     assert report.make_context("report", list(words)).params["window"] == "60"
     for window in ("1", "10", "60", "3600"):
@@ -154,8 +154,8 @@ def test_a_page_is_of_minutes_unless_told_otherwise() -> None:
 def test_an_ingest_that_was_asked_to_end_says_what_is_there_and_that_it_was_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, status: int
 ) -> None:
-    def run(*told: object) -> Ingested:
-        stop = told[-1]
+    def run(*reported: object) -> Ingested:
+        stop = reported[-1]
         assert isinstance(stop, Stop)
         stop.signal = number
         return Ingested({"group": 7}, 3)

@@ -51,7 +51,7 @@ class Ending:
     """A job of one query, during which the directory of its text file is removed."""
 
     def __init__(self, patched: pytest.MonkeyPatch, folder: Path, query: Query, *more: Query) -> None:
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.begun: datetime | None = None
         self._queries = dict(zip(KINDS, (query, *more), strict=False))
         self._folder = folder
@@ -75,12 +75,12 @@ class Ending:
         asked = Job(Source("redis://h:1", reader_name="", max_rows_per_trigger=100), self._folder / "data", once)
         stop = Stop()
         stop.signal = signal.SIGTERM if stopped else None
-        job.run(asked, job.Exposition(textfile=self._gauges / "gauges.prom"), Cluster(), self.told.append, stop)
+        job.run(asked, job.Exposition(textfile=self._gauges / "gauges.prom"), Cluster(), self.reported.append, stop)
 
 
 @pytest.mark.rule("PM-39")
 @pytest.mark.parametrize(
-    ("query", "told"),
+    ("query", "lines"),
     [
         (Query(LOST), ["gauges.prom cannot be written: No such file or directory; give another file"]),
         (
@@ -91,13 +91,13 @@ class Ending:
     ids=["text-file", "stop"],
 )
 def test_what_ended_a_query_is_not_hidden_by_what_fails_behind_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query, told: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, query: Query, lines: list[str]
 ) -> None:
     ending = Ending(monkeypatch, tmp_path, query)
     with pytest.raises(QueryError) as error:
         ending.run()
     assert query_failure(error.value).exit_code == 3
-    for words, line in zip(told, ending.told[-len(told) :], strict=True):
+    for words, line in zip(lines, ending.reported[-len(lines) :], strict=True):
         assert words in line
 
 
@@ -154,7 +154,7 @@ def test_a_job_that_goes_on_notes_what_its_slowest_query_has_read(
 
 @pytest.mark.rule("PM-36", "PM-37")
 @pytest.mark.parametrize("done", [KINDS, KINDS[:1]], ids=["all there", "one removed"])
-def test_what_was_noted_of_rows_that_somebody_has_removed_is_forgotten(
+def test_what_was_noted_of_rows_that_a_user_has_removed_is_forgotten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, done: tuple[Kind, ...]
 ) -> None:
     for kind in done:

@@ -41,7 +41,7 @@ def test_every_expression_uses_an_exported_name() -> None:
 
 
 @pytest.mark.rule("PM-38")
-def test_there_is_a_rule_for_what_calls_for_somebody() -> None:
+def test_there_is_a_rule_for_what_calls_for_an_operator() -> None:
     alerts = {"ShareGroupStalled", "ShareGroupLagGrows", "ShareGroupPoison", "ShareGroupHistoryBehind"}
     alerts |= {"ShareGroupHistoryStale", "ShareGroupHistoryGone"}
     assert alerts <= set(expressions())

@@ -31,10 +31,10 @@ class Time:
         self.now_s += seconds
 
 
-def running_of(begin: Begin, *more: Kind, told: list[str] | None = None, away_max_s: float = 0.0) -> Running:
+def running_of(begin: Begin, *more: Kind, reported: list[str] | None = None, away_max_s: float = 0.0) -> Running:
     def again(kind: Kind, pause_s: float, why: str) -> None:
-        if told is not None:
-            told.append(f"{kind} {pause_s:g} {why}")
+        if reported is not None:
+            reported.append(f"{kind} {pause_s:g} {why}")
 
     time = Time()
     return Running([KIND, *more], begin, again, away_max_s, time, time.pause)
@@ -79,8 +79,8 @@ class Begin:
 def test_each_kind_of_record_has_a_query_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun: list[Kind] = []
 
-    def query(*told: Any) -> Query:
-        begun.append(told[3])
+    def query(*reported: Any) -> Query:
+        begun.append(reported[3])
         return Query()
 
     monkeypatch.setattr(RowFiles, "sweep", lambda *_: None)
@@ -94,27 +94,27 @@ def test_each_kind_of_record_has_a_query_of_its_own(tmp_path: Path, monkeypatch:
 @pytest.mark.rule("PM-36")
 def test_what_passes_is_waited_for_wherever_it_came_up() -> None:
     begin = Begin(LATE, Query(LATE), LATE, Query(TWO), Query())
-    told: list[str] = []
-    running = running_of(begin, told=told)
+    reported: list[str] = []
+    running = running_of(begin, reported=reported)
     assert not running.wait(1)
     assert not running.wait(1)
     assert running.wait(1)
     assert begin.left == []
-    assert told == [f"{KIND} 0 {words}" for words in (LATE, LATE, LATE, TWO)]
+    assert reported == [f"{KIND} 0 {words}" for words in (LATE, LATE, LATE, TWO)]
 
 
 @pytest.mark.rule("PM-36")
-def test_a_store_that_is_away_is_waited_for_between_two_looks_of_the_job() -> None:
+def test_a_store_that_is_away_is_waited_for_between_two_checks_of_the_job() -> None:
     other = Query()
     begin = Begin(Query(AWAY), other, Query(AWAY, {"batchId": 7}), Query(AWAY), Query())
-    told: list[str] = []
-    running = running_of(begin, Kind.GROUP, told=told, away_max_s=300)
+    reported: list[str] = []
+    running = running_of(begin, Kind.GROUP, reported=reported, away_max_s=300)
     for left in (3, 2, 2, 1, 1, 1, 0):  # ended; restarted after 1 s, ended; after 1 s again, since it had moved; 2 s
         assert not running.wait(1)
         assert len(begin.left) == left
     assert not other.stopped
     assert running.wait(1)
-    assert told == [f"{KIND} {pause_s} the store at h:1 does not answer" for pause_s in (1, 1, 2)]
+    assert reported == [f"{KIND} {pause_s} the store at h:1 does not answer" for pause_s in (1, 1, 2)]
 
 
 @pytest.mark.rule("PM-36")
@@ -123,16 +123,16 @@ def test_a_continuous_ingest_waits_five_minutes_and_one_that_is_to_end_does_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, once: bool, pauses: list[int]
 ) -> None:
     time = Time()
-    told: list[float] = []
+    reported: list[float] = []
     monkeypatch.setattr(RowFiles, "sweep", lambda *_: None)
     monkeypatch.setattr(writing, "_query", lambda *_: Query(AWAY))
     monkeypatch.setattr(writing, "Running", partial(Running, clock=time, pause=time.pause))
     nothing: Any = None
-    watch = writing.Watch(again=lambda kind, pause_s, why: told.append(pause_s))
+    watch = writing.Watch(again=lambda kind, pause_s, why: reported.append(pause_s))
     running = writing.start(nothing, writing.Source("redis://h:1"), tmp_path, [KIND], once=once, watch=watch)
     with pytest.raises(StreamingQueryException, match="does not answer"):
         assert not any(running.wait(1) for _ in range(1_000))
-    assert told == pauses
+    assert reported == pauses
     assert time.now_s == 50 + sum(pauses)
 
 

@@ -21,10 +21,12 @@ class Job:
         self.at = datetime(2026, 11, 22, 23, 58, tzinfo=UTC)
         self.error = error
         self.did: list[object] = []
-        self.told: list[str] = []
-        self.upkeep = Upkeep(KINDS, self._compact, {FAILED: self._sample}, trigger_s, self.told.append, lambda: self.at)
+        self.reported: list[str] = []
+        self.upkeep = Upkeep(
+            KINDS, self._compact, {FAILED: self._sample}, trigger_s, self.reported.append, lambda: self.at
+        )
 
-    def looked(self, seconds: float) -> list[object]:
+    def checked(self, seconds: float) -> list[object]:
         """The tasks run by a check `seconds` later."""
         self.at += timedelta(seconds=seconds)
         self.did = []
@@ -48,7 +50,7 @@ def test_a_job_that_goes_on_samples_at_each_trigger_whether_there_are_batches_or
     job = Job(trigger_s=60)
     job.upkeep.begin()
     assert job.did == ["sample"]
-    found = [job.looked(seconds) for seconds in (0, 30, 30, 59, 1)]
+    found = [job.checked(seconds) for seconds in (0, 30, 30, 59, 1)]
     assert found == [[], [], ["sample"], [], MIDNIGHT]
 
 
@@ -57,21 +59,21 @@ def test_a_job_that_ends_samples_twice_and_puts_together_what_has_become_much() 
     job = Job()
     job.upkeep.begin()
     assert job.did == ["sample"]
-    assert job.looked(60) == []
+    assert job.checked(60) == []
     job.upkeep.end()
     assert job.did == ["sample", *((kind, COMPACT_FROM) for kind in KINDS)]
 
 
 @pytest.mark.rule("PM-18", "PM-35")
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), StoreUnreachableError("it is away")])
-def test_upkeep_that_fails_is_told_and_ends_nothing(error: Exception) -> None:
+def test_upkeep_that_fails_is_reported_and_ends_nothing(error: Exception) -> None:
     job = Job(trigger_s=60, error=error)
-    assert job.looked(120) == MIDNIGHT
-    assert job.told == [
+    assert job.checked(120) == MIDNIGHT
+    assert job.reported == [
         f"{FAILED}, which is tried again another time: {error}",
         *(f"{kind}: batches were not put together, which is tried again another time: {error}" for kind in KINDS),
     ]
-    assert job.looked(0) == []
+    assert job.checked(0) == []
 
 
 def test_a_mistake_of_ours_is_not_hidden() -> None:

@@ -210,7 +210,7 @@ def test_a_time_out_without_a_cause_says_what_became_of_the_record(
 
 
 @pytest.mark.rule("CL-20", "CL-45")
-def test_missing_group_wrong_names_and_values_are_told() -> None:
+def test_missing_group_wrong_names_and_values_are_reported() -> None:
     with pytest.raises(InvalidGroupIdError):
         ShareConsumer(bootstrap_servers="h:1", group_id=" ")
     with pytest.raises(ConfigError, match=r"Did you mean 'max\.poll\.records'"):

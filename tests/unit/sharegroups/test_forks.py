@@ -18,7 +18,7 @@ from sharegroups.forks import check_grpc, check_threads, signals
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
 
-_NOBODY = {"bootstrap.servers": "127.0.0.1:1"}
+_NO_CLUSTER = {"bootstrap.servers": "127.0.0.1:1"}
 
 #: Every call of every client, in a forked child; the parent opened no connection, so the child's own clients work.
 _USES = """
@@ -78,7 +78,7 @@ def test_where_the_parent_has_used_a_client_the_child_can_make_none_and_hears_so
     monkeypatch.setattr("kip932.rpc.grpc_transport.used_in", os.getpid() + 1)
     for make in (Producer, Admin, ShareConsumer, aio.ShareConsumer):
         with pytest.raises(IllegalStateError, match=rf"process {os.getpid() + 1}, from which it was forked, had used"):
-            make(_NOBODY, group_id="g") if make in (ShareConsumer, aio.ShareConsumer) else make(_NOBODY)
+            make(_NO_CLUSTER, group_id="g") if make in (ShareConsumer, aio.ShareConsumer) else make(_NO_CLUSTER)
     check_grpc(None)
     check_grpc(os.getpid())
 
@@ -97,7 +97,7 @@ class Silent:
 async def test_a_topic_is_not_said_to_be_missing_before_an_answer_says_so(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with aio.Producer(_NOBODY, transport=cast(Any, Silent())) as producer:
+    async with aio.Producer(_NO_CLUSTER, transport=cast(Any, Silent())) as producer:
         with pytest.raises(NetworkError, match=r"could not be looked up: no node answered within max.block.ms"):
             await producer.produce("t", b"x")
     assert "no cluster answers at 127.0.0.1:1 (no answer within 2 s)" in caplog.text
@@ -117,7 +117,7 @@ def test_under_green_threads_a_client_is_refused_with_the_way_out(
     monkeypatch.setitem(sys.modules, module, SimpleNamespace(**{patched: lambda _: True}))
     for make in (Producer, Admin):
         with pytest.raises(IllegalStateError, match=rf"^{name}'s monkey patch .*patch.*\(thread=False\)"):
-            make(_NOBODY)
+            make(_NO_CLUSTER)
 
 
 _SIGNALS = """

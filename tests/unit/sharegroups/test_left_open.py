@@ -25,17 +25,17 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
     return caplog
 
 
-@pytest.mark.parametrize(("records", "told"), [(3, 1), (0, 0)])
-def test_records_that_wait_are_told_once(lines: pytest.LogCaptureFixture, records: int, told: int) -> None:
+@pytest.mark.parametrize(("records", "reported"), [(3, 1), (0, 0)])
+def test_records_that_wait_are_reported_once(lines: pytest.LogCaptureFixture, records: int, reported: int) -> None:
     left = LeftRecords(Buffer(records))
     left.tell()
     left.tell()
     del left
     gc.collect()
-    assert [line.startswith("3 records of a producer") for line in lines.messages] == [True] * told
+    assert [line.startswith("3 records of a producer") for line in lines.messages] == [True] * reported
 
 
-def test_of_a_closed_producer_and_of_the_parents_nothing_is_told(
+def test_of_a_closed_producer_and_of_the_parents_nothing_is_reported(
     lines: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     closed, forked = LeftRecords(Buffer(3)), LeftRecords(Buffer(3))
@@ -47,15 +47,15 @@ def test_of_a_closed_producer_and_of_the_parents_nothing_is_told(
     assert not lines.messages
 
 
-def test_a_producer_that_nobody_closes_is_collected_with_its_records_and_they_are_told(
+def test_a_producer_that_is_not_closed_is_collected_with_its_records_and_they_are_reported(
     lines: pytest.LogCaptureFixture,
 ) -> None:
-    told: list[object] = []
+    reported: list[object] = []
 
     async def main() -> weakref.ref[Producer]:
         producer = Producer(bootstrap_servers="127.0.0.1:1")
         record = producer.record(b"x", None, None, None)
-        producer.sender.buffer.append(("t", 0), record, 1, 0, lambda *_: told.append(producer))
+        producer.sender.buffer.append(("t", 0), record, 1, 0, lambda *_: reported.append(producer))
         return weakref.ref(producer)
 
     gone = asyncio.run(main())

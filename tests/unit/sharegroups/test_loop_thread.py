@@ -18,7 +18,7 @@ POLLER = "Exception in callback functools.partial(<bound method PollerCompletion
 
 
 @pytest.mark.parametrize(
-    ("message", "exception", "told"),
+    ("message", "exception", "reported"),
     [
         (POLLER, RuntimeError("Event loop is closed"), False),
         (POLLER, BlockingIOError(11, "Resource temporarily unavailable"), False),
@@ -27,7 +27,7 @@ POLLER = "Exception in callback functools.partial(<bound method PollerCompletion
     ],
 )
 def test_only_the_noise_of_grpcs_shared_poller_is_kept_quiet(
-    message: str, exception: Exception, told: bool, caplog: pytest.LogCaptureFixture
+    message: str, exception: Exception, reported: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def report() -> None:
         asyncio.get_running_loop().call_exception_handler({"message": message, "exception": exception})
@@ -37,7 +37,7 @@ def test_only_the_noise_of_grpcs_shared_poller_is_kept_quiet(
         thread.call(report())
     finally:
         thread.stop()
-    assert [record.getMessage() for record in caplog.records] == ([message] if told else [])
+    assert [record.getMessage() for record in caplog.records] == ([message] if reported else [])
 
 
 def test_a_call_gives_what_its_coroutine_returns_or_raises() -> None:
@@ -101,18 +101,18 @@ def test_an_interrupted_call_cancels_its_coroutine(thread: LoopThread) -> None:
 
 @pytest.mark.rule("CL-21")
 def test_what_an_interrupted_call_has_brought_is_taken_back_before_the_next_call(thread: LoopThread) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     async def bring() -> None:
-        told.append("brought")
+        reported.append("brought")
         Interrupted.ready.set()
 
     async def next_call() -> None:
-        told.append("next call")
+        reported.append("next call")
 
-    interrupted(thread, bring(), lambda: told.append("taken back"))
+    interrupted(thread, bring(), lambda: reported.append("taken back"))
     thread.call(next_call())
-    assert told == ["brought", "taken back", "next call"]
+    assert reported == ["brought", "taken back", "next call"]
 
 
 @pytest.mark.rule("CL-21")

@@ -32,7 +32,7 @@ def _refuse(data: bytes) -> Any:
     raise ArithmeticError(data)
 
 
-def test_for_each_record_that_is_read_there_is_one_object_that_the_collector_looks_at() -> None:
+def test_for_each_record_that_is_read_there_is_one_object_that_the_collector_visits() -> None:
     found = _delivery([Record(key=b"k", value=b"%d" % number) for number in range(400)])
     gc.collect()
     gc.disable()

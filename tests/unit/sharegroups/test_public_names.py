@@ -21,7 +21,7 @@ CLASSES = [value for value in vars(aio).values() if inspect.isclass(value)] + [
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
 
-def _told_errors(kind: type) -> Iterator[str]:
+def _named_errors(kind: type) -> Iterator[str]:
     public = [method for name, method in inspect.getmembers(kind) if not name.startswith("_")]
     for documented in [kind, *public]:
         yield from re.findall(r"\b[A-Z]\w*Error\b", inspect.getdoc(documented) or "")
@@ -42,14 +42,14 @@ def test_what_the_how_tos_use_inside_a_handler_is_shown_with_its_import() -> Non
 
 
 @pytest.mark.parametrize("kind", CLASSES, ids=lambda kind: f"{kind.__module__}.{kind.__name__}")
-def test_every_error_that_a_public_method_tells_of_can_be_imported(kind: type) -> None:
-    told = {name for name in _told_errors(kind) if not hasattr(builtins, name)}
-    assert told <= set(sharegroups.__all__)
+def test_every_error_that_a_public_method_names_can_be_imported(kind: type) -> None:
+    reported = {name for name in _named_errors(kind) if not hasattr(builtins, name)}
+    assert reported <= set(sharegroups.__all__)
 
 
-def test_the_clients_do_tell_of_errors() -> None:
-    assert "IllegalStateError" in set(_told_errors(sharegroups.ShareConsumer))
-    assert "BufferFullError" in set(_told_errors(sharegroups.Producer))
+def test_the_clients_do_report_errors() -> None:
+    assert "IllegalStateError" in set(_named_errors(sharegroups.ShareConsumer))
+    assert "BufferFullError" in set(_named_errors(sharegroups.Producer))
 
 
 def test_every_error_class_of_the_client_is_listed() -> None:

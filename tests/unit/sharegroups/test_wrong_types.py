@@ -24,7 +24,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
 from tests.support.virtual_time import virtual
 
-NOBODY = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 500, "max.block.ms": 500}
+NO_CLUSTER = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": 500, "max.block.ms": 500}
 P0 = TopicPartition("orders", 0)
 ORDERS = ConfigResource.topic("orders")
 # Typed as in a program without a type checker.

@@ -92,7 +92,7 @@ class World:
         return node
 
     async def record(self) -> Transaction:
-        found = (await self._nodes[0].look(ID)).transaction
+        found = (await self._nodes[0].read(ID)).transaction
         assert found is not None
         return found
 
@@ -137,19 +137,19 @@ async def test_a_decision_is_durable_before_its_first_marker() -> None:
         node, other = world.node(), world.node("b")
         seen: list[State] = []
 
-        async def look(_: object) -> None:
-            found = (await other.look(ID)).transaction
+        async def read(_: object) -> None:
+            found = (await other.read(ID)).transaction
             assert found is not None
             seen.append(found.state)
 
-        world.leaders.before_write = look
+        world.leaders.before_write = read
         await node.end(ID, await opened(node), [P], commit=True)
         assert seen == [State.PREPARE_COMMIT, State.PREPARE_COMMIT]
 
 
 @pytest.mark.rule("CM-154", "CM-155")
 @virtual
-async def test_a_leader_that_does_not_answer_holds_nobody_up_and_gets_its_marker_later() -> None:
+async def test_a_leader_that_does_not_answer_holds_up_no_other_and_gets_its_marker_later() -> None:
     async with World() as world:
         node = world.node()
         identity = await opened(node)
@@ -183,7 +183,7 @@ def test_what_a_node_decided_and_did_not_finish_is_finished_by_whoever_asks(asks
             world.leaders.silent.clear()
             assert world.leaders.written == []
             if asks == "leader":
-                assert await other.look_after(ID, identity) == (Fate.COMMITTED, 0)
+                assert await other.resolve(ID, identity) == (Fate.COMMITTED, 0)
                 await asyncio.sleep(1)
             elif asks == "producer":
                 assert await other.end(ID, identity, [P], commit=True) == Identity(77, 1)
@@ -201,10 +201,10 @@ async def test_what_is_open_past_its_time_out_is_aborted_when_a_leader_asks() ->
     async with World() as world:
         node, other = world.node(), world.node("b")
         identity = await opened(node, timeout_ms=3_000)
-        fate, left_ms = await other.look_after(ID, identity)
+        fate, left_ms = await other.resolve(ID, identity)
         assert (fate, 2_000 < left_ms <= 3_000) == (Fate.WAITS, True)
         await asyncio.sleep(4)
-        assert await other.look_after(ID, identity) == (Fate.ABORTED, 0)
+        assert await other.resolve(ID, identity) == (Fate.ABORTED, 0)
         with pytest.raises(InvalidTxnStateError, match="cannot be committed"):
             await node.end(ID, identity, [P], commit=True)
         await asyncio.sleep(1)
@@ -223,9 +223,9 @@ async def test_while_clocks_may_be_wrong_a_transaction_is_as_old_as_its_leader_h
         identity = await opened(node, P, timeout_ms=3_000)
         await asyncio.sleep(WEEK_MS / 1_000)
         await ahead.join(ID, identity, [Q])
-        assert await ahead.look_after(ID, identity) == (Fate.WAITS, 3_000), "nobody has seen it for long"
-        assert await ahead.look_after(ID, identity, 2_999) == (Fate.WAITS, 1)
-        assert await ahead.look_after(ID, identity, 3_000) == (Fate.ABORTED, 0)
+        assert await ahead.resolve(ID, identity) == (Fate.WAITS, 3_000), "nobody has seen it for long"
+        assert await ahead.resolve(ID, identity, 2_999) == (Fate.WAITS, 1)
+        assert await ahead.resolve(ID, identity, 3_000) == (Fate.ABORTED, 0)
 
 
 @pytest.mark.rule("CM-156")
@@ -235,8 +235,8 @@ async def test_a_transaction_begins_by_the_time_that_is_believed() -> None:
         behind, node = world.node("a", lambda store_ms: (store_ms + WEEK_MS, False)), world.node("b")
         identity = await opened(behind, timeout_ms=3_000)
         await asyncio.sleep(10)
-        assert await node.look_after(ID, identity, 2_000) == (Fate.WAITS, 1_000), "it began in the future"
-        assert await node.look_after(ID, identity, 3_000) == (Fate.ABORTED, 0)
+        assert await node.resolve(ID, identity, 2_000) == (Fate.WAITS, 1_000), "it began in the future"
+        assert await node.resolve(ID, identity, 3_000) == (Fate.ABORTED, 0)
 
 
 @pytest.mark.rule("CM-156")
@@ -267,7 +267,7 @@ async def test_a_new_instance_aborts_the_open_transaction_of_the_former_and_fenc
 
 @pytest.mark.rule("CM-154")
 @virtual
-async def test_of_two_who_decide_one_wins_and_both_are_told_the_same() -> None:
+async def test_of_two_who_decide_one_wins_and_both_get_the_same() -> None:
     async with World() as world:
         node, other = world.node(), world.node("b")
         identity = await opened(node)

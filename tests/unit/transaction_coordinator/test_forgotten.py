@@ -60,7 +60,7 @@ async def test_a_round_that_the_store_cut_short_is_made_again() -> None:
             asked.append(cursor)
             raise CoordinatorNotAvailableError
 
-        async def look_after(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
+        async def resolve(self, transactional_id: str, identity: Identity) -> tuple[Fate, int]:
             raise AssertionError
 
     rounds = asyncio.create_task(ForgottenTransactions(Away()).run())

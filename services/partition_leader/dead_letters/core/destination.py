@@ -51,7 +51,7 @@ class Failure(NamedTuple):
     advice: str
 
     @property
-    def told(self) -> str:
+    def with_advice(self) -> str:
         """The reason and the advice in one text, for an operator who asks why letters wait."""
         return f"{self.text} (what to do: {self.advice})"
 
@@ -99,7 +99,7 @@ def destination(view: View, source: str, since_ms: int) -> Destination | Failure
     of them was ordered; a failure counts only if everything that was in the metadata then is known here."""
     failure = _without_a_queue(view, source) or _of_the_name(view)
     if failure is not None and view.complete_since_ms < since_ms:
-        text = f"this node's view of the metadata is too old to tell; by it, {failure.text}"
+        text = f"this node's view of the metadata is too old to decide; by it, {failure.text}"
         return Failure(Reason.METADATA, text, "nothing: it reads the metadata each second")
     return failure or Destination(view.queue.topic, view.topic, view.queue.copies)
 

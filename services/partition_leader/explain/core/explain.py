@@ -57,7 +57,7 @@ def check_offsets(first: int, last: int) -> None:
     if first < 0:
         raise InvalidRequestError(f"offset {first} is negative; expected an offset of the log, from 0 on")
     if last < first:
-        raise InvalidRequestError(f"last offset {last} lies before the first, {first}; expected it at or after that")
+        raise InvalidRequestError(f"last offset {last} is before the first, {first}; expected it at or after that")
     if last - first >= EXPLAINED_OFFSETS_MAX:
         raise InvalidRequestError(
             f"offsets {first}-{last} are {last - first + 1}; at most {EXPLAINED_OFFSETS_MAX} go into one request"

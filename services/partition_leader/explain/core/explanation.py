@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_values import StateSummary
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.partition_state import PartitionState
 from partition_leader.share_partition.core.room import room_for_new
@@ -137,7 +137,7 @@ class Fate(NamedTuple):
     state: RecordState
     obstacle: Obstacle = Obstacle.NONE
     delivery_count: int | None = None
-    member: str = NOBODY
+    member: str = NO_MEMBER
     lock_ms: int | None = None
     renewed: bool = False
     becomes: RecordState = RecordState.NONE

@@ -105,8 +105,8 @@ def _not_fetched(fate: Fate, asked: Question, place: Place) -> str:
         why = "no member fetches this partition from its leader at present"
     else:
         why = (
-            "nobody has fetched this partition since its leader took over, or since the last member that did left or "
-            f"lost its connection, so nobody holds it; stored start offset {place.start}"
+            "no member has fetched this partition since its leader took over, or since the last member that did left "
+            f"or lost its connection, so no member holds it; stored start offset {place.start}"
         )
     return f"{_available(fate, asked)}; {why}"
 

@@ -26,7 +26,7 @@ REJECTED: Final = "rejected"
 Mark = tuple[AcquiredRange, str]
 
 
-def told(marks: Iterable[Mark]) -> list[Archived]:
+def effects_of(marks: Iterable[Mark]) -> list[Archived]:
     """Return one effect per cause; its ranges ascend, and neighbours with the same delivery count are joined."""
     by_cause: dict[str, list[AcquiredRange]] = {}
     for found, cause in sorted(marks):

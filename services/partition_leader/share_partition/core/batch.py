@@ -28,7 +28,7 @@ from partition_leader.share_partition.core.transitions import (
     TransitionTable,
 )
 
-NOBODY: Final = ""
+NO_MEMBER: Final = ""
 Run = tuple[int, int, int, int]  # first and last offset, code, delivery count
 StateFields = tuple[int, int, int, int, int]  # the fields of a state batch
 
@@ -68,7 +68,7 @@ class InFlightBatch:
     )
 
     def __init__(
-        self, first: int, last: int, code: int, count: int, *, member: str = NOBODY, deadline: int = 0
+        self, first: int, last: int, code: int, count: int, *, member: str = NO_MEMBER, deadline: int = 0
     ) -> None:
         self.first = first
         self.last = last
@@ -186,7 +186,7 @@ class InFlightBatch:
         return self.codes[first - self.first : last - self.first + 1].translate(MARK_UNTOUCHED)
 
     def hold(self, first: int, last: int, member: str, deadline: int) -> None:
-        """Set owner and lock end (ms) of `first`…`last`; NOBODY and 0 remove them."""
+        """Set owner and lock end (ms) of `first`…`last`; NO_MEMBER and 0 remove them."""
         if self.codes is None and first == self.first and last == self.last:
             self.member, self.deadline = member, deadline
             return
@@ -312,7 +312,7 @@ class InFlightBatch:
             at = new.index(ILLEGAL)
             raise table.refusal(first + at, old[at : at + 1])
         for at in compress(range(low, high), changes):
-            members[at] = NOBODY
+            members[at] = NO_MEMBER
             deadlines[at] = 0
         self._replace(low, high, old, new)
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from kip932.ids import ACK_RELEASE, STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share_partition.core.archived import DELIVERY_LIMIT
 from partition_leader.share_partition.core.backoff import Retries
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.effects import (
     CAUSE_SESSION_RELEASE,
     DLQ_DELIVERY_COUNT_EXCEEDED,
@@ -95,7 +95,7 @@ def _expire_run(  # noqa: PLR0917 - one run of the loop above; `until_ms`: the e
         if state == STATE_ARCHIVED:
             result.archived.append(AcquiredRange(first, last, count))
     window.recode(batch, first, last, table)
-    batch.hold(first, last, NOBODY, 0)
+    batch.hold(first, last, NO_MEMBER, 0)
     result.timed_out += size
     if state == DELAYED:
         window.delay(batch, first, last, until_ms)

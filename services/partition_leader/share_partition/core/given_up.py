@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRecordStateError
-from partition_leader.share_partition.core.batch import NOBODY
+from partition_leader.share_partition.core.batch import NO_MEMBER
 
 #: How many ranges a share-partition remembers; the oldest is forgotten first.
 RANGES_MAX: Final = 128
@@ -29,7 +29,7 @@ class GivenUp:
     def __init__(self) -> None:
         self._ranges: list[_Range] = []
 
-    def note(self, first: int, last: int, by: str = NOBODY) -> None:
+    def note(self, first: int, last: int, by: str = NO_MEMBER) -> None:
         """Note that these records were archived for good, by an acknowledgement of `by`, or because a lock or session
         ended."""
         ranges = self._ranges
@@ -47,7 +47,7 @@ class GivenUp:
             if known.first <= last and first <= known.last and known.by != caller:
                 why = (
                     "its last delivery (share.delivery.count.limit) ended without an acknowledgement"
-                    if known.by == NOBODY
+                    if known.by == NO_MEMBER
                     else "another member rejected it, or released it on its last delivery"
                 )
                 raise InvalidRecordStateError(

@@ -16,7 +16,7 @@ from operator import itemgetter
 from typing import Final
 
 from kip932.ids import STATE_AVAILABLE
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.invariants import check_window
 from partition_leader.share_partition.core.limits import LIMITS, Limits
 from partition_leader.share_partition.core.locks import LockEntry, LockHeap
@@ -315,7 +315,7 @@ class Window:
     def delay(self, batch: InFlightBatch, first: int, last: int, until_ms: int) -> None:
         """Let a stretch whose code is DELAYED wait until `until_ms`, held by no member, with one entry for its end
         (PL-932)."""
-        batch.hold(first, last, NOBODY, until_ms)
+        batch.hold(first, last, NO_MEMBER, until_ms)
         self.lock(first, last, until_ms)
         self.note_delayed(last)
 

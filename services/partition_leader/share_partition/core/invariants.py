@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from kip932.ids import STATE_ACQUIRED, STATE_AVAILABLE
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.locks import LockEntry, LockHeap
 from partition_leader.share_partition.core.transitions import (
     CLOSING_CODES,
@@ -154,8 +154,8 @@ def _check_record(offset: int, code: int, count: int, member: str, deadline: int
     is_held = code == STATE_ACQUIRED or bool(code & PENDING)
     if count < is_held and code not in _FREE_AGAIN:  # a first delivery may be taken back (PL-941)
         raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its delivery count is {count}")
-    if is_held != (member != NOBODY):
-        raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its owner is {member or 'nobody'}")
+    if is_held != (member != NO_MEMBER):
+        raise BrokenInvariantError(offset, f"it is {code_name(code)}, yet its owner is {member or 'no member'}")
     if code == DELAYED and not deadline:
         raise BrokenInvariantError(offset, "it is Delayed, yet its delay has no end")
     if not is_held and deadline and code != DELAYED:
@@ -176,7 +176,7 @@ def check_order(batches: Sequence[InFlightBatch], firsts: Sequence[int], start_o
         if right.first <= left.last:
             raise BrokenInvariantError(right.first, f"two batches overlap: {left.first}-{left.last} reaches it")
     if batches and batches[0].last < start_offset:
-        raise BrokenInvariantError(batches[0].first, f"its batch lies below the start offset {start_offset}")
+        raise BrokenInvariantError(batches[0].first, f"its batch is below the start offset {start_offset}")
 
 
 def check_hints(batches: Iterable[InFlightBatch], hints: Sequence[int]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share_partition.core.backoff import AT_ONCE, Retries
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.effects import NO_COUNTERS, AcquiredRange, Counters
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.spans import Span, is_dense, split_at
@@ -52,7 +52,7 @@ class Operation:
     taken_back: list[Span] = field(default_factory=list)
     counters: Counters = NO_COUNTERS
     acknowledged: Sequence[int] = ()
-    member_id: str = NOBODY
+    member_id: str = NO_MEMBER
     answered: bool = False
 
 
@@ -75,7 +75,7 @@ def commit(window: Window, spans: Sequence[Span]) -> None:
             continue
         for first, last in parts:
             if window.recode(batch, first, last, COMMIT):
-                batch.hold(first, last, NOBODY, 0)
+                batch.hold(first, last, NO_MEMBER, 0)
 
 
 def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
@@ -97,7 +97,7 @@ def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
 def end_delay(window: Window, batch: InFlightBatch, first: int, last: int) -> None:
     """Make delayed records Available again (PL-932)."""
     window.recode(batch, first, last, END_DELAY)
-    batch.hold(first, last, NOBODY, 0)
+    batch.hold(first, last, NO_MEMBER, 0)
 
 
 def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack, retries: Retries = AT_ONCE) -> None:
@@ -140,7 +140,7 @@ def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
                 window.delay(batch, first, last, now_ms + delay_ms)
                 into.delayed += last - first + 1
             else:
-                batch.hold(first, last, NOBODY, 0)
+                batch.hold(first, last, NO_MEMBER, 0)
             into.changed.append((first, last))
             if state == STATE_ARCHIVING:
                 into.archiving.append((first, last))
@@ -174,7 +174,7 @@ def force(  # noqa: PLR0917 - what is stored of a span
     if until_ms:
         window.delay(batch, *span, until_ms)
     else:
-        batch.hold(*span, NOBODY, 0)
+        batch.hold(*span, NO_MEMBER, 0)
 
 
 def state_of(code: int) -> int:
@@ -187,9 +187,9 @@ def refusal_of(code: int, member: str, caller: str) -> str | None:
     if code & PENDING:
         return "an earlier acknowledgement of it is still being written"
     if code == DELAYED:
-        return "nobody holds it any more: its lock expired or it was released, and it waits to be tried again"
+        return "no member holds it any more: its lock expired or it was released, and it waits to be tried again"
     if code == STATE_AVAILABLE:
-        return "nobody holds it any more: its lock expired or it was released"
+        return "no member holds it any more: its lock expired or it was released"
     if code != STATE_ACQUIRED:
         return "it is already acknowledged or archived"
     return None if member == caller else "another member holds it"

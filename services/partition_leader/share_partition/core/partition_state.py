@@ -122,7 +122,7 @@ class PartitionState:
         """Return the error for a caller that still reaches a dropped share-partition (PL-402, PL-631)."""
         if self.status is Status.RETIRING:
             return UnknownTopicOrPartitionError(
-                f"{self.name} is being dropped here; fetch from it again to open it anew"
+                f"{self.name} is being dropped here; fetch from it again to open it again"
             )
         return NotLeaderOrFollowerError(
             f"{self.name} is no longer served by this object; look up the partition's leader"
@@ -165,9 +165,9 @@ class PartitionState:
 
     def stop(self, error: KafkaError, reason: DropReason) -> None:
         """Write nothing more: answer the operations that still wait with an error, and drop (PL-631)."""
-        told = error if isinstance(error, NotLeaderOrFollowerError) else self.not_leader(error)
+        answer = error if isinstance(error, NotLeaderOrFollowerError) else self.not_leader(error)
         for operation in self.write_back.abandon():
-            self.reply(operation.op_id, told)
+            self.reply(operation.op_id, answer)
         if self.status is not Status.RETIRING:
             self.effects.append(Fenced(error, retiring=False, reason=reason))
         self.retirement = Retirement(error, self.now_ms, reason)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from kip932.ids import BATCH_RECORDS_MAX
 from kip932.state_batches import StateBatch
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.spans import append_merged
 from partition_leader.share_partition.core.transitions import STATE_MASK
 
@@ -21,7 +21,7 @@ def pieces_of(batches: Iterable[InFlightBatch], floor: int) -> list[InFlightBatc
     stays the same object."""
     pieces: list[InFlightBatch] = []
     for batch in batches:
-        if batch.codes is None and batch.member == NOBODY and batch.first >= floor:
+        if batch.codes is None and batch.member == NO_MEMBER and batch.first >= floor:
             rank = batch.code, batch.count, batch.deadline
             if not pieces or not _can_extend(pieces[-1], batch.first, batch.last, rank):
                 pieces.append(batch)

@@ -15,7 +15,7 @@ from kip932.ids import SharePartitionKey
 #: The least time between two reads.
 AGAIN_MS: Final = 1_000
 #: How long an error is reported; an older one means that no member has fetched since.
-TOLD_MS: Final = 10_000
+REPORTED_MS: Final = 10_000
 
 
 class _Found(NamedTuple):
@@ -24,8 +24,8 @@ class _Found(NamedTuple):
 
 
 class QuarantinedPartitions:
-    """The error that the last read of each share-partition found. Entries older than `TOLD_MS` are removed on the next
-    `note`."""
+    """The error that the last read of each share-partition found. Entries older than `REPORTED_MS` are removed on the
+    next `note`."""
 
     def __init__(self) -> None:
         self._found: dict[SharePartitionKey, _Found] = {}
@@ -37,13 +37,13 @@ class QuarantinedPartitions:
 
     def note(self, key: SharePartitionKey, error: InQuarantineError, now_ms: int) -> None:
         """Note that a read found the state in quarantine."""
-        self._found = {other: found for other, found in self._found.items() if now_ms - found.at_ms < TOLD_MS}
+        self._found = {other: found for other, found in self._found.items() if now_ms - found.at_ms < REPORTED_MS}
         self._found[key] = _Found(error, now_ms)
 
-    def told(self, key: SharePartitionKey, now_ms: int) -> InQuarantineError | None:
+    def error_of(self, key: SharePartitionKey, now_ms: int) -> InQuarantineError | None:
         """Return the error to report to a fetch; None when there is none."""
         found = self._found.get(key)
-        return found.error if found is not None and now_ms - found.at_ms < TOLD_MS else None
+        return found.error if found is not None and now_ms - found.at_ms < REPORTED_MS else None
 
     def is_due(self, key: SharePartitionKey, now_ms: int) -> bool:
         """Return whether the state may be read again."""

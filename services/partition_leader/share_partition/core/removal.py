@@ -7,7 +7,7 @@ learn that from a log read.
 from __future__ import annotations
 
 from partition_leader.share_partition.core.advance import advance
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.spans import Span
 from partition_leader.share_partition.core.transitions import COMPACTED, TransitionTable
@@ -20,7 +20,7 @@ def take_away(window: Window, batch: InFlightBatch, span: Span, table: Transitio
     for first, last, code, _ in list(batch.runs(*span)):
         if table[code] != code:
             window.recode(batch, first, last, table)
-            batch.hold(first, last, NOBODY, 0)
+            batch.hold(first, last, NO_MEMBER, 0)
             changed.append((first, last))
     return changed
 

@@ -22,7 +22,7 @@ from partition_leader.share_partition.core import events, write_results
 from partition_leader.share_partition.core.acknowledge import Acknowledgement
 from partition_leader.share_partition.core.acquire import AcquirePass
 from partition_leader.share_partition.core.advance import advance, committed
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.effects import (
     CAUSE_DLQ,
     CAUSE_LOCK_EXPIRY,
@@ -457,12 +457,12 @@ def load_window(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 
             raise UnknownServerError(
                 f"stored state batch {first}-{last} (state {state}, count {count}) cannot be loaded: expected a known "
                 f"state and offsets from {following} on, start offset {start_offset}; read the share-partition's "
-                "state again, and look at its entries if this stays"
+                "state again, and inspect its entries if this stays"
             )
         if last - start_offset > _STORED_SPAN_MAX:
             raise UnknownServerError(
-                f"stored state batch {first}-{last} ends {last - start_offset} offsets behind the start offset "
-                f"{start_offset}; at most {_STORED_SPAN_MAX} can be in flight: look at the share-partition's entries"
+                f"stored state batch {first}-{last} ends {last - start_offset} offsets after the start offset "
+                f"{start_offset}; at most {_STORED_SPAN_MAX} can be in flight: inspect the share-partition's entries"
             )
         if first > following and hole is None:
             hole = following
@@ -497,7 +497,7 @@ def move_log_start(window: Window, log_start_offset: int) -> bool:
             for first, last, code, _ in list(batch.runs(batch.first, high)):
                 if LOG_START_MOVED[code] != code:
                     window.recode(batch, first, last, LOG_START_MOVED)
-                    batch.hold(first, last, NOBODY, 0)
+                    batch.hold(first, last, NO_MEMBER, 0)
         window.move_start(log_start_offset)
         window.gap = None
         if gap is not None and not window.is_empty:

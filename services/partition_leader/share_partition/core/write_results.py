@@ -12,7 +12,7 @@ from kip932.errors import FencedError, FencedStateEpochError
 from kip932.ids import STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
 from partition_leader.share_partition.core import events
-from partition_leader.share_partition.core.archived import DELIVERY_LIMIT, Mark, told
+from partition_leader.share_partition.core.archived import DELIVERY_LIMIT, Mark, effects_of
 from partition_leader.share_partition.core.batch import InFlightBatch
 from partition_leader.share_partition.core.effects import (
     DLQ_CLIENT_REJECT,
@@ -51,7 +51,7 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
     marks = [mark for operation in write.operations for mark in operation.archived]
     marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
     if marks:
-        state.effects += told(marks)
+        state.effects += effects_of(marks)
     _start_dead_letters(state, write)
 
 
@@ -134,7 +134,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     for operation in operations:
         settle_operation(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
-    state.effects += told(stored.archived(mark for operation in operations for mark in operation.archived))
+    state.effects += effects_of(stored.archived(mark for operation in operations for mark in operation.archived))
     # Before the roll-back: records that it makes Archiving are not stored yet, and their letters follow the write
     # (PL-305).
     causes = [cause for operation in operations for cause in operation.dead_letters]

@@ -18,7 +18,7 @@ class Kept(StrEnum):
     NOT_BEGUN = "a group has not begun here yet"
     LOADING = "a group's state is being loaded"
     UNFINISHED = "a group has not finished them"
-    READABLE = "they are at the end of the log, or behind the beginning of an open transaction"
+    READABLE = "they are at the end of the log, or after the beginning of an open transaction"
 
 
 class Needed(NamedTuple):

@@ -77,13 +77,13 @@ class ProducerTable:
             if batch.base_sequence != 0 and not self.forgot:
                 raise OutOfOrderSequenceNumberError(
                     f"producer {batch.producer_id} is new here and began with sequence {batch.base_sequence}; "
-                    "expected 0: send the earlier batches first, or begin anew with another InitProducerId"
+                    "expected 0: send the earlier batches first, or begin again with another InitProducerId"
                 )
             return None
         if batch.producer_epoch < known.epoch:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} sent epoch {batch.producer_epoch}; epoch {known.epoch} is in force: "
-                "another instance took over, begin anew with InitProducerId"
+                "another instance took over, begin again with InitProducerId"
             )
         if batch.producer_epoch <= known.ended_epoch:
             raise InvalidProducerEpochError(

@@ -167,11 +167,11 @@ class StoreClusterStore:
         add: Command = (
             "EVALSHA", scripts.METADATA_APPEND.digest, 1, META_LOG, version, before, _METADATA_TYPE, payload, proof,
         )  # fmt: skip
-        look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
+        read_back: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
         touch: Command = ("SET", META_TOUCH, version)
         try:
             async with asyncio.timeout(self._settings.call_ms / 1000):
-                return await self._appended((INFO_REPLICATION, add, touch, look), payload)
+                return await self._appended((INFO_REPLICATION, add, touch, read_back), payload)
         except TimeoutError:
             raise StoreUnavailableError(
                 f"metadata version {version}: no durable answer in time; it may be in force, read the log first"
@@ -186,7 +186,7 @@ class StoreClusterStore:
             except StoreUnavailableError:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                await self._queries.look_again()
+                await self._queries.refresh_nodes()
                 continue
             before, added, _, found = answered.replies
             _require(META_LOG, added)
@@ -199,7 +199,7 @@ class StoreClusterStore:
         """Entries above a version, in order, damaged ones included."""
         reply = await self._one(META_LOG, ("XRANGE", META_LOG, f"(1-{after_version}", "+", "COUNT", count))
         found = entries(META_LOG, reply)
-        self._damage.look(META_LOG, found)
+        self._damage.note(META_LOG, found)
         return [StoredMetadata(entry.id.seq, entry.record, entry.damage) for entry in found]
 
     async def skipped_metadata(self) -> frozenset[int]:
@@ -221,8 +221,8 @@ class StoreClusterStore:
         if not wait:
             return True
         touch: Command = ("SET", META_TOUCH, version)
-        look: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
-        answered = await self._queries.repeat(META_LOG, (INFO_REPLICATION, touch, look), wait)
+        read_back: Command = ("XRANGE", META_LOG, f"1-{version}", f"1-{version}")
+        answered = await self._queries.repeat(META_LOG, (INFO_REPLICATION, touch, read_back), wait)
         before, touched, found = answered.replies
         _require(META_LOG, touched)
         _require(META_LOG, found)
@@ -281,7 +281,7 @@ class StoreClusterStore:
             except ConnectionLostError:
                 await asyncio.sleep(pause_ms / 1000)
                 pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                await self._queries.look_again()
+                await self._queries.refresh_nodes()
 
     async def _subscribed(self) -> AsyncIterator[str]:
         node = self._store.node_of(WAKE_CHANNEL)

@@ -297,7 +297,7 @@ class StoreRecordLog:
             at = found[-1].id
 
     def _with_damage_reported(self, stream: str, found: list[Entry]) -> list[Entry]:
-        self._damage.look(stream, found)
+        self._damage.note(stream, found)
         return found
 
     async def skipped(self, shard: ShardId) -> Mapping[StreamId, Settlement]:

@@ -215,7 +215,7 @@ class QueryConnections:
                         raise last
                     await asyncio.sleep(pause_ms / 1000)
                     pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                    await self.look_again()
+                    await self.refresh_nodes()
         except TimeoutError:
             raise last from None
 
@@ -224,7 +224,7 @@ class QueryConnections:
         connection = self._connections.get(self._store.node_of(key) or "")
         return None if connection is None else connection.connected_replicas
 
-    async def look_again(self) -> None:
+    async def refresh_nodes(self) -> None:
         """Refresh the map from keys to nodes after a failed call, if keys can move."""
         if self._store.clustered:
             try:

@@ -89,7 +89,7 @@ class RestoredStreams:
             raise StoreNotEmptyError(
                 f"the store holds cluster {found.decode(errors='replace')} already, from a restore that has ended or "
                 "from nodes that were started on it; a backup is restored into an empty store. Give another --store or "
-                "--data; or empty this one, when nobody needs what it holds"
+                "--data; or empty this one, when what it holds is not needed"
             )
         if kind != b"hash":
             await self._queries.answered("of the store", self._require_only_the_mark)
@@ -100,7 +100,7 @@ class RestoredStreams:
         if kind != b"hash" or (await self._marked())[0] != backup_id:
             raise LogError(
                 "the mark of this restore is gone from the store: another run of it has ended it, so that nodes may "
-                "work on the store by now, or somebody emptied the store meanwhile. Look before you change anything"
+                "work on the store by now, or the store was emptied meanwhile. Check before you change anything"
             )
 
     async def finish(self, backup_id: str, cluster_id: str) -> None:
@@ -142,7 +142,7 @@ class RestoredStreams:
                 if is_unavailable(reply):
                     raise StoreUnavailableError(f"store node {node}: it answered {reply}")
                 if isinstance(reply, ErrorReply):
-                    raise LogError(f"store node {node}: looking whether it is empty: it answered {reply}")
+                    raise LogError(f"store node {node}: checking whether it is empty: it answered {reply}")
                 cursor, keys = reply
                 for key in keys:
                     if key != META_CLUSTER_ID.encode() and _CLUSTER_KEY.match(key):

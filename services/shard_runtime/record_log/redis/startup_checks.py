@@ -40,7 +40,7 @@ ALLOWABLE: Final = ("appendfsync", "appendonly", "maxmemory-policy", "replicas",
 
 log = structlog.get_logger(__name__)
 
-Tell = Callable[[str], None]
+Show = Callable[[str], None]
 
 #: The events and fields of a wait as a person at the terminal reads them.
 _WORDS: Final = {
@@ -99,16 +99,16 @@ async def check_store(
     allow: Collection[str] = (),
     *,
     fsync_always: bool = False,
-    tell: Tell | None = None,
+    show: Show | None = None,
 ) -> list[Finding]:
     """Require a usable store, waiting up to a bound, since replicas connect last when a store starts. Returns the
     findings that were allowed.
 
     Raises StoreCheckError; at once for refused credentials. `replicas`: how many must be connected. With `cluster_id`
     None the id is not checked (`init`, and `up` on a new data directory). `fsync_always`: whether the settings promise
-    it (CM-12). `tell` shows a person the cause of a wait; without it the cause is logged.
+    it (CM-12). `show` shows a person the cause of a wait; without it the cause is logged.
     """
-    wait, needs = _Wait(wait_ms, tell), StoreNeeds(replicas, fsync_always)
+    wait, needs = _Wait(wait_ms, show), StoreNeeds(replicas, fsync_always)
     while True:
         try:
             findings = await _checked(store, wait, cluster_id, needs, allow)
@@ -128,11 +128,11 @@ async def check_store(
     return findings
 
 
-async def await_loaded(store: Store, tell: Tell) -> None:
+async def await_loaded(store: Store, show: Show) -> None:
     """Wait while the store loads its data, and report that from time to time. Commands that do no other check of a
     store call this first; their own calls report any other fault. Raises StoreUnavailableError at the end of the
     wait."""
-    wait = _Wait(0, tell)
+    wait = _Wait(0, show)
     try:
         while True:
             try:
@@ -157,9 +157,9 @@ class _Wait:
     """The time limit of a check: `wait_ms`, extended while the store loads its data, up to _LOADING_MAX_S. `cause`: the
     reason for the wait."""
 
-    def __init__(self, wait_ms: int, tell: Tell | None) -> None:
+    def __init__(self, wait_ms: int, show: Show | None) -> None:
         self.wait_ms: Final = wait_ms
-        self._tell = tell
+        self._show = show
         self.cause = "it did not answer"
         self._clock = asyncio.get_running_loop().time
         self._began_s = self._clock()
@@ -190,11 +190,11 @@ class _Wait:
 
     def report_wait(self, event: str, **fields: object) -> None:
         """Show a person the event in the words of _WORDS, or log it as a warning."""
-        if self._tell is None:
+        if self._show is None:
             log.warning(event, **fields)
         else:
             shown = ", ".join(f"{_WORDS.get(name, name)}: {value}" for name, value in fields.items())
-            self._tell(f"{_WORDS[event]} ({shown})")
+            self._show(f"{_WORDS[event]} ({shown})")
 
 
 async def _checked(

@@ -74,7 +74,7 @@ class StoreWatch:
         for node in list(self._connections):
             await self._close(node)
 
-    async def look(self) -> None:
+    async def check(self) -> None:
         """Check every node once; note the findings and log those that changed."""
         nodes = self._store.nodes
         for node in [node for node in (*self._connections, *self._unsafe) if node not in nodes]:
@@ -89,7 +89,7 @@ class StoreWatch:
         while True:
             await asyncio.sleep(interval_s)
             try:
-                await self.look()
+                await self.check()
             except Exception:
                 log.exception("store_watch_failed", effect="the watch goes on")
 

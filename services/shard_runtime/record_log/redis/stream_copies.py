@@ -132,12 +132,12 @@ class StreamCopies:
             try:
                 page = await self._transactions.page(cursor)
             except BadCursorError as error:
-                raise HistoryChangedError(f"{error}; begin anew") from error
+                raise HistoryChangedError(f"{error}; begin again") from error
             for transactional_id, stored in page.records:
                 await take(transactional_id, stored)
             cursor = page.next_cursor
         if await self._queries.answered("of the store", self._current_histories) - self._histories:
-            raise HistoryChangedError("the store failed over while records of transactions were read; begin anew")
+            raise HistoryChangedError("the store failed over while records of transactions were read; begin again")
 
     async def close(self) -> None:
         """Close every connection."""
@@ -151,6 +151,6 @@ class StreamCopies:
         if answered.history not in self._histories:
             raise HistoryChangedError(
                 "the store failed over, was restarted or got another master while it was read, so what was read before "
-                "may not fit; begin anew"
+                "may not fit; begin again"
             )
         return answered.replies

@@ -40,7 +40,7 @@ class StoreTransactionStore:
         self._queries = queries
         self._settings = settings
 
-    async def look(self, transactional_id: str) -> StoredTransaction:
+    async def read(self, transactional_id: str) -> StoredTransaction:
         """Return the record. The script also writes, so the WAIT after it proves that the record is durable."""
         key = transaction_key(transactional_id)
         now_ms, *found = await self._durable(key, ("EVALSHA", scripts.TRANSACTION_READ.digest, 1, key))
@@ -93,8 +93,8 @@ class StoreTransactionStore:
     def _next_cursor(nodes: Sequence[str], node: str, at: str) -> str:
         if at != _BEGINNING:
             return f"{node}|{at}"
-        behind = nodes[nodes.index(node) + 1 :]
-        return f"{behind[0]}|{_BEGINNING}" if behind else ""
+        following = nodes[nodes.index(node) + 1 :]
+        return f"{following[0]}|{_BEGINNING}" if following else ""
 
     async def _asked(self, node: str, *commands: Command) -> list[Reply]:
         """The replies of one node. Raises StoreUnavailableError, also for a refusal."""
@@ -127,7 +127,7 @@ class StoreTransactionStore:
                         last = f"it is not on {wait} replicas as yet"
                     await asyncio.sleep(pause_ms / 1000)
                     pause_ms = min(pause_ms * 2, self._settings.backoff_max_ms)
-                    await self._queries.look_again()
+                    await self._queries.refresh_nodes()
         except TimeoutError:
             raise StoreUnavailableError(f"{key}: {last}; a change of it may be in force") from None
 

@@ -218,7 +218,7 @@ class Writer:
         if connection is None:
             raise ConnectionLostError("the connection was closed")
         parts = [call.commands() for call in batch]
-        looks = [call.after() for call in batch]
+        follow_ups = [call.after() for call in batch]
         commands: list[Command] = [command for part in parts for command in part]
         wait = max((call.wait for call in batch), default=0)
         timeout_ms = self._settings.reply_ms
@@ -226,7 +226,7 @@ class Writer:
             commands.append(("WAIT", wait, self._settings.wait_ms))
             timeout_ms += self._settings.wait_ms
         commands.append(INFO_REPLICATION)
-        commands += [command for look in looks for command in look]
+        commands += [command for follow_up in follow_ups for command in follow_up]
         try:
             replies = await connection.run(commands, timeout_ms)
         except BaseException:
@@ -234,13 +234,13 @@ class Writer:
                 if part:
                     call.lost()
             raise
-        self._settle(batch, parts, looks, replies=replies, wait=wait, connection=connection)
+        self._settle(batch, parts, follow_ups, replies=replies, wait=wait, connection=connection)
 
     def _settle(
         self,
         batch: Sequence[StoreCall],
         parts: Sequence[Sequence[Command]],
-        looks: Sequence[Sequence[Command]],
+        follow_ups: Sequence[Sequence[Command]],
         *,
         replies: Sequence[Reply],
         wait: int,
@@ -255,9 +255,9 @@ class Writer:
         after_at, at = at + 1, 0
         recheck = not intact
         kept: list[StoreCall] = []
-        for call, part, look in zip(batch, parts, looks, strict=True):
-            ours, after = replies[at : at + len(part)], replies[after_at : after_at + len(look)]
-            at, after_at = at + len(part), after_at + len(look)
+        for call, part, follow_up in zip(batch, parts, follow_ups, strict=True):
+            ours, after = replies[at : at + len(part)], replies[after_at : after_at + len(follow_up)]
+            at, after_at = at + len(part), after_at + len(follow_up)
             verdict = _judged(call, ours, after, pipeline)
             recheck = recheck or verdict is Verdict.RECHECK
             if verdict is Verdict.LATER:

@@ -115,7 +115,7 @@ async def test_a_bad_batch_undoes_its_partition_and_no_other(wire: Wire, bad_fir
     assert await wire.lag(group, topic, 1) == (5, 0)
 
 
-async def test_partitions_that_are_not_there_and_one_that_nobody_fetched(wire: Wire) -> None:
+async def test_partitions_that_are_not_there_and_one_that_was_not_fetched(wire: Wire) -> None:
     topic = unique("t")
     session, _ = await _holding_ten(wire)
     unfetched = await wire.create_topic(topic)

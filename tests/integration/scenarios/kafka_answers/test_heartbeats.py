@@ -21,7 +21,7 @@ NO_GROUP = errors.GroupIdNotFoundError.code
 FULL = errors.GroupMaxSizeReachedError.code
 
 
-def _told(answer: ShareGroupHeartbeatResponse) -> tuple[int, int, dict[bytes, list[int]] | None]:
+def _reported(answer: ShareGroupHeartbeatResponse) -> tuple[int, int, dict[bytes, list[int]] | None]:
     """The error, the member epoch, and the assignment if the answer has one."""
     return answer.error_code, answer.member_epoch, assigned(answer) if answer.HasField("assignment") else None
 
@@ -37,12 +37,12 @@ async def test_a_join_an_assignment_and_a_leave(kafka: Wire) -> None:
     topic, group = unique("t"), unique("g")
     topic_id = await kafka.create_topic(topic, 2)
     first = await kafka.heartbeat(group, "m", 0, [topic])
-    assert (*_told(first), first.member_id, first.heartbeat_interval_ms) == (NONE, 2, {}, "m", 5_000)
+    assert (*_reported(first), first.member_id, first.heartbeat_interval_ms) == (NONE, 2, {}, "m", 5_000)
     second = await kafka.until_assigned(group, "m", 2)
-    assert _told(second) == (NONE, 3, {topic_id: [0, 1]})
-    assert _told(await kafka.heartbeat(group, "m", 3)) == (NONE, 3, None)
+    assert _reported(second) == (NONE, 3, {topic_id: [0, 1]})
+    assert _reported(await kafka.heartbeat(group, "m", 3)) == (NONE, 3, None)
     left = await kafka.heartbeat(group, "m", -1)
-    assert (*_told(left), left.member_id, left.heartbeat_interval_ms) == (NONE, -1, None, "m", 0)
+    assert (*_reported(left), left.member_id, left.heartbeat_interval_ms) == (NONE, -1, None, "m", 0)
     for epoch in (3, -1):
         again = await kafka.heartbeat(group, "m", epoch)
         assert again.error_code == UNKNOWN_MEMBER
@@ -69,7 +69,7 @@ async def test_a_first_request_without_topics(kafka: Wire, topics: list[str] | N
     "topics", [["nobody-has-this"], ["with blanks / and slashes"], [""], ["twice", "twice"], ["df-.*"]]
 )
 async def test_names_that_no_topic_has(kafka: Wire, topics: list[str]) -> None:
-    assert _told(await kafka.heartbeat(unique("g"), "m", 0, topics)) == (NONE, 2, {})
+    assert _reported(await kafka.heartbeat(unique("g"), "m", 0, topics)) == (NONE, 2, {})
 
 
 async def test_a_name_that_no_topic_can_have_by_its_length(kafka: Wire) -> None:
@@ -92,13 +92,13 @@ async def test_subscriptions_that_change(kafka: Wire) -> None:
     t_id, u_id = await kafka.create_topic(t), await kafka.create_topic(u)
     epoch = await _settled(kafka, group, "m", [t])
     assert epoch == 3
-    assert _told(await kafka.heartbeat(group, "m", 3, [t, u])) == (NONE, 4, {t_id: [0]})
-    assert _told(await kafka.until_assigned(group, "m", 4, {t_id: [0], u_id: [0]}))[1] == 5
-    assert _told(await kafka.heartbeat(group, "m", 5, [u])) == (NONE, 6, {u_id: [0]})
-    assert _told(await kafka.heartbeat(group, "m", 6)) == (NONE, 6, None)
-    assert _told(await kafka.heartbeat(group, "m", 6, [])) == (NONE, 7, {})
-    assert _told(await kafka.heartbeat(group, "m", 7, [t])) == (NONE, 8, {t_id: [0]}), "its state was there already"
-    assert _told(await kafka.heartbeat(group, "m", 8, [t])) == (NONE, 8, {t_id: [0]}), "the list again, unchanged"
+    assert _reported(await kafka.heartbeat(group, "m", 3, [t, u])) == (NONE, 4, {t_id: [0]})
+    assert _reported(await kafka.until_assigned(group, "m", 4, {t_id: [0], u_id: [0]}))[1] == 5
+    assert _reported(await kafka.heartbeat(group, "m", 5, [u])) == (NONE, 6, {u_id: [0]})
+    assert _reported(await kafka.heartbeat(group, "m", 6)) == (NONE, 6, None)
+    assert _reported(await kafka.heartbeat(group, "m", 6, [])) == (NONE, 7, {})
+    assert _reported(await kafka.heartbeat(group, "m", 7, [t])) == (NONE, 8, {t_id: [0]}), "its state was there already"
+    assert _reported(await kafka.heartbeat(group, "m", 8, [t])) == (NONE, 8, {t_id: [0]}), "the list again, unchanged"
 
 
 @pytest.mark.rule("GC-21", "OP-15")
@@ -128,7 +128,7 @@ async def test_three_members_share_one_partition(kafka: Wire) -> None:
 
 async def test_a_topic_that_is_made_after_the_join(kafka: Wire) -> None:
     topic, group = unique("t"), unique("g")
-    assert _told(await kafka.heartbeat(group, "m", 0, [topic])) == (NONE, 2, {})
+    assert _reported(await kafka.heartbeat(group, "m", 0, [topic])) == (NONE, 2, {})
     topic_id = await kafka.create_topic(topic)
     epochs = list[int]()
     async for _ in attempts():
@@ -154,7 +154,7 @@ async def test_leave_and_join_again_under_the_same_id(kafka: Wire) -> None:
     topic_id = await kafka.create_topic(topic, 2)
     assert await _settled(kafka, group, "m", [topic]) == 3
     await kafka.heartbeat(group, "m", -1)
-    assert _told(await kafka.heartbeat(group, "m", 0, [topic])) == (NONE, 5, {topic_id: [0, 1]})
+    assert _reported(await kafka.heartbeat(group, "m", 0, [topic])) == (NONE, 5, {topic_id: [0, 1]})
 
 
 async def test_a_member_that_expires_keeps_its_share_session(kafka: Wire) -> None:
@@ -172,7 +172,7 @@ async def test_a_member_that_expires_keeps_its_share_session(kafka: Wire) -> Non
     await kafka.produce(topic_id, 2)
     assert await session.acquire() == [(0, 1, 1)]
     again = await kafka.heartbeat(group, "m", 0, [topic])
-    assert _told(again) == (NONE, 5, {topic_id: [0]})
+    assert _reported(again) == (NONE, 5, {topic_id: [0]})
     assert acquired(await session.fetch(wait_ms=0)) == []
 
 
@@ -182,10 +182,10 @@ async def test_an_assignment_interval_holds_a_new_assignment_back(kafka: Wire) -
     await kafka.set_group(group, {"share.assignment.interval.ms": "1500"})
     loop = asyncio.get_running_loop()
     began = loop.time()
-    assert _told(await kafka.heartbeat(group, "a", 0, [topic])) == (NONE, 2, {})
+    assert _reported(await kafka.heartbeat(group, "a", 0, [topic])) == (NONE, 2, {})
     early = await kafka.heartbeat(group, "a", 2)
     first = await kafka.until_assigned(group, "a", 2)
-    assert _told(early) == (NONE, 2, None) or loop.time() - began > 1.5
+    assert _reported(early) == (NONE, 2, None) or loop.time() - began > 1.5
     assert (first.member_epoch, assigned(first)) == (3, {topic_id: [0, 1, 2, 3]})
     assert loop.time() - began >= 1.5
     joined = await kafka.heartbeat(group, "b", 0, [topic])

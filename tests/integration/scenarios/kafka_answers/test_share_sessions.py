@@ -78,7 +78,7 @@ async def test_closing_without_acknowledgements_answers_no_partitions(wire: Wire
 
 
 @pytest.mark.parametrize("index", [7, -1])
-async def test_a_partition_that_does_not_exist_is_told_in_each_answer(wire: Wire, index: int) -> None:
+async def test_a_partition_that_does_not_exist_is_reported_in_each_answer(wire: Wire, index: int) -> None:
     session, _ = await fx_rpc(wire)
     bad = Session(wire, session.group, session.member, session.topic_id, partitions=(index,))
     for epoch in (0, None, None):
@@ -121,7 +121,7 @@ async def test_acknowledgements_on_a_partition_outside_the_session_bring_it_in(w
 
 
 @pytest.mark.rule("PL-506")
-async def test_a_session_too_many_is_refused_after_the_wait_and_pushes_nobody_out(clusters: Clusters) -> None:
+async def test_a_session_too_many_is_refused_after_the_wait_and_pushes_no_other_out(clusters: Clusters) -> None:
     cluster = clusters.of({**QUICK, "group.share.max.size": "2", "group.share.max.share.sessions": "2"})
     async with Wire(cluster.bootstrap, cluster.internal) as wire:
         session, topic = await fx_rpc(wire)

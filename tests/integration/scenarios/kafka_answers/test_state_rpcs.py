@@ -121,7 +121,7 @@ async def test_offsets_and_counts_that_cannot_be_are_refused(key: Key) -> None:
     assert key.records() == before
 
 
-async def test_a_summary_does_not_look_at_the_leader_epoch(key: Key) -> None:
+async def test_a_summary_does_not_check_the_leader_epoch(key: Key) -> None:
     assert await key.initialize(2, 4) == 0
     request = summary_pb.ReadShareGroupStateSummaryRequest(group_id=key.group)
     request.topics.add(topic_id=key.topic_id).partitions.add(partition=0, leader_epoch=-5)

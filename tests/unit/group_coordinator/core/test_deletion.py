@@ -178,7 +178,7 @@ def test_the_epoch_of_a_deleted_group_outlives_a_compaction_and_an_undo() -> Non
 
 
 @pytest.mark.rule("GC-93", "OP-16")
-def test_nobody_joins_while_the_group_is_being_deleted_and_a_delete_names_its_epoch() -> None:
+def test_no_member_joins_while_the_group_is_being_deleted_and_a_delete_names_its_epoch() -> None:
     driver = emptied("t")
     delete(driver)
     order = order_of(driver)

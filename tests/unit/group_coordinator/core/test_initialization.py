@@ -264,7 +264,7 @@ def test_one_sweep_is_bounded_and_says_that_there_is_more() -> None:
 
 
 @pytest.mark.rule("GC-80")
-def test_a_sweep_changes_a_hundred_groups_unless_it_is_told_another_number() -> None:
+def test_a_sweep_changes_a_hundred_groups_unless_it_is_given_another_number() -> None:
     driver = Driver()
     driver.create("t", 1)
     for number in range(101):
@@ -297,7 +297,7 @@ def test_repair_is_void_when_the_epoch_moved_or_the_topic_is_gone() -> None:
 
 
 @pytest.mark.rule("GC-82")
-def test_a_group_is_looked_at_when_loaded_and_then_every_ten_minutes() -> None:
+def test_a_group_is_checked_when_loaded_and_then_every_ten_minutes() -> None:
     driver, _ = _ready()
     driver.beat("A", -1)
     driver.take_effects()

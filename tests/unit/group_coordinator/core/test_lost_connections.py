@@ -59,9 +59,9 @@ def test_a_member_that_was_lost_and_does_not_heartbeat_is_removed_after_the_grac
     assert [(each.kind, each.reason) for each in buried] == [
         (kind, r.REASON_EXPIRED) for kind in (r.CURRENT, r.TARGET, r.MEMBER)
     ]
-    (told,) = group.driver.take_effects()
-    assert isinstance(told, c.MemberExpired)
-    assert (told.member.member_id, told.leader, told.waited_ms) == ("A", "leader-1:9093", GRACE_MS)
+    (reported,) = group.driver.take_effects()
+    assert isinstance(reported, c.MemberExpired)
+    assert (reported.member.member_id, reported.leader, reported.waited_ms) == ("A", "leader-1:9093", GRACE_MS)
 
 
 @pytest.mark.rule("GC-38")
@@ -78,7 +78,7 @@ def test_the_others_come_back_when_its_part_is_free_and_have_it_at_once() -> Non
 
 
 @pytest.mark.rule("GC-38")
-def test_nobody_is_told_to_come_back_sooner_than_in_a_quarter_of_a_second_nor_later_than_ever() -> None:
+def test_no_client_is_asked_to_come_back_sooner_than_in_a_quarter_of_a_second_nor_later_than_ever() -> None:
     group = Two(lost_connection_grace_ms=20_000)
     group.lost("A")
     assert group.beat("B") == 5_000
@@ -111,8 +111,8 @@ def test_a_heartbeat_ends_it_and_the_session_goes_on_as_ever() -> None:
     group.beat("B")
     assert group.expelled_after_ms() == SESSION_MS - GRACE_MS
     assert group.members == {"B"}
-    told = [each for each in group.driver.take_effects() if isinstance(each, c.MemberExpired)]
-    assert [(each.leader, each.waited_ms) for each in told] == [(None, SESSION_MS)]
+    reported = [each for each in group.driver.take_effects() if isinstance(each, c.MemberExpired)]
+    assert [(each.leader, each.waited_ms) for each in reported] == [(None, SESSION_MS)]
 
 
 @pytest.mark.rule("GC-37")
@@ -130,7 +130,7 @@ def test_a_heartbeat_that_was_under_way_when_the_connection_was_lost_proves_noth
 
 
 @pytest.mark.rule("GC-36", "GC-37")
-def test_a_late_report_says_nothing_about_a_member_that_has_heartbeaten_since_or_joined_anew() -> None:
+def test_a_late_report_says_nothing_about_a_member_that_has_heartbeaten_since_or_joined_again() -> None:
     group = Two()
     group.driver.advance(3_000)
     group.beat("A")
@@ -196,7 +196,7 @@ def test_the_setting_is_a_least_grace_and_minus_one_is_never() -> None:
 
 
 @pytest.mark.rule("GC-36")
-def test_a_member_that_was_told_a_longer_interval_has_that_time() -> None:
+def test_a_member_that_got_a_longer_interval_has_that_time() -> None:
     group = Two()
     group.driver.configs = replace(group.driver.configs, heartbeat_interval_ms=15_000)
     assert group.beat("A") == 15_000

@@ -312,7 +312,7 @@ def test_after_a_pause_every_session_starts_in_full() -> None:
 
 
 @pytest.mark.rule("GC-32a", "GC-80")
-def test_while_the_image_is_incomplete_nobody_is_served_and_nobody_expires() -> None:
+def test_while_the_image_is_incomplete_no_member_is_served_and_none_expires() -> None:
     driver, epoch = _settled()
     whole = driver.image
     driver.image = type(whole)((), whole.version + 1, complete=False)

@@ -91,7 +91,7 @@ def test_a_group_without_state_goes_at_once() -> None:
 
 @pytest.mark.rule("GC-46")
 @pytest.mark.parametrize("gap_ms", [60_001, 30 * RETENTION_MS])
-def test_time_in_which_nobody_swept_does_not_count(gap_ms: int) -> None:
+def test_time_in_which_no_node_swept_does_not_count(gap_ms: int) -> None:
     driver = emptied()
     sweep(driver)
     assert sweep(driver, gap_ms) == ()
@@ -163,7 +163,7 @@ def _fetched(driver: Driver) -> None:
 
 @pytest.mark.rule("GC-46")
 @pytest.mark.parametrize("use", [_joined, _altered, _fetched])
-def test_a_use_begins_the_time_anew(use: object) -> None:
+def test_a_use_begins_the_time_again(use: object) -> None:
     driver = emptied()
     assert swept_for(driver, RETENTION_MS - SWEEP_MS) == []
     use(driver)  # type: ignore[operator]
@@ -258,7 +258,7 @@ def test_nothing_is_deleted_while_the_image_may_be_old() -> None:
 
 
 @pytest.mark.rule("GC-46")
-def test_each_sweep_looks_at_few_groups_and_begins_fewer_deletions() -> None:
+def test_each_sweep_checks_few_groups_and_begins_fewer_deletions() -> None:
     driver = Driver(settings=replace(KAFKA, empty_retention_ms=HOUR_MS))
     for number in range(500):
         driver.log.append(r.GroupMetadata(f"g{number}", 2, 0, 0))

@@ -80,7 +80,7 @@ def test_an_unknown_group_is_not_made_by_anything_but_a_join(epoch: int, text: s
 
 
 @pytest.mark.rule("GC-21", "GC-22", "OP-15")
-def test_a_full_group_refuses_newcomers_but_tells_strangers_to_rejoin() -> None:
+def test_a_full_group_refuses_newcomers_but_asks_strangers_to_rejoin() -> None:
     driver = Driver(settings=CoordinatorSettings(max_size=1, fast_first_assignment=False))
     driver.beat("m1", 0, ["t"])
     with pytest.raises(errors.GroupMaxSizeReachedError, match="maximum capacity of 1 members"):

@@ -69,7 +69,7 @@ def test_a_bare_block_comes_in_pieces_and_within_the_room() -> None:
 
 @pytest.mark.rule("CM-112")
 @pytest.mark.parametrize(
-    ("packed", "told"),
+    ("packed", "reported"),
     [
         (b"\xff\xff\xff\x1f\x00", "5 bytes cannot hold the 67108863 that it says"),
         (b"\x80" * 9, "does not begin with its length"),
@@ -93,6 +93,6 @@ def test_a_bare_block_comes_in_pieces_and_within_the_room() -> None:
         "short",
     ],
 )
-def test_what_is_no_block_is_refused(packed: bytes, told: str) -> None:
-    with pytest.raises(CorruptMessageError, match=told):
+def test_what_is_no_block_is_refused(packed: bytes, reported: str) -> None:
+    with pytest.raises(CorruptMessageError, match=reported):
         unpack(packed)

@@ -169,7 +169,7 @@ async def test_a_peer_that_refuses_over_a_connection_keeps_its_channel(names: Na
 
 @pytest.mark.rule("CM-5")
 @virtual
-async def test_an_answer_in_between_begins_the_time_anew(names: Names) -> None:
+async def test_an_answer_in_between_begins_the_time_again(names: Names) -> None:
     transport = GrpcTransport()
     await find(transport)
     await asyncio.sleep(RENEW_S - 0.1)
@@ -184,7 +184,7 @@ async def test_an_answer_in_between_begins_the_time_anew(names: Names) -> None:
 
 @pytest.mark.rule("CM-5")
 @virtual
-async def test_streams_tell_of_a_peer_that_cannot_be_reached_too(names: Names) -> None:
+async def test_streams_report_a_peer_that_cannot_be_reached_too(names: Names) -> None:
     transport = GrpcTransport()
     for _ in range(2):
         stream = await transport.open_stream(ADDRESS, STREAM)
@@ -222,7 +222,7 @@ async def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
 
 @pytest.mark.rule("CM-5")
 @virtual
-async def test_a_message_of_a_stream_in_between_begins_the_time_anew(names: Names) -> None:
+async def test_a_message_of_a_stream_in_between_begins_the_time_again(names: Names) -> None:
     """Before, a user of streams only, such as the persister, lost the channel at each later break."""
 
     transport = GrpcTransport()

@@ -97,7 +97,7 @@ def test_a_topic_that_is_not_enabled_is_waited_for_and_used_at_once_when_it_is()
 
 
 @pytest.mark.rule("PL-912")
-def test_a_change_of_topics_begins_the_back_off_anew() -> None:
+def test_a_change_of_topics_begins_the_back_off_again() -> None:
     """A topic that was just created has no leader for a moment, and its letters have waited long."""
 
     async def scenario(world: World) -> None:
@@ -143,7 +143,7 @@ def test_nothing_is_given_up_while_the_metadata_is_incomplete() -> None:
 
 
 @pytest.mark.rule("PL-917", "PL-918")
-def test_a_loop_and_a_queue_that_is_switched_off_end_in_archived_and_are_told() -> None:
+def test_a_loop_and_a_queue_that_is_switched_off_end_in_archived_and_are_reported() -> None:
     async def scenario(world: World) -> None:
         with structlog.testing.capture_logs() as logged:
             await rejected(world, 2, topic="t", prefix="")
@@ -153,9 +153,9 @@ def test_a_loop_and_a_queue_that_is_switched_off_end_in_archived_and_are_told() 
             configure(world, topic="")
             await settle()
         assert (start(world, 1), counted(world, DROPPED, reason="switched_off")) == (3, 3)
-        told = [line["cause"] for line in logged if line["event"] == "records_archived_without_letter"]
-        assert "has them already" in told[0]
-        assert "switched off" in told[1]
+        reported = [line["cause"] for line in logged if line["event"] == "records_archived_without_letter"]
+        assert "has them already" in reported[0]
+        assert "switched off" in reported[1]
         assert world.elsewhere.requests == []
 
     run(scenario)
@@ -304,7 +304,7 @@ def test_a_missing_topic_is_created_once_for_all_who_wait_for_it() -> None:
 
 
 @pytest.mark.rule("PL-916", "PL-920")
-def test_the_bound_is_told_when_it_is_reached_and_when_it_is_left() -> None:
+def test_the_bound_is_reported_when_it_is_reached_and_when_it_is_left() -> None:
     async def scenario(world: World) -> None:
         with structlog.testing.capture_logs() as logged:
             member = await rejected(world, 3, enabled=False, dead_letters_max=3)

@@ -16,10 +16,10 @@ from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, Wor
 from tests.unit.partition_leader.topic_log.harness import batch
 
 CONTEXT: Any = object.__new__(CallContext)
-Told = tuple[int | None, int | None, int | None]
+Reported = tuple[int | None, int | None, int | None]
 
 
-async def backlogs(world: World, start: int | None, *partitions: int, group: str | None = GROUP) -> list[Told]:
+async def backlogs(world: World, start: int | None, *partitions: int, group: str | None = GROUP) -> list[Reported]:
     request = pb.ListOffsetsRequest()
     topic = request.topics.add(topic_id=TOPIC)
     for number in partitions or (0,):
@@ -68,9 +68,9 @@ def test_held_waiting_and_oldest_of_what_is_loaded_and_of_what_is_not(cache_byte
 
 
 @pytest.mark.rule("PL-938", "PL-827")
-def test_delayed_records_of_what_is_loaded_are_told_and_wait_for_nobody() -> None:
+def test_delayed_records_of_what_is_loaded_are_reported_and_wait_for_no_member() -> None:
     async def scenario(world: World) -> None:
-        async def told() -> tuple[int, int | None, int | None]:
+        async def reported() -> tuple[int, int | None, int | None]:
             request = pb.ListOffsetsRequest()
             asked = request.topics.add(topic_id=TOPIC).partitions
             asked.add(partition_index=0, timestamp=OFFSET_LATEST, holes_from=0, share_group_id=GROUP)
@@ -81,16 +81,16 @@ def test_delayed_records_of_what_is_loaded_are_told_and_wait_for_nobody() -> Non
             return one.group_in_flight, waiting, delayed
 
         await world.produce(6)
-        assert await told() == (0, None, None), "nothing is loaded: the share coordinator knows"
+        assert await reported() == (0, None, None), "nothing is loaded: the share coordinator knows"
         member = world.member()
         assert await member.fetch(0, max_wait_ms=100, max_records=6).ranges() == [(0, 5, 1)]
-        assert await told() == (6, 0, 0)
+        assert await reported() == (6, 0, 0)
         await member.acknowledge(
             {0: [AckBatch(1, 3, (ACK_RELEASE,), (30_000,)), AckBatch(4, 4, (ACK_RELEASE,))]}
         ).answer()
-        assert await told() == (2, 1, 3)
+        assert await reported() == (2, 1, 3)
         await asyncio.sleep(31)
-        held, waiting, delayed = await told()
+        held, waiting, delayed = await reported()
         assert (held + (waiting or 0), delayed) == (6, 0)
 
     run(scenario)
@@ -98,7 +98,7 @@ def test_delayed_records_of_what_is_loaded_are_told_and_wait_for_nobody() -> Non
 
 @pytest.mark.rule("PL-827")
 @pytest.mark.parametrize(("read_committed", "waiting"), [(True, 1), (False, 7)])
-def test_an_aborted_tail_waits_for_nobody_in_a_group_that_reads_committed_records(
+def test_an_aborted_tail_waits_for_no_reader_in_a_group_that_reads_committed_records(
     read_committed: bool, waiting: int
 ) -> None:
     async def empty(world: World, start: int, group: str) -> int | None:

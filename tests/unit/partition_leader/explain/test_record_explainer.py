@@ -27,7 +27,7 @@ async def explain(world: World, first: int = 0, last: int | None = None, **field
     return await world.leader.service.explain_record(request, CONTEXT)
 
 
-def told(response: Response) -> list[tuple[int, int, str, str]]:
+def reported(response: Response) -> list[tuple[int, int, str, str]]:
     assert response.error_code == 0, response.error_message
     return [
         (
@@ -54,7 +54,7 @@ def test_the_message_has_everything_that_the_leader_knows() -> None:
         assert await member.fetch(0, max_wait_ms=100, max_records=3, min_bytes=1).ranges() == [(0, 2, 1)]
         await asyncio.sleep(10)
         found = await explain(world, 0, 6)
-        assert told(found) == [
+        assert reported(found) == [
             (0, 2, "ACQUIRED", "HELD"),
             (3, 5, "AVAILABLE", "NONE"),
             (6, 6, "BEYOND_END", "NO_RECORD"),
@@ -95,7 +95,7 @@ def test_a_question_about_what_is_not_loaded_is_answered_from_the_store_and_load
         await world.produce(6)
         stored = world.persister.stored[key()] = Stored(2, fence=(9, 9), ranks={3: (5, STATE_ARCHIVED)})
         found = await explain(world, 0, 5)
-        assert told(found) == [
+        assert reported(found) == [
             (0, 1, "FINISHED", "FINISHED"),
             (2, 2, "AVAILABLE", "NOT_FETCHED"),
             (3, 3, "ARCHIVED", "DELIVERY_LIMIT"),
@@ -126,7 +126,7 @@ def test_a_question_keeps_no_share_partition_loaded_and_moves_no_lock() -> None:
         await asyncio.sleep(1)
         await settle()
         assert world.host() is None, "the group's last session has ended (PL-523)"
-        assert told(await explain(world, 0)) == [(0, 0, "AVAILABLE", "NOT_FETCHED")]
+        assert reported(await explain(world, 0)) == [(0, 0, "AVAILABLE", "NOT_FETCHED")]
 
     run(scenario)
 
@@ -139,7 +139,7 @@ def test_a_share_partition_that_is_being_loaded_says_so() -> None:
         world.persister.hold("read")
         world.member().fetch(0, max_wait_ms=100)
         await settle()
-        assert told(await explain(world, 0)) == [(0, 0, "AVAILABLE", "LOADING")]
+        assert reported(await explain(world, 0)) == [(0, 0, "AVAILABLE", "LOADING")]
         world.persister.let_go("read")
 
     run(scenario)
@@ -163,7 +163,7 @@ def test_stored_state_that_cannot_be_read_is_an_error_and_one_loaded_meanwhile_i
         await settle()
         assert await world.member().fetch(0, max_wait_ms=100).ranges() == [(0, 1, 1)]
         world.persister.let_go("summary")
-        assert told(await asked) == [(0, 0, "ACQUIRED", "HELD")]
+        assert reported(await asked) == [(0, 0, "ACQUIRED", "HELD")]
 
     run(scenario)
 
@@ -172,9 +172,9 @@ def test_stored_state_that_cannot_be_read_is_an_error_and_one_loaded_meanwhile_i
 def test_without_state_the_group_has_not_begun() -> None:
     async def scenario(world: World) -> None:
         await world.produce(1)
-        assert told(await explain(world, 0)) == [(0, 0, "NOT_INITIALIZED", "NO_STATE")]
+        assert reported(await explain(world, 0)) == [(0, 0, "NOT_INITIALIZED", "NO_STATE")]
         world.persister.stored[key()] = Stored(-1)
-        assert told(await explain(world, 0)) == [(0, 0, "NOT_INITIALIZED", "START_NOT_SET")]
+        assert reported(await explain(world, 0)) == [(0, 0, "NOT_INITIALIZED", "START_NOT_SET")]
 
     run(scenario)
 
@@ -187,7 +187,7 @@ def test_what_is_refused_by_name() -> None:
             ({"group_id": ""}, 42, "group_id is empty"),
             ({"group_id": "g" * 2_000}, 42, "has 2000 characters"),
             ({"first": -1}, 42, "offset -1 is negative"),
-            ({"first": 5, "last": 4}, 42, "last offset 4 lies before the first, 5"),
+            ({"first": 5, "last": 4}, 42, "last offset 4 is before the first, 5"),
             ({"last": EXPLAINED_OFFSETS_MAX}, 42, "at most 1000 go into one request"),
             ({"topic_id": bytes(range(16))}, 100, "is not known to this node"),
             ({"partition_index": 4}, 3, "has partitions 0…3"),
@@ -245,7 +245,7 @@ def test_questions_are_bounded_in_number_and_time() -> None:
         assert {refused(answer)[0] for answer in answers} == {7}
         assert loop.time() - began == pytest.approx(10)
         world.persister.let_go("summary")
-        assert told(await explain(world, 0)) == [(0, 0, "AVAILABLE", "NOT_FETCHED")]
+        assert reported(await explain(world, 0)) == [(0, 0, "AVAILABLE", "NOT_FETCHED")]
 
     run(scenario)
 
@@ -265,7 +265,7 @@ def test_records_that_are_appended_meanwhile_are_no_holes() -> None:
 
         log.batches_between = slow  # type: ignore[method-assign]
         world.persister.stored[key()] = Stored(0)
-        found = told(await explain(world, 0, 9))
+        found = reported(await explain(world, 0, 9))
         assert found[0][2:] == ("AVAILABLE", "NOT_FETCHED")
         assert [state for _, _, state, _ in found] == ["AVAILABLE", "BEYOND_END"]
 
@@ -273,7 +273,7 @@ def test_records_that_are_appended_meanwhile_are_no_holes() -> None:
 
 
 @pytest.mark.rule("PL-823")
-def test_records_of_transactions_are_told_by_what_the_log_knows_of_them() -> None:
+def test_records_of_transactions_are_reported_by_what_the_log_knows_of_them() -> None:
     async def scenario(world: World) -> None:
         world.configure(read_committed=True)
         world.persister.stored[key()] = Stored(0)
@@ -286,7 +286,7 @@ def test_records_of_transactions_are_told_by_what_the_log_knows_of_them() -> Non
                 await log.transactions.end(producer, 0, commit=False)
         await world.produce(1)
         found = await explain(world, 0, 5)
-        assert told(found) == [
+        assert reported(found) == [
             (0, 1, "AVAILABLE", "NO_RECORD"),
             (2, 2, "HOLE", "NO_RECORD"),
             (3, 4, "AVAILABLE", "UNCOMMITTED"),
@@ -298,6 +298,6 @@ def test_records_of_transactions_are_told_by_what_the_log_knows_of_them() -> Non
         assert own.startswith("It is part of the open transaction of transactional id 't72', open for")
         assert "it follows when that ends" in after
         assert await world.member().fetch(0, max_wait_ms=100).ranges() == [(2, 2, 1)], "nothing else is delivered"
-        assert told(await explain(world, 0, 1))[0][2] == "FINISHED"
+        assert reported(await explain(world, 0, 1))[0][2] == "FINISHED"
 
     run(scenario)

@@ -45,7 +45,7 @@ class SlowTurns:
 
 
 @pytest.mark.rule("CM-97")
-def test_a_session_of_many_partitions_is_looked_at_and_answered_in_turns() -> None:
+def test_a_session_of_many_partitions_is_checked_and_answered_in_turns() -> None:
     async def scenario(world: World) -> None:
         world.facts.topics[TOPIC] = MANY
         request = pb.ShareFetchRequest(
@@ -158,7 +158,7 @@ def test_a_read_that_fails_during_a_walk_leaves_no_lock(narrowly: None, monkeypa
 
 
 @pytest.mark.rule("CM-97", "PL-205")
-def test_a_walk_meets_what_has_changed_since_it_looked(narrowly: None) -> None:
+def test_a_walk_meets_what_has_changed_since_it_checked(narrowly: None) -> None:
     async def scenario(world: World) -> None:
         member = world.member()
         await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
@@ -175,7 +175,7 @@ def test_a_walk_meets_what_has_changed_since_it_looked(narrowly: None) -> None:
 
 @pytest.mark.rule("CM-97", "PL-505")
 @pytest.mark.parametrize("passed", range(0, 30, 2))
-def test_a_session_opened_anew_keeps_what_it_acquired_whatever_its_predecessor_still_gathers(
+def test_a_session_opened_again_keeps_what_it_acquired_whatever_its_predecessor_still_gathers(
     narrowly: None, monkeypatch: pytest.MonkeyPatch, passed: int
 ) -> None:
     monkeypatch.setattr(requests, "Turns", SlowTurns)
@@ -249,7 +249,7 @@ def test_a_share_partition_that_is_made_counts_as_four(narrowly: None, monkeypat
 
 
 @pytest.mark.rule("CM-97", "PL-213")
-def test_a_deadline_that_passes_amid_a_look_makes_it_the_last_attempt(
+def test_a_deadline_that_passes_amid_a_check_makes_it_the_last_attempt(
     narrowly: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario(world: World) -> None:
@@ -272,7 +272,7 @@ def test_a_deadline_that_passes_amid_a_look_makes_it_the_last_attempt(
 
 
 @pytest.mark.rule("CM-97")
-def test_work_for_later_is_done_in_turns_and_first_where_somebody_reaches() -> None:
+def test_work_for_later_is_done_in_turns_and_first_where_a_caller_reaches() -> None:
     async def body(_: World) -> None:
         gone: list[Any] = []
         done: list[tuple[Any, str]] = []

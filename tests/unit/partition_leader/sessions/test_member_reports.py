@@ -51,9 +51,9 @@ class Leader:
     def __init__(self) -> None:
         self.network = InMemoryNetwork()
         self.where: str | None = ONE
-        self.told: Counter[str] = Counter()
+        self.reported: Counter[str] = Counter()
         self.reports = MemberReports(
-            self.network.transport(), lambda _: self.where, lambda: "leader-1:9092", LoopClock(), self._told
+            self.network.transport(), lambda _: self.where, lambda: "leader-1:9092", LoopClock(), self._reported
         )
         self.reports.start()
 
@@ -62,8 +62,8 @@ class Leader:
         self.network.serve(address, SERVICE, made)
         return made
 
-    def _told(self, outcome: str, reports: int) -> None:
-        self.told[outcome] += reports
+    def _reported(self, outcome: str, reports: int) -> None:
+        self.reported[outcome] += reports
 
 
 @pytest.mark.rule("PL-527")
@@ -79,7 +79,7 @@ async def test_losses_of_the_same_moment_are_one_call_with_their_ages() -> None:
     leader.reports.back(A)
     await asyncio.sleep(0.5)
     assert coordinator.calls[1:] == [[("A", True, 50)]]
-    assert leader.told == {"reported": 3}
+    assert leader.reported == {"reported": 3}
     await leader.reports.stop()
 
 
@@ -106,8 +106,8 @@ async def test_a_loss_that_no_coordinator_knows_of_yet_is_not_reported_once_the_
     leader.reports.back(A)
     coordinator = leader.coordinator(ONE)
     await asyncio.sleep(2)
-    told = [(member, returned) for call in coordinator.calls for member, returned, _ in call]
-    assert told == [("B", False), ("A", True)]
+    reported = [(member, returned) for call in coordinator.calls for member, returned, _ in call]
+    assert reported == [("B", False), ("A", True)]
     await leader.reports.stop()
 
 
@@ -138,13 +138,13 @@ async def test_a_coordinator_that_does_not_answer_delays_no_other_and_an_outdate
     assert other.calls == [[("B", False, 50), ("A", True, 50)]]
     await asyncio.sleep(10)
     assert len(other.calls) == 1, "that A is lost is not true any more"
-    assert leader.told == {"reported": 2}
+    assert leader.reported == {"reported": 2}
     await leader.reports.stop()
 
 
 @pytest.mark.rule("PL-527")
 @virtual
-async def test_a_report_is_told_again_until_a_coordinator_takes_it() -> None:
+async def test_a_report_is_reported_again_until_a_coordinator_takes_it() -> None:
     leader = Leader()
     leader.where = None
     leader.reports.lost([A])
@@ -156,23 +156,23 @@ async def test_a_report_is_told_again_until_a_coordinator_takes_it() -> None:
     leader.where = ONE
     await asyncio.sleep(1)
     assert len(former.calls) >= 1
-    ((told,),) = present.calls
-    assert told[:2] == ("A", False)
-    assert told[2] > 2_000, "its age grows with the tries"
-    assert leader.told == {"reported": 1}
+    ((reported,),) = present.calls
+    assert reported[:2] == ("A", False)
+    assert reported[2] > 2_000, "its age grows with the tries"
+    assert leader.reported == {"reported": 1}
     await leader.reports.stop()
 
 
 @pytest.mark.rule("PL-527")
 @virtual
-async def test_a_report_that_nobody_takes_in_ten_seconds_is_dropped() -> None:
+async def test_a_report_that_is_not_taken_in_ten_seconds_is_dropped() -> None:
     leader = Leader()
     coordinator = leader.coordinator(ONE, NotCoordinatorError.code)
     leader.reports.lost([A])
     await asyncio.sleep(12)
     tries = len(coordinator.calls)
     assert 10 <= tries <= 20
-    assert leader.told == {"dropped": 1}
+    assert leader.reported == {"dropped": 1}
     await asyncio.sleep(10)
     assert len(coordinator.calls) == tries
     await leader.reports.stop()
@@ -180,7 +180,7 @@ async def test_a_report_that_nobody_takes_in_ten_seconds_is_dropped() -> None:
 
 @pytest.mark.rule("PL-527")
 @virtual
-async def test_what_is_refused_for_good_is_not_told_again() -> None:
+async def test_what_is_refused_for_good_is_not_reported_again() -> None:
     leader = Leader()
     coordinator = leader.coordinator(ONE, GroupIdNotFoundError.code)
     leader.reports.lost([A])
@@ -190,7 +190,7 @@ async def test_what_is_refused_for_good_is_not_told_again() -> None:
     leader.network.serve(OTHER, LEADERS, Leaders())  # a node of a build without this call
     leader.reports.lost([B])
     await asyncio.sleep(5)
-    assert leader.told == {"reported": 1, "refused": 1}
+    assert leader.reported == {"reported": 1, "refused": 1}
     await leader.reports.stop()
 
 
@@ -199,13 +199,13 @@ async def test_what_is_refused_for_good_is_not_told_again() -> None:
 async def test_a_coordinator_expels_whom_a_leader_lost_says_it_and_keeps_whom_it_has_again() -> None:
     async with GroupCluster() as world:
         world.network.serve(ONE, SERVICE, world.role.connections)
-        told: Counter[str] = Counter()
+        reported: Counter[str] = Counter()
         reports = MemberReports(
             world.transport,
             lambda _: ONE,
             lambda: "leader-1:9092",
             world.clock,
-            lambda outcome, count: told.update({outcome: count}),
+            lambda outcome, count: reported.update({outcome: count}),
         )
         reports.start()
         world.create("t", 1)
@@ -230,5 +230,5 @@ async def test_a_coordinator_expels_whom_a_leader_lost_says_it_and_keeps_whom_it
         expired = [each for each in said if each["event"] == "member_expired"]
         assert [(each["member"], "session time-out" in each["cause"]) for each in expired] == [("B", True)]
         assert counted("group_coordinator_expired_members_total", {"reason": "session_timeout"}) == 1
-        assert told == {"reported": 3}
+        assert reported == {"reported": 3}
         await reports.stop()

@@ -20,7 +20,7 @@ def archived(cause: str, *ranges: tuple[int, int, int]) -> Archived:
     return Archived(cause, tuple(AcquiredRange(*one) for one in ranges))
 
 
-def told(lines: list[Any]) -> list[tuple[int, str, str, int, int]]:
+def reported(lines: list[Any]) -> list[tuple[int, str, str, int, int]]:
     return [
         (line["partition"], line["cause"], line["offsets"], line["records"], line["delivery_count"]) for line in lines
     ]
@@ -40,9 +40,9 @@ def test_one_line_per_share_partition_and_cause_in_ten_seconds_says_what_was_hel
             report(key(1), archived(DELIVERY_LIMIT, (0, 0, 5)))
             await asyncio.sleep(9.9)
             first = [(0, DELIVERY_LIMIT, "0-3,6", 5, 5), (0, REJECTED, "20", 1, 1), (1, DELIVERY_LIMIT, "0", 1, 5)]
-            assert told(lines) == first
+            assert reported(lines) == first
             await asyncio.sleep(0.2)
-            assert told(lines)[3:] == [(0, DELIVERY_LIMIT, "9", 3, 6)]
+            assert reported(lines)[3:] == [(0, DELIVERY_LIMIT, "9", 3, 6)]
             assert {(line["group"], line["topic"], line["log_level"]) for line in lines} == {("g", "t", "warning")}
         report.close()
 

@@ -51,7 +51,7 @@ def _in_quarantine(world: World) -> None:
 
 
 @pytest.mark.rule("PL-604", "PL-731", "SC-114")
-def test_what_is_in_quarantine_is_told_by_every_fetch_also_beside_records_and_read_once_a_second() -> None:
+def test_what_is_in_quarantine_is_reported_by_every_fetch_also_beside_records_and_read_once_a_second() -> None:
     async def scenario(world: World) -> None:
         await world.produce(2, 1)
         member = world.member()
@@ -82,7 +82,7 @@ def test_what_is_in_quarantine_is_told_by_every_fetch_also_beside_records_and_re
 
 
 @pytest.mark.rule("PL-604", "SC-114")
-def test_what_was_in_quarantine_long_ago_is_not_told_and_other_failures_take_its_place() -> None:
+def test_what_was_in_quarantine_long_ago_is_not_reported_and_other_failures_take_its_place() -> None:
     async def scenario(world: World) -> None:
         _in_quarantine(world)
         assert code(await world.member("a").fetch(0).error()) == "COORDINATOR_NOT_AVAILABLE"
@@ -276,7 +276,7 @@ def test_a_hole_met_at_the_end_of_a_poll_is_skipped_when_nothing_is_in_flight() 
 
 
 @pytest.mark.rule("CM-83")
-def test_state_far_beyond_the_log_is_the_affair_of_its_group_alone_and_is_told_every_ten_seconds() -> None:
+def test_state_far_beyond_the_log_is_the_affair_of_its_group_alone_and_is_reported_every_ten_seconds() -> None:
     async def scenario(world: World) -> None:
         await world.produce(2)
         world.persister.stored[key()] = Stored(2**40)
@@ -285,8 +285,8 @@ def test_state_far_beyond_the_log_is_the_affair_of_its_group_alone_and_is_told_e
             for _ in range(4):
                 assert code(await world.member().fetch(0, max_wait_ms=100).error()) == "UNKNOWN_SERVER_ERROR"
                 await asyncio.sleep(4)
-        told = [line for line in lines if line["event"] == "state_beyond_log_end"]
-        assert 1 <= len(told) <= 2, "four times in twelve seconds"
+        reported = [line for line in lines if line["event"] == "state_beyond_log_end"]
+        assert 1 <= len(reported) <= 2, "four times in twelve seconds"
         assert world.host() is None or world.host().core.status is not Status.ACTIVE
         assert await world.member("n", "other").fetch(0, max_wait_ms=100).ranges() == [(0, 1, 1)]
         assert await world.produce(1) == 2

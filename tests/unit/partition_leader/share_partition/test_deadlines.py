@@ -41,7 +41,7 @@ def test_a_deadline_comes_once_and_a_newer_one_replaces_it() -> None:
 
 
 @pytest.mark.rule("P-13")
-def test_a_failing_holder_keeps_nobody_else_from_its_deadline() -> None:
+def test_a_failing_holder_keeps_no_other_from_its_deadline() -> None:
     async def main() -> None:
         clock = LoopClock()
         deadlines = Deadlines(clock)

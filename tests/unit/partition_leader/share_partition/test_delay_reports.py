@@ -43,7 +43,7 @@ class Core:
         return self.full
 
 
-def told(lines: list[Any], *names: str) -> list[tuple[object, ...]]:
+def reported(lines: list[Any], *names: str) -> list[tuple[object, ...]]:
     events = {REACHED: "reached", LEFT: "left"}
     return [(events[line["event"]], *(line[name] for name in names)) for line in lines if line["event"] in events]
 
@@ -63,7 +63,7 @@ def test_reaching_the_bound_is_one_warning_and_leaving_it_one_line_however_many_
             for offset in range(19):
                 delay = AckBatch(offset, offset, (ACK_RELEASE,), (30_000 if offset < 3 else 60_000,))
                 await member.acknowledge({0: [delay]}).answer()
-            assert told(lines) == [], "one is missing"
+            assert reported(lines) == [], "one is missing"
             for offset in range(19, 40):
                 delay = AckBatch(offset, offset, (ACK_RELEASE,), (20_000 if offset < 39 else 60_000,))
                 await member.acknowledge({0: [delay]}).answer()
@@ -73,17 +73,17 @@ def test_reaching_the_bound_is_one_warning_and_leaving_it_one_line_however_many_
             assert "share.delivery.count.limit" in line["try_next"]
             assert line["try_next"].endswith("and so does a higher sharegroups.retry.delayed.max (at most 5000)")
             await asyncio.sleep(25)
-            assert told(lines) == [("reached",)], "20 still wait"
+            assert reported(lines) == [("reached",)], "20 still wait"
             await asyncio.sleep(10)
-            assert told(lines, "log_level", "delayed")[1:] == [("left", "info", 17)], "with a tenth of it free"
+            assert reported(lines, "log_level", "delayed")[1:] == [("left", "info", 17)], "with a tenth of it free"
             await asyncio.sleep(40)
-            assert len(told(lines)) == 2
+            assert len(reported(lines)) == 2
 
     run(scenario)
 
 
 @pytest.mark.rule("PL-935")
-def test_the_bound_that_is_the_window_s_pieces_is_told_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_bound_that_is_the_window_s_pieces_is_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("partition_leader.share_partition.core.room.SHARE_PARTITION_BATCHES_MAX", 4)
 
     async def scenario(world: World) -> None:
@@ -93,8 +93,8 @@ def test_the_bound_that_is_the_window_s_pieces_is_told_as_such(monkeypatch: pyte
                 await member.acknowledge({0: [AckBatch(offset, offset, (ACK_RELEASE,), (60_000 + offset,))]}).answer()
                 await world.produce(1)
                 await member.fetch(max_wait_ms=100).answer()
-                assert len(told(lines)) == (offset >= 2), "with the fourth piece"
-            ((_, delayed, pieces, bound, advice),) = told(lines, "delayed", "pieces", "bound", "try_next")
+                assert len(reported(lines)) == (offset >= 2), "with the fourth piece"
+            ((_, delayed, pieces, bound, advice),) = reported(lines, "delayed", "pieces", "bound", "try_next")
             assert (delayed, pieces) == (3, 4)
             assert bound == "10000 pieces of the window"
             assert isinstance(advice, str)
@@ -104,7 +104,7 @@ def test_the_bound_that_is_the_window_s_pieces_is_told_as_such(monkeypatch: pyte
 
 
 @pytest.mark.rule("PL-935")
-def test_a_successor_that_loads_as_many_tells_it_again() -> None:
+def test_a_successor_that_loads_as_many_reports_it_again() -> None:
     async def scenario(world: World) -> None:
         world.configure(delayed_max=2)
         member = await begun(world, records=4)
@@ -114,7 +114,7 @@ def test_a_successor_that_loads_as_many_tells_it_again() -> None:
             world.lose()
             await world.lead(0)
             await world.member("n").fetch(0, max_wait_ms=100).answer()
-            assert told(lines) == [("reached",)]
+            assert reported(lines) == [("reached",)]
 
     run(scenario)
 
@@ -130,7 +130,7 @@ def test_one_that_is_dropped_at_its_bound_says_nothing_more_and_is_not_kept() ->
             world.lose()
             await settle()
             await asyncio.sleep(25)
-        assert told(lines) == [("reached",)]
+        assert reported(lines) == [("reached",)]
         gc.collect()
         assert core() is None, "nobody has it any more"
 
@@ -144,10 +144,10 @@ def test_of_a_share_partition_that_comes_and_goes_at_its_bound_one_line_in_ten_s
         with structlog.testing.capture_logs() as lines:
             for number in range(1, 9):
                 core.records, core.full = (10, True) if number % 2 else (0, False)
-                reports.look(key(), core, group)
-            assert told(lines) == [("reached",), ("left",)]
+                reports.check(key(), core, group)
+            assert reported(lines) == [("reached",), ("left",)]
             await asyncio.sleep(10.1)
-            assert told(lines[2:], "held_back") == [("reached", 3), ("left", 3)]
+            assert reported(lines[2:], "held_back") == [("reached", 3), ("left", 3)]
         reports.close()
 
     run_virtual(main())
@@ -200,7 +200,7 @@ def test_all_that_ever_waited_are_counted_by_why_across_the_objects_of_a_share_p
 
 
 @pytest.mark.rule("PL-941")
-def test_records_that_are_given_back_unseen_beyond_the_bound_are_told_and_counted() -> None:
+def test_records_that_are_given_back_unseen_beyond_the_bound_are_reported_and_counted() -> None:
     async def scenario(world: World) -> None:
         await world.produce(3)
         member = world.member()
@@ -216,11 +216,11 @@ def test_records_that_are_given_back_unseen_beyond_the_bound_are_told_and_counte
                 back = AckBatch(0, 2, (ACK_RELEASE,), (), (True,))
                 assert await member.acknowledge({0: [back]}).ack_error() is None
             await asyncio.sleep(11)
-        told = [line for line in lines if line["event"] == "unhandled_releases_counted"]
-        assert [(line["log_level"], line["group"], line["topic"], line["partition"]) for line in told] == [
+        reported = [line for line in lines if line["event"] == "unhandled_releases_counted"]
+        assert [(line["log_level"], line["group"], line["topic"], line["partition"]) for line in reported] == [
             ("warning", "g", "t", 0)
         ]
-        assert told[0]["records"] == 3
+        assert reported[0]["records"] == 3
         assert counted("taken_back") == 3 * IN_A_ROW_MAX + 3, "the delivery that counted begins a new row"
         assert counted("not_taken_back") == 3
 

@@ -168,7 +168,7 @@ def test_the_last_session_retires_its_group_and_no_other() -> None:
 
 
 @pytest.mark.rule("PL-523", "PL-505")
-def test_a_fetch_still_parked_when_its_session_closes_ends_and_opens_nothing_anew() -> None:
+def test_a_fetch_still_parked_when_its_session_closes_ends_and_opens_nothing_again() -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
         parked = member.fetch(max_wait_ms=60_000)

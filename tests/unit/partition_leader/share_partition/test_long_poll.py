@@ -318,16 +318,16 @@ def test_draining_answers_parked_and_delayed_requests_at_once() -> None:
 
 
 @pytest.mark.rule("P-5", "P-13")
-def test_a_thousand_parked_fetches_cost_no_look_each_when_one_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_thousand_parked_fetches_cost_no_check_each_when_one_can_be_served(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scenario(world: World) -> None:
         await started(world)
         parked = [world.member(f"n{i}").fetch(0, max_wait_ms=60_000) for i in range(1_000)]
-        looks = 0
+        checks = 0
         attempt = ShareFetchOperation.attempt
 
         def counted(operation: ShareFetchOperation) -> None:
-            nonlocal looks
-            looks += 1
+            nonlocal checks
+            checks += 1
             attempt(operation)
 
         monkeypatch.setattr(ShareFetchOperation, "attempt", counted)
@@ -335,7 +335,7 @@ def test_a_thousand_parked_fetches_cost_no_look_each_when_one_can_be_served(monk
             await world.produce(1)
             await settle(10)
             assert sum(one.done for one in parked) == round_ + 1
-        assert looks <= 40
+        assert checks <= 40
         for one in parked:
             world.leader.requests.abandon(one.handle)
 

@@ -41,7 +41,7 @@ async def _ended(served: asyncio.Task[None]) -> None:
 
 
 @pytest.mark.rule("PL-527")
-def test_a_session_that_ends_with_its_stream_is_told_and_so_is_a_new_one() -> None:
+def test_a_session_that_ends_with_its_stream_is_reported_and_so_is_a_new_one() -> None:
     async def scenario(world: World) -> None:
         heard, stream = Heard(world), Stream()
         served = _served(world, stream)
@@ -63,7 +63,7 @@ def test_a_session_that_ends_with_its_stream_is_told_and_so_is_a_new_one() -> No
 
 
 @pytest.mark.rule("PL-527")
-def test_a_session_that_was_closed_first_is_not_told() -> None:
+def test_a_session_that_was_closed_first_is_not_reported() -> None:
     async def scenario(world: World) -> None:
         heard, stream = Heard(world), Stream()
         await world.produce(3)
@@ -79,7 +79,7 @@ def test_a_session_that_was_closed_first_is_not_told() -> None:
 
 
 @pytest.mark.rule("PL-527")
-def test_a_member_without_a_stream_is_never_told_nor_anyone_while_the_process_ends() -> None:
+def test_a_member_without_a_stream_is_never_notified_nor_anyone_while_the_process_ends() -> None:
     async def scenario(world: World) -> None:
         heard, stream = Heard(world), Stream()
         await world.produce(3)

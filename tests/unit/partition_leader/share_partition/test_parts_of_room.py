@@ -129,7 +129,7 @@ def test_records_without_room_for_them_fill_nothing_and_the_written_acknowledgem
 
 
 @pytest.mark.rule("PL-216")
-def test_the_last_outcome_of_several_partitions_lets_it_look() -> None:
+def test_the_last_outcome_of_several_partitions_lets_it_check() -> None:
     async def scenario(world: World) -> None:
         for number in (0, 1):
             await world.produce(1, number)

@@ -17,12 +17,12 @@ from .worlds import World, run, settle
 def test_a_fetch_without_room_for_an_answer_waits_without_looking_again_and_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    looks = 0
+    checks = 0
     attempt = ShareFetchOperation.attempt
 
     def counted(operation: ShareFetchOperation) -> None:
-        nonlocal looks
-        looks += 1
+        nonlocal checks
+        checks += 1
         attempt(operation)
 
     monkeypatch.setattr(ShareFetchOperation, "attempt", counted)
@@ -35,7 +35,7 @@ def test_a_fetch_without_room_for_an_answer_waits_without_looking_again_and_agai
         await world.produce(2)
         await settle(500)
         assert not pending.done
-        assert looks < 10
+        assert checks < 10
         assert await world.member("o").fetch(0).ranges() == [(0, 1, 1)], "others have room"
         assert await pending.ranges() == []
 

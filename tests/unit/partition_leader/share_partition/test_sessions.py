@@ -91,9 +91,9 @@ def test_a_fetch_that_renews_applies_its_acknowledgements_and_fetches_nothing() 
 
 
 @pytest.mark.rule("PL-254", "PL-301")
-@pytest.mark.parametrize(("before_ms", "after_ms", "told_ms"), [(10_000, 60_000, 10_000), (60_000, 10_000, 10_000)])
-def test_no_answer_tells_a_longer_lock_than_one_that_its_request_began(
-    before_ms: int, after_ms: int, told_ms: int
+@pytest.mark.parametrize(("before_ms", "after_ms", "reported_ms"), [(10_000, 60_000, 10_000), (60_000, 10_000, 10_000)])
+def test_no_answer_shows_a_longer_lock_than_one_that_its_request_began(
+    before_ms: int, after_ms: int, reported_ms: int
 ) -> None:
     async def scenario(world: World) -> None:
         member = await holding(world)
@@ -104,7 +104,7 @@ def test_no_answer_tells_a_longer_lock_than_one_that_its_request_began(
         await settle()
         world.configure(lock_ms=after_ms)
         world.persister.let_go("write")
-        assert (await both.answer()).lock_ms == told_ms, "the renewals count from when the request came"
+        assert (await both.answer()).lock_ms == reported_ms, "the renewals count from when the request came"
 
         world.configure(lock_ms=before_ms)
         world.persister.hold("write")
@@ -113,7 +113,7 @@ def test_no_answer_tells_a_longer_lock_than_one_that_its_request_began(
         assert world.host().core.in_flight == 5, "they are locked, and the answer waits for the write"
         world.configure(lock_ms=after_ms)
         world.persister.let_go("write")
-        assert (await fetched.answer()).lock_ms == told_ms
+        assert (await fetched.answer()).lock_ms == reported_ms
         assert await fetched.ranges() == [(4, 5, 1)]
 
         world.configure(lock_ms=after_ms)
@@ -316,7 +316,7 @@ def test_a_release_that_cannot_be_written_is_nothing_to_the_client_that_closes_i
 
 
 @pytest.mark.rule("PL-422")
-def test_a_request_with_many_faults_is_told_the_first_of_them() -> None:
+def test_a_request_with_many_faults_is_answered_with_the_first_of_them() -> None:
     enabled = False
 
     async def scenario(world: World) -> None:
@@ -327,17 +327,17 @@ def test_a_request_with_many_faults_is_told_the_first_of_them() -> None:
         assert await holder.fetch(0).ranges() == [(0, 0, 1)]
         enabled = False
         wrong = {"epoch": 5, "is_renew_ack": True, "max_records": 1, "acks": {0: [AckBatch(5, 4, (1,))]}}
-        assert "share.version=0" in await told(world.member("", ""), wrong)
+        assert "share.version=0" in await reported(world.member("", ""), wrong)
         enabled = True
-        assert "group_id is empty" in await told(world.member("", ""), wrong)
-        assert "member_id is empty" in await told(world.member(""), wrong)
-        assert "is_renew_ack with" in await told(holder, wrong)
+        assert "group_id is empty" in await reported(world.member("", ""), wrong)
+        assert "member_id is empty" in await reported(world.member(""), wrong)
+        assert "is_renew_ack with" in await reported(holder, wrong)
         nothing = {"max_wait_ms": 0, "min_bytes": 0, "max_bytes": 0, "max_records": 0}
-        assert "epoch 5" in await told(holder, wrong | nothing)
+        assert "epoch 5" in await reported(holder, wrong | nothing)
         last = holder.fetch(**(wrong | nothing | {"epoch": 1}))
         assert code(await last.ack_error()) == "INVALID_REQUEST"
 
-    async def told(member: Member, fields: dict[str, Any]) -> str:
+    async def reported(member: Member, fields: dict[str, Any]) -> str:
         error = (await member.fetch(**fields).answer()).error
         assert error is not None
         return str(error)

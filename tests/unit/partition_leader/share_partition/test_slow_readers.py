@@ -67,7 +67,7 @@ def size(answer: Any) -> int:
 
 
 @pytest.mark.rule("CM-62")
-def test_answers_that_nobody_takes_are_bounded_and_then_no_request_is_read() -> None:
+def test_answers_that_are_not_taken_are_bounded_and_then_no_request_is_read() -> None:
     async def scenario(world: World, stream: Stream, served: _ShareStream) -> None:
         await produce(world, 30)
         stream.readable.clear()

@@ -255,7 +255,7 @@ def half_known() -> Stored:
 
 
 @pytest.mark.rule("V15")
-def test_v15_what_the_store_said_nothing_about_is_delivered_anew() -> None:
+def test_v15_what_the_store_said_nothing_about_is_delivered_again() -> None:
     async def scenario(world: World) -> None:
         await log_of(world, 10, 11, 10)
         world.persister.stored[key()] = half_known()

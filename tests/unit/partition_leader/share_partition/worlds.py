@@ -91,10 +91,10 @@ class ScriptedStarts:
         self.asked.append(list(topic_ids))
         if self.refusal is not None:
             raise self.refusal
-        told = {topic_id: dict(groups) for topic_id, groups in self.groups.items() if topic_id in topic_ids}
+        reported = {topic_id: dict(groups) for topic_id, groups in self.groups.items() if topic_id in topic_ids}
         if self.meanwhile is not None:
             await self.meanwhile()
-        return told
+        return reported
 
 
 class Member:

@@ -218,16 +218,16 @@ async def test_refused_writes_are_logged_once_and_counted_by_record() -> None:
             with pytest.raises(KafkaStorageError, match="pass the limit of 100"):
                 log.submit([batch(5, text="x" * 200)], 1000)
         assert counted.records == [2 + 3 + 4, *[1] * 50, 5]
-        told = [line for line in lines if line["event"] == "topic_writes_refused"]
-        assert len(told) == 1
-        assert told[0]["records"] == 9
-        assert told[0]["log_level"] == "warning"
-        assert "OOM" in told[0]["cause"]
-        assert told[0]["shard"] == SHARD.name
+        reported = [line for line in lines if line["event"] == "topic_writes_refused"]
+        assert len(reported) == 1
+        assert reported[0]["records"] == 9
+        assert reported[0]["log_level"] == "warning"
+        assert "OOM" in reported[0]["cause"]
+        assert reported[0]["shard"] == SHARD.name
 
 
 @pytest.mark.rule("CM-15", "CM-42")
-async def test_past_its_time_out_a_produce_is_told_so_and_may_still_be_committed() -> None:
+async def test_past_its_time_out_a_produce_is_answered_so_and_may_still_be_committed() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead()
         gate = asyncio.Event()
@@ -270,7 +270,7 @@ async def test_a_lost_reply_is_resolved_and_the_no_op_goes_to_the_control_log() 
 
 
 @pytest.mark.rule("CM-13", "PL-008", "PL-007")
-async def test_a_newer_owner_fences_the_log_and_everybody_is_told() -> None:
+async def test_a_newer_owner_fences_the_log_and_all_callers_learn_it() -> None:
     async with Cluster() as cluster:
         one, two = cluster.node(), cluster.node()
         old = await one.lead()

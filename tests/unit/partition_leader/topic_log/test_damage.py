@@ -48,7 +48,7 @@ def position_of(cluster: Cluster, stream: str, letter: bytes, number: int = 0) -
 
 @pytest.mark.rule("CM-102", "CM-105")
 @pytest.mark.parametrize(("field", "bytes_"), [(b"b", b"other"), (b"r", b"other"), (b"t", b"X"), (b"", None)])
-async def test_a_damaged_or_missing_batch_is_a_hole_that_is_told_once(field: bytes, bytes_: bytes | None) -> None:
+async def test_a_damaged_or_missing_batch_is_a_hole_that_is_reported_once(field: bytes, bytes_: bytes | None) -> None:
     async with Cluster() as cluster:
         one, two = cluster.node(), cluster.node()
         old = await one.lead()
@@ -118,7 +118,7 @@ async def test_the_end_of_a_log_is_not_taken_from_a_damaged_entry() -> None:
 
 @pytest.mark.rule("CM-102")
 @pytest.mark.parametrize("letter", [b"L", b"P"])
-async def test_a_damaged_control_log_is_written_anew_from_what_the_main_log_proves(letter: bytes) -> None:
+async def test_a_damaged_control_log_is_written_again_from_what_the_main_log_proves(letter: bytes) -> None:
     async with Cluster() as cluster:
         one, two, three = cluster.node(), cluster.node(), cluster.node()
         old = await one.lead(TopicLogSettings(snapshot_batches=3))

@@ -143,7 +143,7 @@ async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
 
 
 @pytest.mark.rule("CM-112")
-async def test_large_requests_of_several_callers_are_looked_at_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_large_requests_of_several_callers_are_checked_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shows of CM-112 (d) that one request is checked at a time: not from how many bytes on, no order, no other
     clause."""
     large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())

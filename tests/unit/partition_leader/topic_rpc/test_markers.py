@@ -52,7 +52,7 @@ class Records:
         if self.hold is not None:
             await self.hold.wait()
 
-    async def look(self, transactional_id: str) -> ReadRecord:
+    async def read(self, transactional_id: str) -> ReadRecord:
         assert transactional_id == "tx"
         return ReadRecord(self.known, 0)
 
@@ -121,11 +121,11 @@ async def test_a_request_is_of_one_transaction_or_of_none() -> None:
         mixed.topic_data[0].partition_data[0].batches.add().CopyFrom(
             transactional(epoch=1).topic_data[0].partition_data[0].batches[0]
         )
-        nobody = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
+        no_one = {"producer_id": -1, "producer_epoch": -1, "base_sequence": -1}
         for bad, code in (
             (outside, InvalidRecordError.code),
             (transactional(is_transactional=False), InvalidRecordError.code),
-            (transactional(**nobody), InvalidRecordError.code),
+            (transactional(**no_one), InvalidRecordError.code),
             (empty, InvalidRequestError.code),
             (mixed, InvalidRequestError.code),
         ):

@@ -98,7 +98,7 @@ async def test_a_batch_without_a_sequence_is_never_taken_for_a_repetition() -> N
 
 
 @pytest.mark.rule("CM-43a", "CM-110")
-async def test_nobody_is_given_producer_0(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_producer_is_given_id_0(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn: Iterator[int] = iter([0, 0, 41])
     monkeypatch.setattr("secrets.randbits", lambda bits: next(drawn))
     admin = topic_admin.TopicAdmin.__new__(topic_admin.TopicAdmin)

@@ -59,7 +59,7 @@ class World:
         self.hints += [name[-1] for name in names]
 
 
-def tell(story: Callable[[World], Coroutine[Any, Any, None]]) -> World:
+def report(story: Callable[[World], Coroutine[Any, Any, None]]) -> World:
     async def main() -> World:
         world = World()
         await story(world)
@@ -77,7 +77,7 @@ def test_a_deletion_that_is_seen_is_removed_twice_and_then_forgotten() -> None:
         world.apply(TopicDeleted(T, "t"))
         await asyncio.sleep(600)
 
-    world = tell(story)
+    world = report(story)
     assert world.removed == [(1 + leases * 3, 1, number) for leases in PASSES for number in "01"]
     assert world.hints == ["0", "1", "0", "1"]
     assert (world.image.remains, world.changes) == ({}, 1)
@@ -90,7 +90,7 @@ def test_a_deletion_found_at_the_start_is_removed_at_once() -> None:
         world.sweeper.start()
         await asyncio.sleep(600)
 
-    assert [when for when, *_ in tell(story).removed] == [0, (PASSES[1] - PASSES[0]) * 3]
+    assert [when for when, *_ in report(story).removed] == [0, (PASSES[1] - PASSES[0]) * 3]
 
 
 @pytest.mark.rule("CM-21", "CM-15")
@@ -107,7 +107,7 @@ def test_a_failure_is_tried_again_each_lease_and_keeps_no_other_topic_waiting() 
         await asyncio.sleep(600)
         assert world.image.remains == {}
 
-    tell(story)
+    report(story)
 
 
 @pytest.mark.rule("CM-20", "CM-21")
@@ -118,12 +118,12 @@ def test_a_note_that_did_not_reach_the_metadata_is_made_again() -> None:
         world.sweeper.start()
         await asyncio.sleep(600)
 
-    world = tell(story)
+    world = report(story)
     assert (world.image.remains, world.changes) == ({}, 3)
 
 
 @pytest.mark.rule("CM-21")
-def test_what_another_process_noted_is_looked_for_no_more() -> None:
+def test_what_another_process_noted_is_searched_for_no_more() -> None:
     async def story(world: World) -> None:
         world.apply(TopicDeleted(U, "u"))
         world.sweeper.start()
@@ -131,7 +131,7 @@ def test_what_another_process_noted_is_looked_for_no_more() -> None:
         world.apply(StreamsRemoved(U))
         await asyncio.sleep(600)
 
-    world = tell(story)
+    world = report(story)
     assert (len(world.removed), world.changes) == (1, 0)
 
 

@@ -83,13 +83,13 @@ def _only(node: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return through
 
 
-def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
+def story(report: Callable[[World], Coroutine[Any, Any, None]]) -> None:
     """Play a story on a world of its own."""
 
     async def main() -> None:
         world = World(3, Shape.two())
         await with_topic(world)
-        await tell(world)
+        await report(world)
         await world.close()
 
     determinism.run(3, main)
@@ -97,7 +97,7 @@ def story(tell: Callable[[World], Coroutine[Any, Any, None]]) -> None:
 
 @pytest.mark.rule("CL-156")
 def test_an_attempt_that_arrives_late_does_not_delete_the_next_topic_of_that_name() -> None:
-    async def tell(world: World) -> None:
+    async def report(world: World) -> None:
         transport, settings = world.transport("admin"), {"bootstrap.servers": world.bootstrap()}
         call, lost = transport.call, list[Any]()
 
@@ -116,12 +116,12 @@ def test_an_attempt_that_arrives_late_does_not_delete_the_next_topic_of_that_nam
                 await world.settled()
                 assert (await admin.list_topics(["t"]))["t"].error is None
 
-    story(tell)
+    story(report)
 
 
 @pytest.mark.rule("CL-156")
 def test_a_topic_that_an_attempt_without_an_answer_deleted_is_reported_as_unknown_by_its_name() -> None:
-    async def tell(world: World) -> None:
+    async def report(world: World) -> None:
         transport, settings = world.transport("admin"), {"bootstrap.servers": world.bootstrap()}
         call, answered = transport.call, list[Any]()
 
@@ -142,13 +142,13 @@ def test_a_topic_that_an_attempt_without_an_answer_deleted_is_reported_as_unknow
             f"topic 't' had id {topic_id_text(TOPIC_ID)}, and that topic has been deleted"
         )
 
-    story(tell)
+    story(report)
 
 
 @pytest.mark.rule("CM-21")
 @pytest.mark.parametrize("after_s", [0.0, 0.05, 1.0, 2 * LEASE_S - 0.1])
 def test_the_streams_go_when_every_process_dies_right_after_the_deletion(after_s: float) -> None:
-    async def tell(world: World) -> None:
+    async def report(world: World) -> None:
         async def no_removal(point: FaultPoint) -> None:
             if point.stage is Stage.SEND and point.has("DEL"):
                 raise ConnectionLostError("what owners remove never arrives")
@@ -167,12 +167,12 @@ def test_the_streams_go_when_every_process_dies_right_after_the_deletion(after_s
         await asyncio.sleep(FORGOTTEN_S)
         assert remembered(world) == []
 
-    story(tell)
+    story(report)
 
 
 @pytest.mark.rule("CM-21")
 def test_processes_that_restart_again_and_again_still_forget_a_deleted_topic_in_the_end() -> None:
-    async def tell(world: World) -> None:
+    async def report(world: World) -> None:
         await delete(world, "a")
         for _ in range(4):
             for name in ("a", "b"):
@@ -184,12 +184,12 @@ def test_processes_that_restart_again_and_again_still_forget_a_deleted_topic_in_
         await asyncio.sleep(FORGOTTEN_S)
         assert remembered(world) == []
 
-    story(tell)
+    story(report)
 
 
 @pytest.mark.rule("CM-21", "CM-12")
 def test_what_a_claim_made_behind_the_first_removal_goes_with_the_last_though_the_claimant_died() -> None:
-    async def tell(world: World) -> None:
+    async def report(world: World) -> None:
         claimed = asyncio.Event()
 
         async def knows_nothing(point: FaultPoint) -> None:
@@ -218,13 +218,13 @@ def test_what_a_claim_made_behind_the_first_removal_goes_with_the_last_though_th
         assert left(world) == []
         assert remembered(world) == []
 
-    story(tell)
+    story(report)
 
 
 @pytest.mark.rule("CM-21")
 @pytest.mark.parametrize("claiming", [False, True], ids=["while it is led", "while it is claimed"])
 def test_no_process_keeps_the_owner_of_a_deleted_partition(claiming: bool) -> None:
-    async def tell(world: World) -> None:
+    async def report(world: World) -> None:
         answer, asked = asyncio.Event(), asyncio.Event()
 
         async def late(point: FaultPoint) -> None:
@@ -242,4 +242,4 @@ def test_no_process_keeps_the_owner_of_a_deleted_partition(claiming: bool) -> No
         assert left(world) == []
         assert remembered(world) == []
 
-    story(tell)
+    story(report)

@@ -23,14 +23,14 @@ class OneDies:
         self.answers = [LiveNodes((ME, OTHER), 20), LiveNodes((ME,), 0)]
         self.renewals = 0
 
-    async def register_node(self, *told: Any) -> NodeRecord:
+    async def register_node(self, *reported: Any) -> NodeRecord:
         return ME
 
-    async def renew_node(self, *told: Any) -> LiveNodes:
+    async def renew_node(self, *reported: Any) -> LiveNodes:
         self.renewals += 1
         return self.answers[min(self.renewals, len(self.answers)) - 1]
 
-    async def remove_node(self, *told: Any) -> None:
+    async def remove_node(self, *reported: Any) -> None:
         pass
 
 
@@ -62,12 +62,12 @@ class NameTaken(OneDies):
         super().__init__()
         self.registered: list[Any] = []
 
-    async def register_node(self, *told: Any) -> NodeRecord:
-        self.registered.append(told)
+    async def register_node(self, *reported: Any) -> NodeRecord:
+        self.registered.append(reported)
         self.renewals = 0
         return ME
 
-    async def renew_node(self, *told: Any) -> LiveNodes:
+    async def renew_node(self, *reported: Any) -> LiveNodes:
         self.renewals += 1
         if self.renewals > 1 and len(self.registered) == 1:
             raise LogError("node name n1 is held by incarnation 9")

@@ -63,12 +63,12 @@ async def test_hints_without_an_owner_are_read_again_sooner() -> None:
     store.stored["4"] = (1, 45)
     for wait_ms, reads in ((399, 1), (1, 2)):
         clock.ms += wait_ms
-        assert owners.look(new) is None
+        assert owners.lookup(new) is None
         await asyncio.sleep(0)
         assert store.reads == reads
-    assert owners.look(new) is not None
+    assert owners.lookup(new) is not None
     for wait_ms, reads in ((999, 2), (1, 3)):
         clock.ms += wait_ms
-        assert owners.look(new) is not None
+        assert owners.lookup(new) is not None
         await asyncio.sleep(0)
         assert store.reads == reads

@@ -35,7 +35,7 @@ class Story:
         self.got: dict[bytes, int] = {}
         self.stop = False
 
-    async def tell(self) -> list[str]:
+    async def report(self) -> list[str]:
         world = self.world
         await world.open()
         await world.start("a")
@@ -150,18 +150,18 @@ def _name(key: SharePartitionKey) -> str:
     return f"{key.group_id}:{topic_id_text(key.topic_id)}:{key.partition}"
 
 
-async def told(seed: int, faults: bool) -> list[str]:
+async def reported(seed: int, faults: bool) -> list[str]:
     """Return what was wrong in the story."""
-    return await Story(seed, faults).tell()
+    return await Story(seed, faults).report()
 
 
 @pytest.mark.rule("CM-21", "SC-80", "GC-79", "INV-15")
 @pytest.mark.parametrize("seed", range(3))
 def test_nothing_of_a_deleted_topic_is_left(seed: int) -> None:
-    assert determinism.run(seed, lambda: told(seed, faults=False)) == []
+    assert determinism.run(seed, lambda: reported(seed, faults=False)) == []
 
 
 @pytest.mark.rule("CM-21", "SC-80", "GC-79", "INV-15")
 @pytest.mark.parametrize("seed", range(6))
 def test_nothing_of_a_deleted_topic_is_left_whatever_fails_meanwhile(seed: int) -> None:
-    assert determinism.run(seed, lambda: told(seed, faults=True)) == []
+    assert determinism.run(seed, lambda: reported(seed, faults=True)) == []

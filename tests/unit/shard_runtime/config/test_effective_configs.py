@@ -41,8 +41,8 @@ def test_a_stored_value_outside_the_bounds_is_clamped() -> None:
     with capture_logs() as lines:
         for _ in range(2):
             assert here.group("g", kafka_configs.GROUP_LOCK_DURATION_MS) == 40_000
-    (told,) = lines  # logged once
-    assert (told["log_level"], told["config"], told["scope"], told["value"], told["used"]) == (
+    (reported,) = lines  # logged once
+    assert (reported["log_level"], reported["config"], reported["scope"], reported["value"], reported["used"]) == (
         "warning", "share.record.lock.duration.ms", "g", 60_000, 40_000,
     )  # fmt: skip
 
@@ -144,7 +144,7 @@ def test_who_wants_a_longer_lock_hears_of_the_range_and_of_renewing() -> None:
         ("retention.ms" * 1_000, f"Unknown topic config name: {'retention.ms' * 1_000}"),
     ],
 )
-def test_a_name_that_is_like_a_config_is_told_with_it(name: str, said: str) -> None:
+def test_a_name_that_is_like_a_config_is_reported_with_it(name: str, said: str) -> None:
     with pytest.raises(InvalidConfigError) as caught:
         effective().check(RESOURCE_TOPIC, {name: "1"}, frozenset({name}))
     assert caught.value.message == said
@@ -160,7 +160,7 @@ def test_a_name_that_is_like_a_config_is_told_with_it(name: str, said: str) -> N
         (("pair",), "share.session.timeout.ms must be greater than"),
     ],
 )
-def test_of_several_faults_the_first_kind_is_told(wrong: tuple[str, ...], said: str) -> None:
+def test_of_several_faults_the_first_kind_is_reported(wrong: tuple[str, ...], said: str) -> None:
     flags = {"group.share.max.heartbeat.interval.ms": "50000"}
     faults = {
         "name": {"nope": "1"},

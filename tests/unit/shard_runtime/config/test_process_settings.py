@@ -69,7 +69,7 @@ def test_the_variable_of_the_command_line_is_nobodys_setting_here() -> None:
     assert "SHAREGROUPS_BOOTSTRAP" not in {setting.environment for setting in settings.declared.values()}
 
 
-def test_all_faults_are_told_at_once_and_so_are_those_of_the_file(tmp_path: Path) -> None:
+def test_all_faults_are_reported_at_once_and_so_are_those_of_the_file(tmp_path: Path) -> None:
     file = tmp_path / "node.toml"
     file.write_text("[lease]\nmillis = 1\n")
     with pytest.raises(SettingsError) as caught:

@@ -99,7 +99,7 @@ async def test_notes_that_cannot_be_read_put_the_trim_off_once_and_no_longer() -
 
 
 @pytest.mark.rule("SR-29")
-async def test_what_no_reader_wrote_is_told_once(capsys: pytest.CaptureFixture[str]) -> None:
+async def test_what_no_reader_wrote_is_reported_once(capsys: pytest.CaptureFixture[str]) -> None:
     world = await Readers().gained()
     world.log.notes["foreign"] = b"hello"
     world.note("r", StreamId(1, 3))

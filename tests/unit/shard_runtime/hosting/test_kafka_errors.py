@@ -38,6 +38,6 @@ def test_each_failure_has_its_error(failure: Exception, code: int, message: str)
 
 
 @pytest.mark.rule("GC-5", "SC-15")
-def test_what_was_not_foreseen_is_told_without_its_text() -> None:
+def test_what_was_not_foreseen_is_reported_without_its_text() -> None:
     answer = coordinator_failure(ZeroDivisionError("secret"))
     assert (answer.code, "secret" in answer.message) == (UNKNOWN, False)

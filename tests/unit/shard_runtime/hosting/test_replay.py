@@ -81,14 +81,19 @@ def damage(world: World, at: int, key: str) -> None:
 
 @pytest.mark.rule("CM-107")
 @pytest.mark.asyncio
-async def test_an_entry_whose_key_is_proved_is_put_in_quarantine_and_told_and_the_shard_is_served() -> None:
+async def test_an_entry_whose_key_is_proved_is_put_in_quarantine_and_reported_and_the_shard_is_served() -> None:
     world = await damaged_world()
     with capture_logs() as lines:
         await world.gain(2)
     assert world.host.state is HostState.ACTIVE
     assert [(found.at, found.key) for found in world.shard.hurt] == [("1-1", "a")]
-    (told,) = [line for line in lines if line["event"] == "damaged_entry_quarantined"]
-    assert (told["stream"], told["entry"], told["key"], told["cause"]) == (STREAM, "1-1", "a", "is damaged: x")
+    (reported,) = [line for line in lines if line["event"] == "damaged_entry_quarantined"]
+    assert (reported["stream"], reported["entry"], reported["key"], reported["cause"]) == (
+        STREAM,
+        "1-1",
+        "a",
+        "is damaged: x",
+    )
     assert await world.host.submit(Get("b")) == 2
     world.host.lost("test")
     await world.gain(3)  # the next owner finds the same damage
@@ -113,7 +118,7 @@ async def test_a_damaged_claim_or_no_op_changes_nothing() -> None:
 
 @pytest.mark.rule("CM-107")
 @pytest.mark.asyncio
-async def test_an_entry_whose_key_nobody_can_tell_is_for_the_shard_to_judge() -> None:
+async def test_an_entry_whose_key_is_unknown_is_for_the_shard_to_judge() -> None:
     world = await damaged_world()
     world.log.entries[1] = world.log.entries[1]._replace(key_proof=b"")
     with pytest.raises(BrokenRecordError, match=r"entry 1-1 of .* is damaged: x. This shard is not served before"):
@@ -149,7 +154,7 @@ async def test_while_entries_are_in_quarantine_nothing_is_compacted() -> None:
 
 
 @pytest.mark.rule("CM-109")
-def test_a_shard_is_replayed_anew_within_seconds_of_a_settlement() -> None:
+def test_a_shard_is_replayed_again_within_seconds_of_a_settlement() -> None:
     async def story() -> None:
         world = await damaged_world()
         await world.gain(2)
@@ -160,7 +165,7 @@ def test_a_shard_is_replayed_anew_within_seconds_of_a_settlement() -> None:
         assert not world.drops
         world.log.skips |= {StreamId(1, 1)}
         await asyncio.sleep(HostOptions().settlements_every_ms / 1_000 + 0.001)
-        assert world.drops == ["an operator settled damaged entries (1-1); it is replayed anew"]
+        assert world.drops == ["an operator settled damaged entries (1-1); it is replayed again"]
         await world.gain(3)
         assert not world.shard.hurt
         await asyncio.sleep(60)
@@ -170,7 +175,7 @@ def test_a_shard_is_replayed_anew_within_seconds_of_a_settlement() -> None:
 
 
 @pytest.mark.rule("CM-109")
-def test_a_lost_shard_is_no_more_looked_after_and_a_store_that_is_away_is_asked_again() -> None:
+def test_a_lost_shard_is_no_more_watched_and_a_store_that_is_away_is_asked_again() -> None:
     async def story() -> None:
         world = await damaged_world()
         await world.gain(2)
@@ -195,22 +200,22 @@ class Pages(World):
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(HostOptions(page_entries=2))
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.refused_read = 0
         read, replayed = self.log.read, ToyShard.replay
 
-        async def told_read(*arguments: Any) -> Any:
-            self.told.append("read")
-            if len([word for word in self.told if word == "read"]) == self.refused_read:
+        async def reported_read(*arguments: Any) -> Any:
+            self.reported.append("read")
+            if len([word for word in self.reported if word == "read"]) == self.refused_read:
                 raise StoreUnavailableError("the store is away")
             return await read(*arguments)
 
-        def told_replay(shard: ToyShard, record: Any) -> Any:
-            self.told.append("replay")
+        def reported_replay(shard: ToyShard, record: Any) -> Any:
+            self.reported.append("replay")
             return replayed(shard, record)
 
-        self.log.read = told_read  # type: ignore[assignment]  # patched for this test
-        monkeypatch.setattr(ToyShard, "replay", told_replay)
+        self.log.read = reported_read  # type: ignore[assignment]  # patched for this test
+        monkeypatch.setattr(ToyShard, "replay", reported_replay)
 
     async def written(self) -> Pages:
         """Write a claim and three changes: two full pages, after which a third read finds no more."""
@@ -218,7 +223,7 @@ class Pages(World):
         for number in range(3):
             await self.host.submit(Put("a", number))
         self.host.lost("test")
-        self.told.clear()
+        self.reported.clear()
         return self
 
 
@@ -227,7 +232,7 @@ class Pages(World):
 async def test_the_store_reads_the_next_page_while_one_is_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     world = await Pages(monkeypatch).written()
     await world.gain(2)
-    assert world.told == ["read", "read", "replay", "read", "replay", "replay"]
+    assert world.reported == ["read", "read", "replay", "read", "replay", "replay"]
     assert await world.host.submit(Get("a")) == 2
 
 
@@ -239,25 +244,25 @@ async def test_others_have_their_turn_after_every_page_and_only_broken_entries_a
     world = await Pages(monkeypatch).written()
     settled = world.log.skipped
 
-    async def told_skipped(*arguments: Any) -> Any:
-        world.told.append("settlements")
+    async def reported_skipped(*arguments: Any) -> Any:
+        world.reported.append("settlements")
         return await settled(*arguments)
 
     async def others() -> None:
         while True:
-            world.told.append("turn")
+            world.reported.append("turn")
             await asyncio.sleep(0)
 
-    world.log.skipped = told_skipped  # type: ignore[assignment]  # patched for this test
+    world.log.skipped = reported_skipped  # type: ignore[assignment]  # patched for this test
     for epoch, broken in ((2, False), (3, True)):
         if broken:
             world.host.lost("test")
             damage(world, 1, "a")
-        world.told.clear()
+        world.reported.clear()
         beside = asyncio.create_task(others())
         await world.gain(epoch)
         beside.cancel()
-        story = "".join({"turn": ".", "read": "r", "replay": "X", "settlements": "s"}[word] for word in world.told)
+        story = "".join({"turn": ".", "read": "r", "replay": "X", "settlements": "s"}[word] for word in world.reported)
         pages = [page for page in story.replace("r", "").split(".") if page]
         # The first page is a claim and the first change, the second one two changes, the third one later claims.
         assert pages == (["s", "XX"] if broken else ["X", "XX"]), story

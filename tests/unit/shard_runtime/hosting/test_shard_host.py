@@ -227,7 +227,7 @@ async def test_no_ops_behind_a_resolved_flush_use_ids_up() -> None:
 
 
 @pytest.mark.rule("GC-6", "SC-5", "SC-77")
-async def test_requests_during_the_replay_are_told_so() -> None:
+async def test_requests_during_the_replay_are_refused_so() -> None:
     world = await World().gain()
     await world.host.submit(Put("a", 1))
     world.host.lost("test")

@@ -326,7 +326,7 @@ def test_replays_that_fail_follow_each_other_ever_later_however_long_each_takes(
         claims.core.claim_answered(ONE, Claimed(10 + attempt, False, STREAM_START, None, "h", now_ms), now_ms)
         claims.core.loading(ONE)
         now_ms += 60_000  # as a long stream takes whose last entry cannot be read
-        claims.core.load_failed(ONE, ill=True)
+        claims.core.load_failed(ONE, faulty=True)
         claims.core.dropped(ONE, now_ms, continued=False)
         claim = claims.core.claim_of(ONE)
         assert claim is not None
@@ -336,14 +336,14 @@ def test_replays_that_fail_follow_each_other_ever_later_however_long_each_takes(
 
 
 @pytest.mark.rule("CM-86")
-def test_an_ill_shard_is_news_once_and_well_again_once_it_serves() -> None:
+def test_a_faulty_shard_is_news_once_and_well_again_once_it_serves() -> None:
     claims = Claims()
     claims.request(0)
     claims.core.claim_answered(ONE, Claimed(10, False, STREAM_START, None, "h", 0), 0)
     claims.core.loading(ONE)
-    assert [claims.core.load_failed(ONE), claims.core.ill()] == [False, []], "the store was away"
-    assert [claims.core.load_failed(ONE, ill=True) for _ in range(2)] == [True, False]
-    assert claims.core.ill() == [ONE]
-    assert not claims.core.settled([ONE], but_for_ill=True), "a node that serves nothing is not ready"
+    assert [claims.core.load_failed(ONE), claims.core.faulty()] == [False, []], "the store was away"
+    assert [claims.core.load_failed(ONE, faulty=True) for _ in range(2)] == [True, False]
+    assert claims.core.faulty() == [ONE]
+    assert not claims.core.settled([ONE], except_faulty=True), "a node that serves nothing is not ready"
     assert claims.core.loaded(ONE, 10, 0)
-    assert (claims.core.ill(), claims.core.settled([ONE], but_for_ill=True)) == ([], True)
+    assert (claims.core.faulty(), claims.core.settled([ONE], except_faulty=True)) == ([], True)

@@ -50,7 +50,7 @@ def looking(
     return look, leases, lost
 
 
-def test_an_interruption_counts_when_it_begins_and_when_it_ends_and_not_at_each_look() -> None:
+def test_an_interruption_counts_when_it_begins_and_when_it_ends_and_not_at_each_check() -> None:
     log = Log()
     look, leases, _ = looking(log)
     all_away: list[set[ShardId]] = [set(), {ONE}, {ONE}, {ONE}, set(), set(), {ONE, TWO}]
@@ -62,7 +62,7 @@ def test_an_interruption_counts_when_it_begins_and_when_it_ends_and_not_at_each_
     assert counts == [(0, 0), (1, 0), (1, 0), (1, 0), (2, 0), (2, 0), (3, 1)]
 
 
-def test_a_lease_that_ended_while_its_store_was_away_begins_anew() -> None:
+def test_a_lease_that_ended_while_its_store_was_away_begins_again() -> None:
     log = Log(away={ONE})
     look, leases, _ = looking(log)
     look.tick()
@@ -72,7 +72,7 @@ def test_a_lease_that_ended_while_its_store_was_away_begins_anew() -> None:
     assert leases[ONE].pauses == 1
 
 
-def test_a_lost_shard_is_told_and_counts_no_interruption() -> None:
+def test_a_lost_shard_is_reported_and_counts_no_interruption() -> None:
     log = Log(away={ONE}, failed={ONE: LogError("gone")})
     look, leases, lost = looking(log)
     look.tick()

@@ -14,7 +14,7 @@ from shard_runtime.record_log.protocol import STREAM_START, Claimed, ClaimReques
 
 ME, OTHER = 1, 2
 MAX = 512
-LOOKS = 1_000
+CHECKS = 1_000
 
 
 def topics(count: int) -> frozenset[ShardId]:
@@ -47,7 +47,7 @@ class Node:
         self.unserved_most = max(self.unserved_most, len(self.unserved))
         return plan
 
-    def looked(self) -> Plan:
+    def checked(self) -> Plan:
         """Reconcile until no shard is left to check; return the claims and releases of all rounds."""
         plan = self.reconcile()
         while self.core.unfinished:
@@ -73,7 +73,7 @@ def served(node: Node) -> int:
 @pytest.mark.rule("CM-88")
 def test_of_forty_thousand_shards_no_more_are_claimed_than_will_soon_be_served_and_all_of_them_settle() -> None:
     node = Node(topics(40_000))
-    claims = node.looked().claims
+    claims = node.checked().claims
     while claims:
         assert not node.core.settled(node.shards)
         done, claims = claims[:100], claims[100:]
@@ -92,9 +92,9 @@ def test_a_few_hundred_are_claimed_in_one_reconcile() -> None:
 
 
 @pytest.mark.rule("CM-88")
-def test_room_is_told_once_half_of_the_bound_is_served() -> None:
+def test_room_is_reported_once_half_of_the_bound_is_served() -> None:
     node = Node(topics(2_000))
-    claims = node.looked().claims
+    claims = node.checked().claims
     assert len(claims) == MAX
     node.serve(claims[: MAX // 2 - 1])
     assert not node.core.claims_due(MAX)
@@ -109,7 +109,7 @@ def test_room_is_told_once_half_of_the_bound_is_served() -> None:
 def test_groups_come_first_then_what_is_asked_for_most() -> None:
     groups = frozenset(ShardId(ShardKind.GROUP, str(number)) for number in range(50))
     node = Node(topics(5_000))
-    first = node.looked().claims
+    first = node.checked().claims
     node.shards |= groups
     waiting = sorted(node.shards - groups - {request.shard for request in first})
     node.demand = {waiting[4]: 3, waiting[9]: 7, waiting[14]: 1}
@@ -124,7 +124,7 @@ def test_groups_come_first_then_what_is_asked_for_most() -> None:
 @pytest.mark.parametrize("change", ["shards", "nodes"])
 def test_the_targets_of_many_are_looked_up_in_slices_and_until_then_nothing_is_settled(change: str) -> None:
     node = Node(topics(300))
-    node.serve(node.looked().claims)
+    node.serve(node.checked().claims)
     assert node.core.settled(node.shards)
     if change == "shards":
         node.shards = topics(7_000)
@@ -138,19 +138,19 @@ def test_the_targets_of_many_are_looked_up_in_slices_and_until_then_nothing_is_s
     while True:
         rounds += 1
         released += plan.releases
-        assert len(plan.releases) <= LOOKS
+        assert len(plan.releases) <= CHECKS
         if not node.core.unfinished:
             break
         assert change == "nodes" or not node.core.settled(node.shards)
         plan = node.reconcile()
-    assert rounds == -(-(6_700 if change == "shards" else 7_000) // LOOKS)
+    assert rounds == -(-(6_700 if change == "shards" else 7_000) // CHECKS)
     expected = {shard for shard in node.shards if target(shard, node.nodes) == OTHER}
     assert set(released) == expected
     assert len(released) == len(expected)
 
 
 def settle(node: Node) -> None:
-    claims = node.looked().claims
+    claims = node.checked().claims
     while claims:
         node.serve(claims)
         claims = node.reconcile().claims
@@ -161,13 +161,13 @@ def settle(node: Node) -> None:
 @pytest.mark.parametrize("gone", ["nobody wants it", "another node"])
 def test_a_shard_that_leaves_while_its_claim_is_under_way_is_handed_over_once_the_answer_is_there(gone: str) -> None:
     node = Node(topics(200))
-    claims = node.looked().claims
+    claims = node.checked().claims
     moved = {each.shard for each in claims if gone[0] == "n" or target(each.shard, [ME, OTHER]) == OTHER}
     if gone == "nobody wants it":
         node.shards = frozenset()
     else:
         node.nodes = frozenset({ME, OTHER})
-    assert not node.looked().releases
+    assert not node.checked().releases
     for request in claims:
         node.core.claim_answered(request.shard, Claimed(1, False, STREAM_START, None, "h", 0), node.now_ms)
     plan = node.reconcile()
@@ -183,7 +183,7 @@ def test_a_shard_that_leaves_while_its_claim_is_under_way_is_handed_over_once_th
 @pytest.mark.rule("CM-3", "CM-88")
 def test_the_leases_that_end_first_are_renewed_first() -> None:
     node = Node(topics(300))
-    claims = node.looked().claims
+    claims = node.checked().claims
     late: Callable[[ClaimRequest], int] = lambda request: 1_000 - int(request.shard.name[2:])  # noqa: E731
     for request in claims:
         claimed = Claimed(1, False, STREAM_START, None, "h", late(request))

@@ -52,7 +52,7 @@ def test_a_long_tick_is_followed_by_a_pause_as_long(tick_took_ms: int, most: int
 
 @pytest.mark.rule("CM-86")
 @pytest.mark.asyncio
-async def test_an_ill_shard_is_replayed_again_after_all_others_whatever_waits_for_it() -> None:
+async def test_a_faulty_shard_is_replayed_again_after_all_others_whatever_waits_for_it() -> None:
     world = World(OwnershipOptions(tick_ms=5, loads_max=1))
     world.owners[FIRST].demand = 100
     world.owners[FIRST].failures = [ValueError("entry 7-1 is damaged")]
@@ -73,7 +73,7 @@ async def test_an_ill_shard_is_replayed_again_after_all_others_whatever_waits_fo
 
 @pytest.mark.rule("CM-104")
 @pytest.mark.asyncio
-async def test_a_tail_that_was_made_whole_is_told_before_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_tail_that_was_made_whole_is_reported_before_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
     world.shards = frozenset({FIRST})
     world.ownership.start()

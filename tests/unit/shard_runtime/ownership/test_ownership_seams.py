@@ -84,8 +84,8 @@ def test_a_leaving_node_owns_on_claims_nothing_and_has_no_entry_once_it_has_give
         async def hook(point: FaultPoint) -> None:
             if point.client == "b" and point.stage is Stage.SEND:
                 for command in point.commands:
-                    told = " ".join(str(part) for part in command)
-                    sent.extend(name for word, name in words.items() if word in told)
+                    reported = " ".join(str(part) for part in command)
+                    sent.extend(name for word, name in words.items() if word in reported)
 
         shards = _serving(world)
         world.store.hook = hook

@@ -16,11 +16,11 @@ BAD = Entry(StreamId(7, 2), "S", b"two", damage="its checksum differs")
 def test_an_entry_is_logged_and_counted_once_with_its_place_and_reason() -> None:
     notes, counted = DamageNotes(), list[str]()
     with capture_logs() as lines:
-        notes.look("{gc:7}:log", [GOOD, BAD])
+        notes.note("{gc:7}:log", [GOOD, BAD])
         notes.count(counted.append)
         assert counted == ["{gc:7}:log"], "what was found before anybody counted"
-        notes.look("{gc:7}:log", [BAD, GOOD])
-        notes.look("{sgs:3}:log", [BAD])
+        notes.note("{gc:7}:log", [BAD, GOOD])
+        notes.note("{sgs:3}:log", [BAD])
     assert counted == ["{gc:7}:log", "{sgs:3}:log"]
     assert [(line["log_level"], line["stream"], line["entry"], line["cause"]) for line in lines] == [
         ("error", "{gc:7}:log", "7-2", "its checksum differs"),
@@ -33,5 +33,5 @@ def test_a_command_that_prints_what_it_finds_logs_nothing() -> None:
     notes, counted = DamageNotes(quiet=True), list[str]()
     notes.count(counted.append)
     with capture_logs() as lines:
-        notes.look("{gc:7}:log", [BAD])
+        notes.note("{gc:7}:log", [BAD])
     assert (lines, counted) == ([], ["{gc:7}:log"])

@@ -63,8 +63,8 @@ def test_a_request_as_large_as_the_budget_is_served_by_a_node_at_rest() -> None:
 @virtual
 async def test_a_call_waits_for_room_and_is_refused_after_its_time() -> None:
     budget = Budget(4 * MIB)
-    told: list[str] = []
-    budget.on_throttled = told.append
+    reported: list[str] = []
+    budget.on_throttled = reported.append
     budget.add("a", 4 * MIB)
     first = asyncio.create_task(budget.wait("b", 300_000, 1.0))
     second = asyncio.create_task(budget.wait("c", 200_000, 1.0))
@@ -73,7 +73,7 @@ async def test_a_call_waits_for_room_and_is_refused_after_its_time() -> None:
     assert await first
     assert await second
     assert not await budget.wait("a", 3 * MIB, 1.0)
-    assert (told, budget.throttled, budget.is_short) == (["a"], 1, False)
+    assert (reported, budget.throttled, budget.is_short) == (["a"], 1, False)
     budget.give("b", 300_000)
     budget.give("c", 200_000)
     budget.give("a", 3 * MIB)

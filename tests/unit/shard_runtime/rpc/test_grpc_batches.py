@@ -90,7 +90,7 @@ async def test_an_error_of_freeing_is_the_callers() -> None:
 
 
 @pytest.mark.rule("CM-99")
-async def test_a_batch_that_the_core_does_not_take_is_told_at_once() -> None:
+async def test_a_batch_that_the_core_does_not_take_is_reported_at_once() -> None:
     with pytest.raises(RuntimeError, match="did not take"):
         Grpcio(refuses=True).begin()
 

@@ -96,9 +96,9 @@ def test_a_call_has_no_more_than_its_bound_and_no_more_wait_than_theirs() -> Non
     for number in range(NOTICES_MAX + 3):
         notices.add(ONE, Removal(f"m{number}", 6, 0))
     assert notices.dropped == 3
-    told: list[Removal] = []
+    reported: list[Removal] = []
     while notices:
         taken = notices.take(1, (), nowhere)[ONE]
         assert len(taken) <= CALL_NOTICES_MAX
-        told += taken
-    assert [each.key for each in told] == [f"m{number}" for number in range(NOTICES_MAX)]
+        reported += taken
+    assert [each.key for each in reported] == [f"m{number}" for number in range(NOTICES_MAX)]

@@ -68,7 +68,7 @@ def test_a_batch_that_was_put_together_and_comes_again_with_its_positions_is_the
 
 @pytest.mark.rule("PM-36")
 @pytest.mark.parametrize("known", ["", None], ids=["of an earlier build", "without a note"])
-def test_of_many_batches_whose_positions_nobody_knows_none_may_come_again(tmp_path: Path, known: str | None) -> None:
+def test_of_many_batches_whose_positions_are_not_known_none_may_come_again(tmp_path: Path, known: str | None) -> None:
     put(tmp_path, 0, 2, positions=known)
     with pytest.raises(FolderError, match="holds rows of other positions"):
         written(tmp_path, STATE, 2)
@@ -95,7 +95,7 @@ def test_the_folder_of_one_batch_is_taken_for_its_positions(tmp_path: Path) -> N
 
 
 @pytest.mark.rule("PM-35")
-def test_the_folder_of_an_earlier_build_may_come_again_though_nobody_knows_its_positions(tmp_path: Path) -> None:
+def test_the_folder_of_an_earlier_build_may_come_again_though_its_positions_are_not_known(tmp_path: Path) -> None:
     folder = put(tmp_path, 0)
     note(tmp_path, 0, "to 1-3")
     found = written(tmp_path, STATE, 0)

@@ -36,13 +36,13 @@ Moment = datetime | EntryId | None
 
 def row(seq: int, second: int, record: ShareRecord, stream: str = STREAM) -> Row:
     """The row of an entry that was appended so many seconds after ten o'clock."""
-    told = decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), record, (BASE_S + second) * 1_000, stream))
-    return whole(told)
+    written = decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), record, (BASE_S + second) * 1_000, stream))
+    return whole(written)
 
 
-def whole(told: Row) -> Row:
+def whole(written: Row) -> Row:
     """The row with every column."""
-    rows: list[Row] = to_batch(Kind.SHARE_STATE, [told]).to_pylist()
+    rows: list[Row] = to_batch(Kind.SHARE_STATE, [written]).to_pylist()
     return rows[0]
 
 
@@ -75,10 +75,10 @@ _LOGS = st.lists(st.tuples(_RECORDS, st.integers(0, 1_800) | st.integers(-3 * HO
 @pytest.mark.rule("PM-35", "PM-39")
 @settings(UNHURRIED, max_examples=60)
 @given(_LOGS, st.data())
-def test_files_answer_as_a_replay_of_all_rows_does(told: list[tuple[ShareRecord, int]], draw: st.DataObject) -> None:
+def test_files_answer_as_a_replay_of_all_rows_does(written: list[tuple[ShareRecord, int]], draw: st.DataObject) -> None:
     """The rows are cut into batches and the batches are merged at random."""
     rows, second = [], 4 * HOUR_S
-    for seq, (record, ahead) in enumerate(told, start=1):
+    for seq, (record, ahead) in enumerate(written, start=1):
         second += max(ahead, 0)
         rows.append(row(seq, second + min(ahead, 0), record))
     cuts = sorted(draw.draw(st.sets(st.integers(0, len(rows)))) | {0, len(rows)})
@@ -125,8 +125,8 @@ def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six hours, one batch each; a snapshot in the second and in the fifth."""
-    told: list[ShareRecord] = [snapshot(0), snapshot(1), update(2), update(3, key=OTHER), snapshot(4), update(5)]
-    for number, record in enumerate(told):
+    written: list[ShareRecord] = [snapshot(0), snapshot(1), update(2), update(3, key=OTHER), snapshot(4), update(5)]
+    for number, record in enumerate(written):
         keep(tmp_path, Kind.SHARE_STATE, [row(number + 1, number * HOUR_S, record)], number)
     opened = Opened(tmp_path, monkeypatch)
 
@@ -141,8 +141,8 @@ def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
 @pytest.mark.rule("PM-7", "PM-39")
 def test_an_owner_whose_clock_was_ahead_ends_the_time_that_its_successor_begins(tmp_path: Path) -> None:
     """By its writer's clock the second record was appended two hours later: no record after it counts as earlier."""
-    told: list[tuple[int, ShareRecord]] = [(0, snapshot(1)), (2 * HOUR_S, update(2)), (60, snapshot(3))]
-    for number, (second, record) in enumerate(told):
+    written: list[tuple[int, ShareRecord]] = [(0, snapshot(1)), (2 * HOUR_S, update(2)), (60, snapshot(3))]
+    for number, (second, record) in enumerate(written):
         keep(tmp_path, Kind.SHARE_STATE, [row(number + 1, second, record)], number)
     found = [last(state_rows(tmp_path, COLUMNS, at(second)), at(second)) for second in (120, 2 * HOUR_S)]
     assert [one and one.start_offset for one in found] == [1, 3]
@@ -156,15 +156,15 @@ def test_behind_a_gap_a_state_is_not_complete_until_a_snapshot(tmp_path: Path) -
     behind = [gap_row(lost), row(7, 100, update(3)), row(8, 110, snapshot(4))]
     keep(tmp_path, Kind.SHARE_STATE, behind, 1)
 
-    def told(moment: Moment) -> tuple[str, bool]:
+    def written(moment: Moment) -> tuple[str, bool]:
         state = last(state_rows(tmp_path, COLUMNS, moment), None)
         assert state is not None
         return state.entry_id, state.complete
 
-    assert [told(EntryId(1, seq)) for seq in (1, 2)] == [("1-1", True), ("1-2", True)]
-    assert [told(EntryId(1, seq)) for seq in (3, 6)] == [("1-2", False)] * 2, "it may be one of those that are gone"
-    assert [told(EntryId(1, seq)) for seq in (7, 8)] == [("1-7", False), ("1-8", True)]
-    assert [told(at(second)) for second in (9, 50, 105, 120)] == [
+    assert [written(EntryId(1, seq)) for seq in (1, 2)] == [("1-1", True), ("1-2", True)]
+    assert [written(EntryId(1, seq)) for seq in (3, 6)] == [("1-2", False)] * 2, "it may be one of those that are gone"
+    assert [written(EntryId(1, seq)) for seq in (7, 8)] == [("1-7", False), ("1-8", True)]
+    assert [written(at(second)) for second in (9, 50, 105, 120)] == [
         ("1-1", True), ("1-2", False), ("1-7", False), ("1-8", True)
     ]  # fmt: skip
 

@@ -27,7 +27,7 @@ class KilledError(Exception):
     """Raised to end the process."""
 
 
-class Told(list[Any]):
+class Reported(list[Any]):
     """Rows that Spark would have aggregated."""
 
     def collect(self) -> list[Any]:
@@ -39,7 +39,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     """Replace aggregation: a batch is already its aggregated states."""
     monkeypatch.setattr(module, "newest_states", lambda rows: rows)
     for name in ("stream_news", "newest_members", "rebalances", "topic_names"):
-        monkeypatch.setattr(module, name, lambda rows: Told())
+        monkeypatch.setattr(module, name, lambda rows: Reported())
 
 
 def query(data: Path, kind: Kind, number: str) -> None:
@@ -61,13 +61,15 @@ def never(words: str) -> None:
     raise AssertionError(words)
 
 
-def batch(*partitions: tuple[int, int], **told: Any) -> Told:
-    """A batch of (partition, writes) pairs; `told` overrides further columns."""
+def batch(*partitions: tuple[int, int], **reported: Any) -> Reported:
+    """A batch of (partition, writes) pairs; `reported` overrides further columns."""
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1, "speo": 1, "state_epoch": 0}
     rest = {"gone": False, "anew": False, "early": {}, "first_write": None, "last_write": None, "hwm_s": 1.0}
-    all_told = values | rest | told
-    return Told(
-        Row(group_id="g", topic_id=TOPIC, partition=partition, writes=writes, **dict.fromkeys(COUNTS, 0), **all_told)
+    all_reported = values | rest | reported
+    return Reported(
+        Row(
+            group_id="g", topic_id=TOPIC, partition=partition, writes=writes, **dict.fromkeys(COUNTS, 0), **all_reported
+        )
         for partition, writes in partitions
     )
 
@@ -114,11 +116,11 @@ def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"batches": {"of tomorrow": 1}, "queries": {}}'])
-def test_a_file_that_cannot_be_read_is_told_of_and_counts_from_now_on(tmp_path: Path, text: str) -> None:
-    told: list[str] = []
+def test_a_file_that_cannot_be_read_is_reported_and_counts_from_now_on(tmp_path: Path, text: str) -> None:
+    reported: list[str] = []
     (tmp_path / "counters.json").write_text(text)
-    assert CountersFile(tmp_path).load(told.append) == Counters()
-    (words,) = told
+    assert CountersFile(tmp_path).load(reported.append) == Counters()
+    (words,) = reported
     assert words.startswith(f"{tmp_path}/counters.json cannot be read (")
     assert words.endswith("); counters for Prometheus begin at 0")
 
@@ -173,7 +175,7 @@ def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None
 class Ingest:
     """Batches, a process that may be killed at each step of a batch, and the values that a scrape has shown."""
 
-    def __init__(self, data: Path, batches: Sequence[Told], random: Random) -> None:
+    def __init__(self, data: Path, batches: Sequence[Reported], random: Random) -> None:
         query(data, STATE, "a")
         self._data = data
         self._file = CountersFile(data)

@@ -113,7 +113,7 @@ def test_the_same_failure_in_succession_is_raised_once(tmp_path: Path, logs: Log
         try:
             sampler()
             raised.append("")
-        except StoreReplyError as told:
-            raised.append(str(told))
+        except StoreReplyError as reported:
+            raised.append(str(reported))
     assert raised == ["no", "", "never", "", "no"]
     assert took == [[LogEnd("t", 0, 0, 1, 1)]]

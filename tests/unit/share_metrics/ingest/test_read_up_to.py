@@ -25,14 +25,14 @@ def progress(seconds: float, *streams: tuple[int | None, int], latest: Any = ...
     begins = {f"s{number}": {"id": "1-1", "n": begin} for number, (begin, _) in enumerate(streams) if begin is not None}
     ends = {f"s{number}": {"id": "1-9", "n": end} for number, (_, end) in enumerate(streams)}
     newest = ends if latest is ... else latest and dict.fromkeys(ends, latest)
-    told = {"startOffset": begins or None, "endOffset": ends, "latestOffset": newest}
-    source = {name: json.dumps(offsets) for name, offsets in told.items()}
+    progress_read = {"startOffset": begins or None, "endOffset": ends, "latestOffset": newest}
+    source = {name: json.dumps(offsets) for name, offsets in progress_read.items()}
     return {"timestamp": f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z", "sources": [source]}
 
 
 @pytest.mark.rule("PM-37")
 @pytest.mark.parametrize(
-    ("told", "complete"),
+    ("progress_read", "complete"),
     [
         (progress(1.25, (10, 60), (200, 249)), True),
         (progress(1.25, (10, 60), (200, 250)), False),
@@ -60,8 +60,10 @@ def progress(seconds: float, *streams: tuple[int | None, int], latest: Any = ...
         "no progress",
     ],
 )
-def test_a_batch_that_may_have_left_something_says_nothing(told: dict[str, Any] | None, complete: bool) -> None:
-    assert complete_up_to(told, 100) == (NOON + timedelta(seconds=1.25) if complete else None)
+def test_a_batch_that_may_have_left_something_says_nothing(
+    progress_read: dict[str, Any] | None, complete: bool
+) -> None:
+    assert complete_up_to(progress_read, 100) == (NOON + timedelta(seconds=1.25) if complete else None)
 
 
 @pytest.mark.rule("PM-37")
@@ -95,12 +97,12 @@ def test_a_time_that_has_not_come_was_noted_by_a_clock_that_was_wrong(tmp_path: 
 
 @pytest.mark.rule("PM-36", "PM-37")
 def test_where_it_cannot_be_noted_the_job_goes_on_and_says_so_once(tmp_path: Path) -> None:
-    told: list[str] = []
-    note = Note(tmp_path / "gone", 100, told.append)
+    progress_read: list[str] = []
+    note = Note(tmp_path / "gone", 100, progress_read.append)
     for seconds in (1, 2, 3):
         note.look([progress(seconds, (7, 7))])
-    assert len(told) == 1
-    assert "No such file or directory" in told[0]
+    assert len(progress_read) == 1
+    assert "No such file or directory" in progress_read[0]
     (tmp_path / "gone").mkdir()
     note.look([progress(4, (7, 7))])
     assert read_up_to(tmp_path / "gone", LATER) == NOON + timedelta(seconds=4)

@@ -59,7 +59,7 @@ def test_after_a_new_begin_all_hours_have_news(tmp_path: Path, monkeypatch: pyte
 
 
 @pytest.mark.rule("PM-35")
-def test_a_note_of_an_earlier_build_is_taken_unless_it_tells_of_batches_that_are_not_there(
+def test_a_note_of_an_earlier_build_is_taken_unless_it_reports_batches_that_are_not_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept = Kept(tmp_path, monkeypatch)

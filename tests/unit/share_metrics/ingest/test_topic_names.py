@@ -20,9 +20,9 @@ def at(ms: int) -> datetime:
 
 
 def state(ms: int | None, *topics: tuple[str, str], column: str = "initialized") -> dict[str, Any]:
-    told = [{"topic_id": topic_id, "topic_name": name} for topic_id, name in topics]
+    reported = [{"topic_id": topic_id, "topic_name": name} for topic_id, name in topics]
     empty = dict.fromkeys(("initializing", "initialized", "deleting"))
-    return {"record_type": "state", "ts": None if ms is None else at(ms), **empty, column: told}
+    return {"record_type": "state", "ts": None if ms is None else at(ms), **empty, column: reported}
 
 
 @pytest.mark.rule("PM-39")
@@ -34,19 +34,19 @@ def test_a_topic_stays_noted_when_the_metadata_log_has_forgotten_it(
     store: Any = MemoryStore
     assert noted_topics(tmp_path) == []
     note_topics(store, tmp_path)
-    for told in ([SECOND, FIRST], [SECOND], []):
-        log[:] = told
+    for reported in ([SECOND, FIRST], [SECOND], []):
+        log[:] = reported
         note_topics(store, tmp_path)
         assert noted_topics(tmp_path) == [SECOND, FIRST]
     assert [path.name for path in tmp_path.iterdir()] == ["topics.json"]
 
 
-def test_what_is_told_first_of_a_topic_counts_and_the_newest_topic_is_first() -> None:
+def test_what_is_reported_first_of_a_topic_counts_and_the_newest_topic_is_first() -> None:
     assert merged([FIRST], [SECOND, FIRST._replace(deleted_ms=None)]) == [SECOND, FIRST]
 
 
 @pytest.mark.rule("PM-19", "PM-39")
-def test_groups_tell_names_from_when_they_are_told_first() -> None:
+def test_groups_show_names_from_when_they_are_reported_first() -> None:
     rows = [
         state(500, ("b", "orders"), ("a", "orders")),
         state(400, ("a", "orders"), column="deleting"),

@@ -49,11 +49,11 @@ def test_it_waits_for_each_page_and_not_for_whoever_takes_it(monkeypatch: pytest
     amid_pages: list[bool] = []
     amid_rows: list[bool] = []
 
-    def looked(entry: RawEntry) -> dict[str, Any]:
+    def checked(entry: RawEntry) -> dict[str, Any]:
         amid_rows.append(gc.isenabled())
         return decode(Kind.SHARE_STATE, entry)
 
-    monkeypatch.setattr(rows_of_pages, "decode", lambda _kind, entry, **_: looked(entry))
+    monkeypatch.setattr(rows_of_pages, "decode", lambda _kind, entry, **_: checked(entry))
     store.before_page = lambda: amid_pages.append(gc.isenabled())
     reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=2))
     plan = reader.plan({STREAM: Position(EntryId(0, 0), 0)}, reader.tips([STREAM]))[STREAM]

@@ -16,12 +16,12 @@ from tests.support.pipeline_entries import STREAM, UNHURRIED, MemoryStream, epoc
 
 from .memory_store import MemoryStore
 
-Told = list[tuple[str, str]]
+Reported = list[tuple[str, str]]
 
 
-def told_by(batches: Any) -> Told:
+def reported_by(batches: Any) -> Reported:
     """Ids of entries, and gaps as (end, number and reason), in the order of the batches."""
-    found: Told = []
+    found: Reported = []
     for row in (row for batch in batches for row in batch.to_pylist()):
         gap = json.loads(row["error"]) if row["record_type"] == "gap" else {}
         found.append((row["entry_id"], f"{gap['lost']} {gap['reason']}" if gap else ""))
@@ -36,7 +36,7 @@ class Query:
         self.reader = Reader(self.store, Kind.SHARE_STATE, ReadOptions(page_count=page_count))
         self.at = Position(EntryId(0, 0), 0)
         self.noted: Position | None = None
-        self.kept: Told = []
+        self.kept: Reported = []
 
     def plan(self, limit: int | None = None) -> None:
         """Note the end of the next batch, as `latestOffset` does; a batch that is already noted is repeated instead."""
@@ -50,7 +50,7 @@ class Query:
             return
         goals = {STREAM: Goal(self.noted.id, self.noted.n)}
         plan = self.reader.plan({STREAM: self.at}, self.reader.tips([STREAM]), goals)[STREAM]
-        found = told_by(self.reader.read(plan.ranges, plan.gaps, tails_are_told=True))
+        found = reported_by(self.reader.read(plan.ranges, plan.gaps, tails_are_told=True))
         if not killed:
             self.kept += found
             self.at, self.noted = self.noted, None
@@ -71,7 +71,7 @@ class Query:
 
 
 @pytest.mark.rule("PM-11")
-def test_a_lost_end_that_was_planned_already_is_told_once() -> None:
+def test_a_lost_end_that_was_planned_already_is_reported_once() -> None:
     stream = MemoryStream(epochs(0, 10))
     query = Query(stream)
     query.settle()
@@ -86,7 +86,7 @@ def test_a_lost_end_that_was_planned_already_is_told_once() -> None:
 
 @pytest.mark.rule("PM-11")
 @pytest.mark.parametrize("newer", [0, 3])
-def test_a_lost_tail_is_told_by_the_next_batch_whether_or_not_there_is_more_to_read(newer: int) -> None:
+def test_a_lost_tail_is_reported_by_the_next_batch_whether_or_not_there_is_more_to_read(newer: int) -> None:
     stream = MemoryStream(epochs(10))
     query = Query(stream)
     query.settle()
@@ -126,13 +126,13 @@ def test_every_hole_of_a_range_is_a_gap_of_its_own() -> None:
     query = Query(stream)
     plan = query.reader.plan({}, query.reader.tips([STREAM]))[STREAM]
     stream.ids = [EntryId(2, seq) for seq in (0, 1, 4, 5, 8)]
-    found = told_by(query.reader.read(plan.ranges))
+    found = reported_by(query.reader.read(plan.ranges))
     assert [one for one in found if one[1]] == [("2-4", "2 missing"), ("2-8", "2 missing"), ("2-11", "3 missing")]
 
 
 @pytest.mark.rule("PM-11")
 @pytest.mark.parametrize("how", ["trimmed", "removed", "lost"])
-def test_the_end_of_a_range_that_does_not_come_is_told_once(how: str) -> None:
+def test_the_end_of_a_range_that_does_not_come_is_reported_once(how: str) -> None:
     """The reader reports it, except a tail lost by the store: the next plan finds that by the store's own count."""
     stream = MemoryStream(epochs(0, 10))
     query = Query(stream)
@@ -158,7 +158,7 @@ def test_an_end_that_no_entry_has_is_no_loss(end: EntryId) -> None:
     query = Query(MemoryStream(epochs(20, 10)))
     plan = query.reader.plan({}, query.reader.tips([STREAM]), {STREAM: Goal(end)})[STREAM]
     assert [piece.entries for piece in plan.ranges] == [20]
-    assert told_by(query.reader.read(plan.ranges, plan.gaps)) == [(f"1-{seq}", "") for seq in range(20)]
+    assert reported_by(query.reader.read(plan.ranges, plan.gaps)) == [(f"1-{seq}", "") for seq in range(20)]
 
 
 _STEPS = st.lists(

@@ -58,6 +58,6 @@ def test_ids_of_an_option_are_read() -> None:
 
 
 @pytest.mark.rule("PM-11")
-def test_a_gap_tells_its_story_as_json() -> None:
+def test_a_gap_shows_its_story_as_json() -> None:
     gap = Gap("{sgs:0}:log", EntryId(1, 4), EntryId(2, 0), 3, "trimmed")
     assert json.loads(gap.text) == {"from_id": "1-4", "to_id": "2-0", "lost": 3, "reason": "trimmed"}

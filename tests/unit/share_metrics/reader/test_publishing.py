@@ -26,7 +26,7 @@ class HearingStore:
     """Keeps what is published to it; `primary` is the store itself."""
 
     def __init__(self) -> None:
-        self.told: list[dict[str, str]] = []
+        self.reported: list[dict[str, str]] = []
         self.error: Exception | None = None
 
     @property
@@ -38,7 +38,7 @@ class HearingStore:
             raise self.error
         for key, words in commands:
             assert (words[0], words[2], words[3], words[4]) == ("EVAL", 1, key, "r")
-        self.told.append({key: str(words[5]) for key, words in commands})
+        self.reported.append({key: str(words[5]) for key, words in commands})
         return [1] * len(commands)
 
 
@@ -60,7 +60,7 @@ def test_positions_are_noted_when_they_move_in_one_trip() -> None:
     world.publish(s0=4, s1=5)
     world.publish(s0=4, s1=5)
     world.publish(s0=6, s1=5)
-    assert world.store.told == [{"{sgs:0}:readers": "1-4", "{gc:1}:readers": "1-5"}, {"{sgs:0}:readers": "1-6"}]
+    assert world.store.reported == [{"{sgs:0}:readers": "1-4", "{gc:1}:readers": "1-5"}, {"{sgs:0}:readers": "1-6"}]
 
 
 @pytest.mark.rule("PM-12")
@@ -68,14 +68,14 @@ def test_an_older_checkpoint_is_noted_too() -> None:
     world = World()
     world.publish(s0=6)
     world.publish(s0=4)
-    assert world.store.told[-1] == {"{sgs:0}:readers": "1-4"}
+    assert world.store.reported[-1] == {"{sgs:0}:readers": "1-4"}
 
 
 @pytest.mark.rule("PM-12", "PM-6")
 def test_of_what_nothing_was_read_nothing_is_noted() -> None:
     world = World()
     world.publish(s0=0)
-    assert world.store.told == []
+    assert world.store.reported == []
 
 
 @pytest.mark.rule("PM-12", "SR-29")
@@ -84,15 +84,15 @@ def test_an_idle_reader_says_each_minute_that_it_lives() -> None:
     world.publish(s0=4)
     world.now = 59.0
     world.publish(s0=4)
-    assert len(world.store.told) == 1
+    assert len(world.store.reported) == 1
     world.now = 60.0
     world.publish(s0=4)
-    assert world.store.told == [{"{sgs:0}:readers": "1-4"}] * 2
+    assert world.store.reported == [{"{sgs:0}:readers": "1-4"}] * 2
 
 
 @pytest.mark.rule("PM-12")
 @pytest.mark.parametrize("error", [StoreReplyError("NOPERM no"), StoreUnreachableError("gone")])
-def test_a_store_that_refuses_is_told_of_once_and_asked_again(
+def test_a_store_that_refuses_is_reported_once_and_asked_again(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING)
@@ -105,7 +105,7 @@ def test_a_store_that_refuses_is_told_of_once_and_asked_again(
     assert "Allow its user EVAL, TIME, HSCAN, HSET, HDEL and PEXPIRE on keys *:readers" in caplog.text
     world.store.error = None
     world.publish(s0=5)
-    assert world.store.told == [{"{sgs:0}:readers": "1-5"}]
+    assert world.store.reported == [{"{sgs:0}:readers": "1-5"}]
     world.store.error = error
     world.publish(s0=6)
     assert len(caplog.records) == 2
@@ -118,7 +118,7 @@ def test_a_publisher_travels_with_what_it_noted() -> None:
     at = {S0: Position(EntryId(1, 4), 5)}
     publisher.publish(store, at)  # type: ignore[arg-type]
     pickle.loads(pickle.dumps(publisher)).publish(store, at)
-    assert len(store.told) == 1
+    assert len(store.reported) == 1
 
 
 @pytest.mark.rule("PM-5", "PM-12")

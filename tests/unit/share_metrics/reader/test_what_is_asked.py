@@ -186,9 +186,9 @@ def test_a_store_is_one_server_a_cluster_or_behind_sentinels(url: str) -> None:
 @pytest.mark.rule("PM-5")
 @pytest.mark.parametrize("url", ["redis://u:secret@h:1", "redis://h:1?password=secret"])
 def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
-    with pytest.raises(ValueError, match="passwordEnv") as told:
+    with pytest.raises(ValueError, match="passwordEnv") as reported:
         Store(url)
-    assert "secret" not in str(told.value)
+    assert "secret" not in str(reported.value)
 
 
 @pytest.mark.rule("PM-5")

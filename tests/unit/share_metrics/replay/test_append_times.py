@@ -40,7 +40,7 @@ def test_a_record_was_appended_between_two_writes() -> None:
 
 
 @pytest.mark.rule("PM-91")
-def test_what_was_there_before_the_first_write_and_what_none_has_told_of_is_unknown() -> None:
+def test_what_was_there_before_the_first_write_and_what_none_has_reported_is_unknown() -> None:
     times, found = AppendTimes(), Spans()
     times.seen(10, 0)
     times.seen(12, 1 * MS)
@@ -109,14 +109,14 @@ def test_each_record_took_no_less_and_no_more(steps: list[tuple[int, int, int, b
     appended: list[int] = []
     now = start = 0
     took: list[float] = []
-    for pause, new, done, told in steps:
+    for pause, new, done, reported in steps:
         now += pause
         appended += [now] * new
         now += pause
-        end = min(start + done, len(appended)) if told else start
+        end = min(start + done, len(appended)) if reported else start
         took += [now - at for at in appended[start:end]]
         start = end
-        if told:
+        if reported:
             replay.apply(Event("update", now, 0, start, (), hwm=len(appended)))
     (tally,) = replay.windows.values()
     least, most = counted(tally.ends, "least"), counted(tally.ends, "most")

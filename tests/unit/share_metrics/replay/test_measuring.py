@@ -40,7 +40,7 @@ _ROW = st.tuples(
     _BATCHES,
     st.integers(1, 2),
 )
-Told = tuple[str, int, int, int, list[StateBatch], int]
+Reported = tuple[str, int, int, int, list[StateBatch], int]
 
 
 def replays(batches: Iterable[Any], window_us: int) -> Iterator[Mapping[Key, Replay]]:
@@ -52,8 +52,8 @@ def key_of(stream: int, number: int) -> SharePartitionKey:
     return SharePartitionKey(f"g{stream}", TOPIC, number)
 
 
-def record_of(stream: int, told: Told) -> ShareRecord:
-    record_type, number, _, start, batches, _ = told
+def record_of(stream: int, reported: Reported) -> ShareRecord:
+    record_type, number, _, start, batches, _ = reported
     key = key_of(stream, number)
     if record_type == "tombstone":
         return ShareTombstone(key)
@@ -62,17 +62,17 @@ def record_of(stream: int, told: Told) -> ShareRecord:
     return update(start, batches=batches, key=key)
 
 
-def row_of(stream: int, seq: int, told: Told) -> dict[str, Any]:
+def row_of(stream: int, seq: int, reported: Reported) -> dict[str, Any]:
     name, at = f"{{sgs:{stream}}}:log", EntryId(1, seq)
-    if told[0] == GAP:
+    if reported[0] == GAP:
         return gap_row(Gap(name, EntryId(1, seq - 1), at, 1, "trimmed"))
-    if told[0] == CLAIM:
-        claim = owner_pb.ClaimEntry(append_time_ms=told[2] * 1000)
+    if reported[0] == CLAIM:
+        claim = owner_pb.ClaimEntry(append_time_ms=reported[2] * 1000)
         return decode(Kind.SHARE_STATE, RawEntry(name, at, "C", claim.SerializeToString()))
-    return decode(Kind.SHARE_STATE, state_entry(at, record_of(stream, told), told[2] * 1000, name))
+    return decode(Kind.SHARE_STATE, state_entry(at, record_of(stream, reported), reported[2] * 1000, name))
 
 
-def by_hand(streams: Sequence[Sequence[Told]]) -> list[dict[Key, Replay]]:
+def by_hand(streams: Sequence[Sequence[Reported]]) -> list[dict[Key, Replay]]:
     """One share-partition after the other, from the generated entries."""
     found = []
     for stream, rows in enumerate(streams):
@@ -95,13 +95,13 @@ def by_hand(streams: Sequence[Sequence[Told]]) -> list[dict[Key, Replay]]:
 @UNHURRIED
 @given(st.lists(st.lists(_ROW, max_size=12), max_size=3), st.integers(1, 5))
 def test_streams_cut_into_any_batches_replay_as_each_share_partition_does(
-    streams: list[list[Told]], rows_max: int
+    streams: list[list[Reported]], rows_max: int
 ) -> None:
     rows = [
-        row_of(stream, seq, told)
+        row_of(stream, seq, reported)
         for stream, own in enumerate(streams)
-        for seq, told in enumerate(own, start=1)
-        for _ in range(told[-1])
+        for seq, reported in enumerate(own, start=1)
+        for _ in range(reported[-1])
     ]
     whole = to_batch(Kind.SHARE_STATE, rows).select(NEEDED)
     pieces = [whole.slice(at, rows_max) for at in range(0, len(rows), rows_max)]
@@ -116,8 +116,8 @@ def test_streams_cut_into_any_batches_replay_as_each_share_partition_does(
 
 @pytest.mark.rule("PM-11")
 def test_a_gap_that_ends_at_an_entry_comes_before_it() -> None:
-    told: list[Told] = [("snapshot", 0, 1, 0, [], 1), (GAP, 0, 0, 0, [], 1), ("update", 0, 61, -1, [], 1)]
-    rows = [row_of(0, seq, one) for seq, one in zip((1, 2, 2), told, strict=True)]
+    reported: list[Reported] = [("snapshot", 0, 1, 0, [], 1), (GAP, 0, 0, 0, [], 1), ("update", 0, 61, -1, [], 1)]
+    rows = [row_of(0, seq, one) for seq, one in zip((1, 2, 2), reported, strict=True)]
     (found,) = replays([to_batch(Kind.SHARE_STATE, rows)], MINUTE)
     assert [tally.incomplete for tally in found["g0", _TOPIC_TEXT, 0].windows.values()] == [False, True]
 

@@ -137,7 +137,7 @@ def test_a_gap_that_is_acknowledged_is_no_failed_record() -> None:
 
 
 @pytest.mark.rule("PM-48")
-def test_a_record_that_comes_again_after_a_reset_is_judged_anew() -> None:
+def test_a_record_that_comes_again_after_a_reset_is_judged_again() -> None:
     replay = Replay(60 * SECOND)
     replay.apply(Event("snapshot", 0, 0, 0, (), 1, told=True))
     told = Event("update", 1, 0, None, (StateBatch(2, 2, 0, 2),), None, told=True, delivery_limit=3)

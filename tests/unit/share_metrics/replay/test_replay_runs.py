@@ -40,7 +40,7 @@ def story(seed: int, length: int) -> list[dict[str, Any]]:
     contain."""
     rng = random.Random(seed)
     odd, wide, delays = rng.choice([0.0, 0.02, 0.2]), rng.choice([1, 4, 40]), rng.random() < 0.4
-    told, limits = rng.random() < 0.8, rng.choice([(5,), (2, 5), (None,)])
+    reported, limits = rng.random() < 0.8, rng.choice([(5,), (2, 5), (None,)])
     start, hwm, at_ms, rows = 0, rng.randrange(5), 1_000_000, []
     stated: list[StateBatch] = []
     epoch = 1
@@ -53,7 +53,7 @@ def story(seed: int, length: int) -> list[dict[str, Any]]:
             batches = sorted(batches)
         named = ArchivedRange(start, start + rng.randrange(3), 5, rng.choice([1, 2]))
         stats = WriteStats(
-            1, hwm=max(hwm, 0) if rng.random() < 0.9 else None, write_id=seq if told else None,
+            1, hwm=max(hwm, 0) if rng.random() < 0.9 else None, write_id=seq if reported else None,
             delivery_limit=rng.choice(limits), archived=(named,) if rng.random() < odd else (),
         )  # fmt: skip
         what = rng.choice(["snapshot", "snapshot", "gap", "back", "epoch"]) if rng.random() < odd / 2 else "update"

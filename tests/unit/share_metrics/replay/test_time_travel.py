@@ -77,15 +77,15 @@ def test_a_log_that_was_trimmed_is_not_complete_until_a_snapshot_says_all() -> N
 
 
 @pytest.mark.rule("PM-16", "PM-39", "SC-115")
-def test_records_that_wait_are_told_with_the_instant_and_neighbours_stay_apart() -> None:
+def test_records_that_wait_are_reported_with_the_instant_and_neighbours_stay_apart() -> None:
     soon, late = 1_764_000_000_250, 1_764_000_060_000
     records: list[ShareRecord] = [
         snapshot(5, batches=[StateBatch(5, 6, 0, 1, soon), StateBatch(7, 9, 0, 1)]),
         update(-1, batches=[StateBatch(7, 7, 0, 1, late), StateBatch(6, 6, 0, 2)]),
     ]
     first, second = (
-        [(one["first_offset"], one["last_offset"], one["delivery_count"], one["not_before"]) for one in told]
-        for told in (state.as_dict()["state_batches"] for state in replayed(records))
+        [(one["first_offset"], one["last_offset"], one["delivery_count"], one["not_before"]) for one in reported]
+        for reported in (state.as_dict()["state_batches"] for state in replayed(records))
     )
     assert first == [(5, 6, 1, "2025-11-24T16:00:00.250000+00:00"), (7, 9, 1, None)]
     assert second == [

@@ -85,21 +85,21 @@ def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
      (5, Pace(0, 60, 60.0), "5 s"), (1, Pace(0, 600, 60.0), "1 s"), (150, Pace(0, 60, 60.0), "2 min 30 s"),
      (7_290, Pace(0, 60, 60.0), "2 h 1 min"), (10**6, Pace(60, 120, 60.0), "11 d 13 h")],
 )  # fmt: skip
-def test_a_group_tells_how_long_its_lag_takes(lag: int, pace: Pace | None, shown: str) -> None:
+def test_a_group_shows_how_long_its_lag_takes(lag: int, pace: Pace | None, shown: str) -> None:
     page = render(report(partitions=[replace(line("g · orders-0", lag), group_id="g", pace=pace)]))
     (row,) = re.findall(r"<tr><td>g</td>(.*?)</tr>", page)
     assert re.findall(r"<td>([^<]*)</td>", row)[-1] == shown
 
 
 @pytest.mark.rule("PM-90")
-def test_two_hundred_groups_have_a_line_and_the_rest_is_told() -> None:
+def test_two_hundred_groups_have_a_line_and_the_rest_is_reported() -> None:
     page = render(report(partitions=[replace(line("x", 5), group_id=f"group-{number}") for number in range(203)]))
     assert page.count("<td>group-") == 200
     assert "200 of 203 are shown." in page
 
 
 @pytest.mark.rule("PM-90")
-def test_a_lag_that_nobody_knows_is_never_0() -> None:
+def test_a_lag_that_is_not_known_is_never_0() -> None:
     page = render(report(partitions=[replace(line("g · orders-0", None), group_id="g")]))
     assert "<tr><td>g</td><td>–</td><td>–</td><td>1</td><td>unknown</td>" in page
 
@@ -114,7 +114,7 @@ def test_a_standstill_is_one_line_and_its_windows_are_folded() -> None:
 
 
 @pytest.mark.rule("PM-90")
-def test_more_members_than_there_is_room_for_are_told() -> None:
+def test_more_members_than_there_is_room_for_are_reported() -> None:
     member = {
         "group_id": "g",
         "client_id": "<c>",
@@ -190,7 +190,7 @@ def test_the_light_says_how_things_are_and_why(fields: dict[str, object], light:
 
 
 @pytest.mark.rule("PM-37", "PM-64")
-def test_what_was_counted_is_told_however_few_rows_are_shown() -> None:
+def test_what_was_counted_is_reported_however_few_rows_are_shown() -> None:
     counts = Counts(lost=300, stalls=2_311, stalled=1, standing=211, poison=7, quarantined=2, unknown=3)
     shown = [STALL | {"kind": "abandoned"}]
     made = report(gaps=[GAP], stalls=shown, quality=[QUALITY], counts=counts)
@@ -227,7 +227,7 @@ def test_a_bar_shows_how_acknowledgements_are_made_up() -> None:
 
 
 @pytest.mark.rule("PM-37", "PM-42")
-def test_a_lag_that_nobody_knows_is_no_lag_of_0() -> None:
+def test_a_lag_that_is_not_known_is_no_lag_of_0() -> None:
     """A lag that is only a lower bound is shown as such; a deleted share-partition has none."""
     unknown, least, gone = line("g · t-1", None), line("g · t-2", 1_200), line("g · t-3", None)
     made = report(partitions=[line("g · t-0", 0), unknown, replace(least, lag_least=True), replace(gone, gone=True)])
@@ -287,7 +287,7 @@ def test_a_chart_of_very_many_points_keeps_its_peaks() -> None:
         (36_000, 36_000 + 86_400, ["1970-01-01 10:00", "1970-01-02 10:00"]),
     ],
 )
-def test_the_ends_of_a_chart_are_told_as_finely_as_they_need(begin_s: int, end_s: int, shown: list[str]) -> None:
+def test_the_ends_of_a_chart_are_shown_as_finely_as_they_need(begin_s: int, end_s: int, shown: list[str]) -> None:
     assert re.findall(r">([\d: -]+)</text>", chart("lag", [(begin_s, 1.0), (end_s, 2.0)])) == shown
 
 

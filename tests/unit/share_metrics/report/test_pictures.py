@@ -15,11 +15,11 @@ DOCS = pictures.FOLDER.parent
 @pytest.mark.rule("PM-37", "PM-92")
 def test_the_docs_show_what_this_build_draws(capsys: pytest.CaptureFixture[str]) -> None:
     assert pictures.main(["--check"]) == 0, capsys.readouterr().err
-    told = (DOCS / "pipeline.md").read_text(encoding="utf-8")
-    assert [name for name in pictures.pictures() if f"images/{name}" not in told] == []
+    reported = (DOCS / "pipeline.md").read_text(encoding="utf-8")
+    assert [name for name in pictures.pictures() if f"images/{name}" not in reported] == []
 
 
-def test_a_picture_that_differs_is_named_and_written_anew(
+def test_a_picture_that_differs_is_named_and_written_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(pictures, "FOLDER", tmp_path)

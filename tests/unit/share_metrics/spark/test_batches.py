@@ -18,18 +18,18 @@ def raised_by(error: Exception) -> str:
     def write(batch: object, number: int) -> None:
         raise error
 
-    with pytest.raises((BatchError, PySparkException)) as told:
+    with pytest.raises((BatchError, PySparkException)) as reported:
         with_short_errors(write)(None, 0)  # type: ignore[arg-type] # the failure needs no session
-    return f"{type(told.value).__module__}.{type(told.value).__name__}: {told.value}"
+    return f"{type(reported.value).__module__}.{type(reported.value).__name__}: {reported.value}"
 
 
 @pytest.mark.rule("PM-39")
-def test_what_a_reading_task_raised_is_told_without_stacks_and_keeps_its_exit_status() -> None:
-    told = raised_by(PySparkException(f"\n  An exception was thrown\n{AWAY}\n\nJVM stacktrace:\n{FRAMES}"))
-    assert len(told) < 1_000
-    assert "pyspark.errors.exceptions.base.PySparkException" in told
-    assert "py4j.protocol.Py4JJavaError" not in told  # it would make Spark search for an interruption
-    failure = query_failure(RuntimeError(told))
+def test_what_a_reading_task_raised_is_reported_without_stacks_and_keeps_its_exit_status() -> None:
+    reported = raised_by(PySparkException(f"\n  An exception was thrown\n{AWAY}\n\nJVM stacktrace:\n{FRAMES}"))
+    assert len(reported) < 1_000
+    assert "pyspark.errors.exceptions.base.PySparkException" in reported
+    assert "py4j.protocol.Py4JJavaError" not in reported  # it would make Spark search for an interruption
+    failure = query_failure(RuntimeError(reported))
     assert (failure.exit_code, failure.message) == (4, "the store at h:1 does not answer")
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from share_metrics.spark.executor import command, main
 
-TOLD = {
+REPORTED = {
     "SPARK_DRIVER_URL": "spark://CoarseGrainedScheduler@10.0.0.7:7078",
     "SPARK_EXECUTOR_ID": "3",
     "SPARK_EXECUTOR_CORES": "1",
@@ -18,9 +18,9 @@ TOLD = {
 }
 
 
-def test_it_says_all_that_spark_has_told_with_java_options_in_their_order() -> None:
+def test_it_says_all_that_spark_has_printed_with_java_options_in_their_order() -> None:
     options = {f"SPARK_JAVA_OPT_{number}": f"-D{number}" for number in (10, 2, 1)}
-    assert command(TOLD | options, "/j/bin/java", "/s") == [
+    assert command(REPORTED | options, "/j/bin/java", "/s") == [
         "/j/bin/java", "-D1", "-D2", "-D10", "-Xms1g", "-Xmx1g", "-cp", "/s/conf:/s/jars/*",
         "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend",
         "--driver-url", "spark://CoarseGrainedScheduler@10.0.0.7:7078", "--executor-id", "3", "--cores", "1",
@@ -28,14 +28,14 @@ def test_it_says_all_that_spark_has_told_with_java_options_in_their_order() -> N
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", TOLD)
+@pytest.mark.parametrize("name", REPORTED)
 def test_what_is_missing_is_named(name: str) -> None:
     with pytest.raises(ValueError, match=f"^{name} not set; this is run by pods that Spark makes"):
-        command({key: value for key, value in TOLD.items() if key != name}, "java", "/s")
+        command({key: value for key, value in REPORTED.items() if key != name}, "java", "/s")
 
 
-def test_who_runs_it_by_hand_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in TOLD:
+def test_who_runs_it_by_hand_is_answered_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in REPORTED:
         monkeypatch.delenv(name, raising=False)
     with pytest.raises(SystemExit, match=r"SPARK_DRIVER_URL, .* not set"):
         main()

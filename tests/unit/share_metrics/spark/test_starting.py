@@ -47,7 +47,7 @@ def test_one_master_of_several_is_enough(listening: int, deaf: int) -> None:
         ("spark://:7077", "does not say where the master is"),
     ],
 )
-def test_what_it_does_not_know_is_told_with_what_to_try(master: str, words: str) -> None:
+def test_what_it_does_not_know_is_reported_with_what_to_try(master: str, words: str) -> None:
     with pytest.raises(SparkStartError, match=words.replace("[", r"\[")):
         check_master(master)
 

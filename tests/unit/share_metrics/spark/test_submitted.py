@@ -10,10 +10,10 @@ from share_metrics.reader import Kind
 from share_metrics.spark.options import read_options
 from share_metrics.spark.session import check_submitted, defaults, is_local, is_submitted
 
-TOLD = {"spark.master": "spark://h:7077", "spark.app.name": "night"}
+REPORTED = {"spark.master": "spark://h:7077", "spark.app.name": "night"}
 
 
-def test_a_program_that_nobody_submitted_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_program_that_was_not_submitted_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PYSPARK_GATEWAY_PORT", raising=False)
     assert not is_submitted()
     monkeypatch.setenv("PYSPARK_GATEWAY_PORT", "4711")
@@ -22,14 +22,14 @@ def test_a_program_that_nobody_submitted_says_so(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("master", [None, "spark://h:7077"])
 def test_the_master_is_that_of_spark_submit(master: str | None) -> None:
-    assert check_submitted(TOLD, master) == "spark://h:7077"
+    assert check_submitted(REPORTED, master) == "spark://h:7077"
 
 
 def test_a_command_that_names_another_master_is_refused() -> None:
     with pytest.raises(
         SparkStartError, match=r"runs this with master spark://h:7077, .* --master local\[2\]; leave out"
     ):
-        check_submitted(TOLD, "local[2]")
+        check_submitted(REPORTED, "local[2]")
 
 
 @pytest.mark.parametrize(
@@ -53,12 +53,12 @@ def test_settings_of_one_machine_are_set_on_one_machine_alone(master: str, local
 @pytest.mark.parametrize(("tasks", "rows"), [(2, 300_000), (4, 300_000), (80, 6_000_000)])
 def test_a_full_trigger_has_work_for_every_task(tasks: int, rows: int) -> None:
     """The same holds for one long stream, which is cut into as many ranges."""
-    told = read_options(Source("redis://h:1", reader_name="").split_into(tasks).options(Kind.SHARE_STATE))
-    assert (told.num_partitions, told.max_rows_per_trigger) == (tasks, rows)
-    assert told.split_entries * tasks == rows
+    reported = read_options(Source("redis://h:1", reader_name="").split_into(tasks).options(Kind.SHARE_STATE))
+    assert (reported.num_partitions, reported.max_rows_per_trigger) == (tasks, rows)
+    assert reported.split_entries * tasks == rows
 
 
-def test_a_limit_of_rows_that_somebody_has_set_stays() -> None:
+def test_a_limit_of_rows_that_a_user_has_set_stays() -> None:
     assert Source("redis://h:1", max_rows_per_trigger=100).split_into(80).max_rows_per_trigger == 100
 
 

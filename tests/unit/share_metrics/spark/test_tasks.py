@@ -126,8 +126,8 @@ def test_a_long_stream_is_cut_into_ranges_of_its_ids() -> None:
 
 @pytest.mark.rule("PM-5", "PM-10")
 def test_topic_logs_have_as_many_tasks_as_the_option_says_and_are_not_cut() -> None:
-    told = read_options({**STATE, "kind": "log_meta", "numPartitions": "3", "splitEntries": "1"})
-    tasks = _tasks(plan_of(5, 5, 5, 5), told)
+    reported = read_options({**STATE, "kind": "log_meta", "numPartitions": "3", "splitEntries": "1"})
+    tasks = _tasks(plan_of(5, 5, 5, 5), reported)
     assert sorted(len(task.ranges) for task in tasks if isinstance(task, ReadTask)) == [1, 1, 2]
 
 

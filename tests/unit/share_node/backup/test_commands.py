@@ -23,7 +23,7 @@ from tests.unit.share_node.backup.test_restoring import backup
 
 
 @pytest.mark.rule("CT-80")
-def test_a_signal_before_the_restore_has_begun_to_listen_for_it_is_told(
+def test_a_signal_before_the_restore_has_begun_to_listen_for_it_is_reported(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def interrupted(_: object) -> None:
@@ -83,19 +83,19 @@ def test_a_signal_amid_the_check_ends_it_and_nothing_is_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The check runs in a thread, which cannot be cancelled: it polls whether it was given up."""
-    looked: list[float] = []
+    checked: list[float] = []
 
     def slow_check(_: Path, progress: Progress) -> Any:
         os.kill(os.getpid(), signal.SIGINT)
         while not progress.given_up:
-            looked.append(time.monotonic())
+            checked.append(time.monotonic())
             time.sleep(0.001)
         raise BackupFilesError("given up")
 
     monkeypatch.setattr(commands, "check", slow_check)
     result = CliRunner().invoke(main, ["restore", str(tmp_path), "--store", "redis://127.0.0.1:1", "--quiet"])
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "Interrupted: nothing is changed\n")
-    assert looked
+    assert checked
 
 
 @pytest.mark.rule("CT-80")

@@ -189,7 +189,7 @@ async def test_a_stream_that_others_wrote_to_is_noticed_before_the_end(tmp_path:
     target.calls_left = None
     assert "{sgs:3}:log" in target.store.master.data.streams
     await target.run(("XADD", "{gc:7}:log", "4-9", "t", "S"))
-    with pytest.raises(LogError, match="somebody else wrote to the store"):
+    with pytest.raises(LogError, match="another process wrote to the store"):
         await target.restore(tmp_path / "b")
     assert target.store.master.data.hashes["{meta}:cluster"][b"backup"] == b"b1"
 
@@ -200,7 +200,7 @@ async def test_a_stream_that_others_wrote_to_is_noticed_before_the_end(tmp_path:
     [
         (ITEMS, {"entries": 99}, "hold 5 streams and 11 entries, the manifest says 5 and 99"),
         (ITEMS[:-2], {"streams": 5, "entries": 11}, "hold 4 streams and 9 entries"),
-        ((StreamPage("{gc:7}:log", entries(4, 2, 1)),), {}, r"entry 4-1 of \{gc:7\}:log comes behind 4-2"),
+        ((StreamPage("{gc:7}:log", entries(4, 2, 1)),), {}, r"entry 4-1 of \{gc:7\}:log comes after 4-2"),
         ((StreamPage("{gc:7}:log", [RawEntry(StreamId(1, 1), (b"t",))]),), {}, "has 1 words"),
         ((StreamPage("session:7", entries(4, 1)),), {}, "it holds 'session:7', which no backup of this version has"),
         ((StoredHash("{gc:7}:owner", {b"a": b"b"}),), {}, "it holds '{gc:7}:owner'"),
@@ -214,7 +214,7 @@ async def test_what_no_backup_holds_is_refused_before_the_store_is_asked(
         check(backup(tmp_path / "b", parts, **changes), Progress())
 
 
-async def test_a_check_tells_how_far_it_is(tmp_path: Path) -> None:
+async def test_a_check_shows_how_far_it_is(tmp_path: Path) -> None:
     progress = Progress()
     checked = check(backup(tmp_path / "b"), progress)
     manifest = json.loads((tmp_path / "b" / "manifest.json").read_text())

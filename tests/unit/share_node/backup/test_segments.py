@@ -137,7 +137,7 @@ def test_what_a_writer_made_is_removed(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CM-142")
-def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 

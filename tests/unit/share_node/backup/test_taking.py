@@ -80,12 +80,12 @@ class Site:
         self.store.master.effect("xadd", stream, ((epoch, number), fields))
         self.store.master.effect("xtrim", stream, (epoch, number))
 
-    async def take(self, directory: Path, tell: Callable[[str], None] = print) -> Manifest:
+    async def take(self, directory: Path, report: Callable[[str], None] = print) -> Manifest:
         copies = StreamCopies(self.store.client("backup"), StoreSettings())
         writer = SegmentWriter(directory)
         self.store.hook = self.look
         try:
-            return await BackupRun(copies, writer, self.clock, tell=tell).take("c1", "a test")
+            return await BackupRun(copies, writer, self.clock, on_damage=report).take("c1", "a test")
         except LogError:
             writer.discard()
             raise
@@ -348,14 +348,14 @@ async def test_names_numbers_and_notes_are_saved_and_owners_are_not(site: Site, 
 
 
 @pytest.mark.rule("CM-140")
-async def test_a_damaged_entry_is_saved_as_it_is_and_told_once(site: Site, tmp_path: Path) -> None:
+async def test_a_damaged_entry_is_saved_as_it_is_and_reported_once(site: Site, tmp_path: Path) -> None:
     epoch = await site.own(GROUP, b"good", b"bad")
     stream = site.store.master.data.streams[GROUP.streams[0]]
     stream.fields[2] = tuple(b"BAD" if word == b"bad" else word for word in stream.fields[2])
-    told: list[str] = []
-    manifest = await site.take(tmp_path / "b", told.append)
+    reported: list[str] = []
+    manifest = await site.take(tmp_path / "b", reported.append)
     assert records(tmp_path / "b", manifest, GROUP.streams[0]) == [b"good", b"BAD"]
     assert manifest.damaged == 1
-    assert len(told) == 1
-    assert told[0].startswith(f"{GROUP.streams[0]} {epoch}-2 is damaged in the store: its checksum is ")
+    assert len(reported) == 1
+    assert reported[0].startswith(f"{GROUP.streams[0]} {epoch}-2 is damaged in the store: its checksum is ")
     await site.close()

@@ -232,12 +232,12 @@ async def test_of_what_is_open_or_aborted_or_over_no_record_is_saved(writer: Wri
 
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-146", "CM-140")
-async def test_a_record_that_cannot_be_read_is_told_and_counted(writer: Writer, tmp_path: Path) -> None:
+async def test_a_record_that_cannot_be_read_is_reported_and_counted(writer: Writer, tmp_path: Path) -> None:
     writer.site.store.master.data.hashes[transaction_key("worn")] = {b"r": b"?", b"c": b"", b"x": b"0"}
-    told: list[str] = []
-    manifest = await writer.site.take(tmp_path / "b", told.append)
+    reported: list[str] = []
+    manifest = await writer.site.take(tmp_path / "b", reported.append)
     assert manifest.damaged == 1
-    assert "{txn:worn} cannot be read: its checksum" in told[0]
+    assert "{txn:worn} cannot be read: its checksum" in reported[0]
 
 
 @pytest.mark.rule("CM-146")

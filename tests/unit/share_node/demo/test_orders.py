@@ -9,7 +9,7 @@ from contextvars import copy_context
 import pytest
 
 from share_node.demo.jobs import FAILURE_EVERY, BrokenRecordError, fails_first_attempt
-from share_node.demo.orders import Orders, fail_now_and_then, told
+from share_node.demo.orders import Orders, fail_now_and_then, reported
 from sharegroups.worker.job import JobInfo, enter
 
 
@@ -46,11 +46,11 @@ def test_one_record_in_nine_or_so_fails_and_only_at_its_first_delivery() -> None
     ("error", "outcome", "tally"),
     [(None, "accepted", {"lines": 3}), (BrokenRecordError("no"), "rejected", {}), (OSError("away"), "released", {})],
 )
-def test_each_end_of_a_job_is_told_once_and_the_exception_goes_on(
+def test_each_end_of_a_job_is_reported_once_and_the_exception_goes_on(
     capfd: pytest.CaptureFixture[str], error: Exception | None, outcome: str, tally: dict[str, int]
 ) -> None:
     def work() -> None:
-        with told() as counted:
+        with reported() as counted:
             counted["lines"] = 3
             if error is not None:
                 raise error

@@ -28,13 +28,13 @@ def outcome(accepted_directly: int = 1) -> Outcome:
     return Outcome(ledger, direct, accepted_directly, 1, 0.5, 2, found, [LOGGED])
 
 
-def printed(told: Outcome) -> str:
+def printed(reported: Outcome) -> str:
     out = io.StringIO()
-    print_outcome(Console(file=out, width=100), "lines of a file", told)
+    print_outcome(Console(file=out, width=100), "lines of a file", reported)
     return out.getvalue()
 
 
-def test_programs_are_told_every_figure() -> None:
+def test_programs_get_every_figure() -> None:
     assert outcome_as_json(outcome()) == {
         "produced": 2,
         "accepted": 1,
@@ -63,7 +63,7 @@ def test_people_see_both_counts_side_by_side() -> None:
     assert "DIFFERENT" not in text
 
 
-def test_people_are_told_why_there_are_no_dead_letters() -> None:
+def test_people_learn_why_there_are_no_dead_letters() -> None:
     without = outcome()
     without.ledger.letters = None
     text = printed(replace(without, no_letters="its name must begin with dead."))
@@ -71,7 +71,7 @@ def test_people_are_told_why_there_are_no_dead_letters() -> None:
 
 
 @pytest.mark.rule("CM-71")
-def test_a_discrepancy_is_told_and_nothing_is_called_equal_in_the_end() -> None:
+def test_a_discrepancy_is_reported_and_nothing_is_called_equal_in_the_end() -> None:
     text = printed(outcome(accepted_directly=2))
     assert "DIFFERENT" in text
     assert "Error: accepted: 1 through the queue, 2 directly" in text

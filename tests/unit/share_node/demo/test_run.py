@@ -45,7 +45,7 @@ class _FakeAdmin:
 
 @pytest.mark.rule("CM-71")
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "reported"),
     [
         (None, "topic {0} is deleted; topic dlq.{0} is deleted; group {0} stays"),
         (
@@ -56,10 +56,10 @@ class _FakeAdmin:
     ],
 )
 def test_a_demo_in_a_cluster_of_the_users_deletes_its_topics_and_says_what_stays(
-    monkeypatch: pytest.MonkeyPatch, error: KafkaError | None, told: str
+    monkeypatch: pytest.MonkeyPatch, error: KafkaError | None, reported: str
 ) -> None:
     admin = _FakeAdmin(error)
     monkeypatch.setattr(run, "Admin", lambda settings: admin)
     demo = Demo("127.0.0.1:1", StandardLibrary(), 1, None)
-    assert demo.clear_away() == told.format(demo.topic)
+    assert demo.clear_away() == reported.format(demo.topic)
     assert admin.deleted == [demo.topic, f"dlq.{demo.topic}"]

@@ -42,24 +42,24 @@ def run(capfd: pytest.CaptureFixture[str]) -> Run:
     return once
 
 
-def test_a_sound_record_is_done_and_told_with_its_tally(run: Run) -> None:
-    verdict, told = run(SOUND, SOURCE)
+def test_a_sound_record_is_done_and_reported_with_its_tally(run: Run) -> None:
+    verdict, reported = run(SOUND, SOURCE)
     assert verdict.kind is Kind.DONE
     tally = {"functions": 1, "lines": 1}
-    assert told == {"partition": 1, "offset": 7, "count": 1, "outcome": "accepted", "tally": tally}
+    assert reported == {"partition": 1, "offset": 7, "count": 1, "outcome": "accepted", "tally": tally}
 
 
 def test_a_planted_failure_is_tried_again_after_a_while_and_then_done(run: Run) -> None:
-    verdict, told = run(FAILING, SOURCE)
-    assert (verdict.kind, told["outcome"], told["tally"]) == (Kind.FAILED, "released", {})
+    verdict, reported = run(FAILING, SOURCE)
+    assert (verdict.kind, reported["outcome"], reported["tally"]) == (Kind.FAILED, "released", {})
     assert program.worker.jobs["demo"].retry.delay_of(1, chance=1.0) > 0.1
-    verdict, told = run(FAILING, SOURCE, times=2)
-    assert (verdict.kind, told["outcome"], told["count"]) == (Kind.DONE, "accepted", 2)
+    verdict, reported = run(FAILING, SOURCE, times=2)
+    assert (verdict.kind, reported["outcome"], reported["count"]) == (Kind.DONE, "accepted", 2)
 
 
 def test_what_cannot_be_parsed_is_rejected(run: Run) -> None:
-    verdict, told = run(SOUND, b"def broken(:\n")
-    assert (verdict.kind, told["outcome"], told["tally"]) == (Kind.REJECTED, "rejected", {})
+    verdict, reported = run(SOUND, b"def broken(:\n")
+    assert (verdict.kind, reported["outcome"], reported["tally"]) == (Kind.REJECTED, "rejected", {})
     assert verdict.why.startswith("BrokenRecordError: SyntaxError")
     assert program.worker.jobs["demo"].outcomes == {BrokenRecordError: Reject}
 

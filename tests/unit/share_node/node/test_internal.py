@@ -13,7 +13,7 @@ from share_node.node.up import UpOptions, _child_arguments, _flags
 
 @pytest.mark.rule("CM-80")
 @pytest.mark.parametrize(
-    ("flags", "host", "told"),
+    ("flags", "host", "reported"),
     [
         ({"listen.host": "10.0.0.1"}, "10.0.0.1", "10.0.0.1:5"),
         ({"listen.host": "0.0.0.0", "advertised.host": "pod"}, "0.0.0.0", "pod:5"),
@@ -23,9 +23,9 @@ from share_node.node.up import UpOptions, _child_arguments, _flags
         ({"internal.advertised.port": "9", "listen.host": "h"}, "h", "h:9"),
     ],
 )  # fmt: skip
-def test_where_nodes_call(flags: dict[str, str], host: str, told: str) -> None:
+def test_where_nodes_call(flags: dict[str, str], host: str, reported: str) -> None:
     settings = load_settings(flags)
-    assert (internal_host(settings), internal_address(settings, 5)) == (host, told)
+    assert (internal_host(settings), internal_address(settings, 5)) == (host, reported)
 
 
 @pytest.mark.rule("CM-80", "CM-1")
@@ -37,7 +37,7 @@ def test_where_nodes_call(flags: dict[str, str], host: str, told: str) -> None:
         ({"internal.listen.host": "0.0.0.0", "internal.advertised.host": "h"}, "without TLS"),
     ],
 )
-def test_what_nobody_could_call_is_refused(flags: dict[str, str], named: str) -> None:
+def test_what_cannot_be_called_is_refused(flags: dict[str, str], named: str) -> None:
     with pytest.raises(ListenError, match=named):
         refuse_unusable(load_settings({"store.url": "", **flags}))
 

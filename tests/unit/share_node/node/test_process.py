@@ -24,9 +24,9 @@ from tests.support.virtual_time import virtual
 def noting(done: list[str], name: str) -> Any:
     """Return a method that takes a turn of the loop and notes its call with the arguments."""
 
-    async def note(*told: object) -> None:
+    async def note(*reported: object) -> None:
         await asyncio.sleep(0)
-        done.append(" ".join([name, *map(str, told)]))
+        done.append(" ".join([name, *map(str, reported)]))
 
     return note
 
@@ -86,7 +86,7 @@ async def test_a_listener_that_takes_no_calls_ends_the_process_which_gives_its_s
 
 
 @pytest.mark.rule("CM-85")
-def test_a_role_that_cannot_go_on_has_status_1_and_tells_the_reason(
+def test_a_role_that_cannot_go_on_has_status_1_and_reports_the_reason(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     reason = ["the listener takes no calls any more"]
@@ -111,7 +111,7 @@ def asyncio_run(main: Any) -> None:
 
 @pytest.mark.rule("CM-93")
 @virtual
-async def test_a_connection_that_is_cut_is_counted_and_told_and_what_grpc_keeps_of_one_is_bounded() -> None:
+async def test_a_connection_that_is_cut_is_counted_and_reported_and_what_grpc_keeps_of_one_is_bounded() -> None:
     server = RpcServer("127.0.0.1", budget=Budget(1 << 20))
     with capture_logs() as lines:
         server._cut("ipv4:1.2.3.4:5", 900_000)

@@ -120,7 +120,7 @@ def test_a_silent_session_lasts_as_long_as_the_longer_of_time_out_and_lock(sessi
     assert found._leader._around.config("g").idle_ms == 9_000
 
 
-class Told:
+class Reported:
     """Stands in for a role, and notes the metadata changes that it is notified of."""
 
     def __init__(self) -> None:
@@ -140,31 +140,31 @@ def test_a_new_image_reaches_each_role_with_what_it_must_act_on() -> None:
     gone, config = bytes(15) + b"\x07", ConfigSet(RESOURCE_GROUP, "g", "share.auto.offset.reset", "earliest")
     known = MetadataImage().apply(1, [TopicCreated("t", gone, 1)])
     without = known.apply(2, [TopicDeleted(gone, "t")])
-    told = _told(without, known)
-    assert (told["groups"], told["state"]) == ([("topics", None)], [("deleted", {gone})])
-    assert told["leader"][0] == ("topics", {gone})
+    reported = _reported(without, known)
+    assert (reported["groups"], reported["state"]) == ([("topics", None)], [("deleted", {gone})])
+    assert reported["leader"][0] == ("topics", {gone})
     configured = known.apply(2, [config])
-    assert _told(configured, known) == {
+    assert _reported(configured, known) == {
         "groups": [("topics", None)], "leader": [("topics", frozenset()), ("groups", None)], "state": [],
     }  # fmt: skip
     # Earlier deletions are not reported again.
-    assert _told(without.apply(3, [config]), without)["state"] == []
+    assert _reported(without.apply(3, [config]), without)["state"] == []
 
 
-def _told(image: MetadataImage, previous: MetadataImage) -> dict[str, list[tuple[str, object]]]:
-    async def told() -> dict[str, list[tuple[str, object]]]:
+def _reported(image: MetadataImage, previous: MetadataImage) -> dict[str, list[tuple[str, object]]]:
+    async def reported() -> dict[str, list[tuple[str, object]]]:
         roles: Any = object.__new__(Roles)
         roles._tasks = set()
-        roles._groups, roles._leader, roles._state = Told(), Told(), Told()
+        roles._groups, roles._leader, roles._state = Reported(), Reported(), Reported()
         roles.metadata_changed(image, previous)
         await asyncio.gather(*roles._tasks)
         return {"groups": roles._groups.calls, "leader": roles._leader.calls, "state": roles._state.calls}
 
-    return asyncio.run(told())
+    return asyncio.run(reported())
 
 
 @pytest.mark.rule("CM-40", "CM-46", "CM-47")
-def test_topic_logs_are_bounded_as_the_rules_say_unless_told_otherwise() -> None:
+def test_topic_logs_are_bounded_as_the_rules_say_unless_set_otherwise() -> None:
     log, caches = TopicLogSettings(), TailCaches()
     assert (log.snapshot_batches, log.snapshot_bytes, log.jump_offsets) == (1_000, 16 << 20, 1_000_000)
     assert (log.tail_cache_bytes, caches.total_bytes, caches.least_bytes) == (64 << 20, 256 << 20, 8 << 10)
@@ -173,7 +173,7 @@ def test_topic_logs_are_bounded_as_the_rules_say_unless_told_otherwise() -> None
 
 
 @pytest.mark.rule("CM-80")
-def test_a_client_is_told_the_client_address_of_its_coordinator_and_a_node_the_other() -> None:
+def test_a_client_gets_the_client_address_of_its_coordinator_and_a_node_the_other() -> None:
     async def story() -> None:
         world = World(1, Shape.two())
         await world.open()

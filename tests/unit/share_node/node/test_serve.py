@@ -59,8 +59,8 @@ def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
         monkeypatch.setattr(serve, "serve", served)
         monkeypatch.setattr(serve, "configure_logs", lambda *_: None)
         status = serve.serve_role("group_coordinator", ["log.format=console", *words])
-        told = capsys.readouterr()
-        return status, told.out, told.err
+        reported = capsys.readouterr()
+        return status, reported.out, reported.err
 
     return run
 
@@ -77,8 +77,8 @@ def test_a_role_says_why_it_ends_or_cannot_start(role: Callable[..., tuple[int, 
     assert role("its store has ended") == (1, "ready h:1\n", "Error: its store has ended\n")
     assert role(ListenError("a port")) == (1, "", "Error: a port\n")
     assert role(ListenError("a port"), serve.WITH_PARENT) == (1, 'failed "a port"\n', "")
-    status, told, wrong = role("", "listen.port")
-    assert (status, told) == (1, "")
+    status, reported, wrong = role("", "listen.port")
+    assert (status, reported) == (1, "")
     assert wrong == "Error: argument 'listen.port' is not name=value, as in listen.port=7932\n"
     os.close(parent)
 
@@ -87,6 +87,6 @@ def test_a_role_whose_logs_a_program_reads_logs_why_it_ends(
     role: Callable[..., tuple[int, str, str]],
 ) -> None:
     with capture_logs() as lines:
-        status, told, wrong = role("its store has ended", "log.format=json")
-    assert (status, told, wrong) == (1, "ready h:1\n", "")
+        status, reported, wrong = role("its store has ended", "log.format=json")
+    assert (status, reported, wrong) == (1, "ready h:1\n", "")
     assert [line["cause"] for line in lines] == ["its store has ended"]

@@ -147,7 +147,7 @@ def test_a_number_of_leaders_that_cannot_be_is_refused(leaders: str) -> None:
 
 
 @pytest.mark.parametrize(("leaders", "processors", "lines"), [(1, 1, 0), (2, 2, 0), (3, 2, 1), (1, 0, 0)])
-def test_more_leaders_than_processors_are_told_of_in_one_line(leaders: int, processors: int, lines: int) -> None:
+def test_more_leaders_than_processors_are_reported_in_one_line(leaders: int, processors: int, lines: int) -> None:
     with capture_logs() as said:
         _warn_of_few_processors(leaders, processors)
     assert [(line["leaders"], line["processors"]) for line in said] == [(leaders, processors)] * lines

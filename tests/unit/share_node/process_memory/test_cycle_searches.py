@@ -44,7 +44,7 @@ def searching() -> Iterator[Searching]:
 
 
 @pytest.mark.rule("CM-95")
-def test_what_survived_a_search_is_looked_at_again_only_when_memory_has_grown(searching: Searching) -> None:
+def test_what_survived_a_search_is_checked_again_only_when_memory_has_grown(searching: Searching) -> None:
     old = Ring()
     gc.collect()
     gone = weakref.ref(old)
@@ -53,12 +53,12 @@ def test_what_survived_a_search_is_looked_at_again_only_when_memory_has_grown(se
     assert gone() is not None, "the search went through what had survived one"
 
     searching.resident = 100 * MIB + GROWN_BYTES - 1
-    assert not searching.searches.look()
+    assert not searching.searches.check()
     assert gone() is not None
     searching.resident += 1
-    assert searching.searches.look()
+    assert searching.searches.check()
     assert gone() is None
-    assert not searching.searches.look(), "it has not grown since"
+    assert not searching.searches.check(), "it has not grown since"
 
 
 @pytest.mark.rule("CM-95")
@@ -68,7 +68,7 @@ def test_rings_that_are_new_are_found_as_ever(searching: Searching) -> None:
     del ring
     gc.collect()
     assert gone() is None
-    assert not searching.searches.look()
+    assert not searching.searches.check()
 
 
 @pytest.mark.rule("CM-95")
@@ -85,13 +85,13 @@ def test_memory_has_grown_by_as_much_again_or_by_half_of_what_was_left(
     searching: Searching, least: int, grown: int
 ) -> None:
     searching.resident = 2_000 * MIB
-    assert searching.searches.look()
+    assert searching.searches.check()
     searching.resident = least * MIB
-    assert not searching.searches.look(), "what was given back is no growth"
+    assert not searching.searches.check(), "what was given back is no growth"
     searching.resident = grown * MIB - 1
-    assert not searching.searches.look()
+    assert not searching.searches.check()
     searching.resident = grown * MIB
-    assert searching.searches.look()
+    assert searching.searches.check()
 
 
 @pytest.mark.rule("CM-95")

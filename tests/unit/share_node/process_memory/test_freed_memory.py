@@ -66,11 +66,11 @@ def test_what_was_freed_is_given_back_once() -> None:
     allocator = Allocator(used=50 * MIB, free=10 * MIB)
     freed = FreedMemory(allocator.usage, allocator.trim)
     allocator.free = 10 * MIB + FREED_BYTES - 1
-    assert not freed.look()
+    assert not freed.check()
     allocator.free += 1
-    assert freed.look()
+    assert freed.check()
     assert allocator.trims == 1
-    assert not freed.look(), "nothing was freed since"
+    assert not freed.check(), "nothing was freed since"
 
 
 @pytest.mark.rule("CM-95a")
@@ -78,14 +78,14 @@ def test_what_was_given_back_taken_again_and_freed_again_counts() -> None:
     allocator = Allocator(used=50 * MIB, free=100 * MIB)
     freed = FreedMemory(allocator.usage, allocator.trim)
     allocator.free = 20 * MIB
-    assert not freed.look()
+    assert not freed.check()
     allocator.free = 20 * MIB + FREED_BYTES
-    assert freed.look()
+    assert freed.check()
 
 
 @pytest.mark.rule("CM-95a", "CM-95")
 def test_a_c_library_that_cannot_be_asked_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert (memory_checks.LOOK_S, FREED_BYTES) == (10.0, 32 * MIB)
+    assert (memory_checks.CHECK_EVERY_S, FREED_BYTES) == (10.0, 32 * MIB)
     assert memory_checks.freed_memory_of_this_process() is not None
     monkeypatch.setattr(ctypes, "CDLL", lambda name: SimpleNamespace(malloc_trim=None))
     assert memory_checks.freed_memory_of_this_process() is None
@@ -96,15 +96,15 @@ def test_with_more_in_use_more_must_have_been_freed() -> None:
     allocator = Allocator(used=800 * MIB)
     freed = FreedMemory(allocator.usage, allocator.trim)
     allocator.free = 100 * MIB - 1
-    assert not freed.look()
+    assert not freed.check()
     allocator.free += 1
-    assert freed.look()
+    assert freed.check()
 
 
 @pytest.mark.rule("CM-95a")
 def test_a_process_gives_its_memory_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """The real allocator, with freed pieces between others, which are therefore not given back by themselves."""
-    monkeypatch.setattr(memory_checks, "LOOK_S", 0.01)
+    monkeypatch.setattr(memory_checks, "CHECK_EVERY_S", 0.01)
     assert CLibrary().usage()[0] > MIB
 
     async def body() -> None:

@@ -21,12 +21,12 @@ def test_it_asks_for_one_batch_and_does_not_wait() -> None:
     assert (part.partition_max_bytes, part.current_leader_epoch) == (1, -1)
 
 
-def test_the_first_batch_with_records_tells_the_time() -> None:
+def test_the_first_batch_with_records_shows_the_time() -> None:
     early, late = (RecordBatch(base_timestamp_ms=at).SerializeToString() for at in (5_000, 6_000))
     assert first_timestamp_ms(answer((b"marker", True), (early, False), (late, False))) == 5_000
 
 
-def test_no_batch_and_no_such_batch_tell_nothing() -> None:
+def test_no_batch_and_no_such_batch_show_nothing() -> None:
     assert first_timestamp_ms(FetchResponse()) is None
     assert first_timestamp_ms(answer()) is None
     assert first_timestamp_ms(answer((b"\xff\xff", False))) is None

@@ -35,7 +35,7 @@ def test_what_a_trigger_may_not_say_is_named(metadata: dict[str, str], expected:
     assert expected in str(refused.value)
 
 
-def test_lags_add_up_and_the_oldest_record_tells_the_age() -> None:
+def test_lags_add_up_and_the_oldest_record_shows_the_age() -> None:
     backlog = [PartitionBacklog(3, 7_000), PartitionBacklog(4, 9_500), PartitionBacklog(2), PartitionBacklog(0, 1_000)]
     assert values(backlog, 10_000) == {LAG: 9.0, AGE: 3.0}
 

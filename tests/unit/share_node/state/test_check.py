@@ -43,9 +43,9 @@ def test_what_a_command_refuses_while_the_store_runs_reaches_its_caller(tmp_path
         async with opened(None, "", tmp_path) as url:
             raise click.ClickException(f"{url} has no such entry")
 
-    with pytest.raises(click.ClickException) as told:
+    with pytest.raises(click.ClickException) as reported:
         asyncio.run(refused())
-    assert told.value.message == f"unix://{tmp_path}/store.sock has no such entry"
+    assert reported.value.message == f"unix://{tmp_path}/store.sock has no such entry"
 
 
 TOPIC = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")

@@ -68,7 +68,7 @@ def test_records_are_written_as_kafka_writes_them(stored: Entry, line: str) -> N
 
 
 @pytest.mark.rule("CT-96")
-def test_what_kafka_has_not_is_left_out_and_what_cannot_be_read_is_told() -> None:
+def test_what_kafka_has_not_is_left_out_and_what_cannot_be_read_is_reported() -> None:
     assert as_kafka_has_it(entry("C")) is None
     assert as_kafka_has_it(entry("N")) is None
     for stored, why in (

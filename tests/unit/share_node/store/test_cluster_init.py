@@ -67,11 +67,11 @@ def test_the_command_says_what_it_found_and_its_status_whether_the_store_has_a_c
         done = CliRunner().invoke(cluster_init.init, ["--store", "redis://u:secret@h:1"], env={})
         return done.exit_code, done.stdout, done.stderr
 
-    status, told, wrong = said()
-    assert (status, told, wrong) == (0, f"Made cluster {Store.held}.\n", "")
+    status, reported, wrong = said()
+    assert (status, reported, wrong) == (0, f"Made cluster {Store.held}.\n", "")
     assert said() == (0, f"The store holds cluster {Store.held} already.\n", "")
     monkeypatch.setattr(cluster_init, "check_store", unusable)
-    status, told, wrong = said()
-    assert (status, told) == (1, "")
+    status, reported, wrong = said()
+    assert (status, reported) == (1, "")
     assert wrong.startswith("Error: ")
     assert "it keeps nothing" in wrong

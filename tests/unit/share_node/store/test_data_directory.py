@@ -22,7 +22,7 @@ def test_a_restarted_name_knows_its_earlier_incarnations(tmp_path: Path) -> None
 
 
 @pytest.mark.rule("CM-12")
-def test_a_second_process_of_a_name_is_refused_and_told_who_holds_it(tmp_path: Path) -> None:
+def test_a_second_process_of_a_name_is_refused_and_learns_who_holds_it(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     held = directory.identity("node-a")
     with pytest.raises(DataDirectoryError, match=r"in use by process \d+, node node-a.*--data DIR"):
@@ -43,7 +43,7 @@ def test_a_copied_directory_declares_no_node_dead(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CM-12")
-def test_a_torn_ledger_declares_nobody_dead(tmp_path: Path) -> None:
+def test_a_torn_ledger_declares_no_member_dead(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path)
     directory.identity("node-a").release()
     (tmp_path / "nodes" / "node-a.json").write_text("{torn")

@@ -29,15 +29,15 @@ class Life:
         endings = StoreEndings(DataDirectory(self.folder))
         endings.begin()
         self.history = history
-        told = await endings.began("unix:///s")
+        reported = await endings.began("unix:///s")
         if ends == "died and came back":
             endings.broken()
             self.history = f"{history}'"
-            told = await endings.began("unix:///s")
+            reported = await endings.began("unix:///s")
         if ends != "killed":
             self.history = "" if ends == "not flushed" else self.history
             endings.ended(await endings.flushed("unix:///s"))
-        return told
+        return reported
 
 
 @pytest.mark.rule("CM-104")

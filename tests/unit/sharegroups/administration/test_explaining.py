@@ -42,7 +42,7 @@ def admin_of(fake: FakeCluster, transport: Any = None, **settings: Any) -> Admin
 
 @pytest.mark.rule("CL-90")
 @on_fake_cluster(nodes=2, partitions=2)
-async def test_the_leader_is_asked_and_every_field_is_told(fake: FakeCluster) -> None:
+async def test_the_leader_is_asked_and_every_field_is_reported(fake: FakeCluster) -> None:
     fake.add_member("m")
     held = Record(
         first_offset=2, last_offset=3, state=pb.RECORD_STATE_PENDING, becomes=pb.RECORD_STATE_ARCHIVED,

@@ -19,7 +19,7 @@ from sharegroups.administration.explanations import completed
 LEADER = Node(1, "far", 7)
 
 
-def told(obstacle: str, member: str | None = None, fetching: int = 0) -> RecordsExplained:
+def reported(obstacle: str, member: str | None = None, fetching: int = 0) -> RecordsExplained:
     record = RecordExplanation(4, 4, "available", obstacle, "As the leader says.", 0, member)
     return RecordsExplained("g", TopicPartition("t", 1), LEADER, True, 0, 5, 0, 9, 1, 200, 5, fetching, (record,))
 
@@ -48,10 +48,10 @@ def only(explained: RecordsExplained) -> RecordExplanation:
         (((1,),), "not_fetched", "One that was killed is counted out when it misses its next heartbeat: within the"),
     ],
 )
-def test_a_record_that_nobody_fetches_learns_whether_anybody_should(
+def test_a_record_that_no_member_fetches_shows_whether_a_member_should(
     members: tuple[Any, ...], obstacle: str, said: str
 ) -> None:
-    found = completed(told("not_fetched"), group(*members))
+    found = completed(reported("not_fetched"), group(*members))
     assert only(found).obstacle == obstacle
     assert said in only(found).explanation
     expected = len(members), sum(1 in parts for parts in members)
@@ -61,10 +61,10 @@ def test_a_record_that_nobody_fetches_learns_whether_anybody_should(
 
 @pytest.mark.rule("CL-90")
 def test_a_group_that_is_there_has_not_begun_rather_than_does_not_exist() -> None:
-    found = only(completed(told("no_state"), group((0,))))
+    found = only(completed(reported("no_state"), group((0,))))
     assert found.obstacle == "no_state"
     assert found.explanation.startswith("Group 'g' has not begun with this partition. The group has 1 member, and none")
-    unset = only(completed(told("start_not_set"), group()))
+    unset = only(completed(reported("start_not_set"), group()))
     assert (unset.obstacle, unset.explanation) == (
         "start_not_set",
         "As the leader says. The group has no members: start a consumer.",
@@ -74,8 +74,8 @@ def test_a_group_that_is_there_has_not_begun_rather_than_does_not_exist() -> Non
 @pytest.mark.rule("CL-90")
 @pytest.mark.parametrize("obstacle", ["none", "held", "write_pending", "window_full", "finished", "delivery_limit"])
 def test_what_the_leader_knows_better_stays_and_a_holder_gets_its_name(obstacle: str) -> None:
-    found = only(completed(told(obstacle, "m1"), group((1,), (1,))))
+    found = only(completed(reported(obstacle, "m1"), group((1,), (1,))))
     assert (found.obstacle, found.explanation) == (obstacle, "As the leader says.")
     assert (found.client_id, found.client_host) == ("client-1", "/10.0.0.1")
-    left = only(completed(told(obstacle, "gone"), group((1,))))
+    left = only(completed(reported(obstacle, "gone"), group((1,))))
     assert (left.member_id, left.client_id, left.client_host) == ("gone", None, None)

@@ -42,10 +42,10 @@ def offsets_with(code: ErrorCode.ValueType) -> Any:
 
 
 @pytest.mark.rule("CL-46")
-@pytest.mark.parametrize(("code", "looks"), [(_LOADING, 1), (_UNAVAILABLE, 2), (_MOVED, 2)])
+@pytest.mark.parametrize(("code", "checks"), [(_LOADING, 1), (_UNAVAILABLE, 2), (_MOVED, 2)])
 @on_fake_cluster(nodes=2)
 async def test_a_coordinator_that_loads_is_asked_again_and_one_that_moved_is_looked_up(
-    fake: FakeCluster, code: ErrorCode.ValueType, looks: int
+    fake: FakeCluster, code: ErrorCode.ValueType, checks: int
 ) -> None:
     transport = HookedTransport(fake)
 
@@ -57,9 +57,9 @@ async def test_a_coordinator_that_loads_is_asked_again_and_one_that_moved_is_loo
     async with Admin({"bootstrap.servers": fake.bootstrap}, transport=transport) as admin:
         found = (await admin.list_share_group_offsets({"g": None}))["g"]
         assert not isinstance(found, KafkaError)
-    assert len(transport.calls(FIND)) == looks
+    assert len(transport.calls(FIND)) == checks
     addresses = [one.address for one in transport.calls(OFFSETS)]
-    assert addresses == ["node0:9000", "node0:9000" if looks == 1 else "node1:9000"]
+    assert addresses == ["node0:9000", "node0:9000" if checks == 1 else "node1:9000"]
 
 
 @pytest.mark.rule("CL-46")
@@ -82,8 +82,8 @@ def _damaged(of: Callable[[Any], Any]) -> Callable[[Any], None]:
     """Make an answer report its group as quarantined; `of` finds the part with the group's error."""
 
     def change(answer: Any) -> None:
-        told = of(answer)
-        told.error_code, told.error_message, told.in_quarantine = _UNAVAILABLE, "settle it", True
+        reported = of(answer)
+        reported.error_code, reported.error_message, reported.in_quarantine = _UNAVAILABLE, "settle it", True
 
     return change
 
@@ -176,8 +176,8 @@ async def test_groups_that_are_refused_for_long_do_not_hold_up_the_others(fake: 
     transport = Counting(fake, refused=names[:150])
     settings = {"bootstrap.servers": fake.bootstrap, "default.api.timeout.ms": 5_000}
     async with Admin(settings, transport=transport) as admin:
-        told = await admin.describe_share_groups(names)
-    assert [name for name, found in told.items() if isinstance(found, KafkaError)] == names[:150]
+        reported = await admin.describe_share_groups(names)
+    assert [name for name, found in reported.items() if isinstance(found, KafkaError)] == names[:150]
     assert now_s() == pytest.approx(5, abs=0.05)
 
 
@@ -204,13 +204,13 @@ async def test_offsets_that_are_unknown_are_absent_and_a_partition_with_an_error
         TopicPartition("t", 1): None,
         TopicPartition("t", 2): ShareGroupOffset(6, None, None, None, None),
     }
-    (told,) = caplog.messages
-    assert "'g': t-3 is left out" in told
+    (reported,) = caplog.messages
+    assert "'g': t-3 is left out" in reported
 
 
 @pytest.mark.rule("CL-45")
 @on_fake_cluster()
-async def test_what_the_caller_may_do_with_a_group_is_told_when_it_asks(fake: FakeCluster) -> None:
+async def test_what_the_caller_may_do_with_a_group_is_reported_when_it_asks(fake: FakeCluster) -> None:
     async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:
         plain = (await admin.describe_share_groups(["g"]))["g"]
         asked = (await admin.describe_share_groups(["g"], include_authorized_operations=True))["g"]

@@ -84,7 +84,7 @@ async def test_a_shard_that_changes_hands_is_asked_for_again(fake: FakeCluster) 
 
 @pytest.mark.rule("GC-123")
 @on_fake_cluster(nodes=2)
-async def test_what_no_node_serves_is_an_error_that_nobody_overlooks_and_what_was_found_is_there(
+async def test_what_no_node_serves_is_an_error_that_is_not_overlooked_and_what_was_found_is_there(
     fake: FakeCluster,
 ) -> None:
     transport = Shards(fake)
@@ -155,7 +155,7 @@ async def test_an_older_node_names_no_shard_so_nothing_is_known_to_be_missing(fa
 
 @pytest.mark.rule("GC-123", "CL-88")
 @on_fake_cluster(nodes=2)
-async def test_an_error_that_no_retry_helps_is_told_at_once(fake: FakeCluster) -> None:
+async def test_an_error_that_no_retry_helps_is_reported_at_once(fake: FakeCluster) -> None:
     transport = HookedTransport(fake)
     transport.instead[LIST].append(TransportStatus.UNIMPLEMENTED)
     found = await listed(transport)

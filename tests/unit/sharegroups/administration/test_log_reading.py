@@ -46,7 +46,7 @@ def admin_of(fake: FakeCluster, transport: Any = None, **settings: Any) -> Admin
 
 @pytest.mark.rule("CL-92")
 @on_fake_cluster()
-async def test_every_part_of_a_record_is_told(fake: FakeCluster) -> None:
+async def test_every_part_of_a_record_is_reported(fake: FakeCluster) -> None:
     log = fake.log("t")
     log.now_ms = 9_000
     records = [

@@ -17,7 +17,9 @@ from tests.unit.sharegroups.aio.test_fetching_ahead import acknowledged, ahead, 
 
 @pytest.mark.rule("CL-87")
 @on_fake_cluster()
-async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_nobody_polls(fake: FakeCluster) -> None:
+async def test_acknowledgements_of_a_fetch_that_found_no_room_go_again_though_the_application_does_not_poll(
+    fake: FakeCluster,
+) -> None:
     backlog(fake)
     async with consumer(fake) as c:
         c.subscribe(["t"])

@@ -45,5 +45,5 @@ def test_a_partition_is_shown_as_people_write_it() -> None:
 @on_fake_cluster()
 async def test_a_list_of_names_is_sent(fake: FakeCluster) -> None:
     async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:
-        told = await admin.delete_share_group_offsets("g", ["orders", "invoices"])
-    assert set(told) == {"orders", "invoices"}
+        reported = await admin.delete_share_group_offsets("g", ["orders", "invoices"])
+    assert set(reported) == {"orders", "invoices"}

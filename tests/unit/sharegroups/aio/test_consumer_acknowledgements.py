@@ -32,7 +32,7 @@ async def test_the_callback_hears_of_success_on_a_later_poll(fake: FakeCluster) 
 @pytest.mark.scenario("S-004")
 @pytest.mark.rule("CL-26", "CL-28")
 @on_fake_cluster()
-async def test_close_waits_for_acknowledgements_that_travel_with_a_parked_fetch_and_tells_their_outcome(
+async def test_close_waits_for_acknowledgements_that_travel_with_a_parked_fetch_and_reports_their_outcome(
     fake: FakeCluster,
 ) -> None:
     produce(fake, 2)

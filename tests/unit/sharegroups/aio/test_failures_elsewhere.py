@@ -96,14 +96,14 @@ class _BrokenTransport:
 
 @pytest.mark.rule("P-4")
 @virtual
-async def test_a_request_whose_write_fails_leaves_no_error_behind_that_nobody_looked_at() -> None:
+async def test_a_request_whose_write_fails_leaves_no_error_behind_that_was_not_read() -> None:
     stream: CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse] = await CorrelatedStream.open(
         _BrokenTransport(),  # type: ignore[arg-type]
         "node",
         wire.PRODUCE_STREAM,
     )
-    told: list[Any] = []
-    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+    reported: list[Any] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
     with pytest.raises(TransportError, match="connection reset"):
         await stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0)
     gone = asyncio.create_task(stream.request(lambda number: ProduceStreamRequest(correlation_id=number), 1.0))
@@ -111,4 +111,4 @@ async def test_a_request_whose_write_fails_leaves_no_error_behind_that_nobody_lo
     await stream.close()
     del stream, gone
     gc.collect()  # asyncio reports unretrieved errors when their futures are collected
-    assert told == []
+    assert reported == []

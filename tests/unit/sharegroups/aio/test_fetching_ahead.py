@@ -243,7 +243,7 @@ async def test_of_what_lies_only_the_polls_with_records_that_were_delivered_befo
 
 @pytest.mark.rule("CL-137")
 @on_fake_cluster()
-async def test_what_a_parked_fetch_brings_when_nobody_polls_any_more_is_others_after_a_second_too(
+async def test_what_a_parked_fetch_brings_when_the_application_polls_no_more_is_others_after_a_second_too(
     fake: FakeCluster,
 ) -> None:
     backlog(fake, 2_500)

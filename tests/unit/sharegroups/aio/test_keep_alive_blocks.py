@@ -25,13 +25,13 @@ def raising(_: list[Message]) -> None:
     raise ValueError("of the application")
 
 
-def told_by_the_loop() -> list[str]:
+def reported_by_the_loop() -> list[str]:
     """Collects the calls of the loop's exception handler from now on."""
-    told: list[str] = []
+    reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(
-        lambda _, context: told.append(f"{context['message']}: {context['exception']}")
+        lambda _, context: reported.append(f"{context['message']}: {context['exception']}")
     )
-    return told
+    return reported
 
 
 @on_fake_cluster(kind=acknowledging_within(0.05))
@@ -41,13 +41,13 @@ async def test_an_on_lost_that_raises_keeps_no_acknowledgement_from_being_sent(f
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
         lost, other = await c.poll(5)
-        told = told_by_the_loop()
+        reported = reported_by_the_loop()
         async with c.keep_alive(lost, raising):
             lose(fake, lost)
             await asyncio.sleep(_LOCK_MS / 3_000 + 0.02)  # the renewal is in flight
             c.acknowledge(other)
             assert list((await c.commit_sync(60)).values()) == [None]
-        assert told == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
+        assert reported == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
 
 
 @on_fake_cluster()
@@ -57,14 +57,14 @@ async def test_an_on_lost_that_raises_costs_no_other_record_its_lock(fake: FakeC
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
         (lost,) = await c.poll(5)
-        told = told_by_the_loop()
+        reported = reported_by_the_loop()
         async with c.keep_alive(lost, raising):
             produce(fake)
             (other,) = await c.poll(5)
             async with c.keep_alive(other) as kept:
                 lose(fake, lost)
                 await asyncio.sleep(5 * _LOCK_MS / 1_000)
-                assert len(told) == 1
+                assert len(reported) == 1
                 assert not kept.lost
                 assert fake.states("t")[other.offset()] == "acquired"
 
@@ -88,20 +88,20 @@ async def test_a_record_is_kept_until_the_last_of_nested_blocks_ends(fake: FakeC
 
 
 @on_fake_cluster()
-async def test_all_nested_blocks_are_told_of_a_lost_lock(fake: FakeCluster) -> None:
+async def test_all_nested_blocks_learn_of_a_lost_lock(fake: FakeCluster) -> None:
     fake.lock_ms = _LOCK_MS
     produce(fake)
-    told: list[str] = []
+    reported: list[str] = []
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
         (message,) = await c.poll(5)
         async with (
-            c.keep_alive(message, lambda _: told.append("outer")) as outer,
-            c.keep_alive(message, lambda _: told.append("inner")) as inner,
+            c.keep_alive(message, lambda _: reported.append("outer")) as outer,
+            c.keep_alive(message, lambda _: reported.append("inner")) as inner,
         ):
             lose(fake, message)
             await asyncio.sleep(_LOCK_MS / 2_000)
-            assert (outer.lost, inner.lost, sorted(told)) == (True, True, ["inner", "outer"])
+            assert (outer.lost, inner.lost, sorted(reported)) == (True, True, ["inner", "outer"])
 
 
 @on_fake_cluster()
@@ -150,11 +150,11 @@ async def test_an_on_lost_that_would_end_the_loop_is_reported(fake: FakeCluster,
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
         (lost,) = await c.poll(5)
-        told = told_by_the_loop()
+        reported = reported_by_the_loop()
         async with c.keep_alive(lost, ends):
             lose(fake, lost)
             await asyncio.sleep(_LOCK_MS / 1_000)
-    assert told == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
+    assert reported == ["on_lost of keep_alive for 1 records of t-0 raised an exception: of the application"]
 
 
 @pytest.mark.rule("CL-148")

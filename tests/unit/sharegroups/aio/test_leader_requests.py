@@ -22,7 +22,7 @@ from tests.support.virtual_time import now_s
 NOT_ENOUGH_REPLICAS = 19
 MESSAGE_TOO_LARGE = 10
 
-Told = list[tuple[str, bytes | None, int]]
+Reported = list[tuple[str, bytes | None, int]]
 
 
 class Story:
@@ -32,14 +32,14 @@ class Story:
         self, fake: FakeCluster, settings: Mapping[str, Any] = MappingProxyType({}), transport: Transport | None = None
     ) -> None:
         self.fake = fake
-        self.told: Told = []
+        self.reported: Reported = []
         common = {"bootstrap.servers": fake.bootstrap, "batch.num.records": 2}
         self.producer = Producer({**common, **settings}, transport=transport or fake.transport())
         buffer = self.producer.sender.buffer
         buffer.follow_bytes = buffer.follow_bytes and 1  # here a batch of two small records is worth a request
 
     def hear(self, error: KafkaError | None, report: DeliveryReport) -> None:
-        self.told.append((error.name if error else "", report.value(), report.offset()))
+        self.reported.append((error.name if error else "", report.value(), report.offset()))
 
     async def two_in_flight(self) -> None:
         """Store one record; then produce seven more while the leader is silent: 3 full batches, and an open one."""
@@ -80,7 +80,7 @@ async def test_full_batches_do_not_wait_for_the_answer_before_them(fake: FakeClu
         await story.two_in_flight()
         assert story.in_flight == [[1], [2, 3]], "the batch behind them may still grow"
         await story.go_on()
-        assert story.told == [("", str(number).encode(), number) for number in range(8)]
+        assert story.reported == [("", str(number).encode(), number) for number in range(8)]
         assert fake.log("t").end == 8
 
 
@@ -99,7 +99,7 @@ async def test_without_numbers_and_in_transactions_one_request_is_in_flight(
         await story.go_on()
         if "transactional.id" in settings:
             await producer.end_transaction(commit=True)
-        assert [value for _, value, _ in story.told] == [str(number).encode() for number in range(8)]
+        assert [value for _, value, _ in story.reported] == [str(number).encode() for number in range(8)]
 
 
 @pytest.mark.rule("CL-133")
@@ -113,7 +113,7 @@ async def test_two_requests_that_a_broken_stream_loses_are_stored_once_and_in_or
         await story.two_in_flight()
         fake.errors[fault].append(1)
         await story.go_on()
-        assert story.told == [("", str(number).encode(), number) for number in range(8)]
+        assert story.reported == [("", str(number).encode(), number) for number in range(8)]
         assert fake.log("t").end == 8
 
 
@@ -125,33 +125,33 @@ async def test_a_request_that_follows_a_refused_one_goes_again_with_it(fake: Fak
         await story.two_in_flight()
         fake.errors["produce"].append(NOT_ENOUGH_REPLICAS)
         await story.go_on()
-        assert story.told == [("", str(number).encode(), number) for number in range(8)]
+        assert story.reported == [("", str(number).encode(), number) for number in range(8)]
         assert fake.log("t").end == 8
 
 
 @pytest.mark.rule("CL-133")
 @on_fake_cluster()
-async def test_a_request_that_follows_one_that_can_never_be_stored_is_numbered_anew(fake: FakeCluster) -> None:
+async def test_a_request_that_follows_one_that_can_never_be_stored_is_numbered_again(fake: FakeCluster) -> None:
     story = Story(fake)
     async with story.producer:
         await story.two_in_flight()
         fake.errors["produce"].append(MESSAGE_TOO_LARGE)
         await story.go_on()
-        assert story.told[:2] == [("", b"0", 0), ("MESSAGE_TOO_LARGE", b"1", -1)]
-        assert story.told[2:] == [("", str(number).encode(), number - 1) for number in range(2, 8)]
+        assert story.reported[:2] == [("", b"0", 0), ("MESSAGE_TOO_LARGE", b"1", -1)]
+        assert story.reported[2:] == [("", str(number).encode(), number - 1) for number in range(2, 8)]
 
 
 @pytest.mark.rule("CL-133")
 @on_fake_cluster()
-async def test_a_producer_that_is_closed_with_two_requests_in_flight_tells_of_each_record_once(
+async def test_a_producer_that_is_closed_with_two_requests_in_flight_reports_each_record_once(
     fake: FakeCluster,
 ) -> None:
     story = Story(fake)
     async with story.producer as producer:
         await story.two_in_flight()
         await producer.close(timeout=0.5)
-        assert [value for _, value, _ in story.told] == [str(number).encode() for number in range(8)]
-        assert [error for error, _, _ in story.told] == ["", *["NETWORK_EXCEPTION"] * 7]
+        assert [value for _, value, _ in story.reported] == [str(number).encode() for number in range(8)]
+        assert [error for error, _, _ in story.reported] == ["", *["NETWORK_EXCEPTION"] * 7]
 
 
 @pytest.mark.rule("CL-135")
@@ -184,7 +184,7 @@ async def test_no_more_than_five_batches_lie_between_what_may_be_repeated_and_th
     story = Story(fake)
     async with story.producer:
         await story.paced(16)
-        assert [error for error, _, _ in story.told] == [""] * 16
+        assert [error for error, _, _ in story.reported] == [""] * 16
         assert fake.log("t").end == 16
 
 
@@ -204,7 +204,7 @@ async def test_what_followed_a_record_that_is_given_up_is_stored_though_its_own_
             if number == 1:
                 await asyncio.sleep(0.0005)
         await producer.flush()
-        assert [(error, value) for error, value, _ in story.told if error] == [("MESSAGE_TOO_LARGE", b"1")]
+        assert [(error, value) for error, value, _ in story.reported if error] == [("MESSAGE_TOO_LARGE", b"1")]
         assert fake.log("t").end == 7
 
 
@@ -237,7 +237,7 @@ async def test_a_partition_with_few_records_does_not_wait_for_one_that_is_floode
         await asyncio.sleep(1)
         flooding = False
         await task
-        assert [error for error, _, _ in story.told] == [""] * (8 if is_refused else 1)
+        assert [error for error, _, _ in story.reported] == [""] * (8 if is_refused else 1)
 
 
 @on_fake_cluster(nodes=2, partitions=3)
@@ -269,7 +269,7 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
 @pytest.mark.rule("CL-134", "CL-148")
 @pytest.mark.parametrize(("is_refused", "kind"), [(False, RuntimeError), (True, RuntimeError), (False, SystemExit)])
 @on_fake_cluster(kind=PacedCluster)
-async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(
+async def test_an_on_delivery_that_raises_keeps_nothing_from_being_reported(
     fake: PacedCluster, is_refused: bool, kind: type[BaseException]
 ) -> None:
     fake.pace = {2: 0.05, 3: 0.01}  # the second answer arrives first
@@ -289,8 +289,8 @@ async def test_an_on_delivery_that_raises_keeps_nothing_from_being_told(
             if number == 1:
                 await asyncio.sleep(0.001)
         assert await producer.flush(10) == 0
-        assert [value for _, value, _ in story.told] == [str(number).encode() for number in range(1, 8)]
-        assert [error for error, _, _ in story.told] == ["MESSAGE_TOO_LARGE" if is_refused else "", *[""] * 6]
+        assert [value for _, value, _ in story.reported] == [str(number).encode() for number in range(1, 8)]
+        assert [error for error, _, _ in story.reported] == ["MESSAGE_TOO_LARGE" if is_refused else "", *[""] * 6]
     assert problems == ["on_delivery of a record for t-0 raised an exception"] * 7
 
 

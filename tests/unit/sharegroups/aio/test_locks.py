@@ -35,7 +35,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> Lines:
 @pytest.mark.rule("CL-81")
 @pytest.mark.scenario("S-005")
 @on_fake_cluster()
-async def test_a_slow_implicit_loop_is_warned_at_half_the_lock_and_told_what_was_refused(
+async def test_a_slow_implicit_loop_is_warned_at_half_the_lock_and_learns_what_was_refused(
     fake: FakeCluster, lines: Lines
 ) -> None:
     produce(fake, 500)
@@ -79,9 +79,9 @@ def test_commit_sync_and_the_callback_keep_their_form_beside_the_warning(lines: 
             await asyncio.sleep(31)
             (error,) = (await c.commit_sync()).values()
             assert isinstance(error, InvalidRecordStateError)
-            ((offsets, told),) = heard
+            ((offsets, reported),) = heard
             assert offsets == {0, 1}
-            assert told is error
+            assert reported is error
             (refused,) = lines("was refused")
             assert "offsets 0 to 1 (2 records)" in refused
 
@@ -104,7 +104,7 @@ async def test_a_loop_that_acknowledges_in_time_hears_nothing(fake: FakeCluster,
 
 @pytest.mark.rule("CL-81")
 @on_fake_cluster()
-async def test_a_loop_that_blocks_its_event_loop_is_told_at_its_next_poll(fake: FakeCluster, lines: Lines) -> None:
+async def test_a_loop_that_blocks_its_event_loop_is_reported_at_its_next_poll(fake: FakeCluster, lines: Lines) -> None:
     fake.lock_ms = 1000
     produce(fake, 1)
     async with consumer(fake) as c:
@@ -119,7 +119,9 @@ async def test_a_loop_that_blocks_its_event_loop_is_told_at_its_next_poll(fake: 
 
 @pytest.mark.rule("CL-81")
 @on_fake_cluster()
-async def test_a_failure_that_is_not_the_locks_is_told_where_nobody_asks(fake: FakeCluster, lines: Lines) -> None:
+async def test_a_failure_that_is_not_the_locks_is_reported_where_no_caller_asks(
+    fake: FakeCluster, lines: Lines
+) -> None:
     produce(fake)
     async with consumer(fake) as c:
         c.subscribe(["t"])
@@ -132,7 +134,7 @@ async def test_a_failure_that_is_not_the_locks_is_told_where_nobody_asks(fake: F
 
 
 @pytest.mark.rule("CL-81")
-def test_a_failure_that_somebody_asks_for_is_left_to_him(lines: Lines) -> None:
+def test_a_failure_that_a_caller_asks_for_is_left_to_the_caller(lines: Lines) -> None:
     heard: list[KafkaError | None] = []
 
     async def story(fake: FakeCluster) -> None:
@@ -314,9 +316,7 @@ async def test_renewed_in_time_a_job_may_take_many_locks(fake: FakeCluster, line
 
 @pytest.mark.rule("CL-85")
 @pytest.mark.parametrize("jobs_ms", [1, 100, 2_000, 20_000])
-def test_a_consumer_that_is_not_told_how_many_asks_for_what_is_worked_through_in_time(
-    jobs_ms: int, lines: Lines
-) -> None:
+def test_a_consumer_without_a_number_asks_for_what_is_worked_through_in_time(jobs_ms: int, lines: Lines) -> None:
     counts: list[int] = []
     sizes: list[int] = []
 

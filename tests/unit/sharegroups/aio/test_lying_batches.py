@@ -58,12 +58,12 @@ def test_an_enormous_batch_of_an_older_leader_costs_no_memory(filler: int, expli
 
 @pytest.mark.rule("CL-110")
 def test_a_bomb_is_an_unreadable_batch() -> None:
-    for plain, told in (
+    for plain, reported in (
         (b"\x12\x00" * 10_000_000, "more records than the 1"),
         (bytes((0x12, 0x80, 0x80, 0x80, 0x08)) + b"\x1a\x00" * (1 << 23), "headers"),
         (RecordBatch(records=[Record(value=bytes(65 << 20))]).SerializeToString(), "decompressed"),
     ):
         found = wire.decode(FetchedBatch(base_offset=3, count=1, batch=packed(plain)))
         assert found.records == ()
-        assert told in str(found.error)
+        assert reported in str(found.error)
         assert "offsets 3 to 3" in str(found.error)

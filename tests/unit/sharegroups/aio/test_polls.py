@@ -62,7 +62,7 @@ async def test_a_subscription_replaces_the_former_one_and_its_names_are_no_patte
 
 @pytest.mark.rule("CL-21")
 @on_fake_cluster()
-async def test_a_poll_first_raises_what_happened_then_runs_callbacks_then_looks_at_the_last_records(
+async def test_a_poll_first_raises_what_happened_then_runs_callbacks_then_reads_the_last_records(
     fake: FakeCluster,
 ) -> None:
     produce(fake, 2)
@@ -254,7 +254,7 @@ async def test_the_callback_is_called_when_retries_are_over_and_none_drops_what_
     ({"request.timeout.ms": 60_000}, (5,), 5),
 ])  # fmt: skip
 @on_fake_cluster(nodes=2)
-async def test_close_waits_for_thirty_seconds_or_as_long_as_told_and_never_longer_than_one_request(
+async def test_close_waits_for_thirty_seconds_or_as_long_as_asked_and_never_longer_than_one_request(
     fake: FakeCluster, settings: dict[str, int], arguments: tuple[float, ...], waits_s: float
 ) -> None:
     fake.move_leader("t", 0, 1)
@@ -335,7 +335,7 @@ async def test_a_wake_up_ends_a_commit_and_no_close(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("P-14")
 @on_fake_cluster()
-async def test_a_poll_makes_no_object_for_a_record_before_it_is_looked_at(
+async def test_a_poll_makes_no_object_for_a_record_before_it_is_read(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Message] = []

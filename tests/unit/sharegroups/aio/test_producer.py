@@ -98,7 +98,7 @@ async def test_after_a_definite_failure_a_new_producer_id_is_taken(fake: FakeClu
 
 @pytest.mark.rule("CM-43", "CM-21", "CL-34")
 @on_fake_cluster()
-async def test_in_a_topic_that_was_created_again_sequences_begin_anew(fake: FakeCluster) -> None:
+async def test_in_a_topic_that_was_created_again_sequences_begin_again(fake: FakeCluster) -> None:
     async with producer(fake) as p:
         former = fake.topics["t"][0]
         await p.send("t", b"a")
@@ -171,7 +171,7 @@ async def test_callbacks_get_reports_and_close_delivers_what_is_left(fake: FakeC
 @pytest.mark.rule("CM-43")
 @pytest.mark.parametrize("turns", range(12))
 @on_fake_cluster()
-async def test_close_tells_the_fate_of_every_record_at_whatever_turn_of_the_loop_it_comes(
+async def test_close_reports_the_fate_of_every_record_at_whatever_turn_of_the_loop_it_comes(
     fake: FakeCluster, turns: int
 ) -> None:
     """One of these turns is between the creation of a sending task and its first step."""

@@ -199,7 +199,7 @@ def test_what_a_refused_request_said_of_its_session_is_said_again() -> None:
 
 
 @pytest.mark.rule("CL-86")
-def test_the_admin_client_waits_as_long_as_told_and_asks_again() -> None:
+def test_the_admin_client_waits_as_long_as_asked_and_asks_again() -> None:
     async def story(fake: Timed) -> None:
         fake.errors["list_groups"].append(NO_ROOM)
         async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:

@@ -17,7 +17,7 @@ from tests.unit.sharegroups.aio.test_throttled import WISH_MS, Timed, least_gap,
 
 
 @pytest.mark.rule("CL-86")
-def test_a_heartbeat_that_was_refused_waits_as_long_as_told_and_the_member_lives_on() -> None:
+def test_a_heartbeat_that_was_refused_waits_as_long_as_asked_and_the_member_lives_on() -> None:
     async def story(fake: Timed) -> None:
         fake.errors["heartbeat"].extend([NO_ROOM, NO_ROOM])
         produce(fake)
@@ -83,7 +83,7 @@ def test_a_heartbeat_that_is_answered_late_with_a_wish_is_followed_within_the_se
 
 
 @pytest.mark.rule("CL-86")
-def test_a_person_is_told_before_a_member_that_may_not_say_it_lives_is_taken_for_dead(
+def test_a_person_is_warned_before_a_member_that_may_not_say_it_lives_is_taken_for_dead(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(fake: Timed) -> None:
@@ -97,10 +97,10 @@ def test_a_person_is_told_before_a_member_that_may_not_say_it_lives_is_taken_for
             assert now_s() - heard < 45
             await c.poll(60)  # from time to time, since otherwise the client itself would give up
             assert len(fake.members) == 1
-        (told,) = caplog.messages
-        assert "'g'" in told
-        assert "node0:9000 has no room" in told
-        assert "rpc.memory.bytes" in told
+        (reported,) = caplog.messages
+        assert "'g'" in reported
+        assert "node0:9000 has no room" in reported
+        assert "rpc.memory.bytes" in reported
 
     with caplog.at_level(logging.WARNING):
         play(story)

@@ -96,10 +96,10 @@ async def test_a_batch_that_may_be_stored_fails_and_does_not_go_to_the_new_topic
         _, present = created_again(fake)
         with pytest.raises(UnknownTopicIdError) as failed:
             await sending
-        told = str(failed.value)
-        assert "topic 't' was deleted and created again while the record was under way" in told
-        assert "may have been stored in the deleted topic" in told
-        assert "Send it again if the new topic should have it" in told
+        reported = str(failed.value)
+        assert "topic 't' was deleted and created again while the record was under way" in reported
+        assert "may have been stored in the deleted topic" in reported
+        assert "Send it again if the new topic should have it" in reported
         assert (present.end, p.sender.buffer.used_bytes, p.sender.buffer.records) == (0, 0, 0)
         assert (await p.send("t", b"again")).offset() == 0
         assert present.sequences in ([0], [-1])
@@ -154,7 +154,7 @@ async def test_a_refusal_says_nothing_of_the_attempts_before_it(fake: FakeCluste
 async def test_what_stands_behind_goes_to_the_new_topic_in_order_and_without_a_gap(fake: FakeCluster) -> None:
     heard: list[tuple[bytes | None, str, int]] = []
 
-    def told(error: KafkaError | None, report: DeliveryReport) -> None:
+    def reported(error: KafkaError | None, report: DeliveryReport) -> None:
         heard.append((report.value(), "" if error is None else error.name, report.offset()))
 
     async with producer(fake, **{"batch.num.records": 1}) as p:
@@ -164,7 +164,7 @@ async def test_what_stands_behind_goes_to_the_new_topic_in_order_and_without_a_g
         await attempted(fake, asyncio.gather(*sending, return_exceptions=True))
         former = Place(fake)
         for number in range(7):
-            await p.produce("t", str(number), on_delivery=told)
+            await p.produce("t", str(number), on_delivery=reported)
         _, present = created_again(fake)
         assert await p.flush() == 0
         assert all(isinstance(each.exception(), UnknownTopicIdError) for each in sending)

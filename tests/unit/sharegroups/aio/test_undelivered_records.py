@@ -35,12 +35,12 @@ def test_records_that_expire_without_a_callback_are_logged_once_per_partition(ca
         assert now_s() < 10
 
     play(story, partitions=2)
-    told = _errors(caplog)
-    assert sorted(line.split(":")[0] for line in told) == [
+    reported = _errors(caplog)
+    assert sorted(line.split(":")[0] for line in reported) == [
         "5 records were not delivered to t-0",
         "5 records were not delivered to t-1",
     ]
-    assert all("REQUEST_TIMED_OUT" in line for line in told)
+    assert all("REQUEST_TIMED_OUT" in line for line in reported)
     assert {record.name for record in caplog.records if record.levelno >= logging.ERROR} == {
         "sharegroups.producing.sender"
     }
@@ -56,9 +56,9 @@ def test_what_still_waits_at_the_end_of_close_is_logged(caplog: pytest.LogCaptur
         await p.close(0.1)
 
     play(story)
-    told = _errors(caplog)
-    assert len(told) == 2
-    assert all("1 record was not delivered to t-0" in line and "was closed before" in line for line in told)
+    reported = _errors(caplog)
+    assert len(reported) == 2
+    assert all("1 record was not delivered to t-0" in line and "was closed before" in line for line in reported)
 
 
 @pytest.mark.parametrize("is_asked", [True, False])

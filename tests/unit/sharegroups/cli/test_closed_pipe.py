@@ -21,8 +21,8 @@ def ends(program: str, *, both: bool = False) -> tuple[int, str]:
         process.stdout.close()
         if both:
             process.stderr.close()
-        told = "" if both else process.stderr.read()
-        return process.wait(60), told
+        reported = "" if both else process.stderr.read()
+        return process.wait(60), reported
 
 
 def words(*given: str) -> str:
@@ -43,7 +43,7 @@ clients.open_client = lambda *_: Admin()
 
 @pytest.mark.rule("CT-86")
 @pytest.mark.parametrize("given", [("--help",), ("groups", "--help"), ("groups", "describe", "--help"), ("--version",)])
-def test_help_that_nobody_reads_ends_as_other_tools_do(given: tuple[str, ...]) -> None:
+def test_help_that_is_not_read_ends_as_other_tools_do(given: tuple[str, ...]) -> None:
     assert ends(words(*given)) == (UNREAD, "")
 
 
@@ -55,7 +55,7 @@ def test_a_command_cleans_up_and_ends_without_a_word() -> None:
 
 
 @pytest.mark.rule("CT-86")
-def test_an_error_is_an_error_though_nobody_reads_it() -> None:
-    status, told = ends(words("groups", "list", "--timeout", "0"))
+def test_an_error_is_an_error_though_it_is_not_read() -> None:
+    status, reported = ends(words("groups", "list", "--timeout", "0"))
     assert status == 1
-    assert "'--timeout'" in told
+    assert "'--timeout'" in reported

@@ -121,10 +121,10 @@ def test_a_sensitive_value_is_shown_nowhere(fake: FakeCluster, monkeypatch: pyte
     assert text.stdout.splitlines()[1:] == [
         "  password=(hidden) sensitive=true synonyms={DYNAMIC_BROKER_CONFIG:password=(hidden)}"
     ]
-    told = sharegroups("configs", "describe", "--broker", "0", "--output", "json").stdout
-    (config,) = json.loads(told)[0]["configs"]
+    reported = sharegroups("configs", "describe", "--broker", "0", "--output", "json").stdout
+    (config,) = json.loads(reported)[0]["configs"]
     assert (config["value"], config["sensitive"], config["synonyms"][0]["value"]) == (None, True, None)
-    assert "SECRET" not in told
+    assert "SECRET" not in reported
 
 
 @pytest.mark.rule("CT-82")
@@ -150,7 +150,7 @@ def test_values_of_others_are_escaped(fake: FakeCluster) -> None:
         ("features",),
     ],
 )
-def test_a_cluster_that_is_not_there_is_told_within_seconds(
+def test_a_cluster_that_is_not_there_is_reported_within_seconds(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     assert reaching.REACH_MS < 5_000
@@ -163,7 +163,7 @@ def test_a_cluster_that_is_not_there_is_told_within_seconds(
 
 
 @pytest.mark.rule("CT-91")
-def test_a_dead_letter_topic_that_is_not_there_is_told_with_what_creates_it(fake: FakeCluster) -> None:
+def test_a_dead_letter_topic_that_is_not_there_is_reported_with_what_creates_it(fake: FakeCluster) -> None:
     def said(topic: str) -> str:
         name = "errors.deadletterqueue.topic.name"
         result = sharegroups("configs", "alter", "--group", "g", "--add-config", f"{name}={topic}")

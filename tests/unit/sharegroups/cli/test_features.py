@@ -39,7 +39,7 @@ def test_nodes_that_agree_are_no_warning(fake: FakeCluster) -> None:
     ]
 
 
-def test_that_nothing_is_told_is_said(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_that_nothing_is_reported_is_said(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     async def silent(self: Configs, request: object, context: object) -> DescribeConfigsResponse:
         return DescribeConfigsResponse()
 

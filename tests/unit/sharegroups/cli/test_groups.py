@@ -131,11 +131,11 @@ def test_the_state_is_shown_with_the_coordinator(admin: StubAdmin) -> None:
 @pytest.mark.rule("CT-23j")
 def test_an_empty_group_has_no_table_of_members_but_its_row_of_states(admin: StubAdmin) -> None:
     admin.groups = {"g": group("g")}
-    told = "Share group 'g' has no active members.\n"
+    reported = "Share group 'g' has no active members.\n"
     members = sharegroups("groups", "describe", "--group", "g", "--members")
-    assert (members.exit_code, members.stdout, members.stderr) == (0, "", told)
+    assert (members.exit_code, members.stdout, members.stderr) == (0, "", reported)
     state = sharegroups("groups", "describe", "--group", "g", "--state")
-    assert (state.exit_code, state.stderr) == (0, told)
+    assert (state.exit_code, state.stderr) == (0, reported)
     assert state.stdout.splitlines()[2] == "g               host:9000  (3)            Empty           0"
 
 

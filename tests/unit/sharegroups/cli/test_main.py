@@ -156,8 +156,8 @@ def test_group_ids_that_differ_are_a_usage_error_and_the_client_has_the_tools_na
         assert "--group is 'g' but the settings say group.id=other" in result.stderr
     produce(fake, 1)
     assert sharegroups("consume", "t", "--command-config", str(file), "--max-messages", "1").stdout == "v0\n"
-    told = given[0]
-    assert (told["client.id"], told["group.id"], told["share.acknowledgement.mode"]) == (
+    reported = given[0]
+    assert (reported["client.id"], reported["group.id"], reported["share.acknowledgement.mode"]) == (
         "console-share-consumer", "other", "explicit",
     )  # fmt: skip
 
@@ -175,7 +175,9 @@ def test_groups_are_listed(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("CT-21", "CT-22", "GC-123")
 @pytest.mark.parametrize("words", [(), ("--state",), ("--output", "json")])
-def test_groups_that_cannot_be_listed_are_told_beside_those_that_can(fake: FakeCluster, words: tuple[str, ...]) -> None:
+def test_groups_that_cannot_be_listed_are_reported_beside_those_that_can(
+    fake: FakeCluster, words: tuple[str, ...]
+) -> None:
     whole = sharegroups("groups", "list", *words)
     fake.unserved = {3: 16, 7: 16}
     result = sharegroups("groups", "list", *words, "--timeout", "300")
@@ -188,7 +190,7 @@ def test_groups_that_cannot_be_listed_are_told_beside_those_that_can(fake: FakeC
 
 
 @pytest.mark.rule("CT-15", "CT-21", "GC-123")
-def test_descriptions_and_configs_of_all_groups_tell_which_are_missing(
+def test_descriptions_and_configs_of_all_groups_show_which_are_missing(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(group_listing, "UNOWNED_S", 0.1)
@@ -205,7 +207,7 @@ def test_descriptions_and_configs_of_all_groups_tell_which_are_missing(
 
 
 @pytest.mark.rule("CT-23i", "CL-46")
-def test_partitions_whose_offsets_are_not_known_are_told_and_the_others_shown(fake: FakeCluster) -> None:
+def test_partitions_whose_offsets_are_not_known_are_reported_and_the_others_shown(fake: FakeCluster) -> None:
     for number in (0, 1):
         produce(fake, 7, partition=number)
         consumed(fake, "t", number, 3)
@@ -219,10 +221,10 @@ def test_partitions_whose_offsets_are_not_known_are_told_and_the_others_shown(fa
         "g               t               1          3             4          -\n"
         "\n",
     )
-    told = "Error: group 'g', t-0: COORDINATOR_NOT_AVAILABLE: the stored state of g is in quarantine\n"
-    assert result.stderr == told
+    reported = "Error: group 'g', t-0: COORDINATOR_NOT_AVAILABLE: the stored state of g is in quarantine\n"
+    assert result.stderr == reported
     shown = sharegroups("groups", "describe", "--group", "g", "--output", "json")
-    assert (shown.exit_code, shown.stderr) == (1, told)
+    assert (shown.exit_code, shown.stderr) == (1, reported)
     (group,) = json.loads(shown.stdout)
     assert [one["partition"] for one in group["offsets"]] == [1]
     assert group["errors"] == [
@@ -244,9 +246,9 @@ def test_of_many_partitions_without_offsets_some_are_named_and_the_rest_counted(
     for number in range(9):
         consumed(fake, "wide", number, 1)
         fake.stateless[fake.partition("wide", number)] = "gone"
-    told = sharegroups("groups", "describe", "--group", "g").stderr.splitlines()
-    assert [line.split(":")[1] for line in told[:5]] == [f" group 'g', wide-{number}" for number in range(5)]
-    assert told[5:] == ["Error: group 'g': 4 more partitions; --output json names all of them"]
+    reported = sharegroups("groups", "describe", "--group", "g").stderr.splitlines()
+    assert [line.split(":")[1] for line in reported[:5]] == [f" group 'g', wide-{number}" for number in range(5)]
+    assert reported[5:] == ["Error: group 'g': 4 more partitions; --output json names all of them"]
 
 
 @pytest.mark.rule("CL-46")

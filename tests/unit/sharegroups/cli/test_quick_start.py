@@ -42,8 +42,8 @@ def test_it_is_as_before_behind_an_import_that_fails() -> None:
     assert gc.isenabled()
 
 
-@pytest.mark.parametrize(("end", "told"), [("", ["early", "late"]), ("end_without_search()", ["early"])])
-def test_a_process_ends_without_a_search(end: str, told: list[str]) -> None:
+@pytest.mark.parametrize(("end", "reported"), [("", ["early", "late"]), ("end_without_search()", ["early"])])
+def test_a_process_ends_without_a_search(end: str, reported: list[str]) -> None:
     words = [sys.executable, "-c", PROGRAM.format(end=end)]
     said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    assert said.split("\n") == [*(f"found {name}" for name in told), ""]
+    assert said.split("\n") == [*(f"found {name}" for name in reported), ""]

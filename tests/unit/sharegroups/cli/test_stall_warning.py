@@ -63,7 +63,7 @@ def test_no_records_of_a_group_that_is_served_are_no_error(fake: FakeCluster) ->
 
 
 @pytest.mark.rule("CT-85")
-def test_a_partition_whose_state_is_in_quarantine_is_told_when_the_time_is_over(fake: FakeCluster) -> None:
+def test_a_partition_whose_state_is_in_quarantine_is_reported_when_the_time_is_over(fake: FakeCluster) -> None:
     for number in (0, 1):
         produce(fake, 2, partition=number)
         consumed(fake, "t", number, 1)
@@ -103,13 +103,13 @@ def test_a_topic_name_that_cannot_be_is_refused_at_once(fake: FakeCluster) -> No
         assert CANNOT_BE in result.stderr, words
 
 
-def _tell(trouble: Trouble) -> None:
+def _report(trouble: Trouble) -> None:
     logging.getLogger("sharegroups.consuming.stall_watch").warning("%s", trouble.text(), extra={"trouble": trouble})
 
 
-def test_what_the_library_tells_is_shown_in_the_command_line_s_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_the_library_shows_is_shown_in_the_command_line_s_words(capsys: pytest.CaptureFixture[str]) -> None:
     with Warnings():
-        _tell(Trouble(UNREACHABLE, "a:1", detail="why"))
+        _report(Trouble(UNREACHABLE, "a:1", detail="why"))
         logging.getLogger("sharegroups.producing.sender").error("lost")
     logging.getLogger("sharegroups").info("not shown")
     first, second = capsys.readouterr().err.splitlines()
@@ -126,12 +126,12 @@ def test_giving_up_says_why_unless_that_was_shown(capsys: pytest.CaptureFixture[
         Trouble(UNKNOWN, "a:1", ("t",)),
     )
     with Warnings() as warnings:
-        _tell(down)
+        _report(down)
         warnings.last(again)
-        _tell(down)
+        _report(down)
     assert len(capsys.readouterr().err.splitlines()) == 1
     with Warnings() as warnings:
-        _tell(down)
+        _report(down)
         warnings.last(unknown)
     assert len(capsys.readouterr().err.splitlines()) == 2
 
@@ -143,12 +143,12 @@ def _run(*words: str, stdin: str = "") -> tuple[int, str]:
 
 @pytest.mark.rule("CT-30")
 def test_consume_says_why_nothing_came_and_fails(fake: FakeCluster) -> None:
-    status, told = _run("consume", "--topic", "nope", "--group", "g", "--timeout-ms", "1")
+    status, reported = _run("consume", "--topic", "nope", "--group", "g", "--timeout-ms", "1")
     assert status == 1
-    assert told.startswith("Warning: topic 'nope' does not exist")
-    assert "or correct --topic." in told
+    assert reported.startswith("Warning: topic 'nope' does not exist")
+    assert "or correct --topic." in reported
     assert "or correct TOPIC." in _run("consume", "nope", "--group", "g", "--timeout-ms", "1")[1]
-    assert told.endswith("Processed a total of 0 messages\n")
+    assert reported.endswith("Processed a total of 0 messages\n")
     assert _run("consume", "--topic", "t", "--group", "g", "--timeout-ms", "1") == (
         0,
         "Processed a total of 0 messages\n",
@@ -157,11 +157,11 @@ def test_consume_says_why_nothing_came_and_fails(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("CM-72")
 def test_produce_says_at_once_that_the_topic_is_not_there(fake: FakeCluster) -> None:
-    status, told = _run("produce", "nope", "--property", "max.block.ms=300", stdin="a\n")
+    status, reported = _run("produce", "nope", "--property", "max.block.ms=300", stdin="a\n")
     assert status == 1
-    assert told.startswith("Warning: topic 'nope' does not exist")
-    assert "or correct TOPIC." in told, "it has no --topic"
-    assert "was not found within 300 ms" in told
+    assert reported.startswith("Warning: topic 'nope' does not exist")
+    assert "or correct TOPIC." in reported, "it has no --topic"
+    assert "was not found within 300 ms" in reported
 
 
 @pytest.mark.rule("CM-72")
@@ -169,7 +169,7 @@ def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tm
     hurried = tmp_path / "client.properties"
     hurried.write_text("default.api.timeout.ms=1\nbootstrap.servers=nobody:1\n")
     result = CliRunner().invoke(main, ["topics", "list", "--command-config", str(hurried)])
-    status, told = result.exit_code, result.output
+    status, reported = result.exit_code, result.output
     assert status == 1
-    assert told.startswith("Error: Listing topics failed due to ")
-    assert told.endswith("Is the cluster up (`sharegroups up`), and is --bootstrap-server right?\n")
+    assert reported.startswith("Error: Listing topics failed due to ")
+    assert reported.endswith("Is the cluster up (`sharegroups up`), and is --bootstrap-server right?\n")

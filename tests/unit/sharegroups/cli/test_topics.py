@@ -34,14 +34,14 @@ def test_the_transcript(fake: FakeCluster) -> None:
     assert fake.topics["t"][1] == 6
 
 
-def test_a_topic_that_is_not_there_is_told_with_the_name_that_may_have_been_meant(fake: FakeCluster) -> None:
+def test_a_topic_that_is_not_there_is_reported_with_the_name_that_may_have_been_meant(fake: FakeCluster) -> None:
     fake.add_topic("orders", 1)
     result = sharegroups("topics", "describe", "order", "zzz", "t")
     assert result.exit_code == 1
-    told = {line.split(":")[1].strip(): line for line in result.stderr.splitlines()}
-    assert told["order"].endswith("Did you mean 'orders'?")
-    assert ".." not in told["order"]
-    assert "Did you mean" not in told["zzz"]
+    reported = {line.split(":")[1].strip(): line for line in result.stderr.splitlines()}
+    assert reported["order"].endswith("Did you mean 'orders'?")
+    assert ".." not in reported["order"]
+    assert "Did you mean" not in reported["zzz"]
     assert result.stdout.splitlines()[-1].startswith("t "), "the others are described"
 
 

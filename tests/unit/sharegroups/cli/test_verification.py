@@ -68,7 +68,7 @@ class StubConsumer:
     commit_async = commit_sync
 
 
-def told(capsys: pytest.CaptureFixture[str], name: str) -> list[dict[str, Any]]:
+def reported(capsys: pytest.CaptureFixture[str], name: str) -> list[dict[str, Any]]:
     found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     return [event for event in found if event["name"] == name]
 
@@ -80,11 +80,13 @@ def play(consumer: StubConsumer, limit: int | None, *pattern: Kind, mode: str = 
 
 
 @pytest.mark.parametrize("mode", ["auto", "sync", "async"])
-def test_what_comes_beyond_the_limit_is_given_back_and_not_told(mode: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_comes_beyond_the_limit_is_given_back_and_not_reported(
+    mode: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     consumer = StubConsumer([range(5)])
     assert play(consumer, 3, mode=mode).acknowledged == 3
     assert list(consumer.given.values()) == [Kind.ACCEPT] * 3 + [Kind.RELEASE] * 2
-    (event,) = told(capsys, "offsets_acknowledged")
+    (event,) = reported(capsys, "offsets_acknowledged")
     assert event["partitions"] == [{"topic": "t", "partition": 0, "count": 3, "offsets": [0, 1, 2]}]
 
 
@@ -92,7 +94,7 @@ def test_for_what_was_refused_another_record_is_taken(capsys: pytest.CaptureFixt
     consumer = StubConsumer([[0, 1], [2, 3]], [InvalidRecordStateError("late")])
     assert play(consumer, 2).acknowledged == 2
     assert consumer.wanted == [2, 2]
-    first, second = told(capsys, "offsets_acknowledged")
+    first, second = reported(capsys, "offsets_acknowledged")
     assert (first["success"], first["error"]) == (False, "INVALID_RECORD_STATE: late")
     assert (second["success"], "error" in second) == (True, False)
 
@@ -100,7 +102,7 @@ def test_for_what_was_refused_another_record_is_taken(capsys: pytest.CaptureFixt
 def test_a_renewed_record_counts_once_however_often_it_comes(capsys: pytest.CaptureFixture[str]) -> None:
     consumer = StubConsumer([[0, 1], [1], [1]])
     assert play(consumer, 2, Kind.ACCEPT, Kind.RENEW, Kind.RENEW, Kind.ACCEPT).acknowledged == 2
-    kinds = [event["ackTypeCounts"] for event in told(capsys, "offsets_acknowledged")]
+    kinds = [event["ackTypeCounts"] for event in reported(capsys, "offsets_acknowledged")]
     assert kinds == [{"accept": 1, "renew": 1}, {"renew": 1}, {"accept": 1}]
 
 

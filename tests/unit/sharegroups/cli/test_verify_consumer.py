@@ -60,12 +60,12 @@ def test_the_transcript(fake: FakeCluster) -> None:
 def test_it_stops_exactly_there_and_has_acknowledged_what_it_took(fake: FakeCluster, mode: str) -> None:
     for number in (0, 1):
         produce(fake, 30, partition=number)
-    told = events("--max-messages", "41", "--acknowledgement-mode", mode, topic="t")
+    reported = events("--max-messages", "41", "--acknowledgement-mode", mode, topic="t")
     counts: Counter[str] = Counter()
-    for event in told:
+    for event in reported:
         counts[event["name"]] += event.get("count", 1)
     assert counts == {"startup_complete": 1, "records_consumed": 41, "offsets_acknowledged": 41, "shutdown_complete": 1}
-    assert (told[0]["name"], told[-1]["name"]) == ("startup_complete", "shutdown_complete")
+    assert (reported[0]["name"], reported[-1]["name"]) == ("startup_complete", "shutdown_complete")
     states = Counter(state for number in (0, 1) for state in fake.states("t", "g", number).values())
     assert states == {"acknowledged": 41}, "no other record was touched"
 
@@ -73,18 +73,18 @@ def test_it_stops_exactly_there_and_has_acknowledged_what_it_took(fake: FakeClus
 @pytest.mark.rule("CT-95")
 def test_released_records_count_and_come_again(fake: FakeCluster) -> None:
     produce(fake, 2, "one")
-    told = events("--max-messages", "4", "--acknowledgement-mode", "sync", "--ack-pattern", "release")
-    taken = [event["partitions"][0]["offsets"] for event in told if event["name"] == "records_consumed"]
+    reported = events("--max-messages", "4", "--acknowledgement-mode", "sync", "--ack-pattern", "release")
+    taken = [event["partitions"][0]["offsets"] for event in reported if event["name"] == "records_consumed"]
     assert sum(map(len, taken)) == 4
     assert fake.states("one") == {0: "available", 1: "available"}
 
 
 @pytest.mark.rule("CT-37")
-def test_a_refused_acknowledgement_is_told_and_another_record_taken(fake: FakeCluster) -> None:
+def test_a_refused_acknowledgement_is_reported_and_another_record_taken(fake: FakeCluster) -> None:
     produce(fake, 4, "one")
     fake.errors["acknowledge"].append(121)
-    told = events("--max-messages", "2", "--acknowledgement-mode", "sync")
-    answers = [event for event in told if event["name"] == "offsets_acknowledged"]
+    reported = events("--max-messages", "2", "--acknowledgement-mode", "sync")
+    answers = [event for event in reported if event["name"] == "offsets_acknowledged"]
     assert answers[0]["success"] is False
     assert answers[0]["error"].startswith("INVALID_RECORD_STATE")
     assert sum(answer["count"] for answer in answers if answer["success"]) == 2

@@ -152,13 +152,13 @@ def test_text_of_people_stays_as_it_is() -> None:
 
 @pytest.mark.rule("CT-83")
 @pytest.mark.parametrize(
-    ("words", "told"), [((), True), (("--group", "own"), False), (("--command-property", "group.id=own"), False)]
+    ("words", "reported"), [((), True), (("--group", "own"), False), (("--command-property", "group.id=own"), False)]
 )
-def test_who_names_no_group_is_told_which_one_it_is(fake: FakeCluster, words: tuple[str, ...], told: bool) -> None:
+def test_who_names_no_group_learns_which_one_it_is(fake: FakeCluster, words: tuple[str, ...], reported: bool) -> None:
     produce(fake)
     result = sharegroups("consume", "t", "--max-messages", "1", *words)
     assert (result.exit_code, result.stdout) == (0, "v0\n")
-    assert ("share group 'console-share-consumer'" in result.stderr) is told
+    assert ("share group 'console-share-consumer'" in result.stderr) is reported
 
 
 @pytest.mark.rule("CT-84")
@@ -175,16 +175,16 @@ def test_every_column_is_explained_where_it_is_asked_for(fake: FakeCluster, word
     fake.add_member("m")
     header = next(line for line in sharegroups(*words).stdout.splitlines() if line.startswith(("GROUP", "TOPIC")))
     named = {word for word in re.split(r"  +| (?=\S+-|#)", header) if word}
-    told = CliRunner().invoke(main, [*words[:2], "--help"]).stdout
+    reported = CliRunner().invoke(main, [*words[:2], "--help"]).stdout
     plain = {"GROUP", "TOPIC"} | ({"PARTITION"} if words[0] == "groups" else set())
-    assert {column for column in named - plain if column not in told} == set()
+    assert {column for column in named - plain if column not in reported} == set()
     assert len(named - plain) >= 3
     reference = (Path(__file__).parents[4] / "docs" / "reference" / "columns.md").read_text()
     assert {column for column in named - plain if column not in reference} == set()
-    told = " ".join(told.split())
+    reported = " ".join(reported.split())
     tables = [table for command, table in TABLES.items() if command.startswith(" ".join(["sharegroups", *words[:2]]))]
     meanings = {name: meaning for table in tables for name, meaning in table.items()}
     for column in named - plain:
         (sentence,) = {meaning for names, meaning in meanings.items() if column in names.split(", ")}
-        assert sentence in told
+        assert sentence in reported
         assert f"| {sentence} |" in reference

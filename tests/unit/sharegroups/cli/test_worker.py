@@ -65,7 +65,7 @@ def test_the_current_folder_is_on_the_path_and_attributes_may_be_nested(folder: 
         ("json:dumps", "is a function, not a Worker; json defines no Worker"),
     ],
 )
-def test_a_typo_is_told_with_what_is_there(folder: Path, target: str, said: str) -> None:
+def test_a_typo_is_reported_with_what_is_there(folder: Path, target: str, said: str) -> None:
     with pytest.raises(UsageFailure) as caught:
         find_worker(target)
     assert said in str(caught.value)
@@ -101,10 +101,10 @@ def test_what_a_module_raises_is_shown_from_its_own_frames_on(folder: Path, modu
         ("unjob", 11, "retry is 5; expected a Retry, as retry=Retry(limit=3)"),
     ],
 )
-def test_what_this_library_refuses_is_told_in_one_line(folder: Path, module: str, line: int, said: str) -> None:
+def test_what_this_library_refuses_is_reported_in_one_line(folder: Path, module: str, line: int, said: str) -> None:
     ended = CliRunner().invoke(main, ["worker", f"mailshop.{module}:worker"])
     file = folder / "mailshop" / f"{module}.py"
     assert ended.exit_code == 1
-    (told,) = ended.stderr.splitlines()
-    assert told.startswith(f"Error: mailshop.{module} could not be imported: {file}, line {line}: ")
-    assert told.endswith(said)
+    (reported,) = ended.stderr.splitlines()
+    assert reported.startswith(f"Error: mailshop.{module} could not be imported: {file}, line {line}: ")
+    assert reported.endswith(said)

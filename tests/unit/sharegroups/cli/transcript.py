@@ -31,8 +31,8 @@ def played(command: str, inexact: Sequence[tuple[str, str]] = ()) -> str:
     words = [*shlex.split(command), "--bootstrap-server", "node0:9000"]
     with capture_logs():  # of the fake cluster's services, which run in this process
         result = CliRunner().invoke(main, words, prog_name="sharegroups")
-    told = [*result.stdout.splitlines(), *(f"err: {line}" for line in result.stderr.splitlines())]
-    text = "\n".join([f"$ sharegroups {command}", *told, f"(exit {result.exit_code})"])
+    reported = [*result.stdout.splitlines(), *(f"err: {line}" for line in result.stderr.splitlines())]
+    text = "\n".join([f"$ sharegroups {command}", *reported, f"(exit {result.exit_code})"])
     for pattern, instead in inexact:
         text = re.sub(pattern, instead, text)
     return text + "\n"

@@ -188,9 +188,9 @@ def test_close_waits_no_longer_for_a_session_that_was_being_closed_already() -> 
 @pytest.mark.parametrize("sent_before", [True, False])
 def test_the_callback_hears_of_acknowledgements_whose_answer_close_could_not_wait_for(sent_before: bool) -> None:
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
-        told: list[Any] = []
+        reported: list[Any] = []
         consumer = member(fake, transport, **EXPLICIT)
-        consumer.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+        consumer.set_acknowledgement_commit_callback(lambda offsets, error: reported.append((offsets, error)))
         produce(fake, 1)
         (message,) = await consumer.poll(5)
         consumer.acknowledge(message)
@@ -199,7 +199,7 @@ def test_the_callback_hears_of_acknowledgements_whose_answer_close_could_not_wai
             consumer.commit_async()
             await asyncio.sleep(0.5)
         await consumer.close(2)
-        ((offsets, error),) = told
+        ((offsets, error),) = reported
         assert list(offsets.values()) == [{0}]
         assert isinstance(error, NetworkError)
 

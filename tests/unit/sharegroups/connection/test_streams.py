@@ -101,15 +101,15 @@ async def test_a_write_that_the_peer_holds_up_ends_in_time_and_so_do_those_behin
 
 
 @pytest.mark.rule("P-4")
-def test_the_owner_is_told_of_a_late_answer_each_second_until_it_comes() -> None:
+def test_the_owner_is_notified_of_a_late_answer_each_second_until_it_comes() -> None:
     async def story() -> None:
-        told: list[tuple[float, bool]] = []
+        reported: list[tuple[float, bool]] = []
         peer = _Peer({1: 0.5, 2: 7.2})
         stream = await CorrelatedStream.open(
             peer,  # type: ignore[arg-type]
             "node",
             wire.PRODUCE_STREAM,
-            lambda: told.append((round(now_s(), 1), stream.is_late)),
+            lambda: reported.append((round(now_s(), 1), stream.is_late)),
         )
         await stream.request(numbered(), 30.0, 3.0)
         await asyncio.sleep(0.5)
@@ -119,7 +119,7 @@ def test_the_owner_is_told_of_a_late_answer_each_second_until_it_comes() -> None
         assert (await late).correlation_id == 2
         assert not stream.is_late
         await asyncio.sleep(60)
-        assert told == [(4.0, True), (5.0, True), (6.0, True), (7.0, True), (8.0, True)]
+        assert reported == [(4.0, True), (5.0, True), (6.0, True), (7.0, True), (8.0, True)]
         assert not stream.is_lost
         await stream.close()
 
@@ -184,7 +184,7 @@ def test_an_abandoned_stream_fails_what_waits_on_it_and_a_write_that_is_held_up(
 
 
 @pytest.mark.rule("P-4")
-def test_an_answer_that_nobody_can_take_in_leaves_the_others_their_reader() -> None:
+def test_an_answer_that_cannot_be_taken_in_leaves_the_others_their_reader() -> None:
     class Clumsy:
         timeout_s = 5.0
         expected_s = 5.0
@@ -199,12 +199,12 @@ def test_an_answer_that_nobody_can_take_in_leaves_the_others_their_reader() -> N
             raise AssertionError("it was answered")
 
     async def story() -> None:
-        told: list[dict[str, Any]] = []
-        asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context))
+        reported: list[dict[str, Any]] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context))
         stream = await opened(_Peer({1: 1.0, 2: 2.0}))
         stream.send(Clumsy())
         assert (await stream.request(numbered(), 5.0)).correlation_id == 2
-        assert [str(context["exception"]) for context in told] == ["unforeseen"]
+        assert [str(context["exception"]) for context in reported] == ["unforeseen"]
         await stream.close()
 
     run(story())

@@ -21,10 +21,10 @@ TOPIC = b"t" * 16
 
 class Owner:
     def __init__(self) -> None:
-        self.told: list[tuple[PendingAck, KafkaError | None]] = []
+        self.reported: list[tuple[PendingAck, KafkaError | None]] = []
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        self.told.append((ack, error))
+        self.reported.append((ack, error))
 
 
 def outbox(owner: Owner) -> AckOutbox:
@@ -69,7 +69,7 @@ async def test_acknowledgements_that_fail_together_make_one_step_of_the_back_off
             topic.partitions.add(partition_index=number, error_code=15)  # COORDINATOR_NOT_AVAILABLE
         now_ms = int(now_s() * 1000)
         box.acknowledge_answered(sent, response, retry=True)
-        assert owner.told == []
+        assert owner.reported == []
         assert {one.not_before_ms - now_ms for one in box._pending} == {delay_ms}
         await asyncio.sleep(delay_ms / 1000)
 
@@ -86,7 +86,7 @@ async def test_a_retry_that_finds_nothing_acquired_does_not_deny_the_earlier_try
         box.acknowledge_answered([sent], response, retry=True)
         await asyncio.sleep(0.1)
         box.take(renewals=True)
-    assert owner.told == [(sent, sent.unsure)]
+    assert owner.reported == [(sent, sent.unsure)]
     assert isinstance(sent.unsure, CoordinatorNotAvailableError)
 
 
@@ -97,17 +97,17 @@ async def test_a_first_try_that_finds_nothing_acquired_says_so() -> None:
     response = ShareAcknowledgeResponse()
     response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0, error_code=121)
     outbox(owner).acknowledge_answered([sent], response, retry=True)
-    ((_, error),) = owner.told
+    ((_, error),) = owner.reported
     assert isinstance(error, InvalidRecordStateError)
 
 
 @pytest.mark.rule("CL-34")
 @virtual
 async def test_a_partition_that_the_answer_leaves_out_fails_with_invalid_record_state() -> None:
-    owner, told, left_out = Owner(), ack(0), ack(1)
+    owner, reported, left_out = Owner(), ack(0), ack(1)
     response = ShareAcknowledgeResponse()
     response.responses.add(topic_id=TOPIC).partitions.add(partition_index=0)
-    outbox(owner).acknowledge_answered([told, left_out], response, retry=True)
-    (first, ok), (second, error) = owner.told
-    assert (first, ok, second) == (told, None, left_out)
+    outbox(owner).acknowledge_answered([reported, left_out], response, retry=True)
+    (first, ok), (second, error) = owner.reported
+    assert (first, ok, second) == (reported, None, left_out)
     assert isinstance(error, InvalidRecordStateError)

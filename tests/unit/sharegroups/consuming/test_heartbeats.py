@@ -90,9 +90,9 @@ async def test_a_person_reads_why_the_member_left(fake: FakeCluster, caplog: pyt
         await asyncio.sleep(9)
         assert caplog.messages == []
         await asyncio.sleep(2)
-        (told,) = caplog.messages
-        assert "'g'" in told
-        assert "max.poll.interval.ms" in told
+        (reported,) = caplog.messages
+        assert "'g'" in reported
+        assert "max.poll.interval.ms" in reported
         assert fake.heartbeats[-1].member_epoch == -1
         beats = len(fake.heartbeats)
         await asyncio.sleep(1000)
@@ -191,7 +191,7 @@ async def test_the_leave_of_a_close_waits_for_the_heartbeat_in_flight_but_no_lon
 
 @pytest.mark.rule("CL-8")
 @on_fake_cluster()
-async def test_a_member_that_never_found_a_coordinator_asks_nobody_for_one_to_leave(fake: FakeCluster) -> None:
+async def test_a_member_that_never_found_a_coordinator_asks_no_node_for_one_to_leave(fake: FakeCluster) -> None:
     transport = SilentTransport(fake.network)
     transport.silent.add("node0:9000")
     settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "request.timeout.ms": 1000}
@@ -318,7 +318,7 @@ async def test_a_refused_topic_is_raised_by_the_next_poll_and_the_one_after_it_g
 
 
 @pytest.mark.parametrize(
-    ("code", "text", "told"),
+    ("code", "text", "reported"),
     [
         (InvalidRequestError.code, "the topics are missing", "the topics are missing"),
         (InvalidRequestError.code, "", InvalidRequestError().message),
@@ -326,8 +326,8 @@ async def test_a_refused_topic_is_raised_by_the_next_poll_and_the_one_after_it_g
     ],
 )
 @on_fake_cluster()
-async def test_what_the_coordinator_says_is_told_but_where_our_own_text_tells_more(
-    fake: FakeCluster, code: int, text: str, told: str
+async def test_what_the_coordinator_says_is_reported_but_where_our_own_text_says_more(
+    fake: FakeCluster, code: int, text: str, reported: str
 ) -> None:
     def refuse(answer: ShareGroupHeartbeatResponse) -> None:
         answer.error_code = ErrorCode.ValueType(code)
@@ -338,6 +338,6 @@ async def test_what_the_coordinator_says_is_told_but_where_our_own_text_tells_mo
     c = member(fake, transport)
     with pytest.raises(KafkaError) as raised:
         await c.poll(5)
-    assert raised.value.message == told
+    assert raised.value.message == reported
     with pytest.raises(KafkaError):
         await c.close()

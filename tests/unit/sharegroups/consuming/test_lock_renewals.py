@@ -143,7 +143,7 @@ async def test_a_record_that_is_not_kept_still_keeps_poll_from_being_called(fake
 
 @pytest.mark.rule("CL-94", "CL-96")
 @on_fake_cluster()
-async def test_of_several_records_only_the_lost_one_is_told(
+async def test_of_several_records_only_the_lost_one_is_reported(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     produce(fake, 8)
@@ -160,8 +160,8 @@ async def test_of_several_records_only_the_lost_one_is_told(
             assert isinstance(kept.error, InvalidRecordStateError)
             with pytest.raises(InvalidRecordStateError, match="t-0 offset 5"):
                 kept.check()
-            told = [one.getMessage() for one in caplog.records if "is lost" in one.getMessage()]
-            assert len(told) == 1
+            reported = [one.getMessage() for one in caplog.records if "is lost" in one.getMessage()]
+            assert len(reported) == 1
             assert fake.states("t") == {number: "acknowledged" if number == 5 else "acquired" for number in range(8)}
             assert (await c.poll(1)).is_empty(), "a lost record does not keep poll from being called"
 
@@ -185,7 +185,7 @@ async def test_what_is_acknowledged_while_its_renewal_is_under_way_is_no_loss(fa
 
 @pytest.mark.rule("CL-96")
 @on_fake_cluster()
-async def test_the_end_of_the_connection_is_told_within_a_second(fake: FakeCluster) -> None:
+async def test_the_end_of_the_connection_is_reported_within_a_second(fake: FakeCluster) -> None:
     produce(fake)
     async with consumer(fake, **ONE) as c:
         c.subscribe(["t"])
@@ -200,7 +200,7 @@ async def test_the_end_of_the_connection_is_told_within_a_second(fake: FakeClust
 
 @pytest.mark.rule("CL-96")
 @on_fake_cluster()
-async def test_a_fenced_member_renews_nothing_and_tells_its_jobs(fake: FakeCluster) -> None:
+async def test_a_fenced_member_renews_nothing_and_notifies_its_jobs(fake: FakeCluster) -> None:
     produce(fake)
     async with consumer(fake, **ONE) as c:
         c.subscribe(["t"])
@@ -249,7 +249,7 @@ async def test_it_needs_explicit_mode_and_records_in_hand(fake: FakeCluster) -> 
 
 
 @on_fake_cluster()
-async def test_after_a_suspension_the_clock_tells_that_a_lock_is_lost_before_the_loop_does(
+async def test_after_a_suspension_the_clock_shows_that_a_lock_is_lost_before_the_loop_does(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     produce(fake, 3)
@@ -347,7 +347,7 @@ async def test_one_lost_lock_does_not_cost_the_outcome_of_other_jobs(fake: FakeC
 
 @pytest.mark.rule("CL-98")
 @on_fake_cluster()
-async def test_a_poll_asks_for_no_more_records_than_it_is_told(fake: FakeCluster) -> None:
+async def test_a_poll_asks_for_no_more_records_than_it_is_asked_to(fake: FakeCluster) -> None:
     produce(fake, 10)
     settings: dict[str, Any] = ONE | {"max.poll.records": 6}
     async with consumer(fake, **settings) as c:
@@ -394,7 +394,7 @@ async def test_a_record_that_is_kept_later_than_others_of_its_delivery_is_renewe
 
 @pytest.mark.rule("CL-82", "CL-94", "CL-96")
 @on_fake_cluster()
-async def test_a_renewal_counts_with_the_lock_that_its_answer_tells(fake: FakeCluster) -> None:
+async def test_a_renewal_counts_with_the_lock_that_its_answer_shows(fake: FakeCluster) -> None:
     produce(fake, 2)
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
@@ -418,7 +418,7 @@ async def test_a_renewal_counts_with_the_lock_that_its_answer_tells(fake: FakeCl
 
 @pytest.mark.rule("CL-82", "CL-27")
 @on_fake_cluster()
-async def test_a_record_that_the_application_renewed_is_locked_for_as_long_as_the_answer_tells(
+async def test_a_record_that_the_application_renewed_is_locked_for_as_long_as_the_answer_shows(
     fake: FakeCluster,
 ) -> None:
     produce(fake)

@@ -21,22 +21,22 @@ from tests.support.virtual_time import now_s
 from tests.unit.sharegroups.aio.test_producer import producer
 
 
-def _told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def _reported(caplog: pytest.LogCaptureFixture) -> list[str]:
     others = "sharegroups.consuming.lock_watch"  # the fate of the last poll's records
     return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING and one.name != others]
 
 
-def test_a_topic_that_is_not_there_is_told_once_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_topic_that_is_not_there_is_reported_once_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         async with consumer(fake) as c:
             c.subscribe(["nope"])
             assert not await c.poll(5)
-            assert len(_told(caplog)) == 1
+            assert len(_reported(caplog)) == 1
             assert not await c.poll(300)
 
     play(story)
-    assert len(_told(caplog)) == 1
-    assert "topic 'nope' does not exist in the cluster at node0:9000" in _told(caplog)[0]
+    assert len(_reported(caplog)) == 1
+    assert "topic 'nope' does not exist in the cluster at node0:9000" in _reported(caplog)[0]
 
 
 def test_a_producer_to_a_topic_that_is_not_there_says_so_once_while_it_waits(caplog: pytest.LogCaptureFixture) -> None:
@@ -44,14 +44,14 @@ def test_a_producer_to_a_topic_that_is_not_there_says_so_once_while_it_waits(cap
         async with producer(fake) as p:
             waiting = [asyncio.create_task(p.send("nope", b"x")) for _ in range(20)]
             await asyncio.sleep(5)
-            assert len(_told(caplog)) == 1
+            assert len(_reported(caplog)) == 1
             found = await asyncio.gather(*waiting, return_exceptions=True)
             assert {type(each) for each in found} == {UnknownTopicOrPartitionError}
 
     play(story)
-    (told,) = _told(caplog)
-    assert "topic 'nope' does not exist in the cluster at node0:9000" in told
-    assert "It waits for max.block.ms, 60000 ms." in told
+    (reported,) = _reported(caplog)
+    assert "topic 'nope' does not exist in the cluster at node0:9000" in reported
+    assert "It waits for max.block.ms, 60000 ms." in reported
 
 
 @pytest.mark.rule("CL-93")
@@ -77,7 +77,7 @@ def test_a_name_that_no_topic_can_have_is_refused_at_once(caplog: pytest.LogCapt
                 await c.poll(60)
 
     play(story)
-    assert not _told(caplog)
+    assert not _reported(caplog)
 
 
 def test_a_producer_that_finds_its_topic_soon_says_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -87,40 +87,40 @@ def test_a_producer_that_finds_its_topic_soon_says_nothing(caplog: pytest.LogCap
             await asyncio.sleep(5)
 
     play(story)
-    assert not _told(caplog)
+    assert not _reported(caplog)
 
 
-def test_a_cluster_that_is_down_is_told_and_another_cause_too(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_cluster_that_is_down_is_reported_and_another_cause_too(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         fake.network.stop("node0:9000")
         async with consumer(fake) as c:
             c.subscribe(["nope"])
             assert not await c.poll(5)
-            assert len(_told(caplog)) == 1
+            assert len(_reported(caplog)) == 1
             assert not await c.poll(100)
             fake.serve(0)
             assert not await c.poll(100)
 
     play(story)
-    down, unknown = _told(caplog)
+    down, unknown = _reported(caplog)
     assert down.startswith("no cluster answers at node0:9000 (")
     assert "'nope' does not exist" in unknown
 
 
-def test_an_outage_after_a_long_idle_time_is_told_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_after_a_long_idle_time_is_reported_within_five_seconds(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         async with consumer(fake) as c:
             c.subscribe(["t"])
             assert not await c.poll(301)
             fake.network.stop("node0:9000")
             assert not await c.poll(5)
-            assert len(_told(caplog)) == 1
+            assert len(_reported(caplog)) == 1
 
     play(story)
-    assert _told(caplog)[0].startswith("no cluster answers at node0:9000 (")
+    assert _reported(caplog)[0].startswith("no cluster answers at node0:9000 (")
 
 
-def test_an_outage_that_is_soon_over_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_outage_that_is_soon_over_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         async with consumer(fake) as c:
             c.subscribe(["t"])
@@ -131,12 +131,12 @@ def test_an_outage_that_is_soon_over_is_not_told(caplog: pytest.LogCaptureFixtur
             assert not await c.poll(60)
 
     play(story)
-    assert not _told(caplog)
+    assert not _reported(caplog)
 
 
 @pytest.mark.rule("CL-91")
 @pytest.mark.parametrize("has_partitions", [False, True])
-def test_the_return_of_a_lost_cluster_is_told_with_how_long_it_took(
+def test_the_return_of_a_lost_cluster_is_reported_with_how_long_it_took(
     caplog: pytest.LogCaptureFixture, has_partitions: bool
 ) -> None:
     caplog.set_level(logging.INFO, "sharegroups.consuming.stall_watch")
@@ -159,7 +159,7 @@ def test_the_return_of_a_lost_cluster_is_told_with_how_long_it_took(
     assert all(re.search(r"again, \d+ s after the warning", line) for line in lines[1::2])
 
 
-def test_a_partition_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_partition_without_a_leader_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         topic_id, _ = fake.topics["t"]
         fake.leaders[TopicIdPartition(topic_id, 0)] = (-1, -1)
@@ -168,11 +168,11 @@ def test_a_partition_without_a_leader_is_told(caplog: pytest.LogCaptureFixture) 
             assert not await c.poll(30)
 
     play(story)
-    assert ["no live leader for partition 0." in line for line in _told(caplog)] == [True]
+    assert ["no live leader for partition 0." in line for line in _reported(caplog)] == [True]
 
 
 @pytest.mark.rule("CL-91")
-def test_a_group_that_no_coordinator_serves_is_told_once_and_its_return_ends_it(
+def test_a_group_that_no_coordinator_serves_is_reported_once_and_its_return_ends_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def story(fake: FakeCluster) -> None:
@@ -181,18 +181,18 @@ def test_a_group_that_no_coordinator_serves_is_told_once_and_its_return_ends_it(
         async with consumer(fake) as c:
             c.subscribe(["t"])
             assert not await c.poll(5)
-            assert len(_told(caplog)) == 1
+            assert len(_reported(caplog)) == 1
             assert not await c.poll(60)
             fake.errors["heartbeat"].clear()
             assert await c.poll(60)
 
     play(story)
-    (told,) = _told(caplog)
-    assert told.startswith("no coordinator at node0:9000 serves group 'g' (This node is not the coordinator). ")
-    assert "sharegroups state check" in told
+    (reported,) = _reported(caplog)
+    assert reported.startswith("no coordinator at node0:9000 serves group 'g' (This node is not the coordinator). ")
+    assert "sharegroups state check" in reported
 
 
-def test_a_coordinator_that_loads_for_a_second_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_coordinator_that_loads_for_a_second_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         produce(fake)
         fake.errors["heartbeat"].extend([CoordinatorLoadInProgressError.code] * 2)
@@ -201,7 +201,7 @@ def test_a_coordinator_that_loads_for_a_second_is_not_told(caplog: pytest.LogCap
             assert await c.poll(30)
 
     play(story)
-    assert _told(caplog) == []
+    assert _reported(caplog) == []
 
 
 def test_an_idle_consumer_of_a_sound_cluster_is_quiet_and_asks_for_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -216,7 +216,7 @@ def test_an_idle_consumer_of_a_sound_cluster_is_quiet_and_asks_for_nothing(caplo
             assert await c.poll(5)
 
     play(story)
-    assert _told(caplog) == []
+    assert _reported(caplog) == []
 
 
 def test_a_consumer_that_does_not_want_anything_is_quiet(caplog: pytest.LogCaptureFixture) -> None:
@@ -228,4 +228,4 @@ def test_a_consumer_that_does_not_want_anything_is_quiet(caplog: pytest.LogCaptu
             await asyncio.sleep(60)
 
     play(story)
-    assert _told(caplog) == []
+    assert _reported(caplog) == []

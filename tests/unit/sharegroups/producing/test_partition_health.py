@@ -31,7 +31,7 @@ def _producer(fake: FakeCluster, **settings: object) -> Producer:
 def test_records_without_a_key_go_on_with_the_healthy_partitions(fault: str, caplog: pytest.LogCaptureFixture) -> None:
     fates: list[tuple[int, KafkaError | None]] = []
 
-    def told(error: KafkaError | None, report: DeliveryReport) -> None:
+    def reported(error: KafkaError | None, report: DeliveryReport) -> None:
         fates.append((report.partition(), error))
 
     async def story(fake: FakeCluster) -> None:
@@ -41,7 +41,7 @@ def test_records_without_a_key_go_on_with_the_healthy_partitions(fault: str, cap
             fake.unloadable[fake.partition("t", 1)] = _STORAGE_ERROR
         p = _producer(fake)
         for _ in range(100):  # one record at a time: each begins a batch, or joins a waiting one
-            await p.produce("t", b"v", on_delivery=told)
+            await p.produce("t", b"v", on_delivery=reported)
             await asyncio.sleep(0.2)
         delivered = [partition for partition, error in fates if error is None]
         assert len(delivered) >= 99
@@ -79,7 +79,7 @@ async def test_a_partition_is_used_again_once_it_serves(fake: FakeCluster) -> No
 
 @pytest.mark.rule("CL-80")
 @on_fake_cluster(partitions=4)
-async def test_keys_keep_their_partition_also_while_it_is_ill(fake: FakeCluster) -> None:
+async def test_keys_keep_their_partition_also_while_it_is_unavailable(fake: FakeCluster) -> None:
     async with _producer(fake, **{"delivery.timeout.ms": 3000}) as p:
         home = (await p.send("t", b"v", key=b"k")).partition()
         fake.unloadable[fake.partition("t", home)] = _STORAGE_ERROR
@@ -91,7 +91,7 @@ async def test_keys_keep_their_partition_also_while_it_is_ill(fake: FakeCluster)
 
 @pytest.mark.rule("CL-80")
 @on_fake_cluster(partitions=2)
-async def test_with_every_partition_ill_records_wait_as_before(fake: FakeCluster) -> None:
+async def test_with_every_partition_unavailable_records_wait_as_before(fake: FakeCluster) -> None:
     for number in range(2):
         fake.unloadable[fake.partition("t", number)] = _STORAGE_ERROR
     async with _producer(fake) as p:
@@ -104,7 +104,7 @@ async def test_with_every_partition_ill_records_wait_as_before(fake: FakeCluster
 
 @pytest.mark.rule("CL-80")
 @on_fake_cluster(partitions=2)
-async def test_a_random_partitioner_avoids_the_ill_also_with_a_key_and_a_named_partition_stays(
+async def test_a_random_partitioner_avoids_the_unavailable_also_with_a_key_and_a_named_partition_stays(
     fake: FakeCluster,
 ) -> None:
     async with _producer(fake, partitioner="random", **{"delivery.timeout.ms": 3000}) as p:
@@ -123,7 +123,9 @@ async def test_a_random_partitioner_avoids_the_ill_also_with_a_key_and_a_named_p
 
 @pytest.mark.rule("CL-80")
 @on_fake_cluster(partitions=2)
-async def test_while_a_partition_is_ill_the_metadata_are_asked_for_every_five_seconds(fake: FakeCluster) -> None:
+async def test_while_a_partition_is_unavailable_the_metadata_are_asked_for_every_five_seconds(
+    fake: FakeCluster,
+) -> None:
     async with _producer(fake) as p:
         await p.send("t", b"v", partition=1)
         await asyncio.sleep(60)
@@ -138,7 +140,7 @@ async def test_while_a_partition_is_ill_the_metadata_are_asked_for_every_five_se
         assert 11 <= fake.metadata_requests - asked <= 13
 
 
-def test_after_close_nothing_is_told_of_partitions_any_more(caplog: pytest.LogCaptureFixture) -> None:
+def test_after_close_nothing_is_reported_of_partitions_any_more(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         cluster = Cluster(fake.transport(), Config(PRODUCER, {"bootstrap.servers": fake.bootstrap}))
         health = PartitionHealth(cluster)

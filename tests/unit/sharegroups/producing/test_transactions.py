@@ -88,7 +88,7 @@ async def test_each_transaction_has_the_epoch_that_the_one_before_gave(fake: Fak
 
 @pytest.mark.rule("CL-101")
 @on_fake_cluster()
-async def test_a_record_that_was_not_delivered_aborts_the_transaction_and_is_told(fake: FakeCluster) -> None:
+async def test_a_record_that_was_not_delivered_aborts_the_transaction_and_is_reported(fake: FakeCluster) -> None:
     async with producer(fake, **TX) as p:
 
         async def badly() -> None:
@@ -125,7 +125,7 @@ def test_an_end_without_an_answer_is_asked_for_again(commit: bool) -> None:
 
 @pytest.mark.rule("CL-102")
 @on_fake_cluster()
-async def test_an_outcome_in_doubt_is_told_and_known_before_the_next_begins(
+async def test_an_outcome_in_doubt_is_reported_and_known_before_the_next_begins(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with producer(fake, **{**TX, "default.api.timeout.ms": 1_000}) as p:
@@ -142,7 +142,7 @@ async def test_an_outcome_in_doubt_is_told_and_known_before_the_next_begins(
 
 @pytest.mark.rule("CL-102")
 @on_fake_cluster()
-async def test_a_cluster_that_does_not_answer_is_told_long_before_the_time_out(
+async def test_a_cluster_that_does_not_answer_is_reported_long_before_the_time_out(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with producer(fake, **TX) as p:
@@ -172,7 +172,7 @@ async def test_a_decision_whose_markers_are_not_all_written_is_a_commit(fake: Fa
 
 @pytest.mark.rule("CL-103", "CM-152")
 @on_fake_cluster()
-async def test_a_fenced_producer_is_told_so_for_good(fake: FakeCluster) -> None:
+async def test_a_fenced_producer_learns_so_for_good(fake: FakeCluster) -> None:
     async with producer(fake, **TX) as p:
         await transact(p, b"a")
         async with producer(fake, **TX) as other:
@@ -231,14 +231,14 @@ async def test_an_abort_does_not_wait_for_what_a_silent_leader_has(fake: FakeClu
                 await p.produce("t", b"waiting", on_delivery=heard)
                 raise LookupError
 
-        told: list[KafkaError | None] = []
+        reported: list[KafkaError | None] = []
 
         def heard(error: KafkaError | None, _: Any) -> None:
-            told.append(error)
+            reported.append(error)
 
         with pytest.raises(LookupError):
             await stuck()
-        assert [type(error) for error in told] == [InvalidTxnStateError]
+        assert [type(error) for error in reported] == [InvalidTxnStateError]
         assert outcomes(fake) == [(0, True), (1, False)]
         fake.hold_produce.set()
         await transact(p, b"next")

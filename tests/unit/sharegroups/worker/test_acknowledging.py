@@ -121,7 +121,7 @@ async def test_it_holds_so_many_at_most_and_says_so(
 
 @pytest.mark.rule("CL-123")
 @pytest.mark.parametrize(("delay", "asked"), [(3 * 86_400.0, "3 days"), (1e300, "1e+300 s"), (float("inf"), "inf s")])
-def test_a_delay_above_the_groups_maximum_is_shortened_and_told(delay: float, asked: str) -> None:
+def test_a_delay_above_the_groups_maximum_is_shortened_and_reported(delay: float, asked: str) -> None:
     @on_fake_cluster()
     async def story(fake: FakeCluster) -> None:
         produce(fake, 3)

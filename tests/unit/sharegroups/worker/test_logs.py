@@ -50,19 +50,19 @@ def test_a_command_leaves_the_level_as_it_was(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.rule("CL-125")
-def test_the_first_look_does_not_tell_again_which_topics_are_missing(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_check_does_not_report_again_which_topics_are_missing(caplog: pytest.LogCaptureFixture) -> None:
     now_s = 100.0
 
-    def look(kind: str, *topics: str) -> int:
+    def check(kind: str, *topics: str) -> int:
         caplog.clear()
         trouble = Trouble(kind, "127.0.0.1:1", topics)
         WATCH.warning("%s", trouble.text(), extra={"trouble": trouble})
         return len(caplog.records)
 
     with missing_topics_logged_once(frozenset({"a", "b"}), lambda: now_s):
-        assert look(UNKNOWN, "b", "a") == 0
-        assert look(UNKNOWN, "a") == look(UNKNOWN, "a", "b", "c") == look(LEADERLESS, "a", "b") == 1, "that is new"
+        assert check(UNKNOWN, "b", "a") == 0
+        assert check(UNKNOWN, "a") == check(UNKNOWN, "a", "b", "c") == check(LEADERLESS, "a", "b") == 1, "that is new"
         now_s += 11
-        assert look(UNKNOWN, "a", "b") == 1, "it was deleted later"
+        assert check(UNKNOWN, "a", "b") == 1, "it was deleted later"
     now_s = 100.0
-    assert look(UNKNOWN, "a", "b") == 1, "another consumer's"
+    assert check(UNKNOWN, "a", "b") == 1, "another consumer's"

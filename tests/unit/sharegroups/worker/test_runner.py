@@ -86,7 +86,7 @@ async def test_control_characters_of_an_exception_are_escaped_in_the_log(
 
 
 @on_fake_cluster()
-async def test_what_no_handler_began_with_at_its_last_delivery_is_told_and_does_not_count(
+async def test_what_no_handler_began_with_at_its_last_delivery_is_reported_and_does_not_count(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """It is kept until the grace period is over, and then released like the other one."""
@@ -102,8 +102,10 @@ async def test_what_no_handler_began_with_at_its_last_delivery_is_told_and_does_
     pool = worker._pools["t"]
     assert isinstance(pool, TaskPool)
     for offset, count in enumerate((4, 5)):
-        told = {"topic": "t", "partition": 0, "offset": offset, "delivery_count": count}
-        message = SimpleNamespace(**{name: partial(int if name != "topic" else str, one) for name, one in told.items()})
+        reported = {"topic": "t", "partition": 0, "offset": offset, "delivery_count": count}
+        message = SimpleNamespace(
+            **{name: partial(int if name != "topic" else str, one) for name, one in reported.items()}
+        )
         kept = SimpleNamespace(is_lost=lambda _: False)
         pool._ready.append(Job(spec, cast("Message", message), cast("Kept", kept), 0.0))
     monkeypatch.setattr(worker._jobs, "remove", lambda job: None)

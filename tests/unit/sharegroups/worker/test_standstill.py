@@ -60,7 +60,7 @@ def test_a_handler_that_blocks_the_loop_is_named_with_its_line(
     monkeypatch.setattr("sharegroups.worker.standstill._BEAT_S", 0.001)
     logged = threading.Event()
 
-    class Told(logging.Handler):
+    class Reported(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             logged.set()
 
@@ -72,13 +72,13 @@ def test_a_handler_that_blocks_the_loop_is_named_with_its_line(
             await asyncio.create_task(blocks_the_loop(), name="on_loop (t-0@3)")
             await asyncio.sleep(0.01)
 
-    told = Told()
+    reported = Reported()
     log = logging.getLogger("sharegroups.worker")
-    log.addHandler(told)
+    log.addHandler(reported)
     try:
         asyncio.run(main())
     finally:
-        log.removeHandler(told)
+        log.removeHandler(reported)
     first = next(message for message in caplog.messages if "stands still" in message)
     assert "s in on_loop (t-0@3), at " in first
     assert ": meanwhile no heartbeat and no renewal is sent" in first

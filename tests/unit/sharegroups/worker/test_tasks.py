@@ -60,7 +60,7 @@ async def test_a_task_is_cancelled_at_its_time_and_the_next_begins(fake: FakeClu
 
 @pytest.mark.rule("CL-122")
 @on_fake_cluster()
-async def test_who_swallows_its_cancellation_is_told_and_when_all_do_the_worker_gives_up(
+async def test_who_swallows_its_cancellation_is_reported_and_when_all_do_the_worker_gives_up(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     ended: list[Finished] = []

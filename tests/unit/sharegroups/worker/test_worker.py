@@ -120,13 +120,13 @@ def wrapped(function: Any) -> Any:
 @pytest.mark.parametrize(
     "handler", [print, len, dict, partial(two_arguments, __=1), wrapped(two_arguments), lambda value=1: value]
 )
-def test_what_can_be_called_with_a_value_or_does_not_tell_is_taken(handler: Any) -> None:
+def test_what_can_be_called_with_a_value_or_does_not_show_it_is_taken(handler: Any) -> None:
     worker = Worker(**GIVEN)
     worker.job("orders")(handler)
     assert worker.jobs["orders"].handler is handler
 
 
-def test_the_places_are_told_once_for_all_topics_of_a_kind(caplog: pytest.LogCaptureFixture) -> None:
+def test_the_places_are_reported_once_for_all_topics_of_a_kind(caplog: pytest.LogCaptureFixture) -> None:
     worker = Worker(**GIVEN, concurrency=4)
     for topic in ("a", "b", "c"):
         worker.job(topic)(blocking)
@@ -244,7 +244,7 @@ def test_the_longest_delay_of_a_group_is_read_from_its_configs(value: str | None
 
 
 @pytest.mark.rule("CL-125")
-def test_a_back_off_of_the_group_that_is_not_the_jobs_is_told_with_what_counts_for_what() -> None:
+def test_a_back_off_of_the_group_that_is_not_the_jobs_is_reported_with_what_counts_for_what() -> None:
     worker = Worker(**GIVEN)
     worker.job("a", retry=Retry(limit=3, backoff=2, maximum=60))(blocking)
     worker.job("b", retry=Retry(backoff=2, maximum=90))(blocking)

@@ -155,7 +155,7 @@ def test_an_end_without_records_moves_the_epoch_on() -> None:
 
 
 @pytest.mark.rule("CM-154")
-def test_a_fenced_producer_is_told_how_its_transaction_ended() -> None:
+def test_a_fenced_producer_learns_how_its_transaction_ended() -> None:
     committed = begun(done(ended(ongoing(), ONE, [P], commit=True)))
     assert ended(committed, ONE, [P], commit=True) is committed
     aborted = begun(done(begun(ongoing())))
@@ -169,7 +169,7 @@ def test_a_fenced_producer_is_told_how_its_transaction_ended() -> None:
 
 
 @pytest.mark.rule("CM-158")
-def test_what_an_operator_aborted_fences_its_producer_and_nobody_else() -> None:
+def test_what_an_operator_aborted_fences_its_producer_and_no_other() -> None:
     aborted = ended(ongoing(P), ONE, [], commit=False, cause=Cause.OPERATOR)
     assert (aborted.state, aborted.cause) == (State.PREPARE_ABORT, Cause.OPERATOR)
     for known in (aborted, done(aborted)):

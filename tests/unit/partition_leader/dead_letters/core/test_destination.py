@@ -47,7 +47,7 @@ def test_why_letters_cannot_be_written(view: View, reason: Reason, word: str) ->
 def test_a_topic_that_is_not_enabled_is_mended_by_the_command_that_is_named() -> None:
     found = destination(GOOD._replace(topic=TOPIC._replace(enabled=False)), "t", 10)
     assert isinstance(found, Failure)
-    assert found.told == (
+    assert found.with_advice == (
         "topic 'dlq.t' is not enabled as a dead-letter topic (what to do: sharegroups configs alter --topic dlq.t "
         "--add-config errors.deadletterqueue.group.enable=true)"
     )

@@ -51,7 +51,7 @@ def only(explanation: Explanation) -> tuple[Fate, str]:
 
 
 @pytest.mark.rule("PL-941")
-def test_what_members_gave_back_unseen_is_told_with_how_often() -> None:
+def test_what_members_gave_back_unseen_is_reported_with_how_often() -> None:
     bench = Bench(log=[(0, 3)])
     for offsets in ((0, 1), (0, 0)):
         bench.fetch(until=3)
@@ -88,7 +88,7 @@ def test_the_first_place_that_holds_decides_the_state() -> None:
 
 
 @pytest.mark.rule("PL-820")
-def test_neighbours_with_everything_in_common_are_one_and_tell_when_the_first_was_appended() -> None:
+def test_neighbours_with_everything_in_common_are_one_and_show_when_the_first_was_appended() -> None:
     bench = Bench(log=[(0, 4), (5, 9), (10, 14)])
     assert bench.fetch("M", max_records=5, batch_size=1, until=0) == [(0, 4, 1)]
     explanation = answer(bench, 2, 12)
@@ -209,7 +209,7 @@ def test_the_words_of_records_that_came_back_and_of_those_that_do_not() -> None:
 
 
 @pytest.mark.rule("PL-821")
-def test_an_archived_record_is_told_by_the_limit_of_this_moment() -> None:
+def test_an_archived_record_is_reported_by_the_limit_of_this_moment() -> None:
     stored = (StateBatch(1, 1, STATE_ARCHIVED, 5), StateBatch(2, 2, STATE_ARCHIVED, 2))
     bench = Bench(0, batches=stored, log=[(0, 9)])
     at_limit, rejected = answer(bench, 1, 2).records
@@ -303,7 +303,7 @@ def test_what_is_stored_answers_for_a_share_partition_that_is_not_loaded() -> No
         0,
     )
     words = found.records[1][1]
-    assert "nobody has fetched this partition since its leader took over" in words
+    assert "no member has fetched this partition since its leader took over" in words
     assert "stored start offset 5" in words
     loading = explain_stored(STORED, question(bench, 5, loading=True))
     assert only(loading)[0].obstacle is Obstacle.LOADING
@@ -349,15 +349,15 @@ def test_offsets_that_cannot_be_asked_for(first: int, last: int) -> None:
 class CountedBatches(list[KnownBatch]):
     """The batches of a log, which count how many of them were iterated over."""
 
-    looked_at = 0
+    inspected = 0
 
     def __iter__(self) -> Iterator[KnownBatch]:
         for batch in super().__iter__():
-            self.looked_at += 1
+            self.inspected += 1
             yield batch
 
 
-def test_a_thousand_records_of_different_fates_do_not_each_look_through_the_log() -> None:
+def test_a_thousand_records_of_different_fates_do_not_each_search_through_the_log() -> None:
     """The event loop serves no other request meanwhile (CM-94): it took 364 ms when each record searched the log."""
     size = EXPLAINED_OFFSETS_MAX
     bench = Bench(log=[(offset, offset) for offset in range(size)])
@@ -367,4 +367,4 @@ def test_a_thousand_records_of_different_fates_do_not_each_look_through_the_log(
     batches = CountedBatches(log.batches)
     explanation = answer(bench, 0, size - 1, log=log._replace(batches=batches))
     assert len(explanation.records) == size
-    assert batches.looked_at <= 2 * size
+    assert batches.inspected <= 2 * size

@@ -71,19 +71,19 @@ def test_one_share_partition_counts_for_no_more_than_its_part_of_the_bytes() -> 
     assert step(one, 1_000, 30) is Step.READ
 
 
-def test_no_more_is_looked_at_than_the_decision_needs() -> None:
-    looked: list[int] = []
+def test_no_more_is_checked_than_the_decision_needs() -> None:
+    checked: list[int] = []
 
     def sizes() -> Iterator[int]:
         for size in (10, 20, 40):
-            looked.append(size)
+            checked.append(size)
             yield size
 
     assert budget(3, min_bytes=30).next_step(0, 3, sizes(), PLENTY, False) is Step.READ
-    assert looked == [10, 20]
+    assert checked == [10, 20]
     assert budget(3, min_bytes=0).next_step(0, 3, sizes(), PLENTY, False) is Step.READ
     assert budget(3, min_bytes=99).next_step(0, 3, sizes(), PLENTY, True) is Step.READ
-    assert looked == [10, 20], "neither a fetch that needs no bytes nor the last attempt needs the estimate"
+    assert checked == [10, 20], "neither a fetch that needs no bytes nor the last attempt needs the estimate"
 
 
 @pytest.mark.parametrize("min_bytes", [0, 1])
@@ -178,5 +178,5 @@ def test_the_answer_keeps_to_its_room_but_for_the_first_share_partition_in_it() 
 def test_what_a_failed_read_means(error: KafkaError, lease_valid: bool, event_type: type | None) -> None:
     # PL-252: the log start moved, and the request gets no error. PL-630: leadership is gone, unless only the lease is.
     events: dict[type | None, LogStartMoved | Drop | None] = {LogStartMoved: LogStartMoved(42), Drop: Drop(error)}
-    told = None if event_type is LogStartMoved else error
-    assert read_failed(error, 42, lease_valid) == ReadFailure(events.get(event_type), told)
+    reported = None if event_type is LogStartMoved else error
+    assert read_failed(error, 42, lease_valid) == ReadFailure(events.get(event_type), reported)

@@ -106,7 +106,7 @@ def test_an_acknowledgement_may_overtake_a_parked_fetch() -> None:
 
 
 @pytest.mark.rule("V20", "PL-506", "CM-62")
-def test_the_limit_refuses_new_members_and_evicts_nobody() -> None:
+def test_the_limit_refuses_new_members_and_evicts_no_member() -> None:
     cache = SessionCache(1)
     cache.fetch(request(0, P0), 11, 0)
     with pytest.raises(errors.ShareSessionLimitReachedError):
@@ -116,7 +116,7 @@ def test_the_limit_refuses_new_members_and_evicts_nobody() -> None:
 
 
 @pytest.mark.rule("PL-502", "PL-520", "PL-523")
-def test_closing_releases_and_tells_when_the_group_is_gone() -> None:
+def test_closing_releases_and_reports_when_the_group_is_gone() -> None:
     cache = opened(P0, P1)
     other = SessionKey("G", "N")
     cache.fetch(request(0, P0, key=other), 20, 0)

@@ -153,7 +153,7 @@ def test_records_whose_release_could_not_be_written_stay_with_their_member_until
 
 @pytest.mark.rule("PL-630")
 @pytest.mark.parametrize("error", [GroupIdNotFoundError(), FencedStateEpochError()])
-def test_what_the_write_of_a_release_is_told_drops_the_object(error: KafkaError) -> None:
+def test_what_the_write_of_a_release_is_answered_drops_the_object(error: KafkaError) -> None:
     bench = fetched()
     bench.release("M")
     bench.failed(error)

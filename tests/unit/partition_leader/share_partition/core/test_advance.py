@@ -82,7 +82,7 @@ def test_the_start_offset_stops_where_an_unresolved_hole_begins(state: int) -> N
     assert bench.core.overview().gap_window == (21, 40)
 
 
-def test_a_start_offset_that_waits_at_a_hole_wakes_nobody() -> None:
+def test_a_start_offset_that_waits_at_a_hole_wakes_no_fetch() -> None:
     bench = Bench(10, batches=(StateBatch(21, 30, 2, 1),))
     assert bench.do(ev.SettingsChanged(bench.settings)) == [fx.Wake()], "new settings may let more be acquired"
     assert bench.do(ev.LogStartMoved(5)) == []

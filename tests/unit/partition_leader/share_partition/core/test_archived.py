@@ -14,10 +14,10 @@ from shard_runtime.config.group_config import GroupConfig
 from .bench import LOCK_MS, Bench
 
 LIMIT, REJECTED = "delivery_limit", "rejected"
-Told = list[tuple[str, tuple[tuple[int, int, int], ...]]]
+Reported = list[tuple[str, tuple[tuple[int, int, int], ...]]]
 
 
-def told(bench: Bench) -> Told:
+def reported(bench: Bench) -> Reported:
     return [(effect.cause, effect.ranges) for effect in bench.seen if isinstance(effect, fx.Archived)]
 
 
@@ -38,32 +38,32 @@ def at_limit(bench: Bench, deliveries: int = 5) -> None:
 
 
 @pytest.mark.rule("PL-810")
-def test_the_release_that_reaches_the_limit_is_told_when_it_is_durable() -> None:
+def test_the_release_that_reaches_the_limit_is_reported_when_it_is_durable() -> None:
     bench = Bench(log=[(0, 9)])
     at_limit(bench)
-    assert told(bench) == [], "nothing before"
+    assert reported(bench) == [], "nothing before"
     bench.ack("M", (0, 3, ACK_ACCEPT), (4, 9, ACK_RELEASE))
-    assert told(bench) == [], "not before it is durable"
+    assert reported(bench) == [], "not before it is durable"
     assert bench.persisted().counters.n_limit == 6
-    assert told(bench) == [(LIMIT, ((4, 9, 5),))]
+    assert reported(bench) == [(LIMIT, ((4, 9, 5),))]
 
 
 @pytest.mark.rule("PL-810")
-def test_rejected_records_are_told_by_range_and_gaps_are_not() -> None:
+def test_rejected_records_are_reported_by_range_and_gaps_are_not() -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.acked("M", (0, 3, ACK_REJECT), (4, 4, ACK_GAP), (5, 6, ACK_ACCEPT))
-    assert told(bench) == [(REJECTED, ((0, 3, 1),))]
+    assert reported(bench) == [(REJECTED, ((0, 3, 1),))]
     bench.acked("M", (7, 9, (ACK_REJECT, ACK_ACCEPT, ACK_REJECT)))
-    assert told(bench)[1:] == [(REJECTED, ((7, 7, 1), (9, 9, 1)))]
+    assert reported(bench)[1:] == [(REJECTED, ((7, 7, 1), (9, 9, 1)))]
 
 
 @pytest.mark.rule("PL-810")
-def test_many_short_acknowledgements_are_told_as_joined_ranges() -> None:
+def test_many_short_acknowledgements_are_reported_as_joined_ranges() -> None:
     bench = Bench(log=[(0, 9)])
     at_limit(bench)
     bench.acked("M", *((offset, offset, ACK_RELEASE if offset < 5 else ACK_REJECT) for offset in range(10)))
-    assert told(bench) == [(LIMIT, ((0, 4, 5),)), (REJECTED, ((5, 9, 5),))]
+    assert reported(bench) == [(LIMIT, ((0, 4, 5),)), (REJECTED, ((5, 9, 5),))]
     write = written(bench)[-1]
     assert write.archived == (ArchivedRange(0, 4, 5, 1), ArchivedRange(5, 9, 5, 2))
     assert (write.start_offset, write.state_batches) == (10, ()), "no batch names them"
@@ -93,36 +93,36 @@ def test_a_write_names_what_it_gives_up_for_good_and_nothing_else() -> None:
 
 
 @pytest.mark.rule("PL-810", "T12", "T13")
-def test_locks_that_run_out_and_sessions_that_close_at_the_limit_are_told() -> None:
+def test_locks_that_run_out_and_sessions_that_close_at_the_limit_are_reported() -> None:
     bench = Bench(log=[(0, 9)])
     at_limit(bench)
     bench.pass_time(LOCK_MS)
     bench.persisted()
-    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+    assert reported(bench) == [(LIMIT, ((0, 9, 5),))]
     bench = Bench(log=[(0, 9)])
     at_limit(bench)
     bench.release("M")
     bench.persisted()
-    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+    assert reported(bench) == [(LIMIT, ((0, 9, 5),))]
 
 
 @pytest.mark.rule("PL-810")
-def test_what_failed_is_not_told_and_what_ran_out_is_told_with_the_write_that_succeeds() -> None:
+def test_what_failed_is_not_reported_and_what_ran_out_is_reported_with_the_write_that_succeeds() -> None:
     bench = Bench(log=[(0, 9)])
     at_limit(bench)
     bench.ack("M", (0, 9, ACK_REJECT))
     bench.failed(CoordinatorNotAvailableError("away"))
-    assert told(bench) == [], "it is held again"
+    assert reported(bench) == [], "it is held again"
     bench.pass_time(LOCK_MS)
     bench.failed(CoordinatorNotAvailableError("away"))
-    assert told(bench) == []
+    assert reported(bench) == []
     bench.pass_time(60_000)
     assert bench.persisted().counters.n_limit == 10
-    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+    assert reported(bench) == [(LIMIT, ((0, 9, 5),))]
 
 
 @pytest.mark.rule("PL-810")
-def test_a_lock_that_ran_out_while_its_write_failed_is_told_and_counted() -> None:
+def test_a_lock_that_ran_out_while_its_write_failed_is_reported_and_counted() -> None:
     bench = Bench(log=[(0, 9)])
     at_limit(bench)
     bench.ack("M", (0, 9, ACK_ACCEPT))
@@ -130,19 +130,19 @@ def test_a_lock_that_ran_out_while_its_write_failed_is_told_and_counted() -> Non
     bench.failed(CoordinatorNotAvailableError("away"))
     bench.pass_time(60_000)
     assert bench.persisted().counters.n_limit == 10
-    assert told(bench) == [(LIMIT, ((0, 9, 5),))]
+    assert reported(bench) == [(LIMIT, ((0, 9, 5),))]
 
 
 @pytest.mark.rule("PL-810")
 @pytest.mark.parametrize("landed", [True, False])
-def test_an_unknown_outcome_is_told_if_the_store_has_it(landed: bool) -> None:
+def test_an_unknown_outcome_is_reported_if_the_store_has_it(landed: bool) -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.ack("M", (2, 9, ACK_REJECT))
     bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
     stored = (StateBatch(2, 9, STATE_ARCHIVED, 1),) if landed else ()
     bench.do(ev.ReadBack(bench.core.generation, 7, 0, stored))
-    assert told(bench) == ([(REJECTED, ((2, 9, 1),))] if landed else [])
+    assert reported(bench) == ([(REJECTED, ((2, 9, 1),))] if landed else [])
 
 
 def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reached_the_limit() -> None:
@@ -158,14 +158,14 @@ def test_a_closed_session_counts_all_that_it_gives_back_and_of_these_what_reache
 
 
 @pytest.mark.rule("PL-810")
-def test_an_unknown_outcome_that_reached_the_store_in_part_is_told_in_part() -> None:
+def test_an_unknown_outcome_that_reached_the_store_in_part_is_reported_in_part() -> None:
     bench = Bench(log=[(0, 9), (10, 19)])
     bench.fetch(max_records=20, batch_size=10)
     bench.ack("M", (2, 9, ACK_REJECT), (12, 13, ACK_REJECT))
     bench.failed(CoordinatorNotAvailableError("no answer"), unknown=True)
     stored = (StateBatch(2, 5, STATE_ARCHIVED, 1), StateBatch(12, 13, STATE_ARCHIVED, 1))
     bench.do(ev.ReadBack(bench.core.generation, 7, 0, stored))
-    assert told(bench) == [(REJECTED, ((2, 5, 1), (12, 13, 1)))], "6-9 are held again"
+    assert reported(bench) == [(REJECTED, ((2, 5, 1), (12, 13, 1)))], "6-9 are held again"
 
 
 @pytest.mark.rule("PL-810", "PL-707")
@@ -179,11 +179,13 @@ def test_an_unknown_outcome_that_reached_the_store_in_part_is_told_in_part() -> 
         pytest.param(ev.ReadBack(2, 7, 4, ()), [(REJECTED, ((0, 3, 1),))], id="stored, and the start went past them"),
     ],
 )
-def test_of_a_rejection_without_an_answer_only_what_is_stored_is_told(stored: ev.ReadBack, wanted: Told) -> None:
+def test_of_a_rejection_without_an_answer_only_what_is_stored_is_reported(
+    stored: ev.ReadBack, wanted: Reported
+) -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.ack("M", (0, 3, ACK_REJECT))
     bench.failed(RequestTimedOutError("no answer"), True)
     bench.do(ev.LogStartMoved(4))
     bench.do(stored)
-    assert told(bench) == wanted
+    assert reported(bench) == wanted

@@ -83,7 +83,7 @@ def test_what_came_back_is_archived_once_and_nothing_beside_it() -> None:
     assert letters.finish(made, 1) == []
 
 
-def test_letters_that_nobody_waits_for_change_nothing_when_they_come_back() -> None:
+def test_letters_that_are_not_waited_for_change_nothing_when_they_come_back() -> None:
     letters, made = DeadLetters(), window()
     letters.send(made, [((15, 19), REJECTED)])
     letters.forget()

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED
-from partition_leader.share_partition.core.batch import NOBODY, InFlightBatch
+from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.invariants import BrokenInvariantError
 from partition_leader.share_partition.core.transitions import PENDING_AVAILABLE
@@ -27,7 +27,7 @@ def spoil_closing(window: Window) -> None:
 
 
 def spoil_owner(window: Window) -> None:
-    tracked(window).members[4] = NOBODY
+    tracked(window).members[4] = NO_MEMBER
 
 
 def spoil_former_owner(window: Window) -> None:
@@ -90,7 +90,7 @@ def spoil_hint(window: Window) -> None:
 def spoil_front(window: Window) -> None:
     batch = tracked(window)
     window.assign(batch, 0, bytes([STATE_ARCHIVED]))
-    batch.hold(0, 0, NOBODY, 0)
+    batch.hold(0, 0, NO_MEMBER, 0)
 
 
 def tracked(window: Window) -> InFlightBatch:
@@ -103,7 +103,7 @@ def tracked(window: Window) -> InFlightBatch:
         (spoil_code, r"offset 5: it is in an unknown state \(code 77\)"),
         (spoil_counter, "offset 0: its batch counts 2 Available records, and has 1"),
         (spoil_closing, "offset 0: 2 closing records are counted, 1 in its batches"),
-        (spoil_owner, "offset 4: it is Acquired, yet its owner is nobody"),
+        (spoil_owner, "offset 4: it is Acquired, yet its owner is no member"),
         (spoil_former_owner, "offset 2: it is Acknowledged, yet its owner is M"),
         (spoil_former_lock, "offset 2: it is Acknowledged, yet its lock ends at 5"),
         (spoil_count, "offset 4: it is Acquired, yet its delivery count is 0"),
@@ -113,7 +113,7 @@ def tracked(window: Window) -> InFlightBatch:
         (spoil_pending_lock_end, r"offset 4: its lock ends at \d+, and no lock entry does"),
         (spoil_lock_entries, r"offset 0: its lock ends at \d+, and no lock entry does"),
         (spoil_end, "offset 19: it is the last one cached, and the end is 20"),
-        (spoil_start, "offset 0: its batch lies below the start offset 10"),
+        (spoil_start, "offset 0: its batch is below the start offset 10"),
         (spoil_order, "offset 15: two batches overlap: 10-19 reaches it"),
         (spoil_gap, "offset 12: it counts as a hole"),
         (spoil_hints, "offset 0: its batch counts as hinted, and no hint is there"),

@@ -48,7 +48,7 @@ def test_acquired_records_below_the_log_start_stay_with_their_holder() -> None:
 
 
 @pytest.mark.rule("PL-620")
-def test_waiting_fetches_look_again_when_the_log_start_moves_the_start_offset_and_only_then() -> None:
+def test_waiting_fetches_check_again_when_the_log_start_moves_the_start_offset_and_only_then() -> None:
     bench = Bench(5, log=[(5, 14)])
     assert bench.do(ev.LogStartMoved(5)) == [], "it is there already"
     assert bench.do(ev.LogStartMoved(4)) == []

@@ -77,7 +77,7 @@ def test_a_failed_write_from_the_start_offset_on_leaves_nothing_to_write() -> No
 
 
 @pytest.mark.rule("PL-307")
-def test_of_a_failed_write_whose_lock_has_ended_each_record_is_freed_or_at_the_limit_archived_and_told() -> None:
+def test_of_a_failed_write_whose_lock_has_ended_each_record_is_freed_or_at_the_limit_archived_and_reported() -> None:
     made, into = window(), RolledBack()
     roll_back(made, operation((0, 4)), DEADLINE, into)
     assert records(made) == [(0, 4, STATE_AVAILABLE, ""), (5, 9, PENDING_ACKNOWLEDGED, "M")]

@@ -84,14 +84,14 @@ def test_what_a_write_says_and_what_its_commit_does_is_what_each_record_says(
     assert said == expected
     assert (written.max_count, written.sum_counts) == (max(finished, default=0), sum(finished))
 
-    told = list(zip(records, mask, strict=True))
-    illegal = [FIRST + at for at, ((code, _), is_in) in enumerate(told) if is_in and COMMIT[code] == ILLEGAL]
+    reported = list(zip(records, mask, strict=True))
+    illegal = [FIRST + at for at, ((code, _), is_in) in enumerate(reported) if is_in and COMMIT[code] == ILLEGAL]
     if illegal:
         before = [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)]
         with pytest.raises(IllegalTransitionError, match=rf"^offset {illegal[0]} is "):
             batch.settle(spans, COMMIT)
         assert [batch.lock_at(offset) for offset in range(batch.first, batch.last + 1)] == before
-        mask = [is_in and COMMIT[code] != ILLEGAL for (code, _), is_in in told]
+        mask = [is_in and COMMIT[code] != ILLEGAL for (code, _), is_in in reported]
         spans = spans_of(mask)
         if not spans:
             return

@@ -100,8 +100,8 @@ def test_a_row_of_the_specification_is_what_the_mapping_says(rule: str) -> None:
     assert {code & STATE_MASK for _, _, code in found} == states_of(row.after)
     for _, trigger, code in found:
         if rule == "T14":
-            told, _, rest = trigger.partition(BELOW_START)
-            cause = next(of for of in ("T12", "T13") if ROWS[of].trigger == told)
+            reported, _, rest = trigger.partition(BELOW_START)
+            cause = next(of for of in ("T12", "T13") if ROWS[of].trigger == reported)
             assert row.trigger.startswith(f"T12/T13{BELOW_START}")
             assert not rest
         else:
@@ -159,7 +159,7 @@ def test_an_absent_pair_raises_and_changes_nothing(table: TransitionTable) -> No
 
 
 @pytest.mark.rule("PL-102")
-def test_only_what_a_span_covers_is_looked_at_when_many_spans_arrive_at_once() -> None:
+def test_only_what_a_span_covers_is_checked_when_many_spans_arrive_at_once() -> None:
     window = Window()
     batch = InFlightBatch(0, 5, STATE_ACQUIRED, 1, member="m", deadline=9)
     batch.assign(0, bytes([10, 1, 10, 0, 10, 1]))

@@ -191,7 +191,7 @@ def test_the_last_delivery_is_for_each_record_alone() -> None:
 
 
 @pytest.mark.rule("V15", "PL-606", "PL-607", "PL-608", "PL-202")
-def test_a_persister_gap_is_acquired_anew() -> None:
+def test_a_persister_gap_is_acquired_again() -> None:
     bench = Bench(10, batches=(StateBatch(21, 30, 2, 1),), log=[(10, 20), (21, 30)])
     assert bench.core.overview().gap_window == (10, 30)
     assert bench.core.next_fetch_offset() == 10

@@ -262,7 +262,7 @@ def test_an_expiry_write_drops_only_when_fenced() -> None:
         (errors.FencedLeaderEpochError(), DropReason.LEADERSHIP_LOST),
     ],
 )
-def test_what_a_write_or_a_read_back_is_told_says_why_the_object_goes(
+def test_what_a_write_or_a_read_back_is_answered_says_why_the_object_goes(
     error: errors.KafkaError, reason: DropReason
 ) -> None:
     bench = Bench(log=[(0, 9)])
@@ -276,7 +276,7 @@ def test_what_a_write_or_a_read_back_is_told_says_why_the_object_goes(
 
 
 @pytest.mark.rule("PL-604", "PL-523")
-def test_an_object_that_never_began_and_one_that_nobody_uses_say_so() -> None:
+def test_an_object_that_never_began_and_one_that_is_not_used_say_so() -> None:
     failed = SharePartition(1).handle(ev.InitializeFailed(errors.UnknownServerError()), 0)
     assert one(failed, fx.Fenced).reason is DropReason.INITIALIZE_FAILED
     assert one(Bench().do(ev.Retire(errors.GroupIdNotFoundError())), fx.Fenced).reason is DropReason.RELEASED
@@ -342,7 +342,7 @@ def test_one_fetch_at_a_time() -> None:
     assert bench.core.can_fetch(bench.settings)
 
 
-def test_a_write_that_finishes_no_record_tells_no_delivery_count() -> None:
+def test_a_write_that_finishes_no_record_shows_no_delivery_count() -> None:
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.ack("M", (0, 9, RELEASE))

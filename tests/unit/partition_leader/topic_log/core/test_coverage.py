@@ -5,7 +5,7 @@ from __future__ import annotations
 from partition_leader.topic_log.core.coverage import Coverage
 
 
-def test_offsets_between_entries_are_lost_and_those_below_the_log_start_are_not_told() -> None:
+def test_offsets_between_entries_are_lost_and_those_below_the_log_start_are_not_reported() -> None:
     coverage = Coverage(10)
     for start, end in ((10, 20), (25, 30), (30, 40), (41, 50)):
         coverage.holds(start, end)

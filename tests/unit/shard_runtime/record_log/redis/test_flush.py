@@ -184,7 +184,7 @@ async def test_a_refused_transaction_is_answered_or_sent_elsewhere(
     ("cause", "verdict"), [(FULL, Verdict.LATER), (ErrorReply("READONLY", "a replica"), Verdict.RECHECK)]
 )
 @virtual
-async def test_once_its_outcome_was_unknown_a_refusal_answers_nobody(cause: ErrorReply, verdict: Verdict) -> None:
+async def test_once_its_outcome_was_unknown_a_refusal_answers_no_caller(cause: ErrorReply, verdict: Verdict) -> None:
     world = World()
     world.flush.lost()
     assert world.found([]) is None

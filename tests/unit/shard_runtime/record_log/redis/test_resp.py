@@ -29,7 +29,7 @@ def test_an_error_that_the_store_answers_keeps_its_code(message: str, reply: Err
     assert error_reply(message) == reply
 
 
-def test_an_address_is_told_as_a_person_writes_it() -> None:
+def test_an_address_is_shown_as_a_person_writes_it() -> None:
     assert StoreAddress(UnixDomainSocketConnection, {"path": "/run/s"}, 1_000).address == "/run/s"
     assert StoreAddress(Connection, {}, 1_000).address == "localhost:6379"
     first = StoreAddress(SSLConnection, {"host": "a", "port": 1, "password": "p"}, 1_000)
@@ -46,7 +46,7 @@ def test_redis_py_has_the_private_name_that_is_read(kind: type[Connection]) -> N
 
 
 @pytest.mark.asyncio
-async def test_where_nobody_listens_the_error_names_the_address() -> None:
+async def test_where_no_server_listens_the_error_names_the_address() -> None:
     port = free_port()
     with pytest.raises(ConnectionLostError, match=f"cannot connect to 127.0.0.1:{port}"):
         await StoreAddress(Connection, {"host": "127.0.0.1", "port": port}, 5_000).connect()

@@ -27,15 +27,15 @@ class NoStore:
 
 
 @pytest.mark.parametrize(("silent", "why"), [(False, "connection refused"), (True, "it did not answer")])
-def test_a_store_that_cannot_be_reached_is_told_after_a_second(silent: bool, why: str) -> None:
+def test_a_store_that_cannot_be_reached_is_reported_after_a_second(silent: bool, why: str) -> None:
     async def story() -> None:
         checking = asyncio.create_task(check_store(cast(Store, NoStore(silent)), None, 0))
         await asyncio.sleep(0.9)
         assert said == []
         await asyncio.sleep(0.2)
-        (told,) = said
-        assert told["event"] == "store_unreachable"
-        assert why in told["cause"]
+        (reported,) = said
+        assert reported["event"] == "store_unreachable"
+        assert why in reported["cause"]
         with pytest.raises(StoreCheckError, match="no connection within 10000 ms"):
             await checking
         assert len(said) == 1
@@ -47,7 +47,7 @@ def test_a_store_that_cannot_be_reached_is_told_after_a_second(silent: bool, why
 def test_a_person_reads_the_same_in_words() -> None:
     async def story() -> None:
         with pytest.raises(StoreCheckError):
-            await check_store(cast(Store, NoStore(False)), None, 0, tell=shown.append)
+            await check_store(cast(Store, NoStore(False)), None, 0, show=shown.append)
 
     shown: list[str] = []
     with capture_logs() as logged:
@@ -63,7 +63,7 @@ class Connection:
         return
 
 
-def test_replicas_that_are_missing_are_told_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_that_are_missing_are_reported_after_a_second(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = startup_checks.Finding("replicas", "store a:1: 0 replicas are connected; expected 1")
 
     async def reached(*_: Any) -> tuple[Any, str]:

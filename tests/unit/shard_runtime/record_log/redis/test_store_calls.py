@@ -10,7 +10,7 @@ from shard_runtime.record_log.protocol import StoreUnavailableError
 from shard_runtime.record_log.redis.store_calls import AnsweredCall, Verdict
 
 
-def test_a_call_that_fails_tells_its_caller_and_only_the_first_answer_counts() -> None:
+def test_a_call_that_fails_notifies_its_caller_and_only_the_first_answer_counts() -> None:
     async def story() -> None:
         call: AnsweredCall[int] = AnsweredCall("k")
         call.fail(StoreUnavailableError("first"))

@@ -102,7 +102,7 @@ def test_it_asks(queue: FakeCluster, monkeypatch: pytest.MonkeyPatch, answer: st
 
 
 @pytest.mark.rule("CT-128")
-def test_a_topic_that_was_made_again_while_somebody_thought_is_left_alone(
+def test_a_topic_that_was_made_again_while_the_user_thought_is_left_alone(
     queue: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store(queue, DLQ, copy_of(0))

@@ -60,7 +60,7 @@ def test_a_partition_that_cannot_be_read_leaves_the_others_alone(letters: FakeCl
 
 
 @pytest.mark.rule("CT-121")
-def test_a_batch_that_cannot_be_decoded_is_told_and_ends_with_1(queue: FakeCluster) -> None:
+def test_a_batch_that_cannot_be_decoded_is_reported_and_ends_with_1(queue: FakeCluster) -> None:
     queue.log(DLQ).append(b"\xff", 3)
     store(queue, DLQ, copy_of(9))
     assert [one["offset"] for one in listed(status=1)] == [3]

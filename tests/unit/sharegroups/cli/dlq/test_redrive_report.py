@@ -19,7 +19,7 @@ def letter(group: str = "g", topic: str = "orders") -> Letter:
 
 
 @pytest.mark.rule("CT-127")
-def test_a_page_is_told_by_itself_and_only_when_something_became_of_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_page_is_reported_by_itself_and_only_when_something_became_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("dlq\x1b", "text", dry_run=False)
     report.end_page(0, 9, None)
     for fate in (Fate.SENT, Fate.SENT, Fate.BEFORE):
@@ -34,7 +34,7 @@ def test_a_page_is_told_by_itself_and_only_when_something_became_of_it(capsys: p
 
 
 @pytest.mark.rule("CT-127")
-def test_a_dry_run_tells_no_page(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_dry_run_shows_no_page(capsys: pytest.CaptureFixture[str]) -> None:
     report = Report("dlq", "text", dry_run=True)
     report.count(letter(), Fate.SENT)
     report.end_page(0, 9, None)
@@ -49,14 +49,14 @@ def test_the_sums_are_by_group_and_origin_and_bounded(capsys: pytest.CaptureFixt
     report.fail("dlq-0 offset 1", letter(group="0000", topic="orders"), "why\n")
     report.end_page(0, 1, None)
     report.end(3, {})
-    told = capsys.readouterr()
-    page, document = map(json.loads, told.out.splitlines())
+    reported = capsys.readouterr()
+    page, document = map(json.loads, reported.out.splitlines())
     assert (page["redriven"], page["failed"], page["log_start_offset"]) == (1_005, 1, None)
     assert (document["redriven"], document["failed"], document["unconfirmed"]) == (1_005, 1, 3)
     rows = {(row["group"], row["origin_topic"]): row for row in document["by_origin"]}
     assert len(rows) == 1_001
     assert (rows["(others)", "-"]["redriven"], rows["0000", "orders"]["failed"]) == (5, 1)
-    assert told.err.splitlines() == [
+    assert reported.err.splitlines() == [
         "Error: dlq-0 offset 1: not redriven: why\\n",
         "3 letters are not confirmed: they may be redriven or not. The next redrive finds out.",
     ]
@@ -64,5 +64,5 @@ def test_the_sums_are_by_group_and_origin_and_bounded(capsys: pytest.CaptureFixt
 
 def test_nothing_is_said_in_the_end_when_nothing_was_done(capsys: pytest.CaptureFixture[str]) -> None:
     Report("dlq", "text", dry_run=False).end(0, {})
-    told = capsys.readouterr()
-    assert (told.out, told.err) == ("", "")
+    reported = capsys.readouterr()
+    assert (reported.out, reported.err) == ("", "")

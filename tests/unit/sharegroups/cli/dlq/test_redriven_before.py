@@ -29,9 +29,9 @@ def firsts_of(fake: FakeCluster) -> dict[TopicPartition, First]:
         return first_origins(reading, lambda number, found: found.record.offset != 0)
 
 
-def looked(fake: FakeCluster, firsts: dict[TopicPartition, First], *, look: bool = True) -> Targets:
+def checked(fake: FakeCluster, firsts: dict[TopicPartition, First], *, check: bool = True) -> Targets:
     with clients.open_client(Admin, {"bootstrap.servers": fake.bootstrap}) as admin:
-        return targets_of(admin, topic_id_text(fake.topics[DLQ][0]), firsts, look=look)
+        return targets_of(admin, topic_id_text(fake.topics[DLQ][0]), firsts, look=check)
 
 
 def fresh(fake: FakeCluster, origin: int, group: str = "g", topic_id: str | None = None) -> ProducedRecord:
@@ -60,15 +60,15 @@ def test_only_fresh_records_of_this_queue_count_and_only_behind_the_first_origin
     store(queue, "orders", fresh(queue, 1), fresh(queue, 2), (b"k", b"v", (), 5))
     store(queue, "orders", fresh(queue, 3), fresh(queue, 4, topic_id="another"), fresh(queue, 5, group="h"))
     store(queue, "orders", fresh(queue, 6), partition=1)
-    targets = looked(queue, {P0: First(0, T0), P1: First(0, T0)})
+    targets = checked(queue, {P0: First(0, T0), P1: First(0, T0)})
     assert found(targets, range(9)) == [2, 3]
     assert found(targets, range(9), group="h") == [5]
     assert found(targets, range(9), partition=1) == []
     assert targets.faults == {}
-    assert found(looked(queue, {P0: First(3, T0)}), range(9)) == []
-    assert found(looked(queue, {P0: First(0, T0)}, look=False), range(9)) == []
+    assert found(checked(queue, {P0: First(3, T0)}), range(9)) == []
+    assert found(checked(queue, {P0: First(0, T0)}, check=False), range(9)) == []
     queue.log("orders").delete_before(2)
-    assert found(looked(queue, {P0: First(0, T0)}), range(9)) == [3], "what was deleted is no hindrance"
+    assert found(checked(queue, {P0: First(0, T0)}), range(9)) == [3], "what was deleted is no hindrance"
 
 
 @pytest.mark.rule("CT-126")
@@ -78,13 +78,13 @@ def test_a_topic_that_may_have_been_made_again_is_read_from_its_start(
 ) -> None:
     store(queue, "orders", (None, b"v", (), 5), at_ms=begins_ms)
     store(queue, "orders", fresh(queue, 50), at_ms=T0 + 5)
-    assert found(looked(queue, {P0: First(50, T0)}), [50]) == [50] * is_found
+    assert found(checked(queue, {P0: First(50, T0)}), [50]) == [50] * is_found
 
 
 @pytest.mark.rule("CT-127")
 def test_partitions_that_are_not_there_are_named(queue: FakeCluster) -> None:
     gone, seventh = TopicPartition("gone", 0), TopicPartition("orders", 7)
-    targets = looked(queue, dict.fromkeys([gone, seventh, P0], First(0, T0)))
+    targets = checked(queue, dict.fromkeys([gone, seventh, P0], First(0, T0)))
     assert targets.faults == {
         gone: "there is no topic gone any more",
         seventh: "orders has 2 partitions, and no partition 7",
@@ -99,14 +99,14 @@ def test_letters_about_too_many_partitions_are_refused(queue: FakeCluster, capsy
     assert "about more than 10000 partitions. Choose fewer of them, with --origin" in capsys.readouterr().err
 
 
-def test_a_long_search_is_told(
+def test_a_long_search_is_reported(
     queue: FakeCluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for _ in range(3):
         store(queue, "orders", (None, b"v" * 600_000, (), 5))
     clock = iter(range(0, 100, 5))
     monkeypatch.setattr("sharegroups.cli.dlq.redriven_before.time.monotonic", lambda: next(clock))
-    looked(queue, {P0: First(-1, T0)})
+    checked(queue, {P0: First(-1, T0)})
     assert capsys.readouterr().err.splitlines() == [
         f"Looking for what was redriven before: orders-0, offset {offset} of 3." for offset in (1, 2, 3)
     ]

@@ -177,7 +177,7 @@ def test_the_limit_ends_the_run_and_the_deletion(queue: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-127")
-def test_a_deletion_that_fails_is_told_and_the_letters_are_redriven(queue: FakeCluster) -> None:
+def test_a_deletion_that_fails_is_reported_and_the_letters_are_redriven(queue: FakeCluster) -> None:
     store(queue, DLQ, copy_of(0))
     queue.log(DLQ).delete_before = lambda offset: (KAFKA_STORAGE_ERROR, -1)  # type: ignore[method-assign]
     said = redrive("--all", "--purge", status=1)
@@ -187,7 +187,7 @@ def test_a_deletion_that_fails_is_told_and_the_letters_are_redriven(queue: FakeC
 
 
 @pytest.mark.rule("CT-127")
-def test_only_the_first_hundred_failures_are_told_each(queue: FakeCluster) -> None:
+def test_only_the_first_hundred_failures_are_reported_each(queue: FakeCluster) -> None:
     store(queue, DLQ, *(bare(number) for number in range(130)))
     said = redrive("--all", status=1).stderr.splitlines()
     assert len([line for line in said if "not redriven: " in line]) == 100
@@ -257,9 +257,9 @@ def test_after_a_signal_nothing_more_is_sent_and_what_is_not_known_is_said(
         assert not work.is_alive()
         run.print_totals()
         run.print_totals()
-    told = capsys.readouterr()
-    assert told.err == "1 letters are not confirmed: they may be redriven or not. The next redrive finds out.\n"
-    assert (told.out, run.open, len(produced(queue)), queue.log(DLQ).first) == ("", 1, 0, 0)
+    reported = capsys.readouterr()
+    assert reported.err == "1 letters are not confirmed: they may be redriven or not. The next redrive finds out.\n"
+    assert (reported.out, run.open, len(produced(queue)), queue.log(DLQ).first) == ("", 1, 0, 0)
 
 
 def _ended(work: threading.Thread, seconds: float) -> bool:

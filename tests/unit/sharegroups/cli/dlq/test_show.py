@@ -69,7 +69,7 @@ def test_garbled_headers_are_shown_escaped(queue: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-120")
-def test_a_partition_without_a_leader_is_told(queue: FakeCluster) -> None:
+def test_a_partition_without_a_leader_is_reported(queue: FakeCluster) -> None:
     queue.leaders[queue.partition(DLQ)] = (-1, 2)
     result = sharegroups("dlq", "show", "--topic", f"{DLQ}:0", "--offset", "0")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -31,7 +31,7 @@ RESET = ("--group", "g", "--topic", "t", "--to-latest", "--execute")
         ("reset-offsets", *RESET),
     ],
 )
-def test_a_cluster_that_is_not_there_is_told_within_seconds(
+def test_a_cluster_that_is_not_there_is_reported_within_seconds(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
     assert reaching.REACH_MS < 5_000

@@ -38,7 +38,7 @@ def test_the_transcript(fake: FakeCluster) -> None:
 
 @pytest.mark.scenario("S-103")
 @pytest.mark.rule("CT-26")
-def test_what_the_coordinator_refuses_is_told_beside_what_was_deleted(fake: FakeCluster) -> None:
+def test_what_the_coordinator_refuses_is_reported_beside_what_was_deleted(fake: FakeCluster) -> None:
     fake.groups |= {"a": None}
     fake.errors["delete_groups"].append(0)
     fake.errors["delete_groups"].append(-1)

@@ -86,7 +86,7 @@ def test_the_transcript(fake: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-110")
-def test_without_an_offset_the_first_unfinished_records_are_told(fake: FakeCluster) -> None:
+def test_without_an_offset_the_first_unfinished_records_are_reported(fake: FakeCluster) -> None:
     fake.add_member("m")
     plant(fake, HELD, ARCHIVED, WAITING)
     words = ("groups", "explain", "--group", "g", "--topic", "t:0")
@@ -99,7 +99,7 @@ def test_without_an_offset_the_first_unfinished_records_are_told(fake: FakeClust
 
 
 @pytest.mark.rule("CT-110")
-def test_a_topic_without_a_partition_is_told_of_partition_by_partition(fake: FakeCluster) -> None:
+def test_a_topic_without_a_partition_is_reported_partition_by_partition(fake: FakeCluster) -> None:
     plant(fake, HELD)
     fake.explained[fake.partition("t", 1)] = pb.ExplainRecordResponse(
         start_offset=7, end_offset=7, high_watermark=7, records=[MISSING]
@@ -120,7 +120,7 @@ def test_a_topic_without_a_partition_is_told_of_partition_by_partition(fake: Fak
 
 
 @pytest.mark.rule("CT-110")
-def test_of_many_partitions_some_are_told_and_the_others_noted(fake: FakeCluster) -> None:
+def test_of_many_partitions_some_are_reported_and_the_others_noted(fake: FakeCluster) -> None:
     fake.add_topic("many", 21)
     for number in range(21):
         fake.explained[fake.partition("many", number)] = pb.ExplainRecordResponse(high_watermark=1, records=[WAITING])

@@ -27,7 +27,9 @@ def world(fake: FakeCluster) -> FakeCluster:
 
 @pytest.mark.rule("CM-162")
 @pytest.mark.parametrize("target", [("--to-earliest",), ("--to-offset", "1")])
-def test_the_beginning_that_is_gone_is_told_before_anything_is_set(world: FakeCluster, target: tuple[str, ...]) -> None:
+def test_the_beginning_that_is_gone_is_reported_before_anything_is_set(
+    world: FakeCluster, target: tuple[str, ...]
+) -> None:
     result = sharegroups(*RESET, *target, "--dry-run")
     assert result.exit_code == 0
     assert (
@@ -49,7 +51,7 @@ class _Alterations(list[Any]):
 
 
 @pytest.mark.rule("CM-162")
-def test_what_went_while_the_group_was_set_is_told(world: FakeCluster) -> None:
+def test_what_went_while_the_group_was_set_is_reported(world: FakeCluster) -> None:
     world.alterations = _Alterations(world)
     result = sharegroups(*RESET, "--to-offset", "3", "--execute")
     assert result.exit_code == 0
@@ -57,7 +59,7 @@ def test_what_went_while_the_group_was_set_is_told(world: FakeCluster) -> None:
     assert "The group begins where the log does: at 4 in t-0.\n" in result.stderr
 
 
-def test_of_other_topics_and_of_logs_that_are_whole_nothing_is_told(world: FakeCluster) -> None:
+def test_of_other_topics_and_of_logs_that_are_whole_nothing_is_reported(world: FakeCluster) -> None:
     world.configs.clear()
     assert sharegroups(*RESET, "--to-earliest", "--execute").stderr == ""
     world.configs[RESOURCE_TOPIC, "t"] = {"sharegroups.retention": "consumed"}
@@ -67,8 +69,8 @@ def test_of_other_topics_and_of_logs_that_are_whole_nothing_is_told(world: FakeC
 
 @pytest.mark.rule("CM-163")
 def test_describe_says_it_of_a_topic_that_is_named(world: FakeCluster) -> None:
-    told = "Note: Topic t has sharegroups.retention=consumed: what every share group has finished is deleted.\n"
-    assert sharegroups("topics", "describe", "t").stderr == told
+    reported = "Note: Topic t has sharegroups.retention=consumed: what every share group has finished is deleted.\n"
+    assert sharegroups("topics", "describe", "t").stderr == reported
     assert sharegroups("topics", "describe").stderr == ""
     world.configs.clear()
     assert sharegroups("topics", "describe", "t").stderr == ""

@@ -51,7 +51,7 @@ def test_a_plan_has_the_lines_of_its_group(text: str, plan: dict[tuple[str, int]
         ('t,0,1\n"t,0,1\n', "line 2: unexpected end of data"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_line(text: str, said: str) -> None:
+def test_what_is_wrong_is_reported_with_its_line(text: str, said: str) -> None:
     with pytest.raises(ValueError, match="line") as refused:
         plan_from_lines(text.splitlines(keepends=True), "g")
     assert said in str(refused.value)

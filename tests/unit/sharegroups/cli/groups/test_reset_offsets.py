@@ -122,7 +122,7 @@ def test_a_partition_without_a_leader_is_named_and_nothing_is_set(
 
 
 @pytest.mark.rule("CT-24")
-def test_a_leader_that_does_not_tell_its_log_is_named_and_nothing_is_set(world: FakeCluster) -> None:
+def test_a_leader_that_does_not_return_its_log_is_named_and_nothing_is_set(world: FakeCluster) -> None:
     world.errors["list_offsets"].append(6)
     result = sharegroups(*RESET, "--to-latest", "--topic", "t", "--execute")
     assert (result.exit_code, result.stdout) == (1, "")
@@ -131,7 +131,7 @@ def test_a_leader_that_does_not_tell_its_log_is_named_and_nothing_is_set(world: 
 
 
 @pytest.mark.rule("CT-24", "CT-29")
-def test_members_that_come_meanwhile_are_told_as_those_before(world: FakeCluster) -> None:
+def test_members_that_come_meanwhile_are_reported_as_those_before(world: FakeCluster) -> None:
     world.errors["alter_offsets"].append(68)
     result = sharegroups(*RESET, "--to-latest", "--topic", "t", "--execute")
     assert (result.exit_code, result.stdout) == (1, "")

@@ -47,9 +47,9 @@ def refused(*words: str) -> str:
     ],
 )
 def test_a_line_that_means_nothing_is_refused_by_the_names_of_its_options(words: tuple[str, ...], said: str) -> None:
-    told = refused(*words)
-    assert said in told
-    assert "Usage:" in told
+    reported = refused(*words)
+    assert said in reported
+    assert "Usage:" in reported
 
 
 @pytest.mark.rule("CT-12", "CT-18")

@@ -39,14 +39,14 @@ def test_the_transaction_that_a_group_waits_for_is_named(kept: FakeCluster) -> N
         "Note: group 'g', t-0: records from offset 2 on wait for a transaction, that of transactional id 'orders 7', "
         "open for 45.0 s. See: sharegroups transactions describe --transactional-id 'orders 7'\n",
     )
-    (told,) = json.loads(sharegroups(*VERBOSE, "--output", "json").stdout)
-    assert told["waits_for_transactions"] == [
+    (reported,) = json.loads(sharegroups(*VERBOSE, "--output", "json").stdout)
+    assert reported["waits_for_transactions"] == [
         {"topic": "t", "partition": 0, "last_stable_offset": 2, "transactional_id": "orders 7", "open_ms": 45_000}
     ]
 
 
 @pytest.mark.rule("CT-134")
-def test_nobody_is_asked_where_nothing_can_wait(kept: FakeCluster) -> None:
+def test_no_node_is_asked_where_nothing_can_wait(kept: FakeCluster) -> None:
     assert sharegroups(*VERBOSE[:-1]).stderr == ""
     assert "waits_for_transactions" not in sharegroups(*VERBOSE[:-1], "--output", "json").stdout
     kept.configs[RESOURCE_GROUP, "g"] = {"share.isolation.level": "read_uncommitted"}
@@ -55,7 +55,7 @@ def test_nobody_is_asked_where_nothing_can_wait(kept: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-134")
-def test_a_leader_that_does_not_tell_takes_only_the_hint_away(kept: FakeCluster) -> None:
+def test_a_leader_that_does_not_answer_takes_only_the_hint_away(kept: FakeCluster) -> None:
     usual = sharegroups(*VERBOSE)
     kept.errors["explain_record"].extend([UnknownServerError.code] * 2)
     result = sharegroups(*VERBOSE)
@@ -63,7 +63,7 @@ def test_a_leader_that_does_not_tell_takes_only_the_hint_away(kept: FakeCluster)
 
 
 @pytest.mark.rule("CT-134")
-def test_a_bounded_number_of_partitions_is_looked_at(kept: FakeCluster) -> None:
+def test_a_bounded_number_of_partitions_is_checked(kept: FakeCluster) -> None:
     count = HELD_BACK_CHECKED_MAX + 3
     kept.add_topic("wide", count)
     for number in range(count):

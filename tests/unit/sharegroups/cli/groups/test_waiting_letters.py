@@ -15,7 +15,7 @@ DELETE_OFFSETS = ("groups", "delete-offsets", "--group", "g", "--topic", "t")
 RESET = ("groups", "reset-offsets", "--group", "g", "--topic", "t:0", "--to-earliest")
 
 GONE = "This change discards what waits: it comes into no dead-letter topic, and "
-ANEW = f"{GONE}the group begins again by share.auto.offset.reset."
+AGAIN = f"{GONE}the group begins again by share.auto.offset.reset."
 BY_OFFSET = f"{GONE}their records from the new offset on are delivered again, the others never."
 
 
@@ -29,21 +29,23 @@ def letters(fake: FakeCluster, topic: str, number: int, count: int) -> None:
 
 @pytest.mark.rule("CT-24a")
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "reported"),
     [
-        (DELETE, f"3 dead letters wait to be written, of other:0, t:0. {ANEW}"),
-        (DELETE_OFFSETS, f"1 dead letter waits to be written, of t:0. {ANEW}"),
+        (DELETE, f"3 dead letters wait to be written, of other:0, t:0. {AGAIN}"),
+        (DELETE_OFFSETS, f"1 dead letter waits to be written, of t:0. {AGAIN}"),
         ((*RESET, "--dry-run"), f"1 dead letter waits to be written, of t:0. {BY_OFFSET}"),
         ((*RESET, "--execute"), f"1 dead letter waits to be written, of t:0. {BY_OFFSET}"),
     ],
 )
-def test_what_waits_is_told_and_the_change_is_made(fake: FakeCluster, words: tuple[str, ...], told: str) -> None:
+def test_what_waits_is_reported_and_the_change_is_made(
+    fake: FakeCluster, words: tuple[str, ...], reported: str
+) -> None:
     fake.add_topic("other")
     letters(fake, "t", 0, 1)
     letters(fake, "other", 0, 2)
     result = sharegroups(*words)
     assert result.exit_code == 0
-    assert result.stderr.startswith(f"Warn: In group 'g' {told}")
+    assert result.stderr.startswith(f"Warn: In group 'g' {reported}")
     assert "sharegroups groups describe --group g --verbose\n" in result.stderr
 
 
@@ -57,14 +59,14 @@ def test_no_more_than_five_partitions_are_named(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("CT-24a")
 @pytest.mark.parametrize("words", [DELETE, DELETE_OFFSETS, (*RESET, "--execute")])
-def test_where_none_waits_nothing_is_told(fake: FakeCluster, words: tuple[str, ...]) -> None:
+def test_where_none_waits_nothing_is_reported(fake: FakeCluster, words: tuple[str, ...]) -> None:
     produce(fake, 3)
     consumed(fake, "t", 0, 2)
     assert sharegroups(*words).stderr == ""
 
 
 @pytest.mark.rule("CT-24a")
-def test_what_cannot_be_told_is_said_and_stops_nothing(fake: FakeCluster) -> None:
+def test_what_cannot_be_reported_is_said_and_stops_nothing(fake: FakeCluster) -> None:
     letters(fake, "t", 0, 1)
     fake.initialised.add(("g", fake.partition("t", 1).topic_id))
     fake.stateless[TopicIdPartition(fake.partition("t", 1).topic_id, 1)] = "being loaded"
@@ -85,7 +87,7 @@ def test_an_answer_that_does_not_come_is_said_and_stops_nothing(fake: FakeCluste
 
 
 @pytest.mark.rule("CT-135")
-def test_describe_verbose_tells_of_letters_that_wait_and_how_to_learn_why(fake: FakeCluster) -> None:
+def test_describe_verbose_reports_letters_that_wait_and_how_to_learn_why(fake: FakeCluster) -> None:
     fake.add_topic("wide", 7)
     describe = ("groups", "describe", "--group", "g")
     letters(fake, "wide", 0, 2)

@@ -32,7 +32,7 @@ def test_the_transcript(transactions: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-133")
-def test_markers_that_are_left_are_told(transactions: FakeCluster) -> None:
+def test_markers_that_are_left_are_reported(transactions: FakeCluster) -> None:
     transactions.transactions.unfinished = True
     result = sharegroups("transactions", "abort", "--transactional-id", OPEN, "--output", "json")
     assert (result.exit_code, json.loads(result.stdout)["transaction"]["partitions"]) == (0, {"t": [0, 1]})

@@ -34,7 +34,7 @@ def test_an_id_that_cannot_be_is_refused_before_anything_is_asked(transactions: 
     assert transactions.metadata_requests == 0
 
 
-def test_an_id_of_somebody_else_does_nothing_to_a_terminal(transactions: FakeCluster) -> None:
+def test_an_id_of_another_user_does_nothing_to_a_terminal(transactions: FakeCluster) -> None:
     name = "\x1b[2Jevil\n"
     transactions.transactions.records[name] = transactions.transactions.records["orders-7"]
     for words in (("list",), ("describe", "--transactional-id", name), ("abort", "--transactional-id", name)):

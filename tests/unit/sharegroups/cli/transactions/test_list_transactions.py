@@ -34,7 +34,7 @@ def test_a_record_that_cannot_be_read_is_an_error_and_hides_no_other(damaged: Fa
 
 
 @pytest.mark.rule("CL-105")
-def test_a_list_that_was_cut_short_is_begun_anew(transactions: FakeCluster) -> None:
+def test_a_list_that_was_cut_short_is_begun_again(transactions: FakeCluster) -> None:
     whole = sharegroups("transactions", "list").stdout
     transactions.errors["list_transactions"].extend([0, InvalidRequestError.code, CoordinatorNotAvailableError.code])
     result = sharegroups("transactions", "list")

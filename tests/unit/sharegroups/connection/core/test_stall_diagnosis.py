@@ -17,7 +17,7 @@ AGAIN = Trouble(UNREACHABLE, "a:1", detail="down!")
 NOPE = Trouble(UNKNOWN, "a:1", ("nope",))
 
 
-def test_it_looks_after_a_silence_that_grows_up_to_a_bound() -> None:
+def test_it_checks_after_a_silence_that_grows_up_to_a_bound() -> None:
     lookout, now_s, silences = StallTimer(100.0), 100.0, []
     for _ in range(7):
         silences.append(lookout.due_s - now_s)
@@ -27,7 +27,7 @@ def test_it_looks_after_a_silence_that_grows_up_to_a_bound() -> None:
     assert silences[-1] == EXAMINE_AFTER_MAX_S
 
 
-def test_a_failure_ends_a_long_silence_soon_and_is_told_once() -> None:
+def test_a_failure_ends_a_long_silence_soon_and_is_reported_once() -> None:
     lookout = StallTimer(0.0)
     for now_s in (2.0, 6.0, 14.0, 30.0):
         lookout.looked(None, now_s)
@@ -43,13 +43,13 @@ def test_a_failure_ends_a_long_silence_soon_and_is_told_once() -> None:
     assert lookout.due_s == due_s, "what was told is not looked for again"
 
 
-def test_each_cause_is_told_once_and_again_when_it_changes_or_comes_back() -> None:
+def test_each_cause_is_reported_once_and_again_when_it_changes_or_comes_back() -> None:
     lookout = StallTimer(0.0)
-    told = [lookout.looked(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]
-    assert told == [DOWN, None, NOPE, None, None, NOPE]
+    reported = [lookout.looked(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]
+    assert reported == [DOWN, None, NOPE, None, None, NOPE]
 
 
-def test_records_make_it_forget_what_it_told() -> None:
+def test_records_make_it_forget_what_it_reported() -> None:
     lookout = StallTimer(0.0)
     assert lookout.looked(DOWN, 2.0) is DOWN
     lookout.heard(10.0)
@@ -57,7 +57,7 @@ def test_records_make_it_forget_what_it_told() -> None:
     assert lookout.looked(DOWN, 12.0) is DOWN
 
 
-def test_the_return_of_a_lost_cluster_is_told_once_and_a_second_loss_again() -> None:
+def test_the_return_of_a_lost_cluster_is_reported_once_and_a_second_loss_again() -> None:
     lookout = StallTimer(0.0)
     assert lookout.answered(1.0) is None, "nothing was told"
     assert lookout.looked(DOWN, 2.0) is DOWN

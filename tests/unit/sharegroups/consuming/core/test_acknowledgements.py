@@ -28,7 +28,7 @@ def test_implicit_acceptance_keeps_no_state_per_record() -> None:
 
 
 @pytest.mark.rule("CL-26")
-def test_records_are_told_from_the_holes_between_them() -> None:
+def test_records_are_reported_from_the_holes_between_them() -> None:
     batches = [AckBatch(0, 3, (1, 0, 0, 2)), AckBatch(10, 1_000_010, (0,)), AckBatch(2_000_000, 2_000_009, (1,))]
     assert record_ranges(batches) == [(0, 0), (3, 3), (2_000_000, 2_000_009)]
 
@@ -131,7 +131,7 @@ def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks
         if kind is not None:
             assert delivery.acknowledge(place, kind)
     batches = delivery.take()
-    told: dict[int, int] = {}
+    reported: dict[int, int] = {}
     previous = -1
     for first, last, types, delays, _ in batches:
         assert previous < first <= last
@@ -139,11 +139,11 @@ def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks
         assert not delays
         previous = last
         for place in range(first, last + 1):
-            told[place] = types[place - first] if len(types) > 1 else types[0]
-    assert told == {place: kind for place, kind in zip(offsets, said, strict=True) if kind is not None}
+            reported[place] = types[place - first] if len(types) > 1 else types[0]
+    assert reported == {place: kind for place, kind in zip(offsets, said, strict=True) if kind is not None}
     assert delivery.unacknowledged == said.count(None)
     assert delivery.finished == (None not in said)
-    assert all(delivery.in_flight(place) == (place not in told) for place in offsets)
+    assert all(delivery.in_flight(place) == (place not in reported) for place in offsets)
 
 
 def test_what_is_held_is_what_was_not_taken_and_the_first_of_it() -> None:
@@ -168,15 +168,15 @@ def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None
     for offset, (kind, delay) in wanted.items():
         delivery.acknowledge(offset, ACK_RELEASE, 7)
         delivery.acknowledge(offset, kind, delay)
-    told = {}
+    reported = {}
     for first, last, types, delays, _ in delivery.take():
         size = last - first + 1
         assert len(delays) in (0, 1, size)
         assert set(delays) != {POLICY_DELAY}
         for index in range(size):
             delay = delays[index if len(delays) > 1 else 0] if delays else POLICY_DELAY
-            told[first + index] = (types[index if len(types) > 1 else 0], None if delay == POLICY_DELAY else delay)
-    assert told == wanted
+            reported[first + index] = (types[index if len(types) > 1 else 0], None if delay == POLICY_DELAY else delay)
+    assert reported == wanted
 
 
 @pytest.mark.rule("CL-145")

@@ -11,7 +11,7 @@ A, B = TopicIdPartition(b"a" * 16, 0), TopicIdPartition(b"b" * 16, 0)
 
 
 @pytest.mark.rule("CL-30", "PL-503")
-def test_the_first_step_opens_with_everything_and_later_ones_tell_what_changed() -> None:
+def test_the_first_step_opens_with_everything_and_later_ones_show_what_changed() -> None:
     session = FetchSession()
     first = session.fetch_step({A: "a"})
     assert (first.epoch, first.added, first.forgotten) == (0, [A], [])

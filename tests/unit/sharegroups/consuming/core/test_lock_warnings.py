@@ -11,7 +11,7 @@ HOLD = Hold("t-0", 15_000, 30_000)
 
 
 @pytest.mark.rule("CL-81")
-def test_a_cause_is_told_again_after_five_minutes_with_the_count_of_what_happened_meanwhile() -> None:
+def test_a_cause_is_reported_again_after_five_minutes_with_the_count_of_what_happened_meanwhile() -> None:
     warnings = LockWarnings("Poll fewer.")
     first = warnings.held(HOLD, 7, 1, 1_000)
     assert first is not None

@@ -100,7 +100,7 @@ _GAP = Outcome(error=OutOfOrderSequenceNumberError("a gap"))
 @pytest.mark.rule("CL-133")
 @pytest.mark.parametrize("turned", [False, True])
 @pytest.mark.parametrize(
-    ("one", "two", "told"),
+    ("one", "two", "reported"),
     [
         (Outcome("a"), _GAP, (Outcome("a"), _GAP)),
         (_LOST, Outcome("b"), (_LOST, Outcome("b"))),
@@ -112,8 +112,8 @@ _GAP = Outcome(error=OutOfOrderSequenceNumberError("a gap"))
         (_REFUSED, _NEVER, (_REFUSED, _NEVER)),
     ],
 )
-def test_two_outcomes_are_told_in_order_and_what_followed_a_failure_goes_again(
-    one: Outcome, two: Outcome, told: tuple[Outcome, Outcome], turned: bool
+def test_two_outcomes_are_reported_in_order_and_what_followed_a_failure_goes_again(
+    one: Outcome, two: Outcome, reported: tuple[Outcome, Outcome], turned: bool
 ) -> None:
     buffer = full_buffer()
     groups = buffer.take([T0], ME, 10, IDS, way=WAY)
@@ -126,7 +126,7 @@ def test_two_outcomes_are_told_in_order_and_what_followed_a_failure_goes_again(
                 settled
             )
     assert found == groups
-    assert (groups[0].outcome, groups[1].outcome) == told
+    assert (groups[0].outcome, groups[1].outcome) == reported
 
 
 @pytest.mark.rule("CL-133")

@@ -36,7 +36,7 @@ def test_one_without_a_leader_stays_out_whatever_becomes_of_its_batches() -> Non
 
 
 @pytest.mark.rule("CL-80")
-def test_who_stays_ill_for_five_seconds_is_told_once_with_the_latest_cause() -> None:
+def test_who_stays_unavailable_for_five_seconds_is_reported_once_with_the_latest_cause() -> None:
     ill = UnavailablePartitions()
     assert TOLD_AFTER_MS == 5_000
     ill.failed(ZERO, "it was slow", 1_000)

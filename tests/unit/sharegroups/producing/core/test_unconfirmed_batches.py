@@ -19,9 +19,9 @@ FORMER, PRESENT = Meaning(b"former", 4), Meaning(b"present", 9)
 @pytest.mark.rule("CM-43")
 def test_only_answers_given_before_the_write_or_in_place_of_it_say_that_nothing_was_written() -> None:
     codes = {kind.code for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, KafkaError)}
-    told = {code for code in codes if nothing_written(error_class(code)("as the leader says"))}
-    assert told == {2, 10, 15, 19, 21, 29, 42, 45, 46, 47, 48, 49, 51, 56, 76, 87, 90, 100}
-    assert not {3, 5, 6, 7, 13, 20, -1} & told
+    reported = {code for code in codes if nothing_written(error_class(code)("as the leader says"))}
+    assert reported == {2, 10, 15, 19, 21, 29, 42, 45, 46, 47, 48, 49, 51, 56, 76, 87, 90, 100}
+    assert not {3, 5, 6, 7, 13, 20, -1} & reported
 
 
 @pytest.mark.rule("CM-43")
@@ -129,7 +129,7 @@ def test_a_batch_in_doubt_takes_no_more_records_though_it_has_no_identity() -> N
 
 
 @pytest.mark.rule("CM-43")
-def test_what_was_refused_is_numbered_anew_under_a_new_identity_and_what_is_in_doubt_is_not() -> None:
+def test_what_was_refused_is_numbered_again_under_a_new_identity_and_what_is_in_doubt_is_not() -> None:
     buffer = buffer_with(3)
     buffer.retry(take(buffer, FORMER)[0], 0, None)
     buffer.retry(take(buffer, FORMER, budget_bytes=10)[0], 0, FORMER)

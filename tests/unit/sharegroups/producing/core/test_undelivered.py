@@ -27,7 +27,7 @@ def test_partitions_and_causes_have_their_own_lines() -> None:
     assert "cluster" not in other
 
 
-def test_what_follows_is_counted_and_told_together() -> None:
+def test_what_follows_is_counted_and_reported_together() -> None:
     undelivered = Undelivered()
     undelivered.lost(T0, NetworkError("x"), 1, 0)
     assert undelivered.lost(T0, NetworkError("x"), 2, QUIET_MS - 1) is None

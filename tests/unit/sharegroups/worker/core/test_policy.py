@@ -88,7 +88,7 @@ def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
         (math.inf, "inf s"),
     ],
 )
-def test_a_long_delay_is_told_in_hours_and_days(seconds: float, told: str) -> None:
+def test_a_long_delay_is_shown_in_hours_and_days(seconds: float, told: str) -> None:
     released = Verdict(Kind.RELEASED, delay=seconds)
     assert decide(released, 1, PLAIN, 5, 0).told == f"it comes again in {told}"
 
@@ -158,7 +158,7 @@ def test_wrong_outcomes_are_refused() -> None:
     check_outcomes({NotFoundError: Reject("gone"), ValueError: Release, OSError: Retry()})
 
 
-def test_an_exception_is_told_in_one_short_line() -> None:
+def test_an_exception_is_reported_in_one_short_line() -> None:
     class MuteError(Exception):
         def __str__(self) -> str:
             raise RuntimeError("no text")

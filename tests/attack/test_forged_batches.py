@@ -74,7 +74,7 @@ def test_every_record_of_a_raw_stub_that_sets_no_producer_is_stored(attacked: Cl
 
 
 @pytest.mark.rule("CM-112")
-def test_lying_batches_are_refused_and_cost_nobody_memory(attacked: Cluster, canary: Canary) -> None:
+def test_forged_batches_are_refused_and_cost_no_memory(attacked: Cluster, canary: Canary) -> None:
     topic, topic_id = _topic(attacked)
     before = peak_bytes(attacked.node.pid)
     headers = b"\x12" + b"\x80\x80\x80\x08" + b"\x1a\x00" * (1 << 23)

@@ -21,8 +21,8 @@ from shard_runtime.record_log.redis.keys import transaction_key
 from tests.support.virtual_time import virtual
 from tests.unit.transaction_coordinator.test_coordinator import ID, P, Q, World, opened
 from transaction_coordinator.core.transaction import PARTITIONS_MAX
+from transaction_coordinator.read_service import CURSOR_MAX, FILTERS_MAX, Surroundings
 from transaction_coordinator.service import TransactionService
-from transaction_coordinator.telling_service import CURSOR_MAX, FILTERS_MAX, Surroundings
 
 CONTEXT: Any = None
 
@@ -46,7 +46,7 @@ async def _listed(service: TransactionService, **filters: Any) -> dict[str, List
 
 @pytest.mark.rule("CM-157")
 @virtual
-async def test_every_node_tells_the_transactions_of_all() -> None:
+async def test_every_node_shows_the_transactions_of_all() -> None:
     async with World() as world:
         one, other = _service(world), _service(world, "b")
         node = world.node("c")
@@ -73,7 +73,7 @@ async def test_every_node_tells_the_transactions_of_all() -> None:
 
 @pytest.mark.rule("CM-157")
 @virtual
-async def test_a_record_that_cannot_be_read_is_told_and_hides_no_other() -> None:
+async def test_a_record_that_cannot_be_read_is_reported_and_hides_no_other() -> None:
     async with World() as world:
         service = _service(world)
         await opened(world.node("b"))
@@ -85,8 +85,8 @@ async def test_a_record_that_cannot_be_read_is_told_and_hides_no_other() -> None
         assert found[ID].transaction_state == "Ongoing"
         assert list(await _listed(service, state_filters=["Ongoing"])) == [ID]
         asked = DescribeTransactionsRequest(transactional_ids=["worn"])
-        (told,) = (await service.describe_transactions(asked, CONTEXT)).transaction_states
-        assert told.error_code == 56
+        (reported,) = (await service.describe_transactions(asked, CONTEXT)).transaction_states
+        assert reported.error_code == 56
 
 
 @pytest.mark.rule("CM-157")
@@ -117,7 +117,7 @@ async def test_what_cannot_be_asked_for_is_refused() -> None:
 
 @pytest.mark.rule("CM-157")
 @virtual
-async def test_one_answer_tells_no_more_partitions_than_a_transaction_can_have() -> None:
+async def test_one_answer_shows_no_more_partitions_than_a_transaction_can_have() -> None:
     async with World() as world:
         node = world.node("b")
         for name, count in (("wide", PARTITIONS_MAX), ("narrow", 1)):
@@ -131,7 +131,7 @@ async def test_one_answer_tells_no_more_partitions_than_a_transaction_can_have()
 
 @pytest.mark.rule("CM-157")
 @virtual
-async def test_a_store_that_does_not_answer_is_told_and_not_taken_for_an_empty_one() -> None:
+async def test_a_store_that_does_not_answer_is_reported_and_not_taken_for_an_empty_one() -> None:
     async with World() as world:
         service = _service(world)
         world.store.cut_off("a")

@@ -31,7 +31,7 @@ class Surroundings(NamedTuple):
 class Records(Protocol):
     """Reads the records of transactional ids. Calls raise KafkaError."""
 
-    async def look(self, transactional_id: str) -> ReadRecord:
+    async def read(self, transactional_id: str) -> ReadRecord:
         """Read one record."""
         ...
 
@@ -98,15 +98,15 @@ class TransactionReads:
                 f"{len(request.transactional_ids)} transactional ids; at most {REQUEST_TRANSACTIONS_MAX} go into one "
                 "request"
             )
-        response, told = DescribeTransactionsResponse(coordinator_id=self._around.node_id()), 0
+        response, partitions = DescribeTransactionsResponse(coordinator_id=self._around.node_id()), 0
         for transactional_id in request.transactional_ids:
             try:
-                found = await self._records.look(checked_id(transactional_id))
+                found = await self._records.read(checked_id(transactional_id))
                 known = found.transaction
                 if known is None:
                     raise _not_found(transactional_id)
-                told += len(known.partitions)
-                if told > PARTITIONS_MAX:
+                partitions += len(known.partitions)
+                if partitions > PARTITIONS_MAX:
                     raise InvalidRequestError(
                         f"the transactions asked for have more than {PARTITIONS_MAX} partitions together; ask for "
                         f"{transactional_id!r} alone"

@@ -23,7 +23,7 @@ from kip932.errors import (
 )
 from kip932.ids import SharePartitionKey
 from partition_leader.dead_letters.core.waiting import Stretch
-from partition_leader.dead_letters.reports import AGAIN_MS as TOLD_AGAIN_MS
+from partition_leader.dead_letters.reports import AGAIN_MS as REPORT_AGAIN_MS
 from partition_leader.dead_letters.reports import Who, offsets_text
 from partition_leader.share_partition.dead_letter_port import LettersWaiting
 from partition_leader.share_partition.deadlines import Deadlines
@@ -64,7 +64,7 @@ class LeftBehind:
     reason: str
     due_ms: int
 
-    def told(self, topic: str, now_ms: int) -> LettersWaiting:
+    def waiting(self, topic: str, now_ms: int) -> LettersWaiting:
         """Return them in the form that operators get."""
         due_ms = max(0, self.due_ms - now_ms)
         return LettersWaiting(self.letters, max(0, now_ms - self.oldest_ms), 1, topic, self.reason, due_ms)
@@ -80,7 +80,7 @@ class LeftBehindLetters:
         self._clock = clock
         self._left: dict[SharePartitionKey, LeftBehind] = {}
         self._soon_until_ms = 0
-        self._lines = RateLimitedLog(log, every_s=TOLD_AGAIN_MS / 1000)
+        self._lines = RateLimitedLog(log, every_s=REPORT_AGAIN_MS / 1000)
 
     def note(self, who: Who, stretches: Sequence[Stretch], reason: str) -> None:
         """Note that these letters are left behind."""
@@ -126,7 +126,7 @@ class LeftBehindLetters:
         """Return everything that was left behind."""
         return self._left.items()
 
-    def look_again(self) -> None:
+    def retry(self) -> None:
         """Try failed letters again now, because topics or configs changed."""
         now_ms = self._clock.now_ms()
         self._soon_until_ms = now_ms + SOON_MS

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 from kip932 import errors
 from kip932.ids import STATE_ARCHIVING, SharePartitionKey
 from partition_leader.dead_letters.core.waiting import Stretch
-from partition_leader.dead_letters.left import (
+from partition_leader.dead_letters.left_behind import (
     AGAIN_MS,
     LEFT_MAX,
     SLICE,
@@ -112,7 +112,7 @@ def test_without_a_member_letters_are_tried_every_half_minute_and_their_share_pa
 
 
 @pytest.mark.rule("PL-920", "PL-922")
-def test_they_are_told_at_once_and_every_ten_minutes_while_they_wait() -> None:
+def test_they_are_reported_at_once_and_every_ten_minutes_while_they_wait() -> None:
     async def scenario(world: World) -> None:
         with capture_logs() as logged:
             await left_behind(world)
@@ -233,7 +233,7 @@ async def test_many_are_loaded_a_slice_at_a_time_and_no_more_are_remembered_than
     assert len(list(left.items())) == LEFT_MAX
     for number in range(2 * SLICE + 1, LEFT_MAX):
         left.loaded(key(number), None)
-    left.look_again()
+    left.retry()
     await asyncio.sleep(1)
     assert [at for at, _ in loaded] == [0] * SLICE + [SLICE_PAUSE_MS] * SLICE + [2 * SLICE_PAUSE_MS]
     assert [number for _, number in loaded] == list(range(2 * SLICE + 1))
