@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kip932.ids import TopicIdPartition
-from sharegroups.consuming.core.refused_partitions import LOG_AGAIN_AFTER_MS, TOLD_AFTER_MS, RefusedPartitions
+from sharegroups.consuming.core.refused_partitions import LOG_AFTER_MS, LOG_AGAIN_AFTER_MS, RefusedPartitions
 
 ZERO, ONE = TopicIdPartition(b"t" * 16, 0), TopicIdPartition(b"t" * 16, 1)
 WANTED = {ZERO: "orders", ONE: "orders"}
@@ -11,7 +11,7 @@ WANTED = {ZERO: "orders", ONE: "orders"}
 
 def test_what_passes_within_five_seconds_is_not_told() -> None:
     told = RefusedPartitions("g")
-    assert TOLD_AFTER_MS == 5_000
+    assert LOG_AFTER_MS == 5_000
     assert told.answered({ZERO: "X: away."}, WANTED, 1_000) == []
     assert told.answered({ZERO: "X: away."}, WANTED, 5_999) == []
     assert told.answered({}, WANTED, 6_500) == []
