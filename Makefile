@@ -7,10 +7,10 @@ RUN_EXTRAS := server,cli,speed
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 
-# Tests start some hundred Pythons, and each would compile all of the product anew: a fifth of what it costs to start one.
+# Tests start some hundred Pythons, and each would compile all of the product again: a fifth of what it costs to start one.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Stamps make the second run quick. They lie in the environment, so that a fresh environment has none.
+# Stamps make the second run quick. They are in the environment, so that a fresh environment has none.
 INSTALLED := $(VENV)/.installed
 GENERATED := $(VENV)/.generated
 RUNNABLE := $(VENV)/.runnable
@@ -88,7 +88,7 @@ durations: setup ## Run every test, and note which take long, in tests/durations
 
 # The plan goes through the environment, because JSON has quotes.
 export PLAN
-sim: setup ## Play clusters under faults: SEEDS=1-2000, or FRESH=500; SEED=n tells one, with PLAN=… OUT=file SHRINK=1.
+sim: setup ## Play clusters under faults: SEEDS=1-2000, or FRESH=500; SEED=n runs one, with PLAN=… OUT=file SHRINK=1.
 	$(PY) -m tests.simulation $(SIM_ARGS) \
 	  $(if $(SEED),--seed $(SEED) --plan "$$PLAN" $(if $(OUT),--out $(OUT)) $(if $(SHRINK),--shrink),\
 	  $(if $(FRESH),--fresh $(FRESH),--seeds $(or $(SEEDS),1-2000)))
@@ -126,7 +126,7 @@ screenshot: setup ## Photograph the docs' page, or another one, in light and dar
 ingest-kills: setup ## Kill ingest jobs twenty times, end their queries as often, and count what is in Parquet. KILLS=20
 	@$(PY) -m tests.integration.share_metrics --kills $(or $(KILLS),20)
 
-docs: setup ## Write the generated pages of docs/ anew.
+docs: setup ## Rewrite the generated pages of docs/.
 	$(PY) -m tools.conformance --write
 	$(PY) -m tools.reference --write
 	$(PY) -m tools.pictures --write

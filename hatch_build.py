@@ -40,7 +40,7 @@ def generate(root: Path, into: Path | None = None) -> list[Path]:
 
     Each file is replaced in one step and only when its content changed, so a process that imports meanwhile never meets
     a half written one. Modules whose .proto is gone are removed. Returns what was written or removed. Raises
-    RuntimeError when the compiler refuses a file; its own message stands on stderr.
+    RuntimeError when the compiler refuses a file; its own message is on stderr.
     """
     sources = root / SOURCES
     target = into or sources
@@ -73,12 +73,12 @@ def _compile(sources: Path, out: Path) -> None:
     with _interpreter_folder_on_path():
         for files, outputs in steps:
             if protoc.main(["protoc", *paths, *outputs, *files]) != 0:
-                raise RuntimeError(f"protoc refused a file below {sources}; its message stands above. Try: buf lint")
+                raise RuntimeError(f"protoc refused a file below {sources}; its message is above. Try: buf lint")
 
 
 @contextmanager
 def _interpreter_folder_on_path() -> Iterator[None]:
-    # protoc looks its plug-ins up on PATH, and outside an activated environment protoc-gen-mypy is not there.
+    # protoc looks up its plug-ins on PATH, and outside an activated environment protoc-gen-mypy is not there.
     before = os.environ.get("PATH", "")
     os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), before])
     try:

@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--size", type=int, default=100, help="bytes of a record's value (default 100)")
     parser.add_argument("--backlog", type=int, default=20_000, help="records that may be unfinished (default 20000)")
     parser.add_argument("--rate", type=int, default=20_000, help="records a second at most (default 20000)")
-    parser.add_argument("--rows", type=int, default=10, help="how often to look (default 10)")
+    parser.add_argument("--rows", type=int, default=10, help="how often to measure (default 10)")
     parser.add_argument("--policies", nargs="*", default=POLICIES, choices=POLICIES)
     return parser
 

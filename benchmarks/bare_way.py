@@ -51,7 +51,7 @@ def run(store: int, jobs: int, per_second: float) -> dict[str, Any]:
         processes.append(sender := worker("bare sender", "bare_way", "sender", settings, crew))
         sender.expect("ready", _READY_S)
         meter = Meter({"sender": sender.pid, "server": server.pid, "worker": taker.pid})
-        sender.tell("go")
+        sender.send("go")
         ms = sorted(taker.expect("ms", jobs / per_second + _READY_S)["ms"])
         usage = meter.read()
     finally:

@@ -128,7 +128,7 @@ def prepared(system: System, task: Task) -> Iterator[tuple[Board, Phase]]:
             process.expect("ready", _READY_S)
         system.settle()
         for consumer in system.consumers:
-            consumer.tell("hold")
+            consumer.send("hold")
         for consumer in system.consumers:
             consumer.expect("held", _READY_S)
         yield board, _produce(system, task)
@@ -173,7 +173,7 @@ class Phase:
 def _produce(system: System, task: Task) -> Phase:
     meter = Meter({**system.servers, "producer": system.producer.pid})
     gate = time.monotonic()
-    system.producer.tell("go")
+    system.producer.send("go")
     said = system.producer.expect("produced", _PRODUCED_S)
     usage = meter.read()
     if said["produced"] != task.produced:
@@ -186,7 +186,7 @@ def _consume(system: System, task: Task, board: Board) -> Phase:
     meter = Meter({**system.servers, "producer": system.producer.pid, **pids})
     gate = time.monotonic()
     for consumer in system.consumers:
-        consumer.tell("go")
+        consumer.send("go")
     _await(system.crew, board, task.records * task.groups, task.limit_s)
     usage = meter.read()
     slots = board.slots()
@@ -212,7 +212,7 @@ def _await(crew: Crew, board: Board, records: int, limit_s: float) -> None:
     """
     until = time.monotonic() + limit_s
     while sum(found for *_, found in board.slots()) < records and time.monotonic() < until:
-        crew.look()
+        crew.poll()
         time.sleep(_POLL_S)
 
 

@@ -44,7 +44,7 @@ def run(reply_bytes: int, seconds: float) -> dict[str, Any]:
         )
         client.expect("ready", _READY_S)
         meter = Meter({"client": client.pid, "A": first.pid, "B": second.pid})
-        client.tell("go")
+        client.send("go")
         done = client.expect("cycles", seconds + _READY_S)
         usage = meter.read()
     finally:

@@ -86,10 +86,10 @@ def _run(bootstrap: str, crew: Crew, way: str, task: dict[str, Any]) -> dict[str
             process.expect("ready", _WAIT_S)
         gate = time.monotonic()
         for process in workers:
-            process.tell("go")
+            process.send("go")
         _await_done(bootstrap, topic, task["records"], crew)
         for process in workers:
-            process.tell("stop")
+            process.send("stop")
         said = [process.expect("runs", _WAIT_S) for process in workers]
     finally:
         for process in workers:
@@ -135,7 +135,7 @@ def _worker(settings: dict[str, Any]) -> None:
     stopped = threading.Event()
     refused, last, job_s = 0, 0.0, float(settings["job_s"])
 
-    def told(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
+    def count_refused(offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
         nonlocal refused
         refused += sum(map(len, offsets.values())) if error is not None else 0
 
@@ -145,7 +145,7 @@ def _worker(settings: dict[str, Any]) -> None:
 
     with ShareConsumer(settings["settings"]) as consumer:
         consumer.subscribe([settings["topic"]])
-        consumer.set_acknowledgement_commit_callback(told)
+        consumer.set_acknowledgement_commit_callback(count_refused)
         say(ready=True)
         hear("go")
         threading.Thread(target=listen, daemon=True).start()

@@ -145,12 +145,12 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
         servers.settle(case.consumers)
         pids = {f"consumer-{number}": consumer.pid for number, consumer in enumerate(consumers)}
         meter = Meter({**servers.pids, "producer": producer.pid, **pids})
-        producer.tell("go")
+        producer.send("go")
         confirmed = int(producer.expect("produced", case.seconds + _READY_S)["produced"])
         usage = meter.read()
         crew.rest(_DRAIN_S)
         for consumer in consumers:
-            consumer.tell("stop")
+            consumer.send("stop")
         seen = [consumer.expect("seen", _READY_S)["seen"] for consumer in consumers]
     found = counted(case, confirmed, seen)
     return {

@@ -29,7 +29,7 @@ def run(system: drain.System, shape: drain.Shape, seconds: float) -> dict[str, A
         meter = Meter({**system.servers, **pids})
         gate = time.monotonic()
         for consumer in system.consumers:
-            consumer.tell("go")
+            consumer.send("go")
         system.crew.rest(seconds)
         slots = board.slots()
         wall_s = time.monotonic() - gate

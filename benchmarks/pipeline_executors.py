@@ -108,18 +108,18 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--one", metavar="URL", help=argparse.SUPPRESS)
     parser.add_argument("--executors", type=int, default=1, help=argparse.SUPPRESS)
-    told = parser.parse_args()
-    if told.one:
-        print(json.dumps(one(told.one, told.executors, told.entries)))
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(one(options.one, options.executors, options.entries)))
         return 0
     runs: dict[int, list[dict[str, float]]] = {number: [] for number in _EXECUTORS}
     with server() as (url, client):
-        fill(client, told.entries, told.streams)
-        for _ in range(told.rounds):
+        fill(client, options.entries, options.streams)
+        for _ in range(options.rounds):
             for number in _EXECUTORS:
-                runs[number].append(_turn(url, number, told.entries))
+                runs[number].append(_turn(url, number, options.entries))
                 print(number, "executors:", runs[number][-1], file=sys.stderr)
-    how = {name: getattr(told, name) for name in ("entries", "streams", "rounds")}
+    how = {name: getattr(options, name) for name in ("entries", "streams", "rounds")}
     print(json.dumps(summary(runs) | how))
     return 0
 

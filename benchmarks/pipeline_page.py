@@ -69,11 +69,13 @@ def main() -> int:
                 times.append(time.perf_counter() - begin)
         size = page(data)
         spark.stop()
-    told = {name: round(statistics.median(values), 1) for name, values in
+    medians = {name: round(statistics.median(values), 1) for name, values in
             (("scan_cpu_s", scans), ("page_cpu_s", pages), ("page_s", times))}  # fmt: skip
-    beyond = round(told["page_cpu_s"] - told["scan_cpu_s"], 1)
+    beyond = round(medians["page_cpu_s"] - medians["scan_cpu_s"], 1)
     line = {"benchmark": "page", "entries": options.entries, "streams": options.streams, "rounds": options.rounds}
-    print(json.dumps(line | told | {"beyond_cpu_s": beyond, "goal_s": GOAL_S, "met": beyond <= GOAL_S, "bytes": size}))
+    print(
+        json.dumps(line | medians | {"beyond_cpu_s": beyond, "goal_s": GOAL_S, "met": beyond <= GOAL_S, "bytes": size})
+    )
     return 0
 
 

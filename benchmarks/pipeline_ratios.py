@@ -141,16 +141,16 @@ class Figures:
 class Bench:
     """One store, one Spark session, and the ratios between ways to use them."""
 
-    def __init__(self, url: str, client: Any, spark: SparkSession, told: argparse.Namespace) -> None:
+    def __init__(self, url: str, client: Any, spark: SparkSession, asked: argparse.Namespace) -> None:
         self.url, self.client, self.spark = url, client, spark
-        self.streams, self.entries = told.streams, told.entries
-        self.only = frozenset(told.only or _TARGETS)
+        self.streams, self.entries = asked.streams, asked.entries
+        self.only = frozenset(asked.only or _TARGETS)
         self.figures = Figures()
 
     def table(self, **options: str) -> DataFrame:
         """Return all rows of the store."""
-        told = {"url": self.url, "kind": "share_state"} | options
-        return self.spark.read.format("redis_streams").options(**told).load()
+        given = {"url": self.url, "kind": "share_state"} | options
+        return self.spark.read.format("redis_streams").options(**given).load()
 
     def scan(self, **options: str) -> None:
         """Read everything and count it."""
@@ -269,11 +269,11 @@ def main() -> int:
             bench.round(Path(folder) / str(number))
         spark.stop()
     options.rounds = done
-    _tell(bench.figures, options)
+    _print(bench.figures, options)
     return 0
 
 
-def _tell(figures: Figures, options: argparse.Namespace) -> None:
+def _print(figures: Figures, options: argparse.Namespace) -> None:
     for rule, (words, target, side) in _TARGETS.items():
         if options.only and rule not in options.only:
             continue

@@ -29,7 +29,7 @@ from benchmarks.machine import is_running
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_WAIT_S: Final = 20.0
 #: How often a wait checks whether all processes are alive, s.
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 _TAIL_BYTES: Final = 2_000
 
 
@@ -43,7 +43,7 @@ class Crew:
     def __init__(self) -> None:
         self._members: list[Process] = []
         self._descendants: list[tuple[str, int, Process]] = []
-        self._look_at = 0.0
+        self._poll_at = 0.0
 
     def add(self, process: Process) -> None:
         """Add a process to the checks. Servers are checked first: when one dies, workers fail because of it."""
@@ -62,11 +62,11 @@ class Crew:
             if not is_running(pid):
                 raise of.failure(f"has lost its {name} (pid {pid})")
 
-    def look(self) -> None:
-        """Do as `check` does, but at most once in LOOK_S; for loops that poll. Raises BenchmarkError."""
+    def poll(self) -> None:
+        """Do as `check` does, but at most once in POLL_S; for loops that poll. Raises BenchmarkError."""
         now = time.monotonic()
-        if now >= self._look_at:
-            self._look_at = now + LOOK_S
+        if now >= self._poll_at:
+            self._poll_at = now + POLL_S
             self.check()
 
     def dismiss(self) -> None:
@@ -79,7 +79,7 @@ class Crew:
         """Sleep for `seconds`, with checks. Raises BenchmarkError as `check` does."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
-            time.sleep(min(left, LOOK_S))
+            time.sleep(min(left, POLL_S))
             self.check()
 
 
@@ -134,7 +134,7 @@ class Process:
         until = time.monotonic() + timeout_s
         while (left := until - time.monotonic()) > 0:
             try:
-                return self._lines.get(timeout=min(left, LOOK_S))
+                return self._lines.get(timeout=min(left, POLL_S))
             except queue.Empty:
                 self._crew.check()
         raise self.failure(f"did not say {word!r} within {timeout_s:g} s")
@@ -151,7 +151,7 @@ class Process:
             return f"was ended by {signal.Signals(-status).name}"
         return f"ended with status {status}"
 
-    def tell(self, word: str) -> None:
+    def send(self, word: str) -> None:
         """Write one line to the process. Raises BenchmarkError if it has ended."""
         assert self._child.stdin is not None
         try:

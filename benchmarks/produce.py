@@ -52,7 +52,7 @@ class _Side(ShareGroup):
         pids = {**self.servers, "producer": producer.pid}
         before = {name: peak_memory_mib(pid) for name, pid in pids.items()}
         meter, gate = Meter(pids), time.monotonic()
-        producer.tell("go")
+        producer.send("go")
         said = producer.expect("produced", _PRODUCED_S)
         usage = meter.read()
         memory = {name: round(peak_memory_mib(pid) - before[name], 1) for name, pid in pids.items()}

@@ -98,8 +98,8 @@ class ShareGroup:
         self._worker("observer", settings).expect("settled", _SETTLED_S + _START_S)
 
     def _worker(self, role: str, settings: dict[str, Any], module: str = "share_group") -> Process:
-        told = settings | {"bootstrap": self._bootstrap}
-        process = worker(f"{self.name} {role}", module, role, told, self.crew, python=self._python)
+        given = settings | {"bootstrap": self._bootstrap}
+        process = worker(f"{self.name} {role}", module, role, given, self.crew, python=self._python)
         self._workers.append(process)
         return process
 
@@ -202,7 +202,7 @@ async def _is_even(admin: Admin, leaders: int) -> bool:
             shares = Counter(led).values()
             return len(shares) == leaders and max(shares) - min(shares) <= 1
         if time.monotonic() > until:
-            raise BenchmarkError(f"the topic's partitions were led by {led} after {_SETTLED_S:g} s; -1 is nobody")
+            raise BenchmarkError(f"the topic's partitions were led by {led} after {_SETTLED_S:g} s; -1 is no leader")
         await asyncio.sleep(0.02)
 
 

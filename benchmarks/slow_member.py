@@ -81,7 +81,7 @@ def _run(bootstrap: str, crew: Crew, assignor: str, held_s: float, options: argp
         crew.rest(_SETTLE_S)
         arrived = _arrive(bootstrap, name, options)
         for process in workers:
-            process.tell("stop")
+            process.send("stop")
         said = [process.expect("done", _WAIT_S) for process in workers]
     finally:
         for process in workers:

@@ -212,7 +212,7 @@ def measure(folder: Path, jobs: int, per_second: float) -> list[Note]:
 def _until(marks: Path, size: int, crew: Crew) -> None:
     until = time.monotonic() + _WAIT_S * 5
     while not marks.exists() or marks.stat().st_size < size:
-        crew.look()
+        crew.poll()
         if time.monotonic() > until:
             raise BenchmarkError("the worker did not do all jobs")
         time.sleep(0.01)

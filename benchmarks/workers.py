@@ -103,7 +103,7 @@ class Bench:
         """Wait for `count` marks, and return the time. Raises BenchmarkError if the worker ends or takes too long."""
         until = time.monotonic() + _RUN_S
         while not marks.exists() or marks.stat().st_size < count * MARK.size:
-            self.crew.look()
+            self.crew.poll()
             if time.monotonic() > until or (process is not None and process.poll() is not None):
                 tail = (self.folder / "worker.log").read_text(errors="replace")[-2_000:]
                 raise BenchmarkError(f"the worker did not do {count} jobs; its log ends with:\n{tail}")
@@ -171,7 +171,7 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
         began = last = time.monotonic()
         left, more, next_s = jobs, 0, last + 2 * _REDELIVER_S
         while left and (now := time.monotonic()) < last + _QUIET_S:
-            bench.crew.look()
+            bench.crew.poll()
             if now > next_s:  # some systems check for remaining jobs only when a new one arrives
                 send(bench, system, 1, 0)
                 more, next_s = more + 1, now + _REDELIVER_S
@@ -231,7 +231,7 @@ def _count(path: Path) -> int:
 def _until_sum(bench: Bench, files: list[Path], count: int) -> None:
     until = time.monotonic() + _RUN_S
     while sum(map(_count, files)) < count:
-        bench.crew.look()
+        bench.crew.poll()
         if time.monotonic() > until:
             raise BenchmarkError(f"{sum(map(_count, files))} of {count} jobs were done")
         time.sleep(0.005)

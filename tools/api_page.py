@@ -175,11 +175,11 @@ def _methods(given: type) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for owner in reversed(inspect.getmro(given)):
         if owner.__module__.split(".")[0] == "sharegroups":
-            found.update({name: value for name, value in vars(owner).items() if name[0] != "_" and _told(value)})
+            found.update({name: value for name, value in vars(owner).items() if name[0] != "_" and _is_shown(value)})
     return found
 
 
-def _told(value: Any) -> bool:
+def _is_shown(value: Any) -> bool:
     return isinstance(value, property | classmethod) or inspect.isfunction(value)
 
 

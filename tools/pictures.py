@@ -43,16 +43,16 @@ def main(arguments: list[str] | None = None) -> int:
             (FOLDER / name).write_text(pictures()[name], encoding="utf-8")
         return 0
     for name in wrong:
-        print(f"docs/images/{name} is not what this build draws; `make docs` writes it anew.", file=sys.stderr)
+        print(f"docs/images/{name} is not what this build draws; `make docs` rewrites it.", file=sys.stderr)
     return 1 if wrong else 0
 
 
 def pictures() -> dict[str, str]:
     """Return files by name: the page, and charts of a group at a take-over: its backlog, and its records' outcomes."""
     report = example()
-    (behind,) = (line for line in report.partitions if line.marks)
-    lag, finished = _drawn(charts(behind, report.window_s))
-    (acknowledgements, *_) = _drawn(mix([behind]))
+    (marked,) = (line for line in report.partitions if line.marks)
+    lag, finished = _drawn(charts(marked, report.window_s))
+    (acknowledgements, *_) = _drawn(mix([marked]))
     return {
         "page.html": render(report),
         "page-lag.svg": lag,
@@ -67,7 +67,7 @@ def example() -> Report:
     mails = _line("mail · mails-0", _take_over, released=420, rejected=12, timed_out=31, redelivered=380)
     bills = _line("billing · orders-1", _stalled, released=15, rejected=0, timed_out=4, redelivered=11)
     audit = _line("audit · orders-1", lambda _minute: (0, 200))
-    stood = {"name": bills.name, "kind": "stalled", "lag": bills.lag}
+    stalled = {"name": bills.name, "kind": "stalled", "lag": bills.lag}
     return Report(
         "2026-11-22 08:00", "2026-11-22 09:00", 60,
         sorted((mails, bills, audit), key=lambda line: -(line.lag or 0)),
@@ -77,8 +77,8 @@ def example() -> Report:
              "last_seen": f"2026-11-22 08:{50 - number}:12", "times_released": 0}
             for number in range(3)
         ],
-        stalls=[{**stood, "window": "2026-11-22 08:59:00", "still_s": 900}],
-        episodes=[{**stood, "since": "2026-11-22 08:44:00", "until": "2026-11-22 09:00:00"}],
+        stalls=[{**stalled, "window": "2026-11-22 08:59:00", "still_s": 900}],
+        episodes=[{**stalled, "since": "2026-11-22 08:44:00", "until": "2026-11-22 09:00:00"}],
         standing=[{"group_id": group, "state": state, "members": count}
                   for group, state, count in (("mail", "Stable", 4), ("billing", "Stable", 1), ("audit", "Empty", 0))],
         members=[{"group_id": "mail", "client_id": f"mailer-{number}", "client_host": f"10.0.0.{number}",
@@ -100,17 +100,17 @@ def _stalled(minute: int) -> tuple[int, int]:
     return (30 + minute % 7, 210 + minute % 9) if minute < 45 else ((minute - 44) * 180, 0)
 
 
-def _line(name: str, at: Callable[[int], tuple[int, int]], **told: int) -> PartitionLine:
+def _line(name: str, at: Callable[[int], tuple[int, int]], **counts: int) -> PartitionLine:
     series = [at(minute) for minute in range(_MINUTES)]
     finished = sum(done for _, done in series)
     points = tuple(Point(_BEGIN_S + 60 * minute, *values) for minute, values in enumerate(series))
-    rejected, redelivered = told.get("rejected", 0), told.get("redelivered", 0)
+    rejected, redelivered = counts.get("rejected", 0), counts.get("redelivered", 0)
     marks = (Mark(_BEGIN_S + 60 * 30, Event.LEADER), Mark(_BEGIN_S + 60 * 31 + 4, Event.OWNER))
     return PartitionLine(
-        name, 800_000 + finished, series[-1][0], finished, finished - rejected, told.get("released", 0), rejected,
-        told.get("timed_out", 0), 0, redelivered, redelivered / finished, 0, 0, points, delayed=0,
+        name, 800_000 + finished, series[-1][0], finished, finished - rejected, counts.get("released", 0), rejected,
+        counts.get("timed_out", 0), 0, redelivered, redelivered / finished, 0, 0, points, delayed=0,
         group_id=name.split(" ", maxsplit=1)[0], pace=Pace(finished + series[-1][0] - series[0][0], finished, 3_540.0),
-        marks=marks if told.get("rejected") else (),
+        marks=marks if counts.get("rejected") else (),
     )  # fmt: skip
 
 

@@ -84,7 +84,7 @@ def _metrics(*words: str) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tools.report", description=__doc__)
     whence = parser.add_mutually_exclusive_group()
-    whence.add_argument("--demo", type=Path, help="the directory that a demo was told to --keep")
+    whence.add_argument("--demo", type=Path, help="the directory that a demo was given with --keep")
     whence.add_argument("--store", help="URL of a store")
     parser.add_argument("--data", type=Path, default=Path("metrics-data"), help="directory of what was ingested")
     parser.add_argument("--out", type=Path, default=Path("report.html"), help="the page")

@@ -13,9 +13,9 @@ from benchmarks.worker_apps.marks import REDELIVER_S, mark
 app = Celery("bench", broker=os.environ.get("BENCH_STORE", "redis://127.0.0.1:6379/0"))
 app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64, task_acks_late=True)
 if REDELIVER_S:
-    # By default it looks for such jobs at every tenth of its looks, which come every 10 s.
-    looks = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
-    app.conf.broker_transport_options = {"visibility_timeout": REDELIVER_S} | looks
+    # By default it looks for such jobs at every tenth of its checks, which come every 10 s.
+    at_each_check = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
+    app.conf.broker_transport_options = {"visibility_timeout": REDELIVER_S} | at_each_check
 
 
 @app.task(name="nothing")  # type: ignore[untyped-decorator,unused-ignore]

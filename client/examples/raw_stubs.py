@@ -153,8 +153,8 @@ async def main(bootstrap: str = "127.0.0.1:7932", topic: str = "orders", group: 
     if not nodes or not known.topics:
         sys.exit(f"{bootstrap} names no node that serves topic {topic!r}; is that a cluster's client port?")
     leaders = {part.partition_index: part.leader_id for found in known.topics for part in found.partitions}
-    if led_by_nobody := [number for number, leader in leaders.items() if leader not in nodes]:
-        sys.exit(f"partitions {led_by_nobody} of topic {topic!r} have no live leader; try again in some seconds")
+    if without_leader := [number for number, leader in leaders.items() if leader not in nodes]:
+        sys.exit(f"partitions {without_leader} of topic {topic!r} have no live leader; try again in some seconds")
     async with aio.insecure_channel(nodes[leaders[0]]) as channel:
         values = [b"raw order 1", b"raw order 2"]
         offset = await store(PartitionLeaderServiceStub(channel), known.topics[0].topic_id, 0, values)

@@ -42,14 +42,14 @@ class LeftRecords:
         """Stop counting the records, since the producer was closed."""
         self._buffer = None
 
-    def tell(self) -> None:
+    def warn(self) -> None:
         """Log how many records were left, since nothing will send them any more."""
         buffer, self._buffer = self._buffer, None
         if buffer is not None and buffer.records > 0 and self._process_id == os.getpid():  # else the parent's
             log.error("%d records of a producer that was not closed may be lost: no answer came for them. %s",
                       buffer.records, _HOWTO)  # fmt: skip
 
-    __del__ = tell
+    __del__ = warn
 
 
 #: Those of all producers that still exist; weak, so that they do not keep an unclosed producer alive.
@@ -59,7 +59,7 @@ _open: weakref.WeakSet[LeftRecords] = weakref.WeakSet()
 @atexit.register
 def _log_all() -> None:
     for left in list(_open):
-        left.tell()
+        left.warn()
 
 
 class AtEnd:

@@ -111,7 +111,7 @@ class Delivered:
     #: How long the lock lasts from then on, ms; 0 while unknown.
     lock_ms: int = 0
     #: True if a warning that half of the lock is used has been logged or counted for these records.
-    is_told: bool = False
+    is_warned: bool = False
     #: The offsets given to `keep_alive` (CL-95), each with the number of blocks that keep it alive.
     kept: dict[int, int] | None = None
     #: The locks of those offsets, each of which may have been renewed separately (CL-94).

@@ -2,7 +2,7 @@
 # Builds the image $1 (sharegroups:dev): the project's wheel, the wheels it needs, then the Dockerfile with no network.
 # $2: `services` or `pipeline`, the Spark job.
 # IMAGE_BASE: the base; else the local one of `make image-base`, if it was made, else the Dockerfile's own.
-# UPGRADE=1: take the newest wheels that pyproject.toml allows, and write the pins anew.
+# UPGRADE=1: take the newest wheels that pyproject.toml allows, and rewrite the pins.
 set -eu
 cd "$(dirname "$0")/../.."
 python=${PYTHON:-.venv/bin/python}

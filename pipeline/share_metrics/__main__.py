@@ -16,7 +16,7 @@ if __name__ == "__main__":
 
 def main() -> None:
     """Run `sharegroups metrics`, then end the process with its exit status (PM-39)."""
-    import click  # noqa: PLC0415 - behind the change of the path
+    import click  # noqa: PLC0415 - after the change of the path
 
     from kip932.printable import printable  # noqa: PLC0415 - as above
     from share_metrics.commands import metrics  # noqa: PLC0415

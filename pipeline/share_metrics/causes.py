@@ -28,7 +28,7 @@ _FRAME: Final = re.compile(r"\s*(?:at \S|\.\.\. \d+ more)")
 _RAISED: Final = re.compile(
     r"(?:Caused by: |: )?(?:"
     r"(?:[\w$]+\.)*(?P<error>[A-Z][\w$]*(?:Error|Exception))(?:: (?P<said>.*))?"
-    r"|(?:[\w$]+\.)+(?P<other>[A-Z][\w$]*): (?P<told>.+))"  # as pyarrow.lib.ArrowInvalid
+    r"|(?:[\w$]+\.)+(?P<other>[A-Z][\w$]*): (?P<text>.+))"  # as pyarrow.lib.ArrowInvalid
 )
 #: Lines with these words say how a query ended. Spark reads them too: it takes an interruption for a stop.
 _DECIDING: Final = re.compile("|".join([LOSS, *STORE, *PASSING, r"Interrupt\w*Exception"]))
@@ -80,21 +80,21 @@ def _shortened(lines: Sequence[str]) -> str:
     """The lines that are kept, in order, with "…" where lines were left out."""
     numbers = range(len(lines))
     last = {line: number for number, line in enumerate(lines)}
-    telling = {number for line, number in last.items() if _DECIDING.search(line)}
+    deciding = {number for line, number in last.items() if _DECIDING.search(line)}
     raised = {number for line, number in last.items() if _RAISED.fullmatch(line.strip())}
     part = SHORT_MAX // 3
     kept = _within(lines, numbers, part) | _within(lines, reversed(numbers), part)
-    kept |= _within(lines, sorted(telling), _DECIDING_MAX) | _within(
-        lines, sorted(raised - telling, reverse=True), part
+    kept |= _within(lines, sorted(deciding), _DECIDING_MAX) | _within(
+        lines, sorted(raised - deciding, reverse=True), part
     )
-    told: list[str] = []
+    shortened: list[str] = []
     before = -1
     for number in sorted(kept):
-        if lines[number] in told and last[lines[number]] in telling | raised:
+        if lines[number] in shortened and last[lines[number]] in deciding | raised:
             continue
-        told += ["…"] * (number > before + 1) + [lines[number]]
+        shortened += ["…"] * (number > before + 1) + [lines[number]]
         before = number
-    return "\n".join(told)
+    return "\n".join(shortened)
 
 
 def _within(lines: Sequence[str], numbers: Iterable[int], longest: int) -> set[int]:
@@ -111,9 +111,9 @@ def _within(lines: Sequence[str], numbers: Iterable[int], longest: int) -> set[i
 def cause(words: str) -> str:
     """The cause in one line: the last three exceptions, the outermost first, each with its text."""
     found = list(dict.fromkeys(_raised(words)))
-    telling = [said for said in found if _TASK_LOST not in said] or found
-    if telling:
-        return ", caused by ".join(telling[-_CHAIN_MAX:])
+    chain = [said for said in found if _TASK_LOST not in said] or found
+    if chain:
+        return ", caused by ".join(chain[-_CHAIN_MAX:])
     return next((line.strip() for line in words.splitlines() if line.strip()), "nothing")
 
 
@@ -122,6 +122,6 @@ def _raised(words: str) -> Iterator[str]:
         match = _RAISED.fullmatch(line.strip())
         if match is None or (match["error"] or "").startswith("Py4J"):
             continue
-        name, said = match["error"] or match["other"], match["said"] or match["told"] or ""
+        name, said = match["error"] or match["other"], match["said"] or match["text"] or ""
         if not said.startswith(_HOLLOW):
             yield f"{name}: {said}" if said else name

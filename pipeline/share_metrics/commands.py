@@ -215,9 +215,9 @@ def ingest(  # noqa: PLR0917 - click passes options by name
         job = Job(source, data, once, trigger, log_meta, keep)
         cluster, stop = Cluster(master, settings_of(conf)), Stop()
         with spark_failures():
-            found = run(job, Exposition(metrics_port, metrics_host, textfile), cluster, _tell, stop)
+            found = run(job, Exposition(metrics_port, metrics_host, textfile), cluster, _print_progress, stop)
     if found.lost:
-        _tell(
+        _print_progress(
             f"{found.lost} entries of all that belongs into {data} were lost before they were read, now or earlier; "
             "`sharegroups metrics report` says which and why"
         )
@@ -227,7 +227,7 @@ def ingest(  # noqa: PLR0917 - click passes options by name
         for kind, count in found.rows.items():
             click.echo(f"{kind}: {count} rows in {data}")
     if stop.asked:
-        _tell("Stopped; run it again to go on.")
+        _print_progress("Stopped; run it again to go on.")
         sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else _TERMINATED)
 
 
@@ -274,7 +274,7 @@ def settings_of(conf: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     return tuple((key, value) for key, _, value in parted)
 
 
-def _tell(words: str) -> None:
+def _print_progress(words: str) -> None:
     """Print progress on standard error."""
     click.echo(words, err=True)
 
@@ -317,14 +317,14 @@ def report(  # noqa: PLR0917 - click passes options by name
         writable(out, "--out")
         cluster = Cluster(master, settings_of(conf))
         with spark_failures():
-            found = collected(data, times, int(window), tables, cluster, _tell)
+            found = collected(data, times, int(window), tables, cluster, _print_progress)
         with writing(out, "--out"):
             out.write_text(render(found), encoding="utf-8")
     if output == "json":
         click.echo(json.dumps({"page": str(out), "light": found.light} | totals(found)))
         return
-    told = "; ".join([f"{len(found.partitions):,} share-partitions", *(found.findings or ["nothing odd was found"])])
-    click.echo(f"{found.light}: {told}")
+    summary = "; ".join([f"{len(found.partitions):,} share-partitions", *(found.findings or ["nothing odd was found"])])
+    click.echo(f"{found.light}: {summary}")
     click.echo(str(out))
 
 
@@ -361,10 +361,10 @@ def replay(  # noqa: PLR0917 - click passes options by name
     state = found.state
     if state is None or state.record_type == "tombstone":
         for words in absent(found, f"{topic}-{partition}", group, data, then):
-            _tell(words)
+            _print_progress(words)
         sys.exit(1)
     if (late := unread(found, data, then)) is not None:
-        _tell(late)
+        _print_progress(late)
     click.echo(json.dumps(found.as_dict(), indent=2))
 
 

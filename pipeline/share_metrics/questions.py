@@ -59,10 +59,10 @@ whole AS (
   SELECT group_id, sum(arrived) AS arrived, sum(finished) AS finished, sum(arrived / seconds) AS arrived_per_s,
     sum(finished / seconds) AS finished_per_s
   FROM each GROUP BY group_id)
-SELECT behind.group_id, arrived, finished, arrived_per_s, finished_per_s, lag,
+SELECT lags.group_id, arrived, finished, arrived_per_s, finished_per_s, lag,
   CASE WHEN lag = 0 THEN 0D WHEN finished_per_s > arrived_per_s THEN lag / (finished_per_s - arrived_per_s) END
     AS drain_s
-FROM share_lag AS behind LEFT JOIN whole ON whole.group_id = behind.group_id""",
+FROM share_lag AS lags LEFT JOIN whole ON whole.group_id = lags.group_id""",
 )
 STUCK: Final = Question(
     "share_stuck",
@@ -127,7 +127,7 @@ SELECT group_id, topic, partition, worst.window, worst.p50_ms, worst.p95_ms, wor
 )
 REBALANCES: Final = Question(
     "share_rebalances",
-    "When was work shared out anew, and how long did that take?",
+    "When was work shared out again, and how long did that take?",
     {
         **_GROUP,
         "assignment_epoch": "epoch of the assignment that was computed",
@@ -175,7 +175,7 @@ FRESHNESS: Final = Question(
     {
         "kind": "`share_state` or `group`",
         "stream": "key of the stream",
-        "entries": "entries of the time that these views looked at",
+        "entries": "entries of the time that these views cover",
         "newest": "when the newest one was written",
         "age_s": "seconds from then until these views were made; an idle stream grows old too",
         "lost": "entries that were lost before they were read",

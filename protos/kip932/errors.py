@@ -52,7 +52,7 @@ class UnknownServerError(KafkaError):
 
 
 class OffsetOutOfRangeError(KafkaError):
-    """The offset lies outside the log."""
+    """The offset is outside the log."""
 
     code = 1
     name = "OFFSET_OUT_OF_RANGE"

@@ -28,7 +28,7 @@ from share_node.store.data_directory import default_data
 from share_node.store.embedded_store import EmbeddedStoreError
 from share_node.store.store_option import password_option, url_with_password
 from sharegroups.cli.group import ToolGroup
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 DEFAULT_PORT = 7932
 
@@ -122,10 +122,10 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
         try:
             reason = await run_up(options, announce, stop.received)
         except (*START_ERRORS, EmbeddedStoreError) as error:
-            tell(f"Error: {masked(str(error))}", keep="\n")
+            print_stderr(f"Error: {masked(str(error))}", keep="\n")
             return
         if reason:
-            tell(f"Error: {masked(reason)}", keep="\n")
+            print_stderr(f"Error: {masked(reason)}", keep="\n")
         elif output == "text":
             place = "the store" if options.store is not None else options.data.absolute()
             click.echo(f"Stopped; data kept in {place}.")

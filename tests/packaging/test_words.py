@@ -1,17 +1,28 @@
-"""One vocabulary: words that have many meanings, or none that a stranger knows, stay out of the product's prose.
+"""One vocabulary: words that have many meanings, or none that a stranger knows, stay out of the product's prose and
+names, and out of the pages for users.
 
 Ids of rules stay out of what users read.
 """
 
 import ast
+import functools
 import io
 import re
 import tokenize
 from collections.abc import Iterator
+from pathlib import Path
 
-from tests.packaging.test_tidy import PYTHON, name_of
+from tests.packaging.test_tidy import PYTHON, ROOT, name_of, tracked
 
 PRODUCT = ("client/", "pipeline/", "protos/", "services/")
+#: Where names are held too.
+NAMED = ("client/", "pipeline/", "protos/", "services/", "tools/", "benchmarks/")
+#: The pages for users; those for contributors, and the specification, are not.
+PAGES = [
+    ROOT / "README.md",
+    *(path for folder in (".", "howto", "reference") for path in sorted((ROOT / "docs" / folder).glob("*.md"))),
+]
+PROTOS = [path for path in tracked(".proto") if name_of(path).startswith("protos/")]
 #: Word → what says it better.
 WORDS = {
     "anew": "again, from scratch",
@@ -26,14 +37,25 @@ WORDS = {
 }
 WORD = re.compile(rf"\b({'|'.join(WORDS)})\b", re.IGNORECASE)
 #: The id of a rule. A user has no use for it: it stays in the specification, comments and tests.
-RULE = re.compile(r"\b(?:CL|CM|CT|GC|INV|OP|PL|PM|SC|SR)-\d+")
+RULE = re.compile(r"\b(?:(?:CL|CM|CT|GC|INV|OP|PL|PM|SC|SR)-\d+|X\d{1,2}\b)")
 #: Names, and what a reader cannot misunderstand: "tells them apart".
 FREE = re.compile(r"`[^`]*`|\b[A-Z_]{3,}\b|\btells? \w+ apart\b")
+#: Words that a name has no use for: besides those of prose, what may mean check, poll, inspect, read or search.
+IN_NAMES = frozenset({*WORDS, "look", "looks", "looked"})
+#: One word of a name: of snake case, of camel case, or of constants.
+PART = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+#: Code on a page: what a program prints, or what a user types.
+CODE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+@functools.cache
+def tree_of(source: str) -> ast.Module:
+    return ast.parse(source)
 
 
 def prose(source: str) -> Iterator[tuple[int, str]]:
     """Docstrings and comments, each with the number of its first line; not what a pragma gives as its reason."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(tree_of(source)):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str):
             yield node.lineno, node.value.value
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -43,11 +65,42 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 def strings(source: str) -> Iterator[tuple[int, str]]:
     """Strings that are no docstrings, each with its line."""
-    tree = ast.parse(source)
+    tree = tree_of(source)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docstrings:
             yield node.lineno, node.value
+
+
+def names(source: str) -> Iterator[tuple[int, str]]:
+    """Names that code defines or uses, also inside f-strings, and strings that are one: of columns, slots, keys."""
+    for node in ast.walk(tree_of(source)):
+        line = getattr(node, "lineno", 0)
+        if isinstance(node, ast.Constant):
+            if isinstance(node.value, str) and node.value.isidentifier():
+                yield line, node.value
+            continue
+        for _, value in ast.iter_fields(node):
+            for name in value if isinstance(value, list) else [value]:
+                if isinstance(name, str):
+                    yield line, name
+
+
+def poor(name: str) -> set[str]:
+    """The words of a name that say little."""
+    return {part.lower() for part in PART.findall(name)} & IN_NAMES
+
+
+def halves(line: str) -> tuple[str, str]:
+    """The code and the comment of a line of a .proto file."""
+    code, _, comment = line.partition("//")
+    return code, comment
+
+
+def prose_of_page(page: Path) -> Iterator[tuple[int, str]]:
+    """The lines of a page, without code."""
+    text = CODE.sub(lambda code: "\n" * code.group().count("\n"), page.read_text(encoding="utf-8"))
+    yield from enumerate(text.splitlines(), 1)
 
 
 def with_rule(text: str) -> bool:
@@ -103,3 +156,72 @@ UTF = "UTF-8"
 '''
     named = sorted((line, text) for line, text in strings(source) if with_rule(text))
     assert named == [(4, "too late (CL-4)"), (5, "how long (CM-5, PL-6)")]
+
+
+def test_names_do_without_words_that_say_little() -> None:
+    poor_names = [
+        f"{name_of(path)}:{line}: {name}"
+        for path in PYTHON
+        if name_of(path).startswith(NAMED) and "_pb2" not in path.name
+        for line, name in [(1, path.stem), *names(path.read_text(encoding="utf-8"))]
+        if poor(name)
+    ]
+    assert not poor_names, "\n".join(poor_names)
+
+
+def test_names_are_found_wherever_they_are() -> None:
+    source = '''
+"""A docstring that tells nothing."""
+from a_tell import lookup
+class ToldBy:
+    __slots__ = ("is_told",)
+def look_at(self, *, told_by, tell=1):
+    x.behind_anew = f"{tell_it}: nobody"
+    looked_up(tells_types=2)["nobody"]
+    for still, skill in retold, "it tells": pass
+TOLD_AFTER_MS = 1
+'''
+    found = {name for _, name in names(source) if poor(name)}
+    assert found == {
+        *("a_tell", "ToldBy", "is_told", "look_at", "told_by", "tell", "behind_anew", "tell_it", "looked_up"),
+        *("tells_types", "nobody", "TOLD_AFTER_MS"),
+    }
+
+
+def test_protos_do_without_words_that_say_little() -> None:
+    said = []
+    for path in PROTOS:
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            code, comment = halves(line)
+            words = {*found(comment), *(word for name in re.findall(r"\w+", code) for word in poor(name))}
+            said += [f"{name_of(path)}:{number}: {word!r}" for word in sorted(words)]
+    assert PROTOS
+    assert not said, "\n".join(said)
+
+
+def test_pages_for_users_do_without_words_that_say_little() -> None:
+    said = [
+        f"{name_of(page)}:{line}: {word!r}; say {WORDS[word]}"
+        for page in PAGES
+        for line, text in prose_of_page(page)
+        for word in found(text)
+    ]
+    assert len(PAGES) > 25
+    assert not said, "\n".join(said)
+
+
+def test_pages_for_users_name_no_rules() -> None:
+    named = [
+        f"{name_of(page)}:{line}: {rule}"
+        for page in PAGES
+        for line, text in prose_of_page(page)
+        for rule in RULE.findall(text)
+    ]
+    assert not named, "\n".join(named)
+
+
+def test_code_on_a_page_is_no_prose(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("It tells.\n```\nnobody (PL-1)\n```\n`told`, and CL-2.\n")
+    assert [(line, *found(text)) for line, text in prose_of_page(page) if found(text)] == [(1, "tells")]
+    assert [(line, *RULE.findall(text)) for line, text in prose_of_page(page) if RULE.search(text)] == [(5, "CL-2")]

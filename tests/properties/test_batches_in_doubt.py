@@ -79,9 +79,9 @@ class Story:
         if any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identify()
 
-    def attempt(self, budget: int, behind: int, outcome: str, appended: bool) -> None:
+    def attempt(self, budget: int, pipelined: int, outcome: str, appended: bool) -> None:
         """Take one turn of the sender with some node's metadata, which may be outdated; then apply the outcome."""
-        meaning = self.meanings[max(len(self.meanings) - 1 - behind, 0)]
+        meaning = self.meanings[max(len(self.meanings) - 1 - pipelined, 0)]
         gone, _ = self.buffer.take_outdated(lambda _: meaning)
         for group in gone:
             doubts = [batch.unconfirmed for batch in group.batches if batch.unconfirmed is not None]
@@ -103,7 +103,7 @@ class Story:
         meaning = self.meanings[-1]
         groups = self.buffer.take([T0], self.identity, budget, {"t": meaning}) if self.buffer.ready(0) else []
         if T0 in self.buffer.following(0):
-            groups += self.buffer.take([T0], self.identity, budget, {"t": meaning}, behind=SecondRequest(0))
+            groups += self.buffer.take([T0], self.identity, budget, {"t": meaning}, pipelined=SecondRequest(0))
         self.another_partition_fails()
         assert len(groups) <= 1 + self.idempotent
         assert sum(len(group.batches) for group in groups) <= BATCHES_IN_FLIGHT, "the leader would not know all again"
@@ -195,10 +195,10 @@ def test_no_record_is_in_two_topics_and_each_is_reported_once(
             assert isinstance(count, int)
             story.append(count)
         elif kind == "attempt":
-            budget, behind, outcome = details
+            budget, pipelined, outcome = details
             assert isinstance(budget, int)
-            assert isinstance(behind, int)
-            story.attempt(budget, behind, str(outcome), appended)
+            assert isinstance(pipelined, int)
+            story.attempt(budget, pipelined, str(outcome), appended)
         elif kind == "two at once":
             budget, one, two, turned = details
             assert isinstance(budget, int)

@@ -24,13 +24,13 @@ _NO_STATE: Final = "no_state"
 _START_NOT_SET: Final = "start_not_set"
 
 
-def completed(told: RecordsExplained, group: ShareGroupDescription) -> RecordsExplained:
+def completed(answer: RecordsExplained, group: ShareGroupDescription) -> RecordsExplained:
     """Return the leader's answer with the group's members: who holds each record, and how many have the partition."""
-    topic, partition = told.partition
+    topic, partition = answer.partition
     assigned = [member for member in group.members if partition in member.assignment.get(topic, ())]
     by_id = {member.member_id: member for member in group.members}
-    known = replace(told, group_state=group.state, members=len(group.members), assigned_members=len(assigned))
-    records = tuple(_record(record, known, by_id.get(record.member_id or "")) for record in told.records)
+    known = replace(answer, group_state=group.state, members=len(group.members), assigned_members=len(assigned))
+    records = tuple(_record(record, known, by_id.get(record.member_id or "")) for record in answer.records)
     return replace(known, records=records)
 
 

@@ -241,11 +241,11 @@ class GroupAdmin:
         return dict(zip(unique, await asyncio.gather(*(guarded(name) for name in unique)), strict=True))
 
 
-def _refusal(told: Any) -> KafkaError | None:
+def _refusal(result: Any) -> KafkaError | None:
     """Return the error of a group as a whole. Quarantined state is not retried; an operator must repair it."""
-    if told.error_code and told.in_quarantine:
-        return InQuarantineError(told.error_message)
-    return error_for(told.error_code, told.error_message)
+    if result.error_code and result.in_quarantine:
+        return InQuarantineError(result.error_message)
+    return error_for(result.error_code, result.error_message)
 
 
 def _group_ids(call: str, given: Iterable[str]) -> list[str]:

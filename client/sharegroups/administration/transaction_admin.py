@@ -140,10 +140,10 @@ class TransactionAdmin:
                 raise error
             return _description(found, answer.coordinator_id)
 
-        told = await until_answered(self._cluster, "DescribeTransactions", self._timeout_s, call)
-        if isinstance(told, KafkaStorageError):
-            raise told
-        return told
+        outcome = await until_answered(self._cluster, "DescribeTransactions", self._timeout_s, call)
+        if isinstance(outcome, KafkaStorageError):
+            raise outcome
+        return outcome
 
 
 def _listing(found: ListTransactionsResponse.TransactionState, coordinator: int) -> TransactionListing:

@@ -359,8 +359,8 @@ class Producer(ProcessBound):
             return zlib.crc32(key) % count
         else:
             first = self._sticky.get(topic, 0) % count
-        ill = self.sender.health.ill
-        return ill.choose(topic, first, count) if ill else first
+        unavailable = self.sender.health.unavailable
+        return unavailable.choose(topic, first, count) if unavailable else first
 
     async def _append_when_room(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None

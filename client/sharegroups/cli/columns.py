@@ -66,7 +66,7 @@ LETTERS: Final[Columns] = {
     "GROUP": "The group that could not process the record.",
     "ORIGIN": "The record, topic:partition:offset.",
     "DELIVERIES": "How often the record had been delivered to the group.",
-    "REDRIVES": "How often it had been redriven before; - for a letter without a copy, which does not tell it.",
+    "REDRIVES": "How often it had been redriven before; - for a letter without a copy, which does not contain it.",
     "FLAGS": "headers-only: the letter holds no copy. duplicate: an earlier letter has the same origin and group. "
     "garbled: a header of the letter cannot be read; it cannot be redriven.",
     "CAUSE": "Why: rejected by a consumer, or delivered too often.",
@@ -81,7 +81,7 @@ REDRIVEN: Final[Columns] = {
     "GROUP, ORIGIN": "The group of the letters, and the topic that their records came from and go back to.",
     "REDRIVEN": "Letters whose fresh record is confirmed; with --dry-run WOULD-REDRIVE.",
     "BEFORE": "Letters whose fresh record an earlier run has made; --again redrives them once more.",
-    "DUPLICATES": "Letters with the origin and group of another one of this run; one fresh record stands for all.",
+    "DUPLICATES": "Letters with the origin and group of another one of this run; one fresh record replaces them all.",
     "FAILED": "Letters that were not redriven; standard error says why.",
 }
 PURGED: Final[Columns] = {
@@ -90,7 +90,7 @@ PURGED: Final[Columns] = {
 }
 TRANSACTIONS: Final[Columns] = {
     "TRANSACTIONAL-ID": "The transactional.id of the producer.",
-    "COORDINATOR": "The id of the node that told it; any node may be asked, and any may end the transaction.",
+    "COORDINATOR": "The id of the node that answered; any node may be asked, and any may end the transaction.",
     "PRODUCER-ID": "The producer's id, which the cluster gave it; - when the record cannot be read.",
     "STATE": "Ongoing: open. PrepareCommit, PrepareAbort: decided, and its markers are being written. CompleteCommit, "
     "CompleteAbort: how the last one ended. Empty: a producer has begun since. Unreadable: the record is damaged.",
@@ -105,7 +105,7 @@ TRANSACTION: Final[Columns] = {
 }
 FEATURES: Final[Columns] = {
     "FEATURE": "Its name in Kafka.",
-    "NODE": "The id of the node that tells it.",
+    "NODE": "The id of the node that reports it.",
     "LEVEL": "The level that the node has; it was started with it.",
     "MEANING": "What the levels mean, in the node's words.",
 }

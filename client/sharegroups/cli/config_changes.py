@@ -11,7 +11,7 @@ from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource
-from sharegroups.cli.output import UsageFailure, tell
+from sharegroups.cli.output import UsageFailure, print_stderr
 
 #: The noun for each type of resource, which is also the option that names one.
 NOUNS: Final[Mapping[int, str]] = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
@@ -76,7 +76,7 @@ def change(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig
     if not check_only:
         for each in changes:
             if each.operation == OP_DELETE and known[each.name].source != own_source(resource):
-                tell(f"Note: {each.name} was not set for {name_of(resource)}; there was nothing to delete.")
+                print_stderr(f"Note: {each.name} was not set for {name_of(resource)}; there was nothing to delete.")
 
 
 def _require_known(resource: ConfigResource, names: Iterable[str], known: Mapping[str, ConfigEntry]) -> None:

@@ -28,8 +28,8 @@ from sharegroups.cli.output import (
     lines_of,
     output_option,
     print_json,
+    print_stderr,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
@@ -116,7 +116,7 @@ def describe(*, every: bool, bootstrap_server: str, command_config: Path | None,
         _print(shown, absent, every)
     errors = {resource: entries for resource, entries in found.items() if isinstance(entries, KafkaError)}
     for resource, error in errors.items():
-        tell(f"Error: {NOUNS[resource.type]} {resource.name}: {error.name}: {error.message}")
+        print_stderr(f"Error: {NOUNS[resource.type]} {resource.name}: {error.name}: {error.message}")
     finish(is_complete(groups_listed) and not errors)
 
 
@@ -156,9 +156,9 @@ def alter(
         change(admin, resource, changes)
         with suppress(KafkaError):  # the change is made; only a note is lost
             if _is_absent(admin, resource):
-                tell(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
+                print_stderr(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
             if note := _dead_letter_note(admin, resource, changes):
-                tell(note)
+                print_stderr(note)
     if output == "json":
         print_json({"type": noun, "name": name, "changed": [each.name for each in changes]})
     else:

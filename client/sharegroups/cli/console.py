@@ -10,7 +10,7 @@ from typing import Final
 import click
 
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 from sharegroups.cli.stall_warning import warn
 from sharegroups.consumer import ShareConsumer
 from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
@@ -103,7 +103,7 @@ class Console:
             line = self._write(message).encode("utf-8", "surrogateescape")  # bytes that are not UTF-8 stay unchanged
         except Exception as problem:  # a user's formatter may raise anything
             where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
-            tell(f"Error: {where} cannot be written: {problem}")
+            print_stderr(f"Error: {where} cannot be written: {problem}")
             self.ok = self._reject_on_error
             self._writing = False
             consumer.acknowledge(message, AcknowledgeType.REJECT if self._reject_on_error else AcknowledgeType.RELEASE)

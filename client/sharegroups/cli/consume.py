@@ -25,8 +25,8 @@ from sharegroups.cli.output import (
     lines_of,
     output_option,
     pairs,
+    print_stderr,
     settings,
-    tell,
 )
 from sharegroups.cli.stall_warning import Warnings, find_trouble
 from sharegroups.messages import AcknowledgeType, Message
@@ -242,7 +242,7 @@ def _with_group(given: dict[str, Any], group: str | None) -> dict[str, Any]:
     if group is not None and named is not None and group != named:
         raise UsageFailure(f"--group is {group!r} but the settings say group.id={named}; give one of them")
     if group is None and not named:
-        tell(
+        print_stderr(
             f"No --group is given: consuming as a member of share group {_DEFAULT_GROUP!r}, from the offsets that it "
             "has reached. A --group of your own has its own offsets."
         )

@@ -17,9 +17,9 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
@@ -50,12 +50,12 @@ def delete_records(texts: tuple[str, ...], bootstrap_server: str, command_config
         print_table(("TOPIC", "PARTITION", "LOG-START-OFFSET"), rows, (15, 10, 0))
     for part, start in done.items():
         if _END < wanted[part] < start:
-            tell(
+            print_stderr(
                 f"Note: {part.topic}-{part.partition} began at offset {start} already, after {wanted[part]}; "
                 "nothing was deleted."
             )
     for part, error in failed.items():
-        tell(f"Error: {part.topic}-{part.partition} to offset {wanted[part]}: {error.name}: {error.message}")
+        print_stderr(f"Error: {part.topic}-{part.partition} to offset {wanted[part]}: {error.name}: {error.message}")
     finish(not failed)
 
 

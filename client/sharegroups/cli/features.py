@@ -17,9 +17,9 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
@@ -41,12 +41,12 @@ def features(bootstrap_server: str, command_config: Path | None, output: str) ->
     with failures("Describing features"), open_reachable_admin(given) as admin:
         nodes = [ConfigResource.broker(str(node.node_id)) for node in admin.describe_cluster().nodes]
         found = admin.describe_configs(nodes, documentation=True) if nodes else {}
-    errors = {node.name: told for node, told in found.items() if isinstance(told, KafkaError)}
+    errors = {node.name: configs for node, configs in found.items() if isinstance(configs, KafkaError)}
     levels = [
-        (name, int(node.name), told[name])
+        (name, int(node.name), configs[name])
         for name in _NAMES
-        for node, told in sorted(found.items(), key=lambda item: int(item[0].name))
-        if isinstance(told, Mapping) and name in told
+        for node, configs in sorted(found.items(), key=lambda item: int(item[0].name))
+        if isinstance(configs, Mapping) and name in configs
     ]
     if output == "json":
         print_json([_document(*level) for level in levels])
@@ -55,11 +55,11 @@ def features(bootstrap_server: str, command_config: Path | None, output: str) ->
         print_table(("FEATURE", "NODE", "LEVEL", "MEANING"), rows, (15, 6, 6, 0))
     for name in _NAMES:
         if len({entry.value for each, _, entry in levels if each == name}) > 1:
-            tell(f"Warning: nodes have {name} at different levels; what a call does depends on its node.")
+            print_stderr(f"Warning: nodes have {name} at different levels; what a call does depends on its node.")
     if not levels and not errors:
-        tell(f"No node tells a level of {', '.join(_NAMES)}.")
+        print_stderr(f"No node reports a level of {', '.join(_NAMES)}.")
     for node, error in errors.items():
-        tell(f"Error: node {node}: {error.name}: {error.message}")
+        print_stderr(f"Error: node {node}: {error.name}: {error.message}")
     finish(not errors)
 
 

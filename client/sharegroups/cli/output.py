@@ -132,7 +132,7 @@ def print_names(names: Iterable[str]) -> None:
         click.echo(printable(name))
 
 
-def tell(text: str, keep: str = "") -> None:
+def print_stderr(text: str, keep: str = "") -> None:
     """Print one line on standard error. Its control characters, except those in `keep`, are escaped, since it may
     contain foreign data (CT-82)."""
     click.echo(printable(text, keep), err=True)
@@ -158,14 +158,14 @@ def print_errors(
             if error is None:
                 click.echo(f"{done.get(name, usual)} {printable(name)}.")
             else:
-                tell(f"Error: {name}: {error.name}: {error.message}")
+                print_stderr(f"Error: {name}: {error.name}: {error.message}")
     return all(error is None for error in errors.values())
 
 
 def is_complete(listed: ListGroupsResult) -> bool:
     """Return whether all groups are listed. If not, print on standard error what is missing (CT-21)."""
     for error in listed.errors():
-        tell(f"Error: The list of groups is not complete. {error.message}")
+        print_stderr(f"Error: The list of groups is not complete. {error.message}")
     return not listed.errors()
 
 
@@ -185,7 +185,7 @@ def failures(what: str) -> Iterator[None]:
         # The producer's errors already contain the hint, and a cluster that refuses is up.
         said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
-        tell(f"Error: {what} failed due to {error}{hint}")
+        print_stderr(f"Error: {what} failed due to {error}{hint}")
         sys.exit(1)
     except KeyboardInterrupt as interrupt:
         sys.exit(status_of(interrupt))

@@ -24,8 +24,8 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     settings,
-    tell,
 )
 from sharegroups.cli.perf_rows import HEADER, Consumed, DateFormat, metric_lines
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
@@ -211,7 +211,7 @@ def consume(
 
     with failures("Consuming"), Warnings():
         if (trouble := find_trouble(given, topic)) is not None:
-            tell(f"Error: {text_of(trouble)}")
+            print_stderr(f"Error: {text_of(trouble)}")
             finish(ok=False)
         if output == "text" and not hide_header:
             click.echo(HEADER)
@@ -226,7 +226,7 @@ def consume(
                 click.echo(race.total().row(dates))
     _print_metrics(race, each, output, stats=stats, print_metrics=print_metrics)
     if not race.is_enough:
-        tell(
+        print_stderr(
             f"WARNING: Exiting before consuming the expected number of records: timeout ({timeout_ms} ms) exceeded. "
             "You can use the --timeout option to increase the timeout."
         )
@@ -252,7 +252,7 @@ def _print_metrics(race: Race, each: list[dict[str, Any]], output: str, *, stats
             click.echo("\n".join(metric_lines(metrics)))
     total = race.total()
     if total.first_ms:
-        tell(total.from_the_first())
+        print_stderr(total.from_the_first())
 
 
 def _dates(pattern: str) -> DateFormat:

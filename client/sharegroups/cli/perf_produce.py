@@ -20,8 +20,8 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     settings,
-    tell,
 )
 from sharegroups.cli.perf_rows import Sent
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
@@ -68,16 +68,16 @@ class Load:
         """Make `run` stop sending, and wait a bounded time for the records that it has sent."""
         self._stopping = True
         if not ended(GRACE_S + LEAVE_S):
-            self.tell()
+            self.print_end()
 
-    def tell(self) -> None:
+    def print_end(self) -> None:
         """Print the last line, with rates up to the last confirmation, and the number of unconfirmed records."""
         if self.produced:
             self._print(self.sent, self._confirmed_s - self._began_s, is_last=True)
         if self.failed:
-            tell(f"Error: {self.failed} records were not delivered; the first: {self.first_error}")
+            print_stderr(f"Error: {self.failed} records were not delivered; the first: {self.first_error}")
         if self.open:
-            tell(f"{self.open} records are not confirmed, which may be stored or not.")
+            print_stderr(f"{self.open} records are not confirmed, which may be stored or not.")
 
     def _run(self, producer: Producer) -> None:
         self._began_s = self._reported_s = time.monotonic()
@@ -164,9 +164,9 @@ def produce(
             producer = clients.open_client(Producer, given)
             if (trouble := find_trouble(given, topic)) is not None:
                 producer.close(0)
-                tell(f"Error: {text_of(trouble)}")
+                print_stderr(f"Error: {text_of(trouble)}")
                 finish(ok=False)
             attended(work, load.leave)
     finally:
-        load.tell()
+        load.print_end()
     finish(load.failed == 0)

@@ -23,8 +23,8 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     settings,
-    tell,
 )
 from sharegroups.cli.stall_warning import Warnings, find_trouble
 from sharegroups.errors import NotSentError
@@ -58,7 +58,9 @@ class _Outcome:
             self.failed += error is not None and not self.giving_up
             self.unsent += self.giving_up and isinstance(error, NotSentError)
         if error is not None and not self.giving_up:
-            tell(f"Error: line {line}: the record for {report.topic()} was not delivered: {error.name}: {error}")
+            print_stderr(
+                f"Error: line {line}: the record for {report.topic()} was not delivered: {error.name}: {error}"
+            )
         if self._output == "json":
             document = {"topic": report.topic(), "partition": report.partition(), "offset": report.offset()}
             print_json(document | {"error": error.name if error else None})

@@ -17,7 +17,7 @@ from kip932.errors import (
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 from sharegroups.config import ADMIN
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
@@ -89,7 +89,7 @@ def text_of(trouble: Trouble, topic: str = "--topic") -> str:
 
 def warn(text: str) -> None:
     """Print one warning on standard error."""
-    tell(f"Warning: {text}")
+    print_stderr(f"Warning: {text}")
 
 
 class Warnings(logging.Handler):
@@ -102,7 +102,7 @@ class Warnings(logging.Handler):
         super().__init__(logging.WARNING)
         self._topic = topic
         self._log = logging.getLogger("sharegroups")
-        self._told: Trouble | None = None
+        self._printed: Trouble | None = None
         self._is_last = False
 
     def __enter__(self) -> Self:
@@ -120,7 +120,7 @@ class Warnings(logging.Handler):
         if not isinstance(trouble, Trouble):
             warn(record.getMessage())
         elif not (self._is_last and self._same(trouble)):
-            self._told = trouble
+            self._printed = trouble
             warn(text_of(trouble, self._topic))
 
     def last(self, trouble: Trouble) -> None:
@@ -132,9 +132,9 @@ class Warnings(logging.Handler):
         try:
             if not self._same(trouble):
                 warn(text_of(trouble, self._topic))
-            self._told, self._is_last = trouble, True
+            self._printed, self._is_last = trouble, True
         finally:
             self.release()
 
     def _same(self, trouble: Trouble) -> bool:
-        return self._told is not None and self._told.cause == trouble.cause
+        return self._printed is not None and self._printed.cause == trouble.cause

@@ -27,9 +27,9 @@ from sharegroups.cli.output import (
     print_errors,
     print_json,
     print_names,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.topic_retention import keep_only_needed
@@ -164,13 +164,15 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
         if rows or not names:
             print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
     for name in sorted(shortened):
-        tell(f"Note: Topic {name} has sharegroups.retention=consumed: what every share group has finished is deleted.")
+        print_stderr(
+            f"Note: Topic {name} has sharegroups.retention=consumed: what every share group has finished is deleted."
+        )
     for topic in found:
         if topic.error is not None:
             message = topic.error.message
             if meant := near.get(topic.name):
                 message = f"{message.rstrip('.')}.{meant}"
-            tell(f"Error: {topic.name}: {topic.error.name}: {message}")
+            print_stderr(f"Error: {topic.name}: {topic.error.name}: {message}")
     finish(all(topic.error is None for topic in found))
 
 

@@ -54,7 +54,7 @@ class Verification:
     """
 
     def __init__(
-        self, limit: int | None, mode: str, pattern: Sequence[AcknowledgeType], *, verbose: bool, tells_types: bool
+        self, limit: int | None, mode: str, pattern: Sequence[AcknowledgeType], *, verbose: bool, prints_types: bool
     ) -> None:
         self.acknowledged = 0
         self._limit = limit
@@ -62,7 +62,7 @@ class Verification:
         self._pattern = pattern
         self._given = count()
         self._verbose = verbose
-        self._prints_types = tells_types
+        self._prints_types = prints_types
         self._stopping = False
         #: The taken records whose acknowledgement is not final, with the last type given.
         self._open: dict[Place, AcknowledgeType] = {}

@@ -59,7 +59,7 @@ def verify_consumer(
     """
     limit = None if max_messages < 0 else max_messages
     verification = Verification(
-        limit, mode, _pattern(ack_pattern, mode), verbose=verbose, tells_types=ack_pattern is not None
+        limit, mode, _pattern(ack_pattern, mode), verbose=verbose, prints_types=ack_pattern is not None
     )
     given = settings(bootstrap_server, command_config)
     own = {"group.id": group_id, "share.acknowledgement.mode": "explicit"}

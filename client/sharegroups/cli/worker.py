@@ -21,7 +21,7 @@ import click
 
 import sharegroups
 from kip932.nearest_name import nearest_name
-from sharegroups.cli.output import UsageFailure, failures, tell
+from sharegroups.cli.output import UsageFailure, failures, print_stderr
 from sharegroups.errors import ConfigError, KafkaError
 from sharegroups.worker import Worker, WorkerError
 from sharegroups.worker.core.policy import described
@@ -141,7 +141,7 @@ def _imported(target: str, module_name: str) -> Any:
     while trace is not None and _is_importing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     for line in "".join(traceback.format_exception(type(failure), failure, trace)).splitlines():
-        tell(line)
+        print_stderr(line)
     raise click.ClickException(f"{module_name} could not be imported: {described(failure)}")
 
 

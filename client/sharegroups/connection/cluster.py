@@ -72,10 +72,10 @@ class ThrottledTransport:
         try:
             response = await self._transport.call(address, method, request, timeout_s - left_s)
         except TransportError as error:
-            self.told(address, error.throttle_ms)
+            self.note_throttle(address, error.throttle_ms)
             raise
         throttle_ms = int(getattr(response, "throttle_time_ms", 0))
-        self.told(address, throttle_ms)
+        self.note_throttle(address, throttle_ms)
         if getattr(response, "error_code", 0) == ThrottlingQuotaExceededError.code:
             text = getattr(response, "error_message", "") or f"the node has no room for {method.name} at present"
             raise TransportError(TransportStatus.RESOURCE_EXHAUSTED, address, text, throttle_ms)
@@ -89,10 +89,10 @@ class ThrottledTransport:
         """End the waiting calls. The owner of the inner transport must close its connections."""
         self._ended.set()
 
-    def told(self, address: str, throttle_ms: int) -> None:
+    def note_throttle(self, address: str, throttle_ms: int) -> None:
         """Note that the node wants no requests for `throttle_ms`; 0 or less changes nothing."""
         if throttle_ms > 0:
-            self.throttle.told(address, throttle_ms, _now_ms())
+            self.throttle.note(address, throttle_ms, _now_ms())
 
     def left_s(self, address: str) -> float:
         """Return how long the node still wants no requests, s; 0 when it may be sent one."""
@@ -212,7 +212,7 @@ class Cluster:
         if leader.leader_id not in self._nodes:
             return False
         self._leaders[partition] = Leader(leader.leader_id, leader.leader_epoch)
-        self._tell()
+        self._notify()
         return True
 
     def listen(self, listener: Callable[[], None]) -> None:
@@ -360,7 +360,7 @@ class Cluster:
                 elif known is None or known.epoch <= part.leader_epoch:
                     self._leaders[key] = Leader(part.leader_id, part.leader_epoch)
         self._wanted_ids -= self.names.keys()
-        self._tell()
+        self._notify()
 
     def _unlearn(self, name: str, error: KafkaError | None) -> None:
         if error is not None and name:
@@ -371,7 +371,7 @@ class Cluster:
             for number in range(gone.partitions):
                 self._leaders.pop(TopicIdPartition(gone.topic_id, number), None)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in self._listeners:
             listener()
 

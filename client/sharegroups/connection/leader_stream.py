@@ -51,10 +51,10 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         throttle = self._cluster.transport.throttle
         return throttle.until_ms(self._cluster.address(self._node_id)) if throttle.latest_ms else 0
 
-    def told(self, throttle_ms: int) -> None:
+    def note_throttle(self, throttle_ms: int) -> None:
         """Note that the leader wants no requests for `throttle_ms`; 0 or less changes nothing."""
         if throttle_ms > 0 and (address := self._cluster.address(self._node_id)) is not None:
-            self._cluster.transport.told(address, throttle_ms)
+            self._cluster.transport.note_throttle(address, throttle_ms)
 
     async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:
         """Return the open stream. If it has ended, call `ended` and open a new one. Raises TransportError."""

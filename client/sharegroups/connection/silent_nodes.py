@@ -38,14 +38,14 @@ async def while_in_charge(
     try:
         pause_s = SILENCE_S
         while not await _done(task, pause_s):
-            look = asyncio.create_task(who())
+            lookup = asyncio.create_task(who())
             try:
-                await asyncio.wait({task, look}, return_when=asyncio.FIRST_COMPLETED)
-                if not task.done() and _moved(look, address):
-                    text = f"no answer, and {what} is at {look.result()} now"
+                await asyncio.wait({task, lookup}, return_when=asyncio.FIRST_COMPLETED)
+                if not task.done() and _moved(lookup, address):
+                    text = f"no answer, and {what} is at {lookup.result()} now"
                     raise TransportError(TransportStatus.UNAVAILABLE, address, text)
             finally:
-                await _end(look)
+                await _end(lookup)
             pause_s = AGAIN_S
         return task.result()
     finally:
@@ -96,9 +96,9 @@ async def _done(task: asyncio.Task[T], timeout_s: float) -> bool:
     return bool(done)
 
 
-def _moved(look: asyncio.Task[str], address: str) -> bool:
+def _moved(lookup: asyncio.Task[str], address: str) -> bool:
     try:
-        return look.result() != address
+        return lookup.result() != address
     except (KafkaError, TransportError):
         return False  # the look-up failed; it is retried
 

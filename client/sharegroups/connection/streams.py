@@ -181,7 +181,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         try:
             message = exchange.make(number)
         except Exception as error:
-            _tell(exchange.failed, error)
+            _deliver(exchange.failed, error)
             return None
         if message is not None:
             sent = self._sent[number] = _Sent(exchange, now_s)
@@ -195,7 +195,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 answer: Any = message  # the Message type does not know its fields
                 sent = self._sent.pop(answer.correlation_id, None)
                 if sent is not None:
-                    _tell(sent.exchange.answered, message)
+                    _deliver(sent.exchange.answered, message)
             self._end(TransportError(TransportStatus.UNAVAILABLE, self._address, "the peer closed the stream"))
         except TransportError as error:
             self._end(error)
@@ -270,12 +270,12 @@ class _Awaited(Generic[RequestT, ResponseT]):
 
 def _fail_all(waiting: Sequence[Exchange[RequestT, ResponseT]], error: TransportError) -> None:
     for exchange in waiting:
-        _tell(exchange.failed, error)
+        _deliver(exchange.failed, error)
 
 
-def _tell(receive: Callable[[OutcomeT], None], told: OutcomeT) -> None:
+def _deliver(receive: Callable[[OutcomeT], None], outcome: OutcomeT) -> None:
     try:
-        receive(told)
+        receive(outcome)
     except Exception as error:  # one request's fault must not stop the reader, or leave others without an outcome
         context = {"message": "the outcome of a request could not be taken in", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)

@@ -78,7 +78,7 @@ class PendingAck:
     #: The error of an earlier attempt that may have taken effect nevertheless.
     unsure: KafkaError | None = None
     #: Called with the outcome instead of notifying the application: a renewal of `keep_alive` (CL-94).
-    told: Callable[[PendingAck, KafkaError | None], None] | None = None
+    on_outcome: Callable[[PendingAck, KafkaError | None], None] | None = None
     #: They were refused together with others of their partition, so they are sent again without those (CL-97).
     alone: bool = False
     #: When the ShareAcknowledge that carried them was sent.

@@ -91,12 +91,12 @@ class ConsumerRuntime:
         """Leave the group, log why, and make every poll raise the error (CL-111)."""
         if self._membership.fatal is not None:
             return
-        told = type(error)(
+        explained = type(error)(
             f"{error.message}. This consumer leaves group {self._group_id!r}, so that its partitions go to others; "
             "make a new one when it can read them."
         )
-        log.error("%s", told)
-        self._membership.give_up(told)
+        log.error("%s", explained)
+        self._membership.give_up(explained)
         self.heartbeats.wake()
 
     async def close(self, budget_s: float) -> None:

@@ -115,7 +115,7 @@ class ConsumerEngine:
         self.ledger.check_all_acknowledged()
         self._member.poll_cap = max_records
         now_s = asyncio.get_running_loop().time()
-        self._holding.look(int(now_s * 1000))
+        self._holding.check(int(now_s * 1000))
         self._send_acknowledged(int(now_s * 1000), polls=True)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
@@ -168,7 +168,7 @@ class ConsumerEngine:
         seconds = self._config["default.api.timeout.ms"] / 1000 if timeout_s is None else timeout_s
         limit = None if seconds < 0 else seconds
         now_ms = int(asyncio.get_running_loop().time() * 1000)
-        self._holding.look(now_ms)
+        self._holding.check(now_ms)
         acks = self.ledger.take(accept_rest=not self.ledger.explicit)
         self._holding.over(now_ms, polls=False)
         commit = Commit(ack.delivered.key for ack in acks)
@@ -279,8 +279,8 @@ class ConsumerEngine:
 
     def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """Handle the final outcome of acknowledgements; the next poll returns renewed records again (CL-27)."""
-        if ack.told is not None:
-            ack.told(ack, error)
+        if ack.on_outcome is not None:
+            ack.on_outcome(ack, error)
             return
         renewed = self.ledger.settled(ack, error)
         self._holding.settled(ack, error)

@@ -76,7 +76,7 @@ class Heartbeats:
         self._logged_silence = False
         #: The reason why the last heartbeat did not reach a coordinator that serves the group; "" when it did.
         self.unserved = ""
-        self._told: frozenset[TopicIdPartition] = frozenset()
+        self._notified: frozenset[TopicIdPartition] = frozenset()
         self._signal = Signal()
         self._sending: set[asyncio.Task[None]] = set()
         self._task: asyncio.Task[None] | None = None
@@ -120,7 +120,7 @@ class Heartbeats:
                 task = asyncio.create_task(self._send(request))
                 self._sending.add(task)  # two at most: a leave may overtake one heartbeat (CL-11)
                 task.add_done_callback(self._sending.discard)
-            self._tell()
+            self._notify()
             async with self._changed:
                 self._changed.notify_all()
             await self._wait(held_s)
@@ -149,10 +149,10 @@ class Heartbeats:
             self._wake_owner()
         self._cluster.want(self._membership.subscription, self._membership.unresolved)
 
-    def _tell(self) -> None:
-        if self._membership.assignment != self._told:
-            self._told = self._membership.assignment
-            self._assigned(self._told)
+    def _notify(self) -> None:
+        if self._membership.assignment != self._notified:
+            self._notified = self._membership.assignment
+            self._assigned(self._notified)
         if self._membership.take_poll_timeout():
             log.warning(
                 "group %r: poll was not called for max.poll.interval.ms, so this consumer leaves the group until it "

@@ -135,7 +135,7 @@ class _Renewing:
         known = self.locks.setdefault(offset, lock)
         self.due_ms, self.ends_ms = min(self.due_ms, known.due_ms), min(self.ends_ms, known.ends_ms)
 
-    def look(self) -> None:
+    def recompute(self) -> None:
         """Compute when the first kept lock must be renewed, and when the first one ends."""
         locks = {self.locks[offset] for offset in self.owners}  # many offsets share a lock, as one request renews many
         self.due_ms = min((lock.due_ms for lock in locks), default=NEVER_MS)
@@ -226,7 +226,7 @@ class Keeper:
         if error is None:
             self._renewed(part, renewing, lock)
         elif isinstance(error, InvalidRecordStateError):
-            renewing.look()
+            renewing.recompute()
             self._refused(part, renewing, asked, error)
         else:
             self._lose(part, asked, error)
@@ -280,7 +280,7 @@ class Keeper:
         # `_check` gives up records whose lock ends earlier than the last one.
         left_ms = max(lock.since_ms + (lock.lock_ms or _CHECK_MS) for lock in map(renewing.locks.__getitem__, held))
         left_ms -= now_ms
-        ack = PendingAck(part, renewal_batches(held), 0, unseen=True, told=self.settled)
+        ack = PendingAck(part, renewal_batches(held), 0, unseen=True, on_outcome=self.settled)
         self._ledger.send([ack], max(1, left_ms), now_ms)
 
     def _renewed(self, part: Delivered, renewing: _Renewing, lock: Lock) -> None:
@@ -290,7 +290,7 @@ class Keeper:
         here = list(filter(delivery.in_flight, renewing.owners))
         for offset in renewing.owners.keys() - set(here):
             locks[offset] = lock  # acknowledged, so no renewal is due
-        renewing.look()
+        renewing.recompute()
         self._arm(renewing.due_ms)
         held = delivery.held()
         if held is not None and held[1] <= len(here):
@@ -320,7 +320,7 @@ class Keeper:
             owner.mark(part, lost)  # first of all, since other threads read it
         # `part.kept` still has them: poll() does not demand the acknowledgement of a lost record.
         renewing.owners = {offset: owner for offset, owner in renewing.owners.items() if offset not in offsets}
-        renewing.look()
+        renewing.recompute()
         if not renewing.owners:
             del self._parts[part]
         for owner, lost in by_owner.items():

@@ -82,19 +82,19 @@ class HoldWatch:
         self._member.is_slow = bool(self._lock_ms) and held_ms * _SLOW >= self._lock_ms
         self._records = 0
 
-    def look(self, now_ms: int) -> None:
+    def check(self, now_ms: int) -> None:
         """Warn about records that have used half of their lock."""
         if now_ms < self._check_at_ms:
             return
         self._check_at_ms = _NEVER_MS
         for part in self._ledger.in_hand():
-            if part.is_told or not part.lock_ms:
+            if part.is_warned or not part.lock_ms:
                 continue
             half_ms = _half_used_ms(part)
             if now_ms < half_ms or part.is_kept:
                 self._check_at_ms = min(self._check_at_ms, half_ms if now_ms < half_ms else now_ms + _KEPT_MS)
             elif (held := part.delivery.held()) is not None:
-                part.is_told = True
+                part.is_warned = True
                 _warn(self._warnings.held(_hold(part, now_ms), *held, now_ms))
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
@@ -142,8 +142,8 @@ class HoldWatch:
         """Check the records, and arm the timer for when the next held ones will have used half of their lock."""
         self._timer = None
         now_ms = _now_ms()
-        self.look(now_ms)
-        waits = [_half_used_ms(part) - now_ms for part in self._ledger.in_hand() if not part.is_told]
+        self.check(now_ms)
+        waits = [_half_used_ms(part) - now_ms for part in self._ledger.in_hand() if not part.is_warned]
         if waits:  # negative waits belong to records that are kept alive
             self._arm(min(wait if wait > 0 else _KEPT_MS for wait in waits))
 

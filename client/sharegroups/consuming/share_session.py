@@ -58,7 +58,7 @@ class FetchRefusals:
     def __init__(self, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
         self._cluster = cluster
         self._owner = owner
-        self._told = RefusedPartitions(group_id)
+        self._refusals = RefusedPartitions(group_id)
 
     def answered(
         self, errors: Mapping[TopicIdPartition, KafkaError], wanted: Mapping[TopicIdPartition, str], now_ms: int
@@ -66,7 +66,7 @@ class FetchRefusals:
         """Handle the errors of one answer. An error about an outdated leader or topic refreshes the metadata. A
         permanent error is raised by the next poll, or ends the membership (CL-111). Others, including outdated ones,
         are logged once they have lasted."""
-        if not errors and not self._told.refused:
+        if not errors and not self._refusals.refused:
             return
         passing: dict[TopicIdPartition, str] = {}
         for partition, error in errors.items():
@@ -75,11 +75,11 @@ class FetchRefusals:
             elif not isinstance(error, RetriableError):
                 name = self._cluster.names.get(partition.topic_id, partition.text)
                 fatal = isinstance(error, UnsupportedCompressionTypeError)
-                tell = self._owner.gave_up if fatal else self._owner.failed
-                tell(type(error)(f"{name}-{partition.partition}: {error.message}"))
+                report = self._owner.gave_up if fatal else self._owner.failed
+                report(type(error)(f"{name}-{partition.partition}: {error.message}"))
                 continue
             passing[partition] = f"{error.name}: {error.message}"
-        for line in self._told.answered(passing, wanted, now_ms):
+        for line in self._refusals.answered(passing, wanted, now_ms):
             log.warning("%s", line)
 
 
@@ -235,7 +235,7 @@ class ShareSession:
     def answered(self, response: ShareStreamResponse) -> None:
         """Process the leader's answer to the ShareFetch (streams.Exchange)."""
         sent, fetch = self._end_fetch(), response.fetch
-        self.link.told(fetch.throttle_time_ms)
+        self.link.note_throttle(fetch.throttle_time_ms)
         try:
             self._metrics.fetch_latency_ms.add(self._now_ms() - self._started_ms)
             self._fetch_answered(self._step, sent, fetch)
@@ -390,7 +390,7 @@ class ShareSession:
         except asyncio.CancelledError:
             self.outbox.fail(sent, self._was_closed())  # close() has no more time; the outcome is unknown (CL-26)
             raise
-        self.link.told(response.throttle_time_ms)
+        self.link.note_throttle(response.throttle_time_ms)
         if refusal := error_for(response.error_code, response.error_message):
             self._refused(step, sent, refusal)
             return
@@ -441,7 +441,7 @@ class ShareSession:
     def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
         """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524)."""
         self._session.lost(generation)
-        self.link.told(error.throttle_ms)
+        self.link.note_throttle(error.throttle_ms)
         self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
         self.outbox.drop_dead(self._session.generation)
         self._retry_at_ms = self._now_ms() + self._backoff.next_ms()

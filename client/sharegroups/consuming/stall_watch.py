@@ -44,7 +44,7 @@ class StallWatch:
         self._group_id = group_id
         self._where = where
         self._clock = asyncio.get_running_loop().time
-        self._lookout = StallTimer(self._clock())
+        self._timer = StallTimer(self._clock())
         self._recheck = Signal()
         self._task: asyncio.Task[None] | None = None
 
@@ -56,16 +56,16 @@ class StallWatch:
 
     def heard(self, now_s: float) -> None:
         """Note that records came, at this time of the loop's clock."""
-        self._lookout.heard(now_s)
+        self._timer.heard(now_s)
 
     def _refresh_failed(self) -> None:
         """Note that no node answered a metadata refresh, for example one requested after a stream was lost."""
-        self._lookout.doubted(self._clock())
+        self._timer.doubted(self._clock())
         self._recheck.set()
 
     def _answered(self) -> None:
         """Note that metadata came. If the loss of the cluster was logged, log its return too."""
-        if (seconds := self._lookout.answered(self._clock())) is not None:
+        if (seconds := self._timer.answered(self._clock())) is not None:
             log.info("the cluster at %s answers again, %.0f s after the warning that it does not", self._where, seconds)
 
     async def close(self) -> None:
@@ -76,7 +76,7 @@ class StallWatch:
 
     async def _run(self) -> None:
         while True:
-            left_s = self._lookout.due_s - self._clock()
+            left_s = self._timer.due_s - self._clock()
             if left_s > 0:
                 await self._recheck.wait(left_s)
                 self._recheck.clear()
@@ -86,11 +86,11 @@ class StallWatch:
                 continue
             asked = self._clock()
             answered = bool(self._membership.assignment) or await self._ask()
-            if self._lookout.due_s > asked:
+            if self._timer.due_s > asked:
                 continue  # records came after all
-            told = self._lookout.looked(self._found(answered), self._clock())
-            if told is not None:
-                log.warning("%s", told.text(), extra={"trouble": told})
+            trouble = self._timer.examined(self._found(answered), self._clock())
+            if trouble is not None:
+                log.warning("%s", trouble.text(), extra={"trouble": trouble})
 
     async def _ask(self) -> bool:
         """Refresh the metadata. Returns whether the refresh ended, with success or failure, within _ASK_S."""

@@ -15,7 +15,7 @@ from sharegroups.reports import DeliveryReport
 OnDelivery = Callable[[KafkaError | None, DeliveryReport], None]
 
 
-def tell(
+def report_delivery(
     batch: Batch[ProducedRecord, OnDelivery], partition: TopicPartition, offset: int, error: KafkaError | None = None
 ) -> None:
     """Call each watcher of the batch. `offset`: that of the first record; ignored when there is an error.

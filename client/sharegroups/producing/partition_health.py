@@ -12,17 +12,17 @@ import logging
 from kip932.errors import KafkaError
 from kip932.ids import TopicIdPartition, TopicPartition
 from sharegroups.connection.cluster import Cluster
-from sharegroups.producing.core.unavailable_partitions import TOLD_AFTER_MS, UnavailablePartitions
+from sharegroups.producing.core.unavailable_partitions import LOG_AFTER_MS, UnavailablePartitions
 
 log = logging.getLogger(__name__)
 
 
 class PartitionHealth:
-    """Tracks unavailable partitions. The partitioner may read `ill` in any thread; everything else runs in the
+    """Tracks unavailable partitions. The partitioner may read `unavailable` in any thread; everything else runs in the
     producer's loop. `close` ends it."""
 
     def __init__(self, cluster: Cluster) -> None:
-        self.ill = UnavailablePartitions()
+        self.unavailable = UnavailablePartitions()
         self._cluster = cluster
         self._soon: asyncio.Handle | None = None
         self._later: asyncio.TimerHandle | None = None
@@ -31,12 +31,12 @@ class PartitionHealth:
 
     def repeated(self, partition: TopicPartition, error: KafkaError) -> None:
         """Note that the leader did not take a batch of the partition, which the sender retries."""
-        self.ill.failed(partition, f"{error.name}: {error.message}", self._now_ms())
+        self.unavailable.failed(partition, f"{error.name}: {error.message}", self._now_ms())
         self._check_later()
 
     def over(self, partition: TopicPartition) -> None:
         """Note that the leader took a batch of the partition, or that the sender gave it up."""
-        self.ill.over(partition)
+        self.unavailable.over(partition)
 
     def close(self) -> None:
         """Stop the timers."""
@@ -51,7 +51,7 @@ class PartitionHealth:
 
     def _update_leaderless(self) -> None:
         self._soon = None
-        self.ill.follow(
+        self.unavailable.follow(
             frozenset(
                 (topic.name, number)
                 for topic in self._cluster.topics.values()
@@ -60,19 +60,19 @@ class PartitionHealth:
             ),
             self._now_ms(),
         )
-        if self.ill:
+        if self.unavailable:
             self._check_later()
 
     def _check_later(self) -> None:
         if self._later is None and not self._closed:
-            self._later = asyncio.get_running_loop().call_later(TOLD_AFTER_MS / 1000, self._look)
+            self._later = asyncio.get_running_loop().call_later(LOG_AFTER_MS / 1000, self._check)
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._later = None
         counts = {topic.name: topic.partitions for topic in self._cluster.topics.values()}
-        for line in self.ill.lines(self._now_ms(), counts):
+        for line in self.unavailable.lines(self._now_ms(), counts):
             log.warning(line)
-        if self.ill:
+        if self.unavailable:
             self._cluster.request_refresh()
             self._check_later()
 

@@ -54,7 +54,7 @@ from sharegroups.producing.core.produce_lane import (
 )
 from sharegroups.producing.core.unconfirmed_batches import Meaning, created_again, nothing_written
 from sharegroups.producing.core.undelivered import Undelivered
-from sharegroups.producing.delivery_reports import OnDelivery, tell
+from sharegroups.producing.delivery_reports import OnDelivery, report_delivery
 from sharegroups.producing.partition_health import PartitionHealth
 from sharegroups.producing.produced import ProducedRecord, encode, size_of
 
@@ -306,10 +306,12 @@ class Sender:
             leader_requests, groups = self._leader(node_id), list[_Group]()
             is_free = leader_requests.link.free_at_ms <= self._now_ms()
             if is_free:
-                behind = SecondRequest(leader_requests.began_ms) if second else None
+                pipelined = SecondRequest(leader_requests.began_ms) if second else None
                 most, way = some[:_REQUEST_PARTITIONS], leader_requests.way
                 with self.lock:
-                    groups = self.buffer.take(most, self.identity, _REQUEST_BYTES, meanings, way=way, behind=behind)
+                    groups = self.buffer.take(
+                        most, self.identity, _REQUEST_BYTES, meanings, way=way, pipelined=pipelined
+                    )
             if groups or not (second or is_free):
                 self.open.sent_any = self.open.sent_any or bool(groups)
                 leader_requests.begin(self._serve(leader_requests, groups, meanings), self._now_ms())
@@ -338,14 +340,14 @@ class Sender:
             raise
         except TransportError as error:
             self._cluster.request_refresh()
-            leader.link.told(error.throttle_ms)
+            leader.link.note_throttle(error.throttle_ms)
             problem = NetworkError(f"node {leader.node_id}: {error}")
             delay_ms = self._backoff.next_ms() if error.retriable else None
             for group in groups:
                 unconfirmed = meanings[group.partition.topic] if message.correlation_id else None
                 self._settled(group, Outcome(None, problem, delay_ms, unconfirmed))
         else:
-            leader.link.told(response.throttle_time_ms)
+            leader.link.note_throttle(response.throttle_time_ms)
             self._answered(groups, meanings, response)
 
     def _leader(self, node_id: int) -> LeaderRequests:
@@ -415,7 +417,7 @@ class Sender:
         for number, batch in enumerate(group.batches):
             if number < len(result.base_offsets):
                 offset = result.base_offsets[number]
-            tell(batch, group.partition, offset)
+            report_delivery(batch, group.partition, offset)
             offset += len(batch.records)
         self.health.over(group.partition)
         with self.lock:
@@ -460,7 +462,7 @@ class Sender:
         for group in groups:
             topic, number = group.partition
             known = self._cluster.errors.get(topic)
-            cause = known or self._cluster.trouble or self.health.ill.cause(group.partition)
+            cause = known or self._cluster.trouble or self.health.unavailable.cause(group.partition)
             why = f": {cause}" if cause else ""
             what = "not sent" if group.batches[0].unconfirmed is None else "sent, but not known to be stored or not"
             self._report_failure(group, RequestTimedOutError(f"{topic}-{number}: {what} within {timeout_ms} ms{why}"))
@@ -494,7 +496,7 @@ class Sender:
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identity = None
         for batch in group.batches:
-            tell(batch, group.partition, -1, error)
+            report_delivery(batch, group.partition, -1, error)
         unwatched = sum(len(batch.records) - len(batch.watchers) for batch in group.batches)
         if unwatched:
             line = self._undelivered.lost(group.partition, error, unwatched, self._now_ms())

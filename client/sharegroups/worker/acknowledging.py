@@ -35,7 +35,7 @@ class Acknowledging:
         self._due = due
         self._held: dict[Job, asyncio.TimerHandle] = {}
         self._over: list[Job] = []
-        self._told = False
+        self._warned = False
 
     @property
     def held(self) -> int:
@@ -95,8 +95,8 @@ class Acknowledging:
 
     def _hold(self, job: Job, delay_s: float) -> None:
         if len(self._held) >= HELD_MAX:
-            if not self._told:
-                self._told = True
+            if not self._warned:
+                self._warned = True
                 log.warning(
                     "%d failed jobs wait for their delay in this worker, as many as it holds: more are released at "
                     "once. A cluster that serves delays holds them itself",

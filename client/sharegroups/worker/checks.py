@@ -51,7 +51,7 @@ class GroupLimits(NamedTuple):
     reset: str = ""
 
 
-async def look(
+async def check_cluster(
     settings: Mapping[str, Any], specs: Iterable[JobSpec], stopping: asyncio.Event
 ) -> tuple[GroupLimits, frozenset[str]] | None:
     """Query the cluster, waiting until it answers. Returns None if `stopping` is set first.

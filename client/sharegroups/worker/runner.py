@@ -359,7 +359,7 @@ class Runner:
             Kind.REJECTED: "was rejected",
             Kind.RELEASED: "was released",
         }[verdict.kind]
-        tail = f"; {decision.told}" if decision.told else ""
+        tail = f"; {decision.log_text}" if decision.log_text else ""
         if decision.step.gives_up and self._dead_letter_topic:
             tail += f"; it becomes a letter in {self._dead_letter_topic}"
         trace = f"\n{verdict.trace}" if verdict.trace else ""

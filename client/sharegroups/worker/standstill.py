@@ -30,16 +30,16 @@ class Standstill:
 
     def __init__(self, now_s: float) -> None:
         self._beat_s = self._woke_s = now_s
-        self._told = False
+        self._logged = False
 
     def beat(self, now_s: float) -> tuple[float, bool] | None:
         """Note that the loop turns. Returns how long it stood still, and whether that was logged meanwhile.
 
         Returns None if the standstill is too short to be logged.
         """
-        still_s, told = now_s - self._beat_s, self._told
-        self._beat_s, self._told = now_s, False
-        return (still_s, told) if still_s >= STILL_S else None
+        still_s, logged = now_s - self._beat_s, self._logged
+        self._beat_s, self._logged = now_s, False
+        return (still_s, logged) if still_s >= STILL_S else None
 
     def woke(self, now_s: float) -> float | None:
         """Note that the watching thread runs. Returns how long the loop has stood still, if that is to be logged.
@@ -48,9 +48,9 @@ class Standstill:
         """
         late, self._woke_s = now_s - self._woke_s >= STILL_S, now_s
         still_s = now_s - self._beat_s
-        if late or self._told or still_s < STILL_S:
+        if late or self._logged or still_s < STILL_S:
             return None
-        self._told = True
+        self._logged = True
         return still_s
 
 
@@ -94,8 +94,8 @@ def _log_standstill(still_s: float, loop: asyncio.AbstractEventLoop, ident: int)
     )  # fmt: skip
 
 
-def _log_end(still_s: float, told: bool, jobs: Iterable[Job]) -> None:
-    if told:
+def _log_end(still_s: float, logged: bool, jobs: Iterable[Job]) -> None:
+    if logged:
         log.warning("the event loop runs again, after %.0f s", still_s)
         return
     names = [f"{job.spec.name} ({job.place})" for job in jobs]

@@ -77,7 +77,7 @@ class TaskPool:
     def abandon(self) -> list[Job]:
         """Cancel the running jobs, and return them; their end is not reported. Jobs that have ended are reported."""
         self._stopped = True
-        self._tell()
+        self._report_ended()
         for task in self._at_work:
             task.cancel()
         return list(self._at_work.values())
@@ -151,10 +151,10 @@ class TaskPool:
         if self._at_work.pop(task, None) is None or self._stopped:
             return
         if not self._finished:
-            self._loop.call_soon(self._tell)
+            self._loop.call_soon(self._report_ended)
         self._finished.append(finished)
 
-    def _tell(self) -> None:
+    def _report_ended(self) -> None:
         finished, self._finished = self._finished, []
         if not self._stopped:
             self._begin()

@@ -44,7 +44,7 @@ class ThreadPool:
         self._idle: deque[threading.Lock] = deque()
         #: The lock on which `submit` waits for a thread to take a job.
         self._yielding: deque[threading.Lock] = deque(maxlen=1)
-        self._told = False
+        self._report_due = False
         self._stopped = False
         self._threads = [
             threading.Thread(target=self._live, args=(number,), name=f"sharegroups-job-{number}", daemon=True)
@@ -103,7 +103,7 @@ class ThreadPool:
 
     def abandon(self) -> list[Job]:
         """Return the running jobs, which cannot be stopped; their end is not reported. Ended jobs are reported."""
-        ended = set(self._tell())
+        ended = set(self._report_ended())
         self._stopped = True
         return [job for job in self._at_work.values() if job not in ended]
 
@@ -143,10 +143,10 @@ class ThreadPool:
 
     def _end(self, finished: Finished) -> None:
         self._done.append(finished)
-        if not self._told:
-            self._told = True
+        if not self._report_due:
+            self._report_due = True
             with suppress(RuntimeError):  # the loop is closed: the worker has ended without waiting for this job
-                self._loop.call_soon_threadsafe(self._tell)
+                self._loop.call_soon_threadsafe(self._report_ended)
 
     def _next(self, bell: threading.Lock) -> Job | None:
         """Wait for the next job and return it; None once the pool has stopped."""
@@ -170,9 +170,9 @@ class ThreadPool:
                 return
         bell.acquire()
 
-    def _tell(self) -> list[Job]:
-        """Report the ended jobs and return them. A thread that ends a job after `_told` is cleared calls this again."""
-        self._told = False
+    def _report_ended(self) -> list[Job]:
+        """Report the ended jobs and return them. A job that ends after `_report_due` is reset causes another call."""
+        self._report_due = False
         done = self._done
         finished = [done.popleft() for _ in range(len(done))]
         self.in_hand -= len(finished)

@@ -138,7 +138,7 @@ class Worker:
     def _register(self, spec: JobSpec, processes: bool | None) -> None:
         topic, name, timeout = spec.topic, spec.name, spec.timeout
         if not callable(spec.handler):
-            raise ValueError(f"@worker.job({topic!r}) stands above {spec.handler!r}; expected a function")
+            raise ValueError(f"@worker.job({topic!r}) decorates {spec.handler!r}; expected a function")
         _check_signature(topic, name, spec.handler)
         if topic in self._specs:
             before = self._specs[topic].name
@@ -188,7 +188,7 @@ class Worker:
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
         self._check_parent()
-        from sharegroups.worker.checks import look  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
+        from sharegroups.worker.checks import check_cluster  # noqa: PLC0415 - gRPC is imported here, not for a process of handlers
         from sharegroups.worker.health import health_port  # noqa: PLC0415
         from sharegroups.worker.logs import missing_topics_logged_once  # noqa: PLC0415
         from sharegroups.worker.runner import Runner  # noqa: PLC0415
@@ -203,7 +203,7 @@ class Worker:
             if self.health_port is not None:
                 served = health_port(self.health_host, self.health_port, self._healthy, self._ready, self.tally.text)
                 await stack.enter_async_context(served)
-            found = await look(self.settings, list(self._specs.values()), self._stopping)
+            found = await check_cluster(self.settings, list(self._specs.values()), self._stopping)
             if found is None:
                 return
             limits, missing = found

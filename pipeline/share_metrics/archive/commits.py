@@ -49,11 +49,11 @@ class Span:
     note: Path
 
     @cached_property
-    def told(self) -> dict[str, Any]:
+    def content(self) -> dict[str, Any]:
         """The content of the commit; for a folder of an earlier build, the same from its files. Raises OSError."""
         if self.note.suffix == ".json":
-            told: dict[str, Any] = json.loads(self.note.read_text(encoding="utf-8"))
-            return told
+            content: dict[str, Any] = json.loads(self.note.read_text(encoding="utf-8"))
+            return content
         positions = self.note / POSITIONS
         files = sorted(self.note.glob("dt=*/hour=*/*.parquet"))
         return {
@@ -65,23 +65,23 @@ class Span:
     @property
     def folder(self) -> str:
         """The path or URI of the folder with its files. A path in a commit is relative to the folder of the kind."""
-        told: str = self.told["folder"]
-        return told if "://" in told else str(self.note.parent.parent / told)
+        folder: str = self.content["folder"]
+        return folder if "://" in folder else str(self.note.parent.parent / folder)
 
     @property
     def positions(self) -> str:
         """The end positions of its last batch, as Spark had noted them; empty if they are unknown."""
-        return self.told["positions"] or ""
+        return self.content["positions"] or ""
 
     @property
     def trimmed(self) -> bool:
         """True if rows that are too old were left out of it."""
-        return bool(self.told.get("trimmed", False))
+        return bool(self.content.get("trimmed", False))
 
     @property
     def pieces(self) -> list[Piece]:
         """Its files, by hour."""
-        return sorted(Piece(_hour(name), f"{self.folder}/{name}", size) for name, size in self.told["files"])
+        return sorted(Piece(_hour(name), f"{self.folder}/{name}", size) for name, size in self.content["files"])
 
     @property
     def hours(self) -> set[str]:
@@ -150,8 +150,8 @@ def commit(
     note = raw(data, kind) / "commits" / (f"{name}.{made}.json" if made else f"{name}.json")
     note.parent.mkdir(parents=True, exist_ok=True)
     new = note.with_suffix(".new")
-    told = {**found._asdict(), "positions": positions, "trimmed": trimmed}
-    new.write_text(json.dumps(told), encoding="utf-8")
+    content = {**found._asdict(), "positions": positions, "trimmed": trimmed}
+    new.write_text(json.dumps(content), encoding="utf-8")
     new.replace(note)
     return Span(first, last, made, note)
 

@@ -63,7 +63,7 @@ def written(data: Path, kind: Kind, number: int) -> Span | None:
     there = [span for span in spans(data, kind) if span.first <= number <= span.last]
     for span in sorted(there, key=lambda span: span.last - span.first):
         single = span.first == span.last
-        of_others = span.told["positions"] not in {None, positions}
+        of_others = span.content["positions"] not in {None, positions}
         if of_others or not (single or (positions and span.last == number and span.positions)):
             raise _of_other_positions(data, kind, span.folder)
         return span
@@ -73,7 +73,7 @@ def written(data: Path, kind: Kind, number: int) -> Span | None:
 def _of_other_positions(data: Path, kind: Kind, folder: str) -> FolderError:
     return FolderError(
         f"{folder} holds rows of other positions than {checkpoints(data, kind)} has for this batch; "
-        "restore those checkpoints, or remove both folders to ingest anew"
+        "restore those checkpoints, or remove both folders to ingest from scratch"
     )
 
 
@@ -84,7 +84,7 @@ def in_step(data: Path, kind: Kind) -> None:
     if last > done + 1:
         raise FolderError(
             f"{raw(data, kind)} holds batches up to {last}, but {checkpoints(data, kind)} knows of {done + 1} that are "
-            "done; restore the checkpoints that belong to them, or remove both folders to ingest anew"
+            "done; restore the checkpoints that belong to them, or remove both folders to ingest from scratch"
         )
 
 

@@ -157,8 +157,8 @@ def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
         dataset = ds.dataset(list(named), format="parquet", schema=schema_of(kind), filesystem=system)
         table = dataset.to_table(columns=list(columns), filter=wanted)
         if _FILE in columns:
-            told = pa.array([named[name] for name in table.column(_FILE).to_pylist()], pa.string())
-            table = table.set_column(table.schema.get_field_index(_FILE), _FILE, told)
+            paths = pa.array([named[name] for name in table.column(_FILE).to_pylist()], pa.string())
+            table = table.set_column(table.schema.get_field_index(_FILE), _FILE, paths)
         tables.append(table)
     return pa.concat_tables(tables)
 
@@ -180,8 +180,8 @@ def _id(row: Row) -> EntryId:
 
 def _gap_begin(row: Row) -> EntryId:
     """The id after which a gap begins. For a lost tail it is `to_id`, since the rows read before it still exist."""
-    told = json.loads(row["error"])
-    return entry_id(told["to_id" if told["reason"] == "tail" else "from_id"])
+    gap = json.loads(row["error"])
+    return entry_id(gap["to_id" if gap["reason"] == "tail" else "from_id"])
 
 
 def _order(row: Row) -> tuple[EntryId, int]:

@@ -39,8 +39,8 @@ class RowFiles:
 
         `name`: the numbers of its batches, for people. If writing fails, the new files are removed.
         """
-        told = f"{_PREFIX}{name}.{secrets.token_hex(4)}"
-        folder = f"{self._rows}/{kind}/{told}" if self._rows else str(raw(self._data, kind) / told)
+        folder_name = f"{_PREFIX}{name}.{secrets.token_hex(4)}"
+        folder = f"{self._rows}/{kind}/{folder_name}" if self._rows else str(raw(self._data, kind) / folder_name)
         dated = rows.withColumn("dt", F.date_format("ts", "yyyy-MM-dd")).withColumn("hour", F.date_format("ts", "HH"))
         try:
             dated.write.partitionBy(*PLACED).parquet(folder)
@@ -48,7 +48,7 @@ class RowFiles:
         except Exception:
             self.remove(folder)  # a job may run for months, and such leftovers would fill the disk
             raise
-        return Written(folder if self._rows else told, files)
+        return Written(folder if self._rows else folder_name, files)
 
     def remove(self, folder: str) -> None:
         """Remove a folder, if it is there."""

@@ -66,29 +66,29 @@ class CountersFile:
         self._data = data
         self._note = data / _FILE
 
-    def load(self, tell: Callable[[str], None]) -> Counters:
+    def load(self, notify: Callable[[str], None]) -> Counters:
         """The stored counters; empty if there is no file, or if its queries or batches do not fit the checkpoints.
 
         If they do not fit, the checkpoints are new or from a backup, and counting begins at 0. A file that cannot be
-        read, for example after a power loss, is reported with `tell`, and also counts as empty.
+        read, for example after a power loss, is reported with `notify`, and also counts as empty.
         """
         if not self._note.exists():
             return Counters()
         try:
-            told: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
-            counted = _read(told)
+            stored: dict[str, Any] = json.loads(self._note.read_text(encoding="utf-8"))
+            counted = _read(stored)
             fits = all(
-                query_id(self._data, kind) == told["queries"][kind] and number <= confirmed(self._data, kind) + 1
+                query_id(self._data, kind) == stored["queries"][kind] and number <= confirmed(self._data, kind) + 1
                 for kind, number in counted.batches.items()
             )
         except (ValueError, LookupError, TypeError, AttributeError) as error:
-            tell(f"{self._note} cannot be read ({error}); counters for Prometheus begin at 0")
+            notify(f"{self._note} cannot be read ({error}); counters for Prometheus begin at 0")
             return Counters()
         return counted if fits else Counters()
 
     def save(self, counters: Counters) -> None:
         """Store the counters. The file is replaced as a whole. Raises OSError."""
-        told = {
+        stored = {
             "queries": {kind: query_id(self._data, kind) for kind in counters.batches},
             "batches": counters.batches,
             "partitions": [[*key, counts] for key, counts in counters.partitions.items()],
@@ -97,15 +97,15 @@ class CountersFile:
             "trouble": [[*key, count] for key, count in counters.trouble.items()],
         }
         new = self._note.with_suffix(".new")
-        new.write_text(json.dumps(told), encoding="utf-8")
+        new.write_text(json.dumps(stored), encoding="utf-8")
         new.replace(self._note)
 
 
-def _read(told: dict[str, Any]) -> Counters:
+def _read(stored: dict[str, Any]) -> Counters:
     return Counters(
-        {(group, topic, partition): Counter(counts) for group, topic, partition, counts in told["partitions"]},
-        {(group, topic): Counter(counts) for group, topic, counts in told["others"]},
-        Counter(told["rebalances"]),
-        Counter({(stream, name): count for stream, name, count in told["trouble"]}),
-        {Kind(kind): number for kind, number in told["batches"].items()},
+        {(group, topic, partition): Counter(counts) for group, topic, partition, counts in stored["partitions"]},
+        {(group, topic): Counter(counts) for group, topic, counts in stored["others"]},
+        Counter(stored["rebalances"]),
+        Counter({(stream, name): count for stream, name, count in stored["trouble"]}),
+        {Kind(kind): number for kind, number in stored["batches"].items()},
     )

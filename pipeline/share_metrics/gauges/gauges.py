@@ -88,7 +88,7 @@ class _Partition:
         """Replace known values by newer ones. An absent value changes nothing, unless the state is new."""
         epoch = row["state_epoch"]
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
-        if reset or row["anew"]:
+        if reset or row["begins"]:
             self.values.clear()
             self.hwm_s = 0.0
         for name in ("start_offset", "delivery_complete_count", "hwm", "speo"):
@@ -189,8 +189,8 @@ class Gauges(Collector):
                 counters.batches[kind] = number
                 self._keep(counters)
             self._counters = counters
-            for key, told in found.items():
-                self._take_state(key, told)
+            for key, newest in found.items():
+                self._take_state(key, newest)
             self._of_groups_known |= of_groups
             for row in members:
                 there = self._members.setdefault(row["group_id"], set())

@@ -58,7 +58,7 @@ _LAST_TRIGGER: Final = "share_group_ingest_last_trigger_timestamp_seconds"
 _LAST_TRIGGER_HELP: Final = "When a trigger of the kind ended last, or else the job began; seconds since 1970."
 _READER_NAME_FILE: Final = "reader-name"
 
-Tell = Callable[[str], None]
+Notify = Callable[[str], None]
 
 
 class QueryError(Exception):
@@ -142,14 +142,14 @@ class Upkeep:
         compact: Callable[[Kind, int], object],
         at_triggers: Mapping[str, Callable[[], object]],
         trigger_s: float | None,
-        tell: Tell,
+        notify: Notify,
         now: Callable[[], datetime] = _utc_now,
     ) -> None:
         self._kinds = kinds
         self._compact = compact
         self._at_triggers = at_triggers
         self._trigger_s = trigger_s
-        self._tell = tell
+        self._notify = notify
         self._now = now
         self._trigger_at = now()
         self._day = self._trigger_at.date()
@@ -160,7 +160,7 @@ class Upkeep:
             self._trigger_at = self._now() + timedelta(seconds=self._trigger_s)
         self._trigger()
 
-    def look(self) -> None:
+    def run_due(self) -> None:
         """Run the tasks that are due. Call it about every second while the queries run."""
         now = self._now()
         if self._trigger_s is not None and now >= self._trigger_at:
@@ -187,7 +187,7 @@ class Upkeep:
         try:
             do()
         except (*SPARK_ERRORS, StoreUnreachableError, StoreReplyError, NoClusterError) as error:
-            self._tell(f"{failed}, which is tried again another time: {cause(str(error))}")
+            self._notify(f"{failed}, which is tried again another time: {cause(str(error))}")
 
 
 class Freshness(Collector):
@@ -195,7 +195,7 @@ class Freshness(Collector):
 
     Triggers that find nothing count: the age of the newest entry is the same for an idle cluster and for a query that
     hangs or waits for its store, and this gauge distinguishes them. It is a time, not an age, so that it is still right
-    in a text file that is read later. The ingest job calls `begin`, then `look` about every second.
+    in a text file that is read later. The ingest job calls `begin`, then `update` about every second.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -209,7 +209,7 @@ class Freshness(Collector):
         with self._lock:
             self._ended_s = dict.fromkeys(kinds, self._now())
 
-    def look(self, progress: Mapping[Kind, Mapping[str, Any] | None]) -> None:
+    def update(self, progress: Mapping[Kind, Mapping[str, Any] | None]) -> None:
         """Take the newest progress of each query, None while it has none. A changed progress means a finished trigger.
 
         A restarted query has no progress until it finishes a trigger, so its kind keeps its last time.
@@ -229,7 +229,7 @@ class Freshness(Collector):
         return [family]
 
 
-def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: Stop | None = None) -> Ingested:
+def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop: Stop | None = None) -> Ingested:
     """Ingest until the job is done or `stop` is requested. Returns what the directory then holds.
 
     Raises QueryError, ExpositionError, FolderError, SparkStartError, and the errors of `Store`.
@@ -247,12 +247,12 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, tell: Tell, stop: St
             job = job._replace(source=job.source._replace(reader_name=reader_name(job.data)))
         gauges = Gauges(fresh_s=max(FRESH_S, 0 if job.once else 3 * job.trigger_s), keep=CountersFile(job.data).save)
         fresh = Freshness()
-        with _served((gauges, fresh), exposition, tell):
-            tell("Starting Spark …")
+        with _served((gauges, fresh), exposition, notify):
+            notify("Starting Spark …")
             spark = cluster.session("sharegroups metrics ingest")
             job = job._replace(source=job.source.split_into(tasks_wanted(spark)))
             with stop.on_signals():
-                _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, tell, stop)
+                _ingest(spark, job, (gauges, fresh) if exposition.wanted else None, notify, stop)
         return _ingested(spark, job)
 
 
@@ -278,12 +278,12 @@ def _ingested(spark: SparkSession, job: Job) -> Ingested:
     return Ingested({kind: found.count() for kind, found in rows.items()}, lost)
 
 
-def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, tell: Tell, stop: Stop) -> None:
+def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | None, notify: Notify, stop: Stop) -> None:
     gauges = shown[0] if shown else None
 
     def step(kind: Kind, number: int, step: Step) -> None:
         if step is Step.SHOWN:
-            tell(f"{kind}: batch {number} is written")
+            notify(f"{kind}: batch {number} is written")
 
     def take(kind: Kind, rows: DataFrame, number: int) -> None:
         if gauges is not None:
@@ -291,18 +291,18 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
 
     def again(kind: Kind, pause_s: float, why: str) -> None:
         when = f"goes on in {pause_s:g} s" if pause_s else "begun again"
-        tell(f"{kind}: {when} from its checkpoint, for it ended: {why}")
+        notify(f"{kind}: {when} from its checkpoint, for it ended: {why}")
 
     watch = Watch(step, take, again)
-    upkeep = _upkeep(spark, job, gauges, tell)
+    upkeep = _upkeep(spark, job, gauges, notify)
     upkeep.begin()
     begun = datetime.now(UTC)
-    note = Note(job.data, job.source.max_rows_per_trigger, tell)
+    note = Note(job.data, job.source.max_rows_per_trigger, notify)
     moving = None if job.once else note  # a job that runs once has read everything only when it has ended
     if any(confirmed(job.data, kind) < 0 for kind in KINDS):
         note.move(None)  # its rows were removed, to ingest from scratch
     if gauges is not None:
-        _resume(spark, job.data, gauges, tell)
+        _resume(spark, job.data, gauges, notify)
     if shown is not None:
         shown[1].begin(job.kinds)
     try:
@@ -311,10 +311,10 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
         raise QueryError(str(error)) from error
     try:
         while not (ended := running.wait(_POLL_S)) and not stop.asked:
-            _look(running, shown, moving)
+            _record_progress(running, shown, moving)
             _count(gauges, moving)
-            upkeep.look()
-        _look(running, shown, moving)
+            upkeep.run_due()
+        _record_progress(running, shown, moving)
         if ended and job.once:
             note.move(begun)  # before the queries fixed the positions at which they end
         _count(gauges, note, last=job.once)
@@ -322,13 +322,13 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
         raise QueryError(str(error)) from error
     finally:
         for failed in running.stop():
-            tell(failed)
+            notify(failed)
     upkeep.end()
 
 
-def _resume(spark: SparkSession, data: Path, gauges: Gauges, tell: Tell) -> None:
+def _resume(spark: SparkSession, data: Path, gauges: Gauges, notify: Notify) -> None:
     """Take the rows of earlier runs into the gauges, but no uncounted batches that Spark will repeat."""
-    counters = CountersFile(data).load(tell)
+    counters = CountersFile(data).load(notify)
     with gauges.resuming(counters):
         for kind in (one for one in KINDS if visible(data, one)):
             last = max(confirmed(data, kind), counters.batches.get(kind, -1))
@@ -341,7 +341,7 @@ def _count(gauges: Gauges | None, note: Note | None, *, last: bool = False) -> N
         gauges.read_up_to(note.at.timestamp(), last=last)
 
 
-def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) -> Upkeep:
+def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, notify: Notify) -> Upkeep:
     def put_together(kind: Kind, at_least: int) -> None:
         compact(spark, job.data, kind, at_least, None, job.source.rows)
         if job.keep is not None:
@@ -363,25 +363,25 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, tell: Tell) ->
         "where logs end was not sampled": Sampler(opened, job.data, took),
         "the names of topics were not noted": note_names,
     }
-    return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, tell)
+    return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, notify)
 
 
-def _look(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note | None) -> None:
+def _record_progress(running: Running, shown: tuple[Gauges, Freshness] | None, note: Note | None) -> None:
     """Record how far the queries have read, in the directory and in the gauges."""
     progress: dict[Kind, Any] = {kind: query.lastProgress for kind, query in running.queries.items()}
     if note is not None:
-        note.look([progress.get(kind) for kind in KINDS])
+        note.advance([progress.get(kind) for kind in KINDS])
     if shown is None:
         return
     gauges, fresh = shown
-    fresh.look(progress)
+    fresh.update(progress)
     for source in (source for one in progress.values() if one for source in one["sources"]):
         at, ends = (counts(source[name]) for name in ("endOffset", "latestOffset"))
         gauges.positions(at, ends or at)
 
 
 @contextmanager
-def _served(collectors: Sequence[Collector], exposition: Exposition, tell: Tell) -> Iterator[None]:
+def _served(collectors: Sequence[Collector], exposition: Exposition, notify: Notify) -> Iterator[None]:
     """Serve the gauges inside, and write the text file at the end. Raises ExpositionError, FolderError.
 
     If the work inside raises and the file cannot be written either, the second error is only printed.
@@ -398,20 +398,20 @@ def _served(collectors: Sequence[Collector], exposition: Exposition, tell: Tell)
             with writing(exposition.textfile, _TEXTFILE):
                 write_to_textfile(str(exposition.textfile), registry)
 
-    with _at_port(registry, exposition, tell):
+    with _at_port(registry, exposition, notify):
         try:
             yield
         except BaseException:
             try:
                 write()
             except FolderError as error:
-                tell(str(error))
+                notify(str(error))
             raise
         write()
 
 
 @contextmanager
-def _at_port(registry: CollectorRegistry, exposition: Exposition, tell: Tell) -> Iterator[None]:
+def _at_port(registry: CollectorRegistry, exposition: Exposition, notify: Notify) -> Iterator[None]:
     if exposition.port is None:
         yield
         return
@@ -423,7 +423,7 @@ def _at_port(registry: CollectorRegistry, exposition: Exposition, tell: Tell) ->
                 f"gauges cannot be served at {exposition.host}:{exposition.port}: {error.strerror or error}; give "
                 "another port with --metrics-port, 0 for any free one, or another address with --metrics-host"
             ) from error
-        tell(f"Gauges for Prometheus are at http://{exposition.host}:{port}/metrics")
+        notify(f"Gauges for Prometheus are at http://{exposition.host}:{port}/metrics")
         yield
 
 
@@ -433,7 +433,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
     window_s: int,
     tables: bool,
     cluster: Cluster,
-    tell: Tell,
+    notify: Notify,
 ) -> Report:
     """The report on the rows in `data`; by default of the hour up to the window of the newest entry.
 
@@ -444,7 +444,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
         raise FolderError(
             f"nothing was ingested into {data} yet; run `sharegroups metrics ingest --store URL --data {data}` first"
         )
-    tell("Starting Spark …")
+    notify("Starting Spark …")
     spark = cluster.session("sharegroups metrics report")
     groups = stored(spark, data, Kind.GROUP)
     asked = times[1] or _newest(spark, data)
@@ -453,9 +453,9 @@ def collected(  # noqa: PLR0917 - what a report is made of
     if begin >= end:
         raise ValueError(f"--from {begin.isoformat()} is not before the end, {end.isoformat()}")
     if tables:
-        tell("Keeping windows …")
+        notify("Keeping windows …")
         write_tables(spark, data)
-    tell("Collecting …")
+    notify("Collecting …")
     batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
     logs = Logs(samples(spark, data, begin - _HOUR, end + _HOUR), batches)
     # The report needs rows from READ_BACK before the start of a whole window (PM-32).
@@ -491,8 +491,8 @@ def _newest(spark: SparkSession, data: Path) -> datetime:
     if seen is None or seen[0] <= at:
         return at
     ends = {(end.topic_id, end.partition): end.high_watermark or 0 for end in seen[1]}
-    told = _told(stored(spark, data, Kind.SHARE_STATE))
-    waiting = any(ends.get((topic_id, index), 0) > (hwm or 0) for (_, topic_id, index), hwm in told.items())
+    watermarks = _watermarks(stored(spark, data, Kind.SHARE_STATE))
+    waiting = any(ends.get((topic_id, index), 0) > (hwm or 0) for (_, topic_id, index), hwm in watermarks.items())
     return seen[0] if waiting else at
 
 
@@ -506,7 +506,7 @@ def _of_last_hour(spark: SparkSession, data: Path, kind: Kind) -> DataFrame | No
     return rows_in(spark, kind, there, placed=True).where((F.col("dt") == day) & (F.col("hour") == hour)).select("ts")
 
 
-def _told(states: DataFrame) -> dict[tuple[Any, ...], int | None]:
+def _watermarks(states: DataFrame) -> dict[tuple[Any, ...], int | None]:
     """The highest high watermark in the writes of each existing share-partition."""
     tombstone = F.col("record_type") == "tombstone"
     gone = F.max(F.when(tombstone, F.lit(True))).alias("gone")

@@ -31,10 +31,10 @@ def read_up_to(data: Path, now: datetime) -> datetime | None:
 class Note:
     """Writes the time into the directory while a job runs. No row depends on it, so a failure is only reported."""
 
-    def __init__(self, data: Path, rows_max: int, tell: Callable[[str], None]) -> None:
+    def __init__(self, data: Path, rows_max: int, notify: Callable[[str], None]) -> None:
         self._path = data / _NAME
         self._rows_max = rows_max
-        self._tell = tell
+        self._notify = notify
         self._at: datetime | None = None
         self._failed = False
 
@@ -43,7 +43,7 @@ class Note:
         """The time that was noted last; None if there is none, or if it was withdrawn."""
         return self._at
 
-    def look(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
+    def advance(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
         """Advance to the time up to which all queries have read, by their newest progress.
 
         An item of `queries` is None while that query has no progress; then the note stays.
@@ -67,7 +67,7 @@ class Note:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                self._tell(f"how far was read was not noted, which is tried again: {cause(str(error))}")
+                self._notify(f"how far was read was not noted, which is tried again: {cause(str(error))}")
             self._failed = True
 
 

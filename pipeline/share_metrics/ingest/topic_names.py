@@ -40,10 +40,10 @@ def noted_topics(data: Path) -> list[TopicLife]:
     return [TopicLife(**life) for life in json.loads(note.read_text(encoding="utf-8"))] if note.exists() else []
 
 
-def merged(*told: Iterable[TopicLife]) -> list[TopicLife]:
-    """Each topic once, from the first of `told` that has it; the newest first."""
+def merged(*sources: Iterable[TopicLife]) -> list[TopicLife]:
+    """Each topic once, from the first of `sources` that has it; the newest first."""
     found: dict[str, TopicLife] = {}
-    for lives in told:
+    for lives in sources:
         for life in lives:
             found.setdefault(life.topic_id, life)
     return sorted(found.values(), key=lambda life: -life.created_ms)

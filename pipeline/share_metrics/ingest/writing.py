@@ -122,13 +122,13 @@ def start(
     in `data`/checkpoints, so two processes must not ingest into one `data`: call it inside `folders.owned`.
     """
 
-    told = watch or Watch()
+    watcher = watch or Watch()
 
     def begin(kind: Kind) -> StreamingQuery:
         RowFiles(spark, data, source.rows).sweep(kind)
-        return _query(spark, source, data, kind, None if once else trigger_s, told)
+        return _query(spark, source, data, kind, None if once else trigger_s, watcher)
 
-    return Running(kinds, begin, told.again, 0.0 if once else AWAY_MAX_S)
+    return Running(kinds, begin, watcher.again, 0.0 if once else AWAY_MAX_S)
 
 
 class RestartPolicy:

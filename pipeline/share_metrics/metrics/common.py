@@ -62,8 +62,8 @@ def place() -> Column:
 
 def is_cold() -> Column:
     """True for share-state records that are cold copies, by their cause (X2) or by their times (PM-43)."""
-    told = F.coalesce("cause", F.lit(0)).bitwiseAND(COLD) != 0
-    return told | F.coalesce(F.col("create_ts") != F.col("write_ts"), F.lit(False))
+    by_cause = F.coalesce("cause", F.lit(0)).bitwiseAND(COLD) != 0
+    return by_cause | F.coalesce(F.col("create_ts") != F.col("write_ts"), F.lit(False))
 
 
 def is_repeated(*partition: str) -> Column:
@@ -94,9 +94,9 @@ def standing(marked: DataFrame, columns: Sequence[str]) -> DataFrame:
     states = old.where(F.col("record_type").isin("snapshot", "update")).groupBy(*KEY)
     last = F.max(F.when(F.col("start_offset").isNotNull(), F.struct(*ORDER)))
     state_begins = states.agg(
-        F.coalesce(F.max(F.when(F.col("record_type") == "snapshot", F.struct(*ORDER))), last).alias("stood")
+        F.coalesce(F.max(F.when(F.col("record_type") == "snapshot", F.struct(*ORDER))), last).alias("begin_at")
     )
-    kept = old.join(state_begins, [*KEY]).where(F.struct(*ORDER) >= F.col("stood")).select(*columns)
+    kept = old.join(state_begins, [*KEY]).where(F.struct(*ORDER) >= F.col("begin_at")).select(*columns)
     return marked.where(late).select(*columns).unionByName(kept)
 
 

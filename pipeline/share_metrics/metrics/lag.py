@@ -33,13 +33,13 @@ def with_log_ends(windows: DataFrame, ends: DataFrame | None, window_s: int = 60
     raw = hwm - F.col("done")
     empty = (F.col("log.high_watermark") <= F.col("log.log_start_offset")) & (F.col("log.sampled_at") >= since)
     none = F.lit(0).cast("bigint")
-    told = (
+    value = (
         F.when(F.col("done").isNull(), F.when(empty, none))
         .when(raw > 0, raw)
         .when(fresh & ((raw == 0) | (seen >= F.col("done_at"))), none)
     )
     there = ~F.col("gone") if "gone" in windows.columns else F.lit(True)
-    found = joined.withColumn("lag", F.when(there, told)).withColumn(
+    found = joined.withColumn("lag", F.when(there, value)).withColumn(
         "lag_least", F.coalesce((F.col("lag") > 0) & ~fresh, F.lit(False))
     )
     if "anomalies" in windows.columns:
@@ -76,10 +76,10 @@ def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> 
     batches = log_meta.where("record_type = 'batch'").select(
         *_LOG, "base_offset", "last_offset", F.col("ts").alias("at")
     )
-    behind = windows.where("lag > 0").select(*KEY, "window", "spso")
+    lagging = windows.where("lag > 0").select(*KEY, "window", "spso")
     holds = (F.col("base_offset") <= F.col("spso")) & (F.col("spso") <= F.col("last_offset"))
     # If a later leader wrote a former leader's batch again, its first time counts.
-    found = behind.join(batches, [*_LOG]).where(holds).groupBy(*KEY, "window").agg(F.min("at").alias("written"))
+    found = lagging.join(batches, [*_LOG]).where(holds).groupBy(*KEY, "window").agg(F.min("at").alias("written"))
     age = _end(window_s).cast("double") - F.col("written").cast("double")
     value = F.when(F.col("lag") == 0, F.lit(0.0)).when(F.col("lag") > 0, at_least_0(age))
     return windows.join(found, [*KEY, "window"], "left").withColumn("lag_seconds", value).drop("written")

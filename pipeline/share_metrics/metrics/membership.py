@@ -17,11 +17,11 @@ def memberships(rows: DataFrame) -> DataFrame:
     Columns: `client_id`, `client_host`, `member_epoch` and `assigned`, its partitions. The last two are null before its
     first assignment.
     """
-    told = []
+    newest_of = []
     for kind, columns in (("member", ("client_id", "client_host")), ("current", _GIVEN)):
         of_kind = F.when(F.col("record_type") == kind, F.struct(*ORDER))
-        told.append(F.max_by(F.struct("tombstone", *columns), of_kind).alias(kind))
-    newest = rows.where(F.col("record_type").isin("member", "current")).groupBy(*_MEMBER).agg(*told)
+        newest_of.append(F.max_by(F.struct("tombstone", *columns), of_kind).alias(kind))
+    newest = rows.where(F.col("record_type").isin("member", "current")).groupBy(*_MEMBER).agg(*newest_of)
     given = F.when(~F.col("current.tombstone"), F.col("current"))
     return newest.where("not member.tombstone").select(
         *_MEMBER, "member.client_id", "member.client_host", *(given[name].alias(name) for name in _GIVEN)

@@ -21,11 +21,11 @@ _AT_LIMIT = 1  # of `archived`: the reason
 def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     """One row for each share-partition: its newest values, null where no row has one, and the counts of its writes.
 
-    Only values of the newest state count, none from before a tombstone or from another state epoch. `anew`: the newest
-    state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For that case
-    `early` says for each value whether it comes before the first snapshot or tombstone; if the epoch is new, such a
-    value belongs to the previous one. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that a
-    write archived at the group's delivery limit, or released with one delivery left; an offset counts with every such
+    Only values of the newest state count, none from before a tombstone or from another state epoch. `begins`: the
+    newest state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For
+    that case `early` says for each value whether it comes before the first snapshot or tombstone; if the epoch is new,
+    such a value belongs to the previous one. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that
+    a write archived at the group's delivery limit, or released with one delivery left; an offset counts with every such
     write (PM-48). `hwm_s`: when the newest high watermark was written, s since 1970.
 
     A write that is repeated in these rows counts once. `first_write` holds the identity and the counts of the first
@@ -43,8 +43,8 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     counts = ("gone", *_COUNTED, "writes", "poison_sightings")
 
     def newest_at(name: str) -> Column:
-        told = F.struct(at.alias("at"), F.col(name).alias("value"))
-        return F.max_by(told, F.when(F.col(name).isNotNull(), at)).alias(name)
+        timed = F.struct(at.alias("at"), F.col(name).alias("value"))
+        return F.max_by(timed, F.when(F.col(name).isNotNull(), at)).alias(name)
 
     hwm_s = F.max_by(F.col("ts").cast("double"), F.when(F.col("hwm").isNotNull(), at))
 
@@ -64,7 +64,7 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
         return F.coalesce(F.col(f"{name}.at") < first, F.lit(False)).alias(name)
 
     return found.select(
-        *KEY, *counts, F.col("state.state_epoch").alias("state_epoch"), begun.isNotNull().alias("anew"),
+        *KEY, *counts, F.col("state.state_epoch").alias("state_epoch"), begun.isNotNull().alias("begins"),
         *(F.when(begun.isNull() | (F.col(f"{name}.at") >= begun), F.col(f"{name}.value")).alias(name)
           for name in _VALUES),
         F.struct(*map(early, _VALUES)).alias("early"), "hwm_s", "first_write", "last_write",
@@ -99,9 +99,9 @@ def rebalances(rows: DataFrame) -> DataFrame:
 
 def topic_names(rows: DataFrame) -> DataFrame:
     """The dimension `topics`: topic_id and topic_name, from the newest `state` record that names each (PM-19)."""
-    told = rows.where("record_type = 'state'").select(*ORDER, F.explode("initialized").alias("topic"))
+    named = rows.where("record_type = 'state'").select(*ORDER, F.explode("initialized").alias("topic"))
     newest_name = F.max_by("topic.topic_name", F.struct(*ORDER)).alias("topic_name")
-    return told.groupBy(F.col("topic.topic_id").alias("topic_id")).agg(newest_name)
+    return named.groupBy(F.col("topic.topic_id").alias("topic_id")).agg(newest_name)
 
 
 def stream_news(rows: DataFrame) -> DataFrame:
@@ -126,12 +126,12 @@ def _poisoned(default_limit: int) -> Column:
     A leader names the offsets that it archives, and the limit (PM-20 X9, X10). For writes of earlier builds they are
     found in the batches of updates, by the default limit. A snapshot's batches hold the whole state, not its changes.
     """
-    limit, told = F.coalesce("delivery_limit", F.lit(default_limit)), F.col("write_id").isNotNull()
+    limit, numbered = F.coalesce("delivery_limit", F.lit(default_limit)), F.col("write_id").isNotNull()
 
     def listed(batch: Column) -> Column:
         state, count = batch["delivery_state"], batch["delivery_count"]
         given_up = ((state == _ARCHIVED) & (count >= limit)) | (state == _ARCHIVING)
-        return ((state == 0) & (count >= limit - 1)) | (~told & given_up)
+        return ((state == 0) & (count >= limit - 1)) | (~numbered & given_up)
 
     named = _offsets(F.filter("archived", lambda found: found["reason"] == _AT_LIMIT))
     batches = F.when(F.col("record_type") == "update", F.filter("state_batches", listed))

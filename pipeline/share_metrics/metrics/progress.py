@@ -11,9 +11,9 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from share_metrics.metrics.common import KEY, at_least_0, ratio
 from share_metrics.metrics.replaying import measure
 from share_metrics.replay.measuring import Part
-from share_metrics.replay.progress_rows import COUNTS, NEWEST, TOLD
+from share_metrics.replay.progress_rows import COUNTS, NEWEST, NULLABLE
 
-_COLUMNS = (*COUNTS, *TOLD, *NEWEST, "done_at", "hwm_at")
+_COLUMNS = (*COUNTS, *NULLABLE, *NEWEST, "done_at", "hwm_at")
 
 
 def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:

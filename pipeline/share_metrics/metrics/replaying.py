@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from share_metrics.metrics.common import KEY, ORDER, place
 from share_metrics.replay.measuring import EVERY, Measured, Part, measured
-from share_metrics.replay.progress_rows import COUNTS, NEWEST, TOLD
+from share_metrics.replay.progress_rows import COUNTS, NEWEST, NULLABLE
 from share_metrics.replay.replay import Replay
 from share_metrics.replay.write_columns import Key
 
@@ -49,7 +49,7 @@ _LONG: Final = pa.int64()
 _STEPS: Final = pa.struct(
     [
         ("window", _TIME),
-        *((name, _LONG) for name in (*COUNTS, *TOLD)),
+        *((name, _LONG) for name in (*COUNTS, *NULLABLE)),
         *((name, pa.int32() if name == "state_epoch" else _LONG) for name in NEWEST),
         *((name, _TIME) for name in ("done_at", "hwm_at")),
         ("gone", pa.bool_()),

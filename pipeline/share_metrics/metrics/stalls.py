@@ -57,15 +57,15 @@ def fill_windows(  # noqa: PLR0917 - what windows are filled with, and from when
     else:
         marked = marked.withColumn("last", F.lit(end) - step)
     every = _with_idle(marked, step, begin)
-    told = F.col("at") == F.col("window")
+    has_row = F.col("at") == F.col("window")
     # Not a frame of one hour: Spark would go through the whole frame again for each row.
     so_far = Window.partitionBy(*KEY, "era").orderBy("at").rowsBetween(Window.unboundedPreceding, Window.currentRow)
     carried = dict.fromkeys((*GAUGES, *_OF_LAG))
-    values = {name: F.when(told & F.col(name).isNotNull(), F.struct("at", name)) for name in carried}
+    values = {name: F.when(has_row & F.col(name).isNotNull(), F.struct("at", name)) for name in carried}
     known = every.select(
         *KEY,
         F.col("at").alias("window"),
-        *(F.when(told, F.coalesce(name, F.lit(0))).otherwise(0).alias(name) for name in COUNTS),
+        *(F.when(has_row, F.coalesce(name, F.lit(0))).otherwise(0).alias(name) for name in COUNTS),
         *(F.last(value, ignorenulls=True).over(so_far).alias(name) for name, value in values.items()),
         "era",
         "gone",
@@ -98,13 +98,13 @@ def with_delayed(filled: DataFrame, replay: DataFrame, window_s: int = 60) -> Da
 
     `replay`: rows of `replay_windows` for the same windows. `delayed` is null where it is unknown.
     """
-    told = replay.select(*KEY, "window", F.struct("waits").alias("told"))
-    newest_told = F.last("told", ignorenulls=True).over(_so_far(*KEY, "era"))["waits"]
-    joined = filled.join(told, [*KEY, "window"], "left").withColumn("waits", newest_told)
+    replayed = replay.select(*KEY, "window", F.struct("waits").alias("replayed"))
+    newest_waits = F.last("replayed", ignorenulls=True).over(_so_far(*KEY, "era"))["waits"]
+    joined = filled.join(replayed, [*KEY, "window"], "left").withColumn("waits", newest_waits)
     end = F.col("window") + F.expr(f"interval {window_s} seconds")
     later = F.transform(F.filter("waits", lambda one: one["until"] > end), lambda one: one["records"])
     number = F.aggregate(later, F.lit(0).cast("bigint"), lambda total, one: total + one)
-    return joined.withColumn("delayed", F.when(~F.col("gone"), number)).drop("told", "waits")
+    return joined.withColumn("delayed", F.when(~F.col("gone"), number)).drop("replayed", "waits")
 
 
 def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: int = STALL_AFTER_S) -> DataFrame:
@@ -185,8 +185,8 @@ def _with_idle(marked: DataFrame, step: Column, begin: datetime | None) -> DataF
 def _live(standing: DataFrame, members: DataFrame) -> DataFrame:
     """How many members each group had at the end of each window in `standing`; null where that is unknown."""
     asked = standing.select("group_id", "window", F.lit(None).cast("bigint").alias("live")).distinct()
-    told = members.select("group_id", "window", F.col("members").cast("bigint").alias("live"))
-    at_each = asked.unionByName(told).groupBy("group_id", "window").agg(F.max("live").alias("live"))
+    known = members.select("group_id", "window", F.col("members").cast("bigint").alias("live"))
+    at_each = asked.unionByName(known).groupBy("group_id", "window").agg(F.max("live").alias("live"))
     return at_each.withColumn("live", F.last("live", ignorenulls=True).over(_so_far("group_id")))
 
 

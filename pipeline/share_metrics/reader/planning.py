@@ -44,7 +44,7 @@ def plan_stream(
     stream: str,
     start: Position,
     tip: Tip | None,
-    look: StreamQueries,
+    queries: StreamQueries,
     *,
     goal: Goal = TO_THE_TIP,
     limit: int | None = None,
@@ -61,8 +61,8 @@ def plan_stream(
         return _passed(stream, start, goal)
     through = tip.last if goal.through is None else min(goal.through, tip.last)
     known = tip.added if goal.n is None and through == tip.last else goal.n
-    n, gaps = _before(stream, start, tip, through, known, look)
-    ranges = list(look.runs(stream, start.id, through, limit)) if through > start.id else []
+    n, gaps = _before(stream, start, tip, through, known, queries)
+    ranges = list(queries.runs(stream, start.id, through, limit)) if through > start.id else []
     planned = _count(ranges)
     if limit is not None and ranges and ranges[-1].through < through:
         return StreamPlan(Position(ranges[-1].through, n + planned), ranges, gaps)
@@ -70,7 +70,7 @@ def plan_stream(
     if known is None or n + planned == known:
         return StreamPlan(Position(end_id, n + planned), ranges, gaps)
     if goal.through is not None and goal.n is not None:
-        added_by_goal = _added_up_to(stream, goal.through, tip, look)
+        added_by_goal = _added_up_to(stream, goal.through, tip, queries)
         if added_by_goal < goal.n:
             gaps = [gap for gap in gaps if gap.reason != "tail"]
             if n + planned < added_by_goal:
@@ -92,11 +92,11 @@ def _passed(stream: str, start: Position, goal: Goal) -> StreamPlan:
 
 
 def _before(  # noqa: PLR0917 - what a plan knows
-    stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, look: StreamQueries
+    stream: str, start: Position, tip: Tip, through: EntryId, known: int | None, queries: StreamQueries
 ) -> tuple[int, list[Gap]]:
     """Entries added up to `start`, or up to the first stored one if that is later; and the gaps before it."""
     if tip.added < start.n or tip.last < start.id:
-        n = _added_up_to(stream, start.id, tip, look)
+        n = _added_up_to(stream, start.id, tip, queries)
         if n < start.n:  # else the loss was already reported: the position stays until newer entries arrive
             return n, [Gap(stream, min(start.id, tip.last), start.id, start.n - n, "tail")]
         return n, []
@@ -107,9 +107,9 @@ def _before(  # noqa: PLR0917 - what a plan knows
     return gone, [Gap(stream, start.id, min(first, through), gone - start.n, "trimmed")]
 
 
-def _added_up_to(stream: str, at: EntryId, tip: Tip, look: StreamQueries) -> int:
+def _added_up_to(stream: str, at: EntryId, tip: Tip, queries: StreamQueries) -> int:
     """How many entries were added up to an id: the store's count less the entries stored after the id."""
-    return tip.added - (_count(look.runs(stream, at, tip.last, None)) if tip.last > at else 0)
+    return tip.added - (_count(queries.runs(stream, at, tip.last, None)) if tip.last > at else 0)
 
 
 def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:
@@ -117,15 +117,15 @@ def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:
 
     If there are more streams than `budget`, those with the largest lag get the shares.
     """
-    behind = sorted(((lag, stream) for stream, lag in lags.items() if lag > 0), key=lambda item: (-item[0], item[1]))
-    total = sum(lag for lag, _ in behind)
+    lagging = sorted(((lag, stream) for stream, lag in lags.items() if lag > 0), key=lambda item: (-item[0], item[1]))
+    total = sum(lag for lag, _ in lagging)
     if total <= budget:
-        return {stream: lag for lag, stream in behind}
+        return {stream: lag for lag, stream in lagging}
     shares: dict[str, int] = {}
-    for index, (lag, stream) in enumerate(behind):
+    for index, (lag, stream) in enumerate(lagging):
         if budget <= 0:
             break
-        others = len(behind) - index - 1
+        others = len(lagging) - index - 1
         share = max(1, min(lag, budget * lag // total, budget - others))
         shares[stream] = share
         budget -= share

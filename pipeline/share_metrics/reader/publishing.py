@@ -81,7 +81,7 @@ class Publisher:
                 for stream, at in due.items()
             ])  # fmt: skip
         except (StoreReplyError, StoreUnreachableError) as error:
-            self._tell(str(error), next(iter(keys.values())))
+            self._warn(str(error), next(iter(keys.values())))
             return
         self._trouble = ""
         self._noted |= {stream: (at, now) for stream, at in due.items()}
@@ -90,7 +90,7 @@ class Publisher:
         noted = self._noted.get(stream)
         return noted is None or noted[0] != at or now - noted[1] >= _RENEW_S
 
-    def _tell(self, trouble: str, key: str) -> None:
+    def _warn(self, trouble: str, key: str) -> None:
         if trouble != self._trouble:
             self._trouble = trouble
             _log.warning(

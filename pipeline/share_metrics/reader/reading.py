@@ -124,8 +124,8 @@ class Reader:
 
     def position(self, stream: str, at: EntryId, tip: Tip) -> Position:
         """The position after the entry `at` of a stream, with its count derived from the store's own count."""
-        behind = sum(piece.entries for piece in self.runs(stream, at, tip.last, None, tip.last)) if at < tip.last else 0
-        return Position(at, tip.added - behind)
+        after = sum(piece.entries for piece in self.runs(stream, at, tip.last, None, tip.last)) if at < tip.last else 0
+        return Position(at, tip.added - after)
 
     def plan(
         self,
@@ -156,25 +156,27 @@ class Reader:
             for stream, tip in tips.items()
         }
 
-    def read(self, ranges: Iterable[Range], gaps: Iterable[Gap] = (), *, tails_are_told: bool = False) -> Iterator[Any]:
+    def read(
+        self, ranges: Iterable[Range], gaps: Iterable[Gap] = (), *, next_reports_tails: bool = False
+    ) -> Iterator[Any]:
         """`pyarrow.RecordBatch`es: a row for each gap, then one for each entry, ranges in order (PM-11).
 
-        `tails_are_told`: the plan that begins where these ranges end will report a lost tail, so it is not reported
+        `next_reports_tails`: the plan that begins where these ranges end will report a lost tail, so it is not reported
         here. Raises DataLossError at the first gap or malformed entry if the options demand it.
         """
-        yield from self._told(list(gaps))
+        yield from self._reported(list(gaps))
         rows: list[RawEntry] = []
         for piece in ranges:
             count = RangeCount(piece, consecutive=self._kind is not Kind.LOG_META)
             for page in self._pages(piece):
-                yield from self._told(count.take(page))
+                yield from self._reported(count.take(page))
                 rows += page
                 if len(rows) >= self._options.page_count:
                     yield self._batch(rows)
                     rows = []
             short = count.end()
-            if not (short and tails_are_told and self._lost_tail(piece)):
-                yield from self._told(short)
+            if not (short and next_reports_tails and self._lost_tail(piece)):
+                yield from self._reported(short)
         if rows:
             yield self._batch(rows)
 
@@ -276,7 +278,7 @@ class Reader:
                 raise DataLossError(f"entry {rows[at].id} of {rows[at].stream} is no record: {bad}")
         return batch
 
-    def _told(self, gaps: Sequence[Gap]) -> Iterator[Any]:
+    def _reported(self, gaps: Sequence[Gap]) -> Iterator[Any]:
         self._check_loss(gaps)
         if gaps:
             yield to_batch(self._kind, [gap_row(gap) for gap in gaps])

@@ -68,17 +68,17 @@ class AppendTimes:
         if first <= last:  # no write's high watermark has covered them yet
             spans.unknown += last + 1 - first
 
-    def room(self, hwm: Any, told: Any) -> int:
+    def room(self, hwm: Any, has_hwm: Any) -> int:
         """How many of these writes can be taken at once: those before the first that would exceed STEPS_MAX."""
-        new = self._rising(hwm, told)[1]
+        new = self._rising(hwm, has_hwm)[1]
         return int(np.searchsorted(np.cumsum(new), STEPS_MAX - len(self._steps), side="right"))
 
-    def run(self, time_us: Any, hwm: Any, told: Any) -> StepColumns:
+    def run(self, time_us: Any, hwm: Any, has_hwm: Any) -> StepColumns:
         """All steps, including the new ones of these writes. Changes nothing; `ran` applies the result.
 
-        `told`: which writes have a high watermark.
+        `has_hwm`: which writes have a high watermark.
         """
-        heard, new = self._rising(hwm, told)
+        heard, new = self._rising(hwm, has_hwm)
         hearing = np.flatnonzero(heard)
         before = np.searchsorted(hearing, np.flatnonzero(new)) - 1
         after_us = np.where(before >= 0, time_us[hearing[before]], self._at_us) if new.any() else time_us[:0]
@@ -99,11 +99,11 @@ class AppendTimes:
         columns = (column[gone:].tolist() for column in (steps.end, steps.after_us, steps.by_us))
         self._steps = list(map(Step, *columns))
 
-    def _rising(self, hwm: Any, told: Any) -> tuple[Any, Any]:
+    def _rising(self, hwm: Any, has_hwm: Any) -> tuple[Any, Any]:
         """Mark the writes whose high watermark is not lower than before, and those whose high watermark is higher."""
         before = -1 if self._hwm is None else self._hwm
-        highest = np.maximum.accumulate(np.concatenate([[before], np.where(told, hwm, -1)]))
-        heard = told & (hwm >= highest[:-1])
+        highest = np.maximum.accumulate(np.concatenate([[before], np.where(has_hwm, hwm, -1)]))
+        heard = has_hwm & (hwm >= highest[:-1])
         new = heard & (hwm > highest[:-1])
         if self._hwm is None and heard.any():
             new[np.flatnonzero(heard)[0]] = False
@@ -150,8 +150,8 @@ def took_columns(steps: StepColumns, first: Any, last: Any, write: Any) -> tuple
     early = np.clip(steps.begin - begin, 0, end - begin)
     unknown = step >= steps.there[write[of]]
     records = np.concatenate([np.where(unknown, 0, early), np.where(unknown, end - begin, end - begin - early)])
-    told = np.concatenate([np.full(len(of), -1), np.where(unknown, -1, step)])
-    return np.concatenate([write[of]] * 2), told, records
+    steps_of = np.concatenate([np.full(len(of), -1), np.where(unknown, -1, step)])
+    return np.concatenate([write[of]] * 2), steps_of, records
 
 
 @dataclass(slots=True)

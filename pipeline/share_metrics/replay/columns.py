@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 
-def carried(values: Any, told: Any, before: int) -> Any:
+def carried(values: Any, known: Any, before: int) -> Any:
     """For each row the last known value up to it; `before` where there is none.
 
-    `told`: which of the rows have a known value.
+    `known`: which of the rows have a known value.
     """
-    index = np.maximum.accumulate(np.where(told, np.arange(1, len(told) + 1), 0))
+    index = np.maximum.accumulate(np.where(known, np.arange(1, len(known) + 1), 0))
     return np.concatenate([np.array([before], dtype=np.int64), values])[index]
 
 

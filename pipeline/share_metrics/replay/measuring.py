@@ -73,9 +73,9 @@ class StreamLoad:
         found = {one["values"]: one["counts"] for one in pc.value_counts(kind).to_pylist()}
         self.types.update(found)
         if found.get(GAP):
-            told = [json.loads(gap) for gap in rows["error"].filter(pc.equal(kind, GAP)).to_pylist()]
-            self.lost += sum(gap["lost"] for gap in told)
-            gaps = [(gap["from_id"], gap["to_id"], gap["lost"], gap["reason"]) for gap in told]
+            errors = [json.loads(gap) for gap in rows["error"].filter(pc.equal(kind, GAP)).to_pylist()]
+            self.lost += sum(gap["lost"] for gap in errors)
+            gaps = [(gap["from_id"], gap["to_id"], gap["lost"], gap["reason"]) for gap in errors]
             self.gaps = sorted([*self.gaps, *gaps])[:GAPS_MAX]
         if found.get(CLAIM):
             claims = rows["ts"].filter(pc.equal(kind, CLAIM)).drop_null().cast("int64").to_pylist()

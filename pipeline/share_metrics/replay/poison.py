@@ -46,11 +46,11 @@ class Poison(NamedTuple):
 class Suspects:
     """The listed offsets of one share-partition. For each record call `take_write` first, and `passed` last."""
 
-    __slots__ = ("_failed", "_limit", "_near_limit", "_told")
+    __slots__ = ("_failed", "_limit", "_names_archived", "_near_limit")
 
     def __init__(self, delivery_limit: int) -> None:
         self._limit = delivery_limit
-        self._told = False
+        self._names_archived = False
         self._near_limit: dict[int, Poison] = {}
         self._failed: dict[int, Poison] = {}
 
@@ -69,13 +69,15 @@ class Suspects:
         """The offsets whose dead letters are not written yet."""
         return [offset for offset, one in self._failed.items() if one.delivery_state == STATE_ARCHIVING]
 
-    def heard(self, told: bool) -> None:
+    def heard(self, names_archived: bool) -> None:
         """As `take_write`, for a write that has neither archived records nor a new limit."""
-        self._told = told
+        self._names_archived = names_archived
 
-    def take_write(self, told: bool, limit: int | None, archived: Iterable[ArchivedRange], now_us: int) -> None:
-        """Take a write's archived records and limit. `told`: its build names all records that it archives."""
-        self._told = told
+    def take_write(
+        self, names_archived: bool, limit: int | None, archived: Iterable[ArchivedRange], now_us: int
+    ) -> None:
+        """Take a write's archived records and limit. `names_archived`: its build names all records that it archives."""
+        self._names_archived = names_archived
         self._limit = limit or self._limit
         for first, last, count, reason in archived:
             why = Reason.AT_LIMIT if reason == ARCHIVED_AT_LIMIT else Reason.REJECTED
@@ -92,7 +94,7 @@ class Suspects:
             if count >= self._limit - 1:
                 for offset in _newest_of(first, last):
                     self._release(offset, count, now_us)
-        elif self._told:
+        elif self._names_archived:
             for offset in [one for one in self._failed if first <= one <= last]:
                 self._failed[offset] = self._failed[offset]._replace(delivery_state=state)
         elif state == STATE_ARCHIVING or count >= self._limit:
@@ -105,7 +107,7 @@ class Suspects:
 
         The dead letters of archiving ones were written, or given up.
         """
-        if not self._told:
+        if not self._names_archived:
             return
         for offset in [one for one in self._near_limit if one < start_offset]:
             del self._near_limit[offset]

@@ -26,7 +26,7 @@ COUNTS: Final = (
     "update_batches", "state_epoch_resets", "leader_epoch_changes", "falls", "tombstones",
 )  # fmt: skip
 #: … and those that are null where no record has them.
-TOLD: Final = (
+NULLABLE: Final = (
     "bytes", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count", "finished_known",
     "redelivered_lb", "reset_jump",
 )  # fmt: skip
@@ -47,10 +47,10 @@ class Value(NamedTuple):
 
 @dataclass(slots=True)
 class Window:
-    """One window of a share-partition. `sums`: of COUNTS and TOLD. `told`: how many records have each value of TOLD."""
+    """One window of a share-partition. `sums`: of COUNTS and NULLABLE. `present`: counts of known NULLABLE values."""
 
     sums: Any
-    told: Any
+    present: Any
     newest: dict[str, Value] = field(default_factory=dict)
     #: The era of the newest record that is no tombstone.
     era: int | None = None
@@ -59,10 +59,10 @@ class Window:
 
     def row(self) -> dict[str, int | bool | None]:
         """The columns of the window. Values of an earlier life or state epoch do not count."""
-        there = (self.told > 0).tolist()
-        sums = dict(zip((*COUNTS, *TOLD), self.sums.tolist(), strict=True))
+        there = (self.present > 0).tolist()
+        sums = dict(zip((*COUNTS, *NULLABLE), self.sums.tolist(), strict=True))
         found: dict[str, int | bool | None] = {name: sums[name] for name in COUNTS}
-        found |= {name: sums[name] if known else None for name, known in zip(TOLD, there, strict=True)}
+        found |= {name: sums[name] if known else None for name, known in zip(NULLABLE, there, strict=True)}
         for name in NEWEST:
             one = self.newest.get(name)
             shown = one if one is not None and one.era == self.era else None
@@ -134,8 +134,8 @@ class Progress:
         self._led = int(leaders[-1])
         again = self._repeated(writes)
         cold = live & _is_cold(writes)
-        told, known = _told(writes, ~again, ~cold)
-        told["reset_jump"], known["reset_jump"] = np.where(jump == _NONE, 0, jump), jump != _NONE
+        nullable, known = _nullable(writes, ~again, ~cold)
+        nullable["reset_jump"], known["reset_jump"] = np.where(jump == _NONE, 0, jump), jump != _NONE
         update, snapshot = writes.kind == UPDATE, writes.kind == SNAPSHOT
         batches = np.diff(writes.offsets)
         counts = {
@@ -153,14 +153,14 @@ class Progress:
             "falls": (steps.done_step < 0) & (steps.done_step != _NONE),
             "tombstones": ~live,
         }
-        sums = np.stack([*(counts[name].astype(np.int64) for name in COUNTS), *(told[name] for name in TOLD)])
-        self._add(writes, steps, sums, np.stack([known[name] for name in TOLD]).astype(np.int64))
+        sums = np.stack([*(counts[name].astype(np.int64) for name in COUNTS), *(nullable[name] for name in NULLABLE)])
+        self._add(writes, steps, sums, np.stack([known[name] for name in NULLABLE]).astype(np.int64))
 
     def _steps(self, writes: Writes, live: Any) -> _Steps:
         """Fill in absent state epochs and start offsets from earlier records, and compute the steps of each era."""
         size = len(writes)
         epoch = carried(*writes.column("state_epoch"), self._epoch)
-        start, start_told = writes.column("start_offset")
+        start, start_known = writes.column("start_offset")
         complete = np.maximum(writes.column("delivery_complete_count")[0], 0)
         era, spso, done, spso_step, done_step = (np.full(size, _NONE) for _ in range(5))
         epochs = [int(epoch[0])] if (epoch == epoch[0]).all() else dict.fromkeys(epoch.tolist())
@@ -170,7 +170,7 @@ class Progress:
                 self._eras[one] = _Era(self._eras_begun)
                 self._eras_begun += 1
             before = self._eras[one]
-            filled = carried(start[at], start_told[at], before.start)
+            filled = carried(start[at], start_known[at], before.start)
             spso[at] = np.where(live[at], filled, _NONE)
             done[at] = np.where(spso[at] == _NONE, _NONE, spso[at] + complete[at])
             era[at] = before.number
@@ -199,7 +199,7 @@ class Progress:
             self._write = (int(write[0, -1]), int(write[1, -1]), int(write[2, -1]))
         return again
 
-    def _add(self, writes: Writes, steps: _Steps, sums: Any, told: Any) -> None:
+    def _add(self, writes: Writes, steps: _Steps, sums: Any, present: Any) -> None:
         """Add to the windows. Records before the first event time are in none."""
         low = int(np.argmax(writes.timed)) if writes.timed.any() else len(writes)
         window = writes.time_us[low:] // self._window_us
@@ -207,14 +207,14 @@ class Progress:
         if not len(first):
             return
         sums = np.add.reduceat(sums[:, low:], first, axis=1).T
-        told = np.add.reduceat(told[:, low:], first, axis=1).T
+        present = np.add.reduceat(present[:, low:], first, axis=1).T
         last = np.append(first[1:], len(window)) + low - 1
         newest = {name: _last(there, last) for name, there in self._there(writes, steps).items()}
         live = writes.kind != TOMBSTONE
         lives = _last(live, last)
         for number, at in enumerate(window[first].tolist()):
             known = self.windows.setdefault(at * self._window_us, Window(0, 0))
-            known.sums, known.told = known.sums + sums[number], known.told + told[number]
+            known.sums, known.present = known.sums + sums[number], known.present + present[number]
             end, begin = int(last[number]), int(first[number]) + low
             known.gone = not bool(live[end])
             if lives[number] >= begin:
@@ -259,20 +259,20 @@ def _is_cold(writes: Writes) -> Any:
     return ((writes.column("cause")[0] & COLD) != 0) | (has_created & has_written & (created != written))
 
 
-def _told(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The records' values by the names of TOLD, 0 where absent, and masks of where they are present.
+def _nullable(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The records' values by the names of NULLABLE, 0 where absent, and masks of where they are present.
 
     `first`: which records are not of a repeated write. `warm`: which are no cold copies.
     """
     values: dict[str, Any] = {"bytes": writes.column("bytes")[0]}
     known: dict[str, Any] = {"bytes": writes.column("bytes")[1]}
     counters = {}
-    for name, told in zip(_COUNTERS, TOLD[1:6], strict=True):
+    for name, column in zip(_COUNTERS, NULLABLE[1:6], strict=True):
         number, there = writes.column(name)
         there = there & first
         counters[name] = (np.where(there, number, 0), there)
-        known[told] = there & warm
-        values[told] = np.where(known[told], number, 0)
+        known[column] = there & warm
+        values[column] = np.where(known[column], number, 0)
     kinds = [counters[name] for name in ("n_accept", "n_reject", "n_limit")]
     finished = sum(number for number, _ in kinds)
     known["finished_known"] = (kinds[0][1] | kinds[1][1] | kinds[2][1]) & warm
@@ -288,9 +288,9 @@ def _redelivered(writes: Writes, first: Any, finished: Any) -> Any:
     A record with a dead letter is in n_reject or n_limit of one write and in sum_dc of a later one, after its letter.
     So the later write does not count, and the earlier one seems to have had fewer deliveries.
     """
-    most, most_told = writes.column("max_dc")
-    total, total_told = writes.column("sum_dc")
+    most, most_known = writes.column("max_dc")
+    total, total_known = writes.column("sum_dc")
     letters = (writes.column("cause")[0] & LETTERS) != 0
-    known = most_told & total_told & first & (most > 1) & ~letters
+    known = most_known & total_known & first & (most > 1) & ~letters
     extra = np.where(known, total - finished, 0) / np.where(known, most - 1, 1)
     return np.maximum(np.ceil(extra), 0).astype(np.int64)

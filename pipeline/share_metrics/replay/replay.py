@@ -23,8 +23,8 @@ HISTOGRAM_MAX: Final = 10
 class Event(NamedTuple):
     """One record: type, event time (µs), number of gaps of its stream so far, and the fields that a replay needs.
 
-    Only snapshots have a state epoch. `told`: the write names all records that it archives, in `archived`, and the
-    group's delivery limit where that matters.
+    Only snapshots have a state epoch. `names_archived`: the write names all records that it archives, in `archived`,
+    and the group's delivery limit where that matters.
     """
 
     record_type: str
@@ -33,7 +33,7 @@ class Event(NamedTuple):
     start_offset: int | None
     batches: tuple[StateBatch, ...]
     state_epoch: int | None = None
-    told: bool = False
+    names_archived: bool = False
     delivery_limit: int | None = None
     archived: tuple[ArchivedRange, ...] = ()
     hwm: int | None = None
@@ -128,7 +128,7 @@ class Replay:
                 self._tally.incomplete = True
             self._losses = event.losses
         if event.record_type != "tombstone":
-            self._suspects.take_write(event.told, event.delivery_limit, event.archived, event.time_us)
+            self._suspects.take_write(event.names_archived, event.delivery_limit, event.archived, event.time_us)
         self._appended.seen(event.hwm, event.time_us)
         if event.record_type == "tombstone":
             self._suspects.forget()

@@ -151,13 +151,13 @@ class ColumnReplay(Replay):
     def _pieces(self, writes: Writes, starts: Any) -> Pieces | None:
         """The pieces of the writes and of the state before them. None if there are too many or values are too large."""
         of = writes.of_batch
-        told = writes.batches.copy()
-        told[0] = np.maximum(told[0], starts[of])
-        kept = told[0] <= told[1]
+        live = writes.batches.copy()
+        live[0] = np.maximum(live[0], starts[of])
+        kept = live[0] <= live[1]
         old = np.array(self._batches or [_NONE], dtype=np.int64)[: len(self._batches)]
         if (old >= _BOUNDS).any():
             return None
-        first, last, state, count, until = np.concatenate([old.T, told[:, kept]], axis=1)
+        first, last, state, count, until = np.concatenate([old.T, live[:, kept]], axis=1)
         end = last + 1
         write = np.concatenate([np.full(len(old), -1), of[kept]])
         ends = [offset for span in self._waiting for offset in (span.first, span.last + 1)]

@@ -129,8 +129,8 @@ def _next(before: State | None, row: dict[str, Any]) -> State:
     return _state(row | known, tuple(merge_into(before.batches, batches, start)), complete=before.complete)
 
 
-def _batch(told: dict[str, Any]) -> StateBatch:
-    plain = dict(told)
+def _batch(batch: dict[str, Any]) -> StateBatch:
+    plain = dict(batch)
     until = plain.pop("not_before")
     return StateBatch(**plain, not_before_ms=0 if until is None else (until - _EPOCH) // _MS)
 
@@ -173,7 +173,7 @@ def lives_at(lives: Sequence[TopicLife], at: datetime | EntryId | None, now: dat
     return there[:1] or sorted(begun, key=lambda one: one.deleted_ms or 0)[-1:] or list(lives[-1:])
 
 
-def replayed(  # noqa: PLR0917 - what a look back asks for
+def replayed(  # noqa: PLR0917 - what a question about the past consists of
     store: Store | None,
     group: str,
     topic: str,
@@ -209,16 +209,16 @@ class _Sources:
 
     def lives(self, topic: str) -> list[TopicLife]:
         """The topics that had a name or an id, the newest first. Raises UnknownTopicError."""
-        told = topic_lives(self._store) if self._store is not None else []
+        topics = topic_lives(self._store) if self._store is not None else []
         if self._data is not None:
-            told = merged(told, noted_topics(self._data), lives_named(group_rows(self._data, NEEDED)))
-        found = [one for one in told if topic in {one.name, one.topic_id}]
+            topics = merged(topics, noted_topics(self._data), lives_named(group_rows(self._data, NEEDED)))
+        found = [one for one in topics if topic in {one.name, one.topic_id}]
         if found:
             return found
         try:
             parse_topic_id(topic)
         except ValueError:
-            names = ", ".join(sorted({one.name for one in told if one.deleted_ms is None})) or "none"
+            names = ", ".join(sorted({one.name for one in topics if one.deleted_ms is None})) or "none"
             where = str(self._data) if self._store is None else "the cluster"
             raise UnknownTopicError(
                 f"{where} has no topic {topic!r}, nor any that was deleted of late; it has: {names}"
@@ -237,7 +237,7 @@ class _Sources:
             return state, STORE
         kept = state_rows(self._data, _columns(key), at)
         read = read_positions(self._data, Kind.SHARE_STATE).get(held.stream, Position(EntryId(0, 0), 0))
-        newer = held.behind(read)
+        newer = held.after(read)
         return _last([*kept, *newer], key, at), BOTH if newer else DATA
 
     def answer(self, life: TopicLife, state: State | None, origin: str, *, gone: bool, now: datetime) -> Answer:
@@ -275,7 +275,7 @@ class _StoredStream:
         plan = self._reader.plan({}, self._tips, self._goals)[self.stream]
         return self._read(plan)
 
-    def behind(self, read: Position) -> list[dict[str, Any]]:
+    def after(self, read: Position) -> list[dict[str, Any]]:
         """Rows of the share-partition after a position, with any gaps before them."""
         plan = self._reader.plan({self.stream: read}, self._tips, self._goals)[self.stream]
         own = (*_columns(self._key),)

@@ -110,8 +110,9 @@ class RowsBetween:
             name for name, one in edges.items() if "any" in one and one["any"] < one.get("begun", _AFTER_ALL)
         }
         none = (None, None)
-        told = [(name, *one.get("begun", none), *one.get("ended", none)) for name, one in sorted(edges.items())]
-        self._edges = pa.table([list(column) for column in zip(*told, strict=True)] or [[]] * 5, schema=_EDGES_SCHEMA)
+        found_edges = [(name, *one.get("begun", none), *one.get("ended", none)) for name, one in sorted(edges.items())]
+        columns = [list(column) for column in zip(*found_edges, strict=True)]
+        self._edges = pa.table(columns or [[]] * 5, schema=_EDGES_SCHEMA)
 
     def until(self, rows: DataFrame) -> DataFrame:
         """Rows before the end, and those without a time."""
@@ -151,7 +152,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     """
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
-    told_by = end if known is None else min(end, known.until)
+    read_until = end if known is None else min(end, known.until)
     between = RowsBetween((states, groups), begin - READ_BACK, end)
     states = between.both(states)
     # Computed once, since everything below uses it. In particular, the rows of states are read only for this.
@@ -169,10 +170,10 @@ def collect(  # noqa: PLR0917 - what a report is made of
     members = group_windows(groups, window_s).localCheckpoint()
     here = (F.col("window") >= F.lit(begin)) & (F.col("window") < F.lit(end))
     span = min(end - begin, READ_BACK)
-    stood = _lagging(at_end(with_arrivals(filled, window_s, told_by), begin, end, told_by), logs, window_s)
-    done = totals(windows.where(F.col("window") < F.lit(end)), stood, begin, begin - span)
+    at_the_end = _lagging(at_end(with_arrivals(filled, window_s, read_until), begin, end, read_until), logs, window_s)
+    done = totals(windows.where(F.col("window") < F.lit(end)), at_the_end, begin, begin - span)
     points = points_of(_blank_after(filled.where(here), known_end), done[:SHOWN_MAX])
-    still = _judged(stalls(filled, members).where(here), known_end, told_by).localCheckpoint()
+    still = _judged(stalls(filled, members).where(here), known_end, read_until).localCheckpoint()
     incomplete, doubtful, least = _replay_counts(found, begin, here, archived(done))
     counts = Counts(**_counts(streams, still), poison=doubtful, poison_least=least)
     suspects = poison_of(found).where(F.col("last_seen") >= F.lit(begin))
@@ -200,7 +201,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         members=there,
         before=before_page(done, span),
         ends=ends_by_group(_ends(found, here)),
-        read_s=max(0, int((told_by - begin).total_seconds())),
+        read_s=max(0, int((read_until - begin).total_seconds())),
     )
 
 
@@ -228,10 +229,10 @@ def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datet
     return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
 
 
-def _lagging(stood: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
+def _lagging(at_the_end: DataFrame, logs: Logs | None, window_s: int) -> DataFrame:
     if logs is None or logs.batches is None:
-        return stood.withColumn("lag_seconds", F.lit(None).cast("double"))
-    return lag_seconds(stood, logs.batches, window_s)
+        return at_the_end.withColumn("lag_seconds", F.lit(None).cast("double"))
+    return lag_seconds(at_the_end, logs.batches, window_s)
 
 
 def _streams(found: DataFrame, groups: DataFrame) -> list[dict[str, Any]]:
@@ -291,9 +292,9 @@ def _names_and_members(groups: DataFrame) -> tuple[dict[str, str], list[dict[str
     return names, [row | {"has": _has(row["assigned"] or (), names)} for row in rows]
 
 
-def _judged(still: DataFrame, known_end: datetime, told_by: datetime) -> DataFrame:
+def _judged(still: DataFrame, known_end: datetime, read_until: datetime) -> DataFrame:
     """Standstills up to `known_end`; those of groups without members even in the window that was read in part."""
-    lonely = (F.col("kind") == "abandoned") & (F.col("window") < F.lit(told_by))
+    lonely = (F.col("kind") == "abandoned") & (F.col("window") < F.lit(read_until))
     return still.where((F.col("window") < F.lit(known_end)) | lonely)
 
 

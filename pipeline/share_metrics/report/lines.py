@@ -25,13 +25,13 @@ _BEFORE: Final = {
 _PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seconds"}
 
 
-def at_end(filled: DataFrame, begin: datetime, end: datetime, told_by: datetime) -> DataFrame:
+def at_end(filled: DataFrame, begin: datetime, end: datetime, read_until: datetime) -> DataFrame:
     """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
 
     This is the last window that was read or has records, else the last window. Deleted share-partitions have no lag.
     `lag_before`: the lag at the page's begin. `filled` must have `arrived`, which is summed from there on.
     """
-    judged = F.struct((F.col("window") < F.lit(told_by)) | (F.col("entries") > 0), "window")
+    judged = F.struct((F.col("window") < F.lit(read_until)) | (F.col("entries") > 0), "window")
     here = F.col("window") >= F.lit(begin)
     last_before = F.max(F.when(~here, F.col("window")))
     return filled.where(F.col("window") < F.lit(end)).groupBy(*KEY).agg(
@@ -41,32 +41,32 @@ def at_end(filled: DataFrame, begin: datetime, end: datetime, told_by: datetime)
         F.max_by("lag_least", judged).alias("lag_least"),
         F.max_by("delayed", "window").alias("delayed"),
         F.max_by("window", judged).alias("window"),
-        *(F.sum(F.when(here & F.col("arrived").isNotNull(), F.col(name))).alias(told) for name, told in _PACE.items()),
+        *(F.sum(F.when(here & F.col("arrived").isNotNull(), F.col(name))).alias(pace) for name, pace in _PACE.items()),
         F.max_by("last_lag", F.when(~here, F.col("window"))).alias("lag_before"),
         (F.max_by("gone", F.when(~here, F.col("window"))) | last_before.isNull()).alias("not_before"),
         F.max(here).alias("here"),
     ).where("here").withColumn("lag", F.when(~F.col("gone"), F.col("lag")))  # fmt: skip
 
 
-def totals(windows: DataFrame, stood: DataFrame, begin: datetime, before: datetime) -> list[dict[str, Any]]:
+def totals(windows: DataFrame, at_the_end: DataFrame, begin: datetime, before: datetime) -> list[dict[str, Any]]:
     """The share-partitions, those with the largest lag first, with the sums over the page.
 
     `before_…` are the sums from `before` to the page's begin. `events` are windows with new leaders or resets.
     """
     here = F.col("window") >= F.lit(begin)
     earlier = ~here & (F.col("window") >= F.lit(before))
-    told = F.struct(F.col("window").cast("long").alias("at"), "leader_epoch_changes", "state_epoch_resets")
+    marked = F.struct(F.col("window").cast("long").alias("at"), "leader_epoch_changes", "state_epoch_resets")
     event = here & (F.col("leader_epoch_changes") + F.col("state_epoch_resets") > 0)
     summed = windows.groupBy(*KEY).agg(
         *(F.sum(F.when(here, F.col(name))).alias(name) for name in SUMMED),
         *(F.sum(F.when(earlier, F.col(name))).alias(f"before_{name}") for name in _BEFORE.values()),
-        F.slice(F.sort_array(F.collect_list(F.when(event, told)), asc=False), 1, MARKS_MAX).alias("events"),
+        F.slice(F.sort_array(F.collect_list(F.when(event, marked)), asc=False), 1, MARKS_MAX).alias("events"),
         F.max(F.when(here, F.lit(True))).alias("written"),
     )
     # A share-partition without writes did nothing, so its counts are 0. If its writes have no counts, they stay null.
     idle = F.col("written").isNull()
     done = [F.when(idle, F.lit(0)).otherwise(F.col(name)).alias(name) for name in SUMMED]
-    found = stood.join(summed, [*KEY], "left").select(
+    found = at_the_end.join(summed, [*KEY], "left").select(
         *KEY, "spso", "lag", "lag_least", "gone", "delayed", "lag_seconds", "arrived", "done", "seconds", "lag_before",
         "not_before", "events", *(f"before_{name}" for name in _BEFORE.values()), *done,
     )  # fmt: skip

@@ -33,7 +33,7 @@ class Event(StrEnum):
     """An event of a share-partition's services, as its rows show it (PM-92)."""
 
     LEADER = "new leader"
-    RESET = "state begun anew"
+    RESET = "state begun again"
     OWNER = "new owner of its state"
 
 

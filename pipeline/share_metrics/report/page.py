@@ -99,8 +99,8 @@ def render(report: Report) -> str:
         "<h2>Share-partitions</h2>",
         "<p class='dim'>Largest lag first. Lag is high watermark less finished records at the end of this page, by "
         "what leaders wrote and by where the ingest saw the logs end; of them, delayed ones wait until their delay "
-        "ends, and nobody could take them then. Unknown: no member has fetched from it yet, so that its start is not "
-        "set, or nobody has seen where its log ends. A dash: there is none, or it is not known. “≥” marks lower "
+        "ends, and no member could take them then. Unknown: no member has fetched from it yet, so that its start is "
+        "not set, or the end of its log was never seen. A dash: there is none, or it is not known. “≥” marks lower "
         "bounds.</p>",
         _partitions(shown),
         _fold(f"{len(folded)} more share-partitions", _partitions(folded)) if folded else "",
@@ -187,13 +187,13 @@ def group_lines(partitions: Iterable[PartitionLine], standing: Iterable[Mapping[
     for line in partitions:
         if not line.gone:
             by_group.setdefault(line.group_id, []).append(line)
-    told = {row["group_id"]: row for row in standing}
-    there = by_group.keys() | {group for group, row in told.items() if row["state"] != "Dead"}
-    found = [_group_line(group, by_group.get(group, ()), told.get(group, {})) for group in there]
+    states = {row["group_id"]: row for row in standing}
+    there = by_group.keys() | {group for group, row in states.items() if row["state"] != "Dead"}
+    found = [_group_line(group, by_group.get(group, ()), states.get(group, {})) for group in there]
     return sorted(found, key=lambda one: (one.lag is not None, -(one.lag or 0), one.group_id))
 
 
-def _group_line(group: str, lines: Sequence[PartitionLine], told: Mapping[str, Any]) -> GroupLine:
+def _group_line(group: str, lines: Sequence[PartitionLine], state: Mapping[str, Any]) -> GroupLine:
     lags = [line.lag for line in lines if line.lag is not None]
     lag = sum(lags) if lags or not lines else None
     paces = [line.pace for line in lines if line.pace is not None]
@@ -201,14 +201,14 @@ def _group_line(group: str, lines: Sequence[PartitionLine], told: Mapping[str, A
     finished = sum(pace.finished / pace.seconds for pace in paces) if paces else None
     return GroupLine(
         group,
-        told.get("state"),
-        told.get("members"),
+        state.get("state"),
+        state.get("members"),
         len(lines),
         lag,
         any(line.lag is None or line.lag_least for line in lines),
         arrived,
         finished,
-        drain_s(lag, arrived, finished, told.get("members")),
+        drain_s(lag, arrived, finished, state.get("members")),
     )
 
 
@@ -239,15 +239,17 @@ def _comparison(report: Report) -> str:
     """The sums of the page beside those of the time before it (PM-93)."""
     before, sums = report.before, totals(report)
     if before is None:
-        return '<p class="none">Nothing was looked at.</p>'
+        return '<p class="none">Nothing was read.</p>'
     now = [_fine(sums[name] / report.read_s) if report.read_s else None for _, name in _RATES]
     then = [_fine(getattr(before, name) / before.seconds) for _, name in _RATES]
-    told = f"Lag at the end of each, and records a second; before: {_drained(before.seconds)} up to the page's begin."
+    heading = (
+        f"Lag at the end of each, and records a second; before: {_drained(before.seconds)} up to the page's begin."
+    )
     rows = (
         ("this page", _at_least(sums["lag"], sums["lag_unknown"]), *now),
         ("before", _at_least(before.lag, before.lag_unknown), *then),
     )
-    return f"<p class='dim'>{told}</p>" + _table(("", "lag", *(words for words, _ in _RATES)), rows)
+    return f"<p class='dim'>{heading}</p>" + _table(("", "lag", *(words for words, _ in _RATES)), rows)
 
 
 def _fine(per_s: float) -> str:

@@ -46,9 +46,9 @@ def _upright(marks: Sequence[tuple[int, int, str]], points: Sequence[tuple[int, 
     drawn = []
     for time_s, number, words in marks:
         x = min(max(time_s - begin, 0), span) * _WIDTH / span
-        told = escape(f"{datetime.fromtimestamp(time_s, UTC):%H:%M:%S} {words}")
+        title = escape(f"{datetime.fromtimestamp(time_s, UTC):%H:%M:%S} {words}")
         at = f'x1="{x:.1f}" y1="{_TOP}" x2="{x:.1f}" y2="{_BASE}"'
-        drawn.append(f'<line class="m{number}" {at}><title>{told}</title></line>')
+        drawn.append(f'<line class="m{number}" {at}><title>{title}</title></line>')
     return "".join(drawn)
 
 

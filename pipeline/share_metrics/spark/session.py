@@ -78,15 +78,15 @@ def build_session(name: str, master: str | None = None, settings: Mapping[str, s
     given = dict(settings or {})
     with spark_starting():
         try:
-            told = submitted_conf() if is_submitted() else {}
-            if told:
-                master = check_submitted(told, master)
+            submitted = submitted_conf() if is_submitted() else {}
+            if submitted:
+                master = check_submitted(submitted, master)
                 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
             else:
                 master = master or LOCAL
                 _before_java(master, given)
             builder = SparkSession.builder.appName(name).master(master)
-            for key, value in {**defaults(master), **told, **given}.items():
+            for key, value in {**defaults(master), **submitted, **given}.items():
                 builder = builder.config(key, value)
             session = builder.getOrCreate()
         except SparkStartError:
@@ -117,15 +117,15 @@ def is_submitted() -> bool:
 def submitted_conf() -> dict[str, str]:
     """The settings of spark-submit: its options, `--conf`, and the cluster's own defaults; none that are _REQUIRED."""
     SparkContext._ensure_initialized()
-    told = {key: value for key, value in SparkConf().getAll() if key not in _REQUIRED}
-    if told.get(_APP_NAME, "").endswith(".py"):  # no name was given, so Spark uses the file's
-        del told[_APP_NAME]
-    return told
+    submitted = {key: value for key, value in SparkConf().getAll() if key not in _REQUIRED}
+    if submitted.get(_APP_NAME, "").endswith(".py"):  # no name was given, so Spark uses the file's
+        del submitted[_APP_NAME]
+    return submitted
 
 
-def check_submitted(told: Mapping[str, str], master: str | None) -> str:
+def check_submitted(submitted: Mapping[str, str], master: str | None) -> str:
     """The master that spark-submit has chosen. Raises SparkStartError if the command names another one."""
-    chosen = told[_MASTER]
+    chosen = submitted[_MASTER]
     if master not in {None, chosen}:
         raise SparkStartError(
             f"spark-submit runs this with master {chosen}, and the command says --master {master}; leave out the "

@@ -45,7 +45,7 @@ class RedisStreams(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
-        self._told = read_options(options)
+        self._given = read_options(options)
 
     @classmethod
     def name(cls) -> str:
@@ -54,22 +54,22 @@ class RedisStreams(DataSource):
 
     def schema(self) -> StructType:
         """The schema of the kind."""
-        return from_arrow_schema(schema_of(self._told.kind))
+        return from_arrow_schema(schema_of(self._given.kind))
 
     def reader(self, schema: StructType) -> BatchReader:
         """The reader for `spark.read`."""
-        return BatchReader(self._told)
+        return BatchReader(self._given)
 
     def streamReader(self, schema: StructType) -> StreamReader:  # noqa: N802 - Spark's name
         """The reader for `spark.readStream`."""
-        return StreamReader(self._told)
+        return StreamReader(self._given)
 
 
 class BatchReader(DataSourceReader):
     """Reads from `startingIds` to `endingIds`; every Spark action plans the read again (PM-77)."""
 
-    def __init__(self, told: SourceOptions) -> None:
-        self._told = told
+    def __init__(self, given: SourceOptions) -> None:
+        self._given = given
         self._only: frozenset[str] | None = None
         self._groups: frozenset[str] | None = None
 
@@ -80,26 +80,26 @@ class BatchReader(DataSourceReader):
             if values is not None:
                 self._only = values if self._only is None else self._only & values
             values = _wanted(one, "group_id")
-            if values is not None and self._told.kind is Kind.GROUP:
+            if values is not None and self._given.kind is Kind.GROUP:
                 self._groups = values if self._groups is None else self._groups & values
         return filters
 
     def partitions(self) -> list[InputPartition]:
         """Ranges up to `endingIds`, with long ones split, spread over tasks by their entries (PM-5, PM-10)."""
-        told = self._told
-        with told.store() as store:
-            reader = Reader(store, told.kind, told.read_options)
+        given = self._given
+        with given.store() as store:
+            reader = Reader(store, given.kind, given.read_options)
             tips = reader.tips(self._streams(reader))
-            goals = {stream: Goal(end) for stream, end in told.ends.items()}
-            plans = reader.plan(_first_positions(reader, told, tips), tips, goals)
-        return _tasks(plans, told)
+            goals = {stream: Goal(end) for stream, end in given.ends.items()}
+            plans = reader.plan(_first_positions(reader, given, tips), tips, goals)
+        return _tasks(plans, given)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Batches of one task. If there is no task, Spark passes an empty partition (PM-74)."""
-        return _read(self._told, partition)
+        return _read(self._given, partition)
 
     def _streams(self, reader: Reader) -> list[str]:
-        streams = reader.streams(self._told.shards)
+        streams = reader.streams(self._given.shards)
         if self._groups is not None:
             shards = {shard_index(group, len(streams)) for group in self._groups}
             streams = [stream for index, stream in enumerate(streams) if index in shards]
@@ -113,23 +113,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     where the last confirmed batch ended, and with `commit`, which Spark calls only when there is a new batch.
     """
 
-    def __init__(self, told: SourceOptions) -> None:
-        self._told = told
+    def __init__(self, given: SourceOptions) -> None:
+        self._given = given
         self._target: dict[str, Position] | None = None
         self._earliest: dict[str, Position] = {}  # as of the last plan, begins of streams that no checkpoint has yet
-        self._publisher = told.publisher()
+        self._publisher = given.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The positions at which a new query begins."""
-        told = self._told
-        with told.store() as store:
-            reader = Reader(store, told.kind)
-            tips = reader.tips(reader.streams(told.shards))
-            return to_offsets(_first_positions(reader, told, tips))
+        given = self._given
+        with given.store() as store:
+            reader = Reader(store, given.kind)
+            tips = reader.tips(reader.streams(given.shards))
+            return to_offsets(_first_positions(reader, given, tips))
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """The option `maxRowsPerTrigger`."""
-        return ReadMaxRows(self._told.max_rows_per_trigger)
+        return ReadMaxRows(self._given.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the streams' present ends as the end of the query, even if owners continue to write."""
@@ -137,11 +137,11 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
         """The positions at which the next micro-batch ends. Only ids are transferred (PM-9)."""
-        told = self._told
+        given = self._given
         begins = from_offsets(start)
-        with told.store() as store:
-            reader = Reader(store, told.kind)
-            streams = reader.streams(told.shards)
+        with given.store() as store:
+            reader = Reader(store, given.kind)
+            streams = reader.streams(given.shards)
             goals: dict[str, Goal] = {}
             if self._target is not None:
                 goals = {stream: Goal(end.id, end.n) for stream, end in self._target.items()}
@@ -160,38 +160,38 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The tasks between two offsets. Entries that were lost since the offsets were planned become a gap (PM-11)."""
-        told = self._told
+        given = self._given
         ends = from_offsets(end)
         begins = self._earliest | from_offsets(start)
         ends = {stream: at for stream, at in ends.items() if begins.get(stream) != at}
-        with told.store() as store:
-            reader = Reader(store, told.kind, told.read_options)
+        with given.store() as store:
+            reader = Reader(store, given.kind, given.read_options)
             goals = {stream: Goal(at.id, at.n) for stream, at in ends.items()}
             plans = reader.plan(begins, reader.tips(list(ends)), goals)
-        return _tasks(plans, told)
+        return _tasks(plans, given)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publish `end`: the query has stored everything up to it, and never reads it again."""
         if self._publisher is not None:
-            with self._told.store() as store:
+            with self._given.store() as store:
                 self._publisher.publish(store, from_offsets(end))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Batches of one task."""
-        return _read(self._told, partition, tails_are_told=True)
+        return _read(self._given, partition, next_reports_tails=True)
 
     def _latest(self) -> dict[str, Position]:
-        told = self._told
-        with told.store() as store:
-            reader = Reader(store, told.kind)
-            tips = reader.tips(reader.streams(told.shards))
+        given = self._given
+        with given.store() as store:
+            reader = Reader(store, given.kind)
+            tips = reader.tips(reader.streams(given.shards))
         return {stream: tip.latest for stream, tip in tips.items() if tip is not None}
 
 
-def _first_positions(reader: Reader, told: SourceOptions, tips: Mapping[str, Tip | None]) -> dict[str, Position]:
-    if told.starting_ids == LATEST:
+def _first_positions(reader: Reader, given: SourceOptions, tips: Mapping[str, Tip | None]) -> dict[str, Position]:
+    if given.starting_ids == LATEST:
         return {stream: tip.latest if tip else Position(EntryId(0, 0), 0) for stream, tip in tips.items()}
-    named = told.starts
+    named = given.starts
     return {
         stream: reader.position(stream, named[stream], tip) if stream in named and tip
         else tip.earliest if tip else Position(EntryId(0, 0), 0)
@@ -199,24 +199,24 @@ def _first_positions(reader: Reader, told: SourceOptions, tips: Mapping[str, Tip
     }  # fmt: skip
 
 
-def _tasks(plans: Mapping[str, StreamPlan], told: SourceOptions) -> list[InputPartition]:
+def _tasks(plans: Mapping[str, StreamPlan], given: SourceOptions) -> list[InputPartition]:
     ranges = [piece for plan in plans.values() for piece in plan.ranges]
-    bins = told.num_partitions
-    if told.kind is not Kind.LOG_META:  # its ids are not consecutive, and its ranges are already short
-        ranges = split(ranges, told.split_entries)
-        pages = -(-sum(piece.entries for piece in ranges) // told.page_count)
+    bins = given.num_partitions
+    if given.kind is not Kind.LOG_META:  # its ids are not consecutive, and its ranges are already short
+        ranges = split(ranges, given.split_entries)
+        pages = -(-sum(piece.entries for piece in ranges) // given.page_count)
         bins = max(1, min(bins, pages))  # starting a task takes longer than reading a page (PM-84)
     gaps = [gap for plan in plans.values() for gap in plan.gaps]
     tasks: list[InputPartition] = [ReadTask(task) for task in pack(ranges, bins)]
     return [ReadTask((), gaps), *tasks] if gaps else tasks
 
 
-def _read(told: SourceOptions, partition: InputPartition, *, tails_are_told: bool = False) -> Iterator[Any]:
+def _read(given: SourceOptions, partition: InputPartition, *, next_reports_tails: bool = False) -> Iterator[Any]:
     if not isinstance(partition, ReadTask):
         return
-    with told.store() as store:
-        reader = Reader(store, told.kind, told.read_options)
-        yield from reader.read(partition.ranges, partition.gaps, tails_are_told=tails_are_told)
+    with given.store() as store:
+        reader = Reader(store, given.kind, given.read_options)
+        yield from reader.read(partition.ranges, partition.gaps, next_reports_tails=next_reports_tails)
 
 
 def _wanted(one: Filter, column: str) -> frozenset[str] | None:

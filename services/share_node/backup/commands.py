@@ -38,7 +38,7 @@ from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.store.store_option import url_with_password
 from share_node.store.stored_copy import readable, warn
 from sharegroups.cli.interrupts import status_of
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 _MIB: Final = 1024 * 1024
 _PROGRESS_EVERY_S: Final = 5.0
@@ -294,11 +294,11 @@ def _end(
         try:
             found = await unless_stopped(stop.received, body())
         except _ERRORS as error:
-            tell(f"Error: {masked(str(error))}", keep="\n")
+            print_stderr(f"Error: {masked(str(error))}", keep="\n")
         else:
             status = 0 if found is not None else 128 + stop.number
             if found is None:
-                tell(f"Interrupted: {interrupted()}")
+                print_stderr(f"Interrupted: {interrupted()}")
         ended = True
 
     try:
@@ -306,7 +306,7 @@ def _end(
     except KeyboardInterrupt as interrupt:  # before the loop handled signals, or after it had ended
         if not ended:
             status = status_of(interrupt)
-            tell(f"Interrupted: {interrupted()}")
+            print_stderr(f"Interrupted: {interrupted()}")
     if found is not None:
         click.echo(json.dumps(found) if output == "json" else words(found))
     sys.exit(status)

@@ -28,7 +28,7 @@ from share_node.state.dump import KINDS, describe, named_shard, which_store
 from share_node.store.data_directory import DataDirectoryError
 from share_node.store.embedded_store import EmbeddedStoreError
 from share_node.store.stored_copy import readable
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 _PAGE: Final = 500
 _KAFKA: Final = "kafka"
@@ -58,7 +58,7 @@ class _Printer:
             document = as_kafka_has_it(entry)
         except ValueError as error:
             self.left_out += 1
-            tell(f"Error: {stream} {entry.id} is left out: {error}. `--formatter entries` shows it.", keep="\n")
+            print_stderr(f"Error: {stream} {entry.id} is left out: {error}. `--formatter entries` shows it.", keep="\n")
             return
         if document is not None:
             click.echo(json.dumps(document, separators=(",", ":")))
@@ -129,7 +129,7 @@ def dump(
         place = " or ".join(which.streams) if which else f"the shards of {kind}"
         click.echo(f"Nothing is stored in {place}.", err=True)
     if failed:
-        tell(f"Error: {masked(failed[0])}", keep="\n")
+        print_stderr(f"Error: {masked(failed[0])}", keep="\n")
     if failed or printer.left_out:
         sys.exit(1)
 

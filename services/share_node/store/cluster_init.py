@@ -23,7 +23,7 @@ from shard_runtime.record_log.store_url import masked
 from share_node.node.serve import START_ERRORS, run
 from share_node.store.store_option import password_option, url_with_password
 from share_node.store.stored_copy import warn
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 #: How long the command waits for a store by default, s.
 WAIT_S: Final = 10
@@ -75,7 +75,7 @@ def init(store: str | None, password_env: str, allow: tuple[str, ...], wait_s: i
             settings = load_settings(flags, os.environ, config)
             found, made = await init_cluster(settings, frozenset(allow), wait_s, warn)
         except START_ERRORS as error:
-            tell(f"Error: {masked(str(error))}", keep="\n")
+            print_stderr(f"Error: {masked(str(error))}", keep="\n")
         else:
             click.echo(f"Made cluster {found}." if made else f"The store holds cluster {found} already.")
             status = 0

@@ -22,7 +22,7 @@ from share_node.state.dump import embedded_url
 from share_node.store.data_directory import DataDirectory, DataDirectoryError
 from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
 from share_node.store.store_option import url_with_password
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 
 @contextlib.asynccontextmanager
@@ -59,7 +59,7 @@ async def loaded(url: str) -> str:
 
 def warn(words: str) -> None:
     """Print a warning on standard error, for the person at the terminal."""
-    tell(f"Warning: {masked(words)}")
+    print_stderr(f"Warning: {masked(words)}")
 
 
 async def _copied(data: Path, folder: Path) -> bool:

@@ -16,7 +16,7 @@ PROGRAM = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever whoever runs the tests has set
 from share_metrics.spark import build_session
-session = build_session("look")
+session = build_session("history")
 print(session.sparkContext.master, session.range(3).count())
 """
 

@@ -50,7 +50,7 @@ def test_a_line_without_the_expected_key_is_shown() -> None:
 def test_a_worker_ends_with_its_input() -> None:
     echo = "import sys; print('{\"heard\": ' + sys.stdin.readline().strip() + '}', flush=True); sys.stdin.readline()"
     process = Process("echo", [sys.executable, "-c", echo])
-    process.tell(json.dumps("go"))
+    process.send(json.dumps("go"))
     assert process.expect("heard", 20) == {"heard": "go"}
     process.stop()
 
@@ -110,7 +110,7 @@ LISTEN = "sys.stdin.readline()"
 def test_a_server_that_dies_ends_the_wait_for_another_process(crew: Callable[..., Process]) -> None:
     worker = crew("worker", LISTEN)
     server = crew("server", DIE, is_server=True)
-    server.tell("go")
+    server.send("go")
     with pytest.raises(BenchmarkError, match=rf"(?s)server \(pid {server.pid}\) was ended by SIGSEGV.*out of luck"):
         worker.expect("done", LONG_S)
 
@@ -122,7 +122,7 @@ def test_a_server_that_dies_ends_a_measurement_by_time_and_one_by_the_board(
     together = Crew()
     together.add(server)
     together.check()
-    server.tell("go")
+    server.send("go")
     with pytest.raises(BenchmarkError, match=r"server .* ended with status 0"):
         together.rest(LONG_S)
     with Board(tmp_path / "board", 1) as board, pytest.raises(BenchmarkError, match=r"server .* ended with status 0"):
@@ -144,6 +144,6 @@ def test_a_store_that_its_node_has_lost_is_noticed(crew: Callable[..., Process])
     together = Crew()
     together.add_descendants({"node": node.pid, "store": store.pid}, node)
     together.check()
-    store.tell("go")
+    store.send("go")
     with pytest.raises(BenchmarkError, match=rf"node .* has lost its store \(pid {store.pid}\)"):
         together.rest(LONG_S)

@@ -32,11 +32,11 @@ def test_a_trigger_counts_when_it_is_seen_first_and_one_without_news_counts() ->
     watched.fresh.begin(KINDS)
     assert watched.shown() == [1_000, 1_000]
     watched.at = 1_010
-    watched.fresh.look({Kind.SHARE_STATE: {"timestamp": "a", "numInputRows": 7}, Kind.GROUP: None})
+    watched.fresh.update({Kind.SHARE_STATE: {"timestamp": "a", "numInputRows": 7}, Kind.GROUP: None})
     assert watched.shown() == [1_010, 1_000]
     watched.at = 1_070
-    watched.fresh.look({Kind.SHARE_STATE: {"timestamp": "a"}, Kind.GROUP: {"timestamp": "a", "numInputRows": 0}})
+    watched.fresh.update({Kind.SHARE_STATE: {"timestamp": "a"}, Kind.GROUP: {"timestamp": "a", "numInputRows": 0}})
     assert watched.shown() == [1_010, 1_070], "the same trigger, seen again, and the first one of the other"
     watched.at = 1_080
-    watched.fresh.look({Kind.SHARE_STATE: None, Kind.GROUP: {"timestamp": "b"}})
+    watched.fresh.update({Kind.SHARE_STATE: None, Kind.GROUP: {"timestamp": "b"}})
     assert watched.shown() == [1_010, 1_080], "a query that waits for its store keeps the time"

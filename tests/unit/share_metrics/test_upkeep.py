@@ -30,7 +30,7 @@ class Job:
         """The tasks run by a check `seconds` later."""
         self.at += timedelta(seconds=seconds)
         self.did = []
-        self.upkeep.look()
+        self.upkeep.run_due()
         return self.did
 
     def _do(self, what: object) -> None:
@@ -79,4 +79,4 @@ def test_upkeep_that_fails_is_reported_and_ends_nothing(error: Exception) -> Non
 def test_a_mistake_of_ours_is_not_hidden() -> None:
     job = Job(trigger_s=60, error=TypeError("x"))
     with pytest.raises(TypeError):
-        job.upkeep.look()
+        job.upkeep.run_due()

@@ -28,8 +28,8 @@ def lines(caplog: pytest.LogCaptureFixture) -> pytest.LogCaptureFixture:
 @pytest.mark.parametrize(("records", "reported"), [(3, 1), (0, 0)])
 def test_records_that_wait_are_reported_once(lines: pytest.LogCaptureFixture, records: int, reported: int) -> None:
     left = LeftRecords(Buffer(records))
-    left.tell()
-    left.tell()
+    left.warn()
+    left.warn()
     del left
     gc.collect()
     assert [line.startswith("3 records of a producer") for line in lines.messages] == [True] * reported

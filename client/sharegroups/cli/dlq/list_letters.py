@@ -29,9 +29,9 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
@@ -82,7 +82,7 @@ def list_(
         else:
             _print(queue.topic, pages, output)
     for line in values.missing():
-        tell(line)
+        print_stderr(line)
     reading.note_other_records()
     finish(reading.is_whole and not queue.is_partial)
 
@@ -147,7 +147,7 @@ def _print(topic: str, pages: Iterator[list[Listed]], output: str) -> None:
         else:
             table.print([row_of(partition, found, letter, twice) for partition, found, letter, twice in listed])
     if listed is None and output != "json":
-        tell(f"No such dead letter in {topic}.")
+        print_stderr(f"No such dead letter in {topic}.")
 
 
 def _summarise(pages: Iterator[list[Listed]], output: str) -> None:

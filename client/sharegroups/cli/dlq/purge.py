@@ -30,9 +30,9 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
@@ -149,7 +149,7 @@ def purge(
         raise UsageFailure(f"--before-offset is an offset of one partition: give --topic {topic}:P")
     before_ms = None if older_than is None else int(time.time() * 1_000) - duration_ms("--older-than", older_than)
     if not (yes or dry_run) and (output == "json" or not can_ask()):
-        raise UsageFailure("purge asks before it deletes, and nobody can be asked here; give --yes, or --dry-run")
+        raise UsageFailure("purge asks before it deletes, and there is no terminal to ask on; give --yes, or --dry-run")
     given = settings(bootstrap_server, command_config)
     with failures("Purging dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice_of(topic, None), changes=True, force=force)
@@ -167,7 +167,7 @@ def purge(
     if output == "json":
         print_json(plan.document(queue.topic, dry_run, found))
     elif not wanted:
-        tell("Nothing was deleted." if plan.ends else f"There is no such dead letter in {queue.topic}.")
+        print_stderr("Nothing was deleted." if plan.ends else f"There is no such dead letter in {queue.topic}.")
     _print_outcome(queue.topic, plan, found, output)
     is_declined = bool(plan.ends) and not dry_run and not wanted
     finish(not is_declined and not any(isinstance(one, KafkaError) for one in found.values()))
@@ -205,7 +205,7 @@ def _narrowed(queue: Queue, where: Where, before_offset: int) -> Queue:
     start, end = queue.partitions[number]
     if before_offset > end:
         refuse(
-            f"{queue.topic}-{number} ends at offset {end}; --before-offset {before_offset} lies behind that. Nothing "
+            f"{queue.topic}-{number} ends at offset {end}; --before-offset {before_offset} is after that. Nothing "
             f"was deleted. All letters: sharegroups dlq purge --topic {quote(f'{queue.topic}:{number}')} --all"
         )
     return replace(queue, partitions={number: Bounds(start, max(start, before_offset))})
@@ -215,6 +215,8 @@ def _print_outcome(topic: str, plan: PurgePlan, found: Outcomes, output: str) ->
     for number, outcome in sorted(found.items()):
         if isinstance(outcome, KafkaError):
             end = plan.ends[number]
-            tell(f"Error: {topic}-{number} was not deleted before offset {end}: {outcome.name}: {outcome.message}")
+            print_stderr(
+                f"Error: {topic}-{number} was not deleted before offset {end}: {outcome.name}: {outcome.message}"
+            )
         elif output == "text":
             click.echo(f"{printable(topic)}-{number} begins at offset {outcome} now.")

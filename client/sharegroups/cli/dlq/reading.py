@@ -22,7 +22,7 @@ from sharegroups.admin_values import ConfigEntry, ConfigResource, ReadRecord, Re
 from sharegroups.cli.dlq.choosing import Choice, Where
 from sharegroups.cli.dlq.core.dead_letters import Letter, Place, letter_of
 from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
 #: How much the clocks of two nodes may differ, ms.
@@ -114,13 +114,15 @@ class Reading:
             except KafkaError as error:
                 self.is_whole = False
                 self._failed.add(number)
-                tell(f"Error: {self.queue.topic}-{number}: {error.name}: {error.message}")
+                print_stderr(f"Error: {self.queue.topic}-{number}: {error.name}: {error.message}")
 
     def note_other_records(self) -> None:
         """Print on standard error how many records were no letters."""
         if self.strangers:
             many = "1 record is" if self.strangers == 1 else f"{self.strangers} records are"
-            tell(f"Note: {many} no dead letter, without the headers of one at the end; first {self.first_other}.")
+            print_stderr(
+                f"Note: {many} no dead letter, without the headers of one at the end; first {self.first_other}."
+            )
 
     def _pages(self, number: int) -> Iterator[Page]:
         at, end = self.queue.partitions[number]
@@ -147,7 +149,7 @@ class Reading:
             self.is_whole = False
             if not self.prints_no_errors:
                 span = f"{lost.first_offset} to {lost.last_offset}"
-                tell(f"Error: {self.queue.topic}-{number}, offsets {span}: {lost.error}")
+                print_stderr(f"Error: {self.queue.topic}-{number}, offsets {span}: {lost.error}")
 
     def _found(self, number: int, records: Sequence[ReadRecord], end: int) -> list[Found]:
         found = [found_of(record) for record in records if record.offset < end]
@@ -185,7 +187,7 @@ def queue_of(admin: Admin, choice: Choice, *, changes: bool, force: bool = False
         said = f"{where.topic} is no dead-letter queue: its config {ENABLE} is not true"
         if changes:
             refuse(f"{said}. Nothing was done. If it is to be one: {_set(where.topic)}; else --force")
-        tell(f"Note: {said}.")
+        print_stderr(f"Note: {said}.")
     numbers = range(count) if where.partition is None else [where.partition]
     bounds, partly = _bounds(admin, [TopicPartition(where.topic, number) for number in numbers])
     return Queue(where.topic, topic_id_text(described.topic_id), enabled, bounds, partly)
@@ -215,7 +217,7 @@ def _bounds(admin: Admin, places: Sequence[TopicPartition]) -> tuple[dict[int, B
         start, end = starts[place], ends[place]
         for found in (start, end):
             if isinstance(found, KafkaError):
-                tell(f"Error: {place.topic}-{place.partition}: {found.name}: {found.message}")
+                print_stderr(f"Error: {place.topic}-{place.partition}: {found.name}: {found.message}")
                 break
         else:
             assert isinstance(start, int)

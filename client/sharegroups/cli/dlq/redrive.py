@@ -22,7 +22,15 @@ from sharegroups.cli.dlq.redriving import RedriveTask, Redriving
 from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.interrupts import attended
-from sharegroups.cli.output import UsageFailure, connection_options, failures, finish, output_option, settings, tell
+from sharegroups.cli.output import (
+    UsageFailure,
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    print_stderr,
+    settings,
+)
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.stall_warning import Warnings
 from sharegroups.config import ADMIN, PRODUCER
@@ -93,7 +101,7 @@ def redrive(
         survey = Reading(admin, queue)
         firsts = first_origins(survey, chosen)
         chosen.require(survey.readable)
-        targets = targets_of(admin, queue.topic_id, firsts, look=not again)
+        targets = targets_of(admin, queue.topic_id, firsts, search=not again)
         reading, report = (
             Reading(admin, survey.readable, prints_no_errors=True),
             Report(queue.topic, output, dry_run=dry_run),
@@ -106,7 +114,7 @@ def redrive(
         finally:
             run.print_totals()
     if not report.counts.total() and output != "json":
-        tell(f"No such dead letter in {queue.topic}; nothing was redriven.")
+        print_stderr(f"No such dead letter in {queue.topic}; nothing was redriven.")
     reading.note_other_records()
     is_whole = survey.is_whole and reading.is_whole and not queue.is_partial
     finish(is_whole and run.is_purged and not report.counts[Fate.FAILED])

@@ -12,7 +12,7 @@ from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.core.letter_tally import ROWS_MAX
 from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.rows import text_of
-from sharegroups.cli.output import print_json, print_table, tell
+from sharegroups.cli.output import print_json, print_stderr, print_table
 
 #: How many letters that cannot be redriven get an error line each.
 FAILURES_MAX: Final = 100
@@ -48,7 +48,7 @@ class Report:
         """Count a letter that was not redriven, and print the reason."""
         self.count(letter, Fate.FAILED)
         if self.counts[Fate.FAILED] <= FAILURES_MAX:
-            tell(f"Error: {place}: not redriven: {reason}")
+            print_stderr(f"Error: {place}: not redriven: {reason}")
 
     def end_page(self, partition: int, last_offset: int, log_start: int | None) -> None:
         """Print the fates of the letters up to an offset. `log_start`: the start offset after a deletion; else None."""
@@ -66,9 +66,11 @@ class Report:
     def end(self, unconfirmed: int, deletable: dict[int, int]) -> None:
         """Print the totals. `deletable`: in a dry run, the offset before which each partition would be deleted."""
         if (more := self.counts[Fate.FAILED] - FAILURES_MAX) > 0:
-            tell(f"Error: {more} more letters were not redriven; list them with: sharegroups dlq list")
+            print_stderr(f"Error: {more} more letters were not redriven; list them with: sharegroups dlq list")
         if unconfirmed:
-            tell(f"{unconfirmed} letters are not confirmed: they may be redriven or not. The next redrive finds out.")
+            print_stderr(
+                f"{unconfirmed} letters are not confirmed: they may be redriven or not. The next redrive finds out."
+            )
         if self._output == "json":
             print_json(self._document(unconfirmed, deletable))
             return

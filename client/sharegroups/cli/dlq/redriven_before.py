@@ -14,7 +14,7 @@ from sharegroups.cli.dlq.core.dead_letters import Letter, content_of, redriven_o
 from sharegroups.cli.dlq.core.seen_origins import Scope, SeenOrigins
 from sharegroups.cli.dlq.reading import SKEW_MS, Found, Reading
 from sharegroups.cli.groups.asking import refuse
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 #: How many partitions letters may be redriven to in one run; their headers could name any number.
 TARGETS_MAX: Final = 10_000
@@ -63,11 +63,11 @@ def first_origins(reading: Reading, is_chosen: Callable[[int, Found], bool]) -> 
     return firsts
 
 
-def targets_of(admin: Admin, topic_id: str, firsts: Mapping[TopicPartition, First], *, look: bool) -> Targets:
-    """Check the partitions, and with `look` also find the letters redriven before. `topic_id`: that of the DLQ."""
+def targets_of(admin: Admin, topic_id: str, firsts: Mapping[TopicPartition, First], *, search: bool) -> Targets:
+    """Check the partitions, and with `search` also find the letters redriven before. `topic_id`: that of the DLQ."""
     targets = Targets(faults=_missing(admin, firsts))
     for target, first in sorted(firsts.items()):
-        if look and target not in targets.faults:
+        if search and target not in targets.faults:
             try:
                 _read(admin, topic_id, target, first, targets.before)
             except KafkaError as error:
@@ -115,7 +115,9 @@ def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, bef
         at = read.next_offset
         if time.monotonic() - printed_s >= _PROGRESS_S:
             printed_s = time.monotonic()
-            tell(f"Looking for what was redriven before: {target.topic}-{target.partition}, offset {at} of {end}.")
+            print_stderr(
+                f"Looking for what was redriven before: {target.topic}-{target.partition}, offset {at} of {end}."
+            )
 
 
 def _is_younger(admin: Admin, target: TopicPartition, start: int, first: First) -> bool:

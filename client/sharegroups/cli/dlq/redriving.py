@@ -17,7 +17,7 @@ from sharegroups.cli.dlq.reading import Found, Page, Reading, delete_before
 from sharegroups.cli.dlq.redrive_report import Report
 from sharegroups.cli.dlq.redriven_before import Targets, target_of
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
@@ -123,7 +123,7 @@ class Redriving:
         fate = self._decisions.decide(letter, chosen, content, fresh)
         item = _Item(found, fate, content, fresh)
         if item.fate is Fate.FAILED:
-            item.reason = "its headers are garbled: sharegroups dlq show tells which"
+            item.reason = "its headers are garbled: sharegroups dlq show names them"
         elif item.fate is Fate.SENT:
             self._send(partition, item)
         return item
@@ -254,7 +254,7 @@ class Redriving:
             found = error
         if isinstance(found, KafkaError):
             self.is_purged = False
-            tell(f"Error: {queue.topic}-{number} was not deleted before offset {prefix.end}: {found.message}")
+            print_stderr(f"Error: {queue.topic}-{number} was not deleted before offset {prefix.end}: {found.message}")
             return None
         self._deleted[number] = found
         return found

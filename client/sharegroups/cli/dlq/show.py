@@ -28,8 +28,8 @@ from sharegroups.cli.output import (
     failures,
     output_option,
     print_json,
+    print_stderr,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
@@ -66,7 +66,7 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
         for line in _lines(queue, where.partition, found, origin):
             click.echo(line)
     if letter is None:
-        tell("Note: this record is no dead letter: it does not end with the headers of one.")
+        print_stderr("Note: this record is no dead letter: it does not end with the headers of one.")
 
 
 def _record(admin: Admin, queue: Queue, where: Where, offset: int) -> ReadRecord:

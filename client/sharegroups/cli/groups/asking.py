@@ -15,7 +15,7 @@ import click
 from kip932.errors import KafkaError
 from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
-from sharegroups.cli.output import settings, tell
+from sharegroups.cli.output import print_stderr, settings
 from sharegroups.cli.reaching import open_reachable_admin
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -67,7 +67,7 @@ def members_text(group_id: str, count: int) -> str:
 
 def refuse(text: str) -> NoReturn:
     """Print one error and exit with 1."""
-    tell(f"Error: {text}")
+    print_stderr(f"Error: {text}")
     sys.exit(1)
 
 
@@ -78,5 +78,5 @@ def undecided(text: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        tell(f"Interrupted. {text}")
+        print_stderr(f"Interrupted. {text}")
         raise

@@ -23,7 +23,7 @@ from sharegroups.cli.output import (
     is_complete,
     output_option,
     print_json,
-    tell,
+    print_stderr,
 )
 
 #: The reasons why groups were not deleted, by name; None for those that were.
@@ -65,7 +65,7 @@ def delete(
         unknown = not_found(admin, [name for name in gone if name not in listed], listed)
         causes |= {name: unknown.get(name) or _cause(name, error) for name, error in outcomes.items()}
     complete = bool(names) or is_complete(listing)
-    _tell(wanted, causes, complete)
+    _print_failures(wanted, causes, complete)
     _print(wanted, causes, output)
     finish(complete and not any(causes.values()))
 
@@ -92,19 +92,19 @@ def _refused(
 
 def _cause(name: str, error: KafkaError | None) -> str | None:
     if isinstance(error, GroupIdNotFoundError):
-        return f"Group {name} not found. Somebody else has deleted it meanwhile."
+        return f"Group {name} not found. Another client has deleted it meanwhile."
     return None if error is None else f"{error.name}: {error.message}"
 
 
-def _tell(wanted: Sequence[str], causes: Causes, complete: bool) -> None:
+def _print_failures(wanted: Sequence[str], causes: Causes, complete: bool) -> None:
     """Print what failed. Call it before `_print`, since standard output may be a closed pipe."""
     if not wanted:
-        tell("There is no share group; nothing was deleted." if complete else "Nothing was deleted.")
+        print_stderr("There is no share group; nothing was deleted." if complete else "Nothing was deleted.")
     if any(causes.values()):
-        tell("Error: Deletion of some share groups failed:")
+        print_stderr("Error: Deletion of some share groups failed:")
     for name in wanted:
         if causes[name] is not None:
-            tell(f"* Group '{name}' could not be deleted due to: {causes[name]}")
+            print_stderr(f"* Group '{name}' could not be deleted due to: {causes[name]}")
 
 
 def _print(wanted: Sequence[str], causes: Causes, output: str) -> None:

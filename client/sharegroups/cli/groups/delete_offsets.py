@@ -26,8 +26,8 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
-    tell,
 )
 
 #: Errors that refuse the group as a whole; other failures of the whole call are printed as unknown errors (CT-27).
@@ -74,15 +74,15 @@ def delete_offsets(
             failed, hint = _refusal(admin, group, error)
         except KafkaError as error:
             failed, hint = f"Encounter some unknown error: {error.name}: {error.message}", again
-        told = dict.fromkeys(wanted, failed) if failed else _told(admin, wanted, found)
+        outcomes = dict.fromkeys(wanted, failed) if failed else _outcomes(admin, wanted, found)
     if failed:  # errors come first, since the table may go into a closed pipe
-        tell(f"Error: {failed.rstrip('.')}. {hint}" if hint else f"Error: {failed}")
+        print_stderr(f"Error: {failed.rstrip('.')}. {hint}" if hint else f"Error: {failed}")
     else:
-        for topic, text in told.items():
+        for topic, text in outcomes.items():
             if text is not None:
-                tell(f"Error: topic {topic!r}: {text}")
-    _print(told, output)
-    finish(not any(told.values()))
+                print_stderr(f"Error: topic {topic!r}: {text}")
+    _print(outcomes, output)
+    finish(not any(outcomes.values()))
 
 
 def _checked(names: tuple[str, ...], topics: tuple[str, ...]) -> tuple[str, list[str]]:
@@ -106,26 +106,26 @@ def _refusal(admin: Admin, group: str, error: KafkaError) -> tuple[str, str]:
     return error.message, ""
 
 
-def _told(admin: Admin, topics: list[str], found: Mapping[str, KafkaError | None]) -> dict[str, str | None]:
+def _outcomes(admin: Admin, topics: list[str], found: Mapping[str, KafkaError | None]) -> dict[str, str | None]:
     """Return the error text of each topic; None for success. A topic that the answer omits had no offsets (GC-97)."""
     nothing = "There is no offset information to delete."
-    told = {topic: nothing if topic not in found else _said(found[topic]) for topic in topics}
-    if failed := [topic for topic, text in told.items() if text is not None]:
+    outcomes = {topic: nothing if topic not in found else _said(found[topic]) for topic in topics}
+    if failed := [topic for topic, text in outcomes.items() if text is not None]:
         with suppress(KafkaError):  # only a hint is lost: the outcome is known
             known = list(admin.list_topics())
             missing = [topic for topic in failed if topic not in known]
-            told |= {topic: f"This is an unknown topic.{did_you_mean(topic, known)}" for topic in missing}
-    return told
+            outcomes |= {topic: f"This is an unknown topic.{did_you_mean(topic, known)}" for topic in missing}
+    return outcomes
 
 
 def _said(error: KafkaError | None) -> str | None:
     return None if error is None else error.message
 
 
-def _print(told: Outcomes, output: str) -> None:
+def _print(outcomes: Outcomes, output: str) -> None:
     if output == "json":
-        print_json([{"topic": topic, "deleted": text is None, "message": text} for topic, text in told.items()])
+        print_json([{"topic": topic, "deleted": text is None, "message": text} for topic, text in outcomes.items()])
     else:
-        rows = [(topic, "Successful" if text is None else f"Error: {text}") for topic, text in told.items()]
+        rows = [(topic, "Successful" if text is None else f"Error: {text}") for topic, text in outcomes.items()]
         print_table(("TOPIC", "STATUS"), rows, (15, 0))
         click.echo()

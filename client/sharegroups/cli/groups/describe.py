@@ -35,7 +35,7 @@ from sharegroups.cli.output import (
     is_complete,
     output_option,
     print_json,
-    tell,
+    print_stderr,
 )
 
 #: How many partitions of a group get an error line each.
@@ -116,17 +116,17 @@ def describe(
         group = described[name]
         problem = found.get(name) if isinstance(group, ShareGroupDescription) else group
         if isinstance(problem, KafkaError):
-            tell(f"Error: {COMMAND} failed due to {absent.get(name, problem.message)}")
+            print_stderr(f"Error: {COMMAND} failed due to {absent.get(name, problem.message)}")
             ok = False
         elif isinstance(group, ShareGroupDescription):
             listed = found.get(name, GroupOffsets())
             assert isinstance(listed, GroupOffsets)
-            ok &= _tell(name, listed)
+            ok &= _print_left_out(name, listed)
             documents.append(document(group, listed) | _held_back_document(held_back.get(name)))
             if output == "text":
                 show(group, listed, members=members, state=state, verbose=verbose)
                 for each in held_back.get(name, ()):
-                    tell(each.text(name))
+                    print_stderr(each.text(name))
                 note_waiting_letters(name, listed)
     if output == "json":
         print_json(documents)
@@ -137,13 +137,15 @@ def _held_back_document(held_back: list[HeldBack] | None) -> dict[str, object]:
     return {} if held_back is None else {"waits_for_transactions": [each.document() for each in held_back]}
 
 
-def _tell(group_id: str, listed: GroupOffsets) -> bool:
+def _print_left_out(group_id: str, listed: GroupOffsets) -> bool:
     """Print which partitions are left out, and why. Returns True when none are."""
     errors = sorted(listed.errors.items())
     for (topic, number), error in errors[:_ERRORS_MAX]:
-        tell(f"Error: group {group_id!r}, {topic}-{number}: {error.name}: {error.message}")
+        print_stderr(f"Error: group {group_id!r}, {topic}-{number}: {error.name}: {error.message}")
     if len(errors) > _ERRORS_MAX:
-        tell(f"Error: group {group_id!r}: {len(errors) - _ERRORS_MAX} more partitions; --output json names all of them")
+        print_stderr(
+            f"Error: group {group_id!r}: {len(errors) - _ERRORS_MAX} more partitions; --output json names all of them"
+        )
     return not errors
 
 
@@ -171,10 +173,10 @@ def held_back_by_transactions(
     for name, partition, entry in waiting[:HELD_BACK_CHECKED_MAX]:
         with suppress(KafkaError):
             start = entry.start_offset if entry is not None else 0
-            told = admin.explain_record(name, partition, max(start, 0))
-            if told.stable_kept_by is not None and told.last_stable_offset is not None:
-                open_ms = told.stable_kept_ms or 0
-                held_back[name].append(HeldBack(partition, told.last_stable_offset, told.stable_kept_by, open_ms))
+            answer = admin.explain_record(name, partition, max(start, 0))
+            if answer.stable_kept_by is not None and answer.last_stable_offset is not None:
+                open_ms = answer.stable_kept_ms or 0
+                held_back[name].append(HeldBack(partition, answer.last_stable_offset, answer.stable_kept_by, open_ms))
     return {name: sorted(each) for name, each in held_back.items()}
 
 
@@ -192,7 +194,7 @@ def _read_committed(admin: Admin, groups: Mapping[str, GroupOffsets]) -> list[st
         configs = admin.describe_configs(wanted)
         return [
             resource.name
-            for resource, told in configs.items()
-            if isinstance(told, Mapping) and _ISOLATION in told and told[_ISOLATION].value == "read_committed"
+            for resource, found in configs.items()
+            if isinstance(found, Mapping) and _ISOLATION in found and found[_ISOLATION].value == "read_committed"
         ]
     return []

@@ -28,7 +28,7 @@ from sharegroups.cli.output import (
     failures,
     output_option,
     print_json,
-    tell,
+    print_stderr,
 )
 
 #: How often --offset may be given; each causes one request to the leader.
@@ -97,9 +97,11 @@ def explain(
         return
     _print(answers, in_one=bool(spans))
     if not spans and len(chosen) > len(answers):
-        tell(f"Note: {place} has {len(chosen)} partitions; name one to see others, as in {place}:{len(answers)}.")
+        print_stderr(
+            f"Note: {place} has {len(chosen)} partitions; name one to see others, as in {place}:{len(answers)}."
+        )
     for note in notes:
-        tell(f"Note: {note}")
+        print_stderr(f"Note: {note}")
 
 
 def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
@@ -107,11 +109,11 @@ def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
     if in_one:
         _show(answers)
         return
-    for number, told in enumerate(answers):
+    for number, answer in enumerate(answers):
         if number:
             click.echo()
-        _show([told])
-        if nothing_left(told):
+        _show([answer])
+        if nothing_left(answer):
             click.echo("  The group has finished every record of this partition.")
 
 
@@ -190,21 +192,23 @@ def _show(answers: Sequence[RecordsExplained]) -> None:
         for record in answer.records:
             _show_record(record)
     if newest.group_error is not None:
-        tell(f"Note: the group's members are not told: {newest.group_error.message}")
+        print_stderr(f"Note: the group's members are not known: {newest.group_error.message}")
 
 
-def _members(told: RecordsExplained) -> str:
-    fetching = f"{told.fetching_members} fetch this partition now"
-    if told.group_state is None:
+def _members(answer: RecordsExplained) -> str:
+    fetching = f"{answer.fetching_members} fetch this partition now"
+    if answer.group_state is None:
         return f"Members: {fetching}."
-    return f"{told.group_state}; members: {told.members}, {told.assigned_members} have this partition, {fetching}."
+    return (
+        f"{answer.group_state}; members: {answer.members}, {answer.assigned_members} have this partition, {fetching}."
+    )
 
 
-def _window(told: RecordsExplained) -> str:
+def _window(answer: RecordsExplained) -> str:
     """Return the number of records that members hold, as in IN-FLIGHT of `groups describe`, and the number of offsets
     that the limit of locks bounds."""
-    held = "" if told.in_flight is None else f"In flight: {told.in_flight}. "
-    many = f"{told.in_flight_offsets} of at most {told.max_record_locks} offsets"
+    held = "" if answer.in_flight is None else f"In flight: {answer.in_flight}. "
+    many = f"{answer.in_flight_offsets} of at most {answer.max_record_locks} offsets"
     return f"{held}Window from the start offset to the last one fetched, finished ones included: {many}."
 
 
@@ -230,11 +234,11 @@ def _next_checks(admin: Admin, group: str, answers: Sequence[RecordsExplained]) 
     """Return hints on what to check next, as lines for standard error: for finished records, and for a topic that the
     group never used (CT-110). Hints that need an answer which the cluster does not give are left out."""
     lines: list[str] = []
-    for told in answers:
-        topic, number = told.partition
-        if any(record.state in _ENDED_STATES for record in told.records):
+    for answer in answers:
+        topic, number = answer.partition
+        if any(record.state in _ENDED_STATES for record in answer.records):
             lines.append(_check_of_ended(admin, group, topic, number))
-        if any(record.obstacle == _NEVER_USED for record in told.records):
+        if any(record.obstacle == _NEVER_USED for record in answer.records):
             lines.extend(_check_of_unused(admin, group, topic))
     return list(dict.fromkeys(lines))
 
@@ -266,12 +270,12 @@ def _check_of_unused(admin: Admin, group: str, topic: str) -> Iterable[str]:
     yield f"Group {printable(group)} never used {printable(topic)}.{did_you_mean(topic, used)} It has used: {named}."
 
 
-def _document(told: RecordsExplained) -> dict[str, Any]:
-    document = asdict(told)
-    topic, partition = told.partition
+def _document(answer: RecordsExplained) -> dict[str, Any]:
+    document = asdict(answer)
+    topic, partition = answer.partition
     del document["partition"]
-    error = told.group_error
-    leader = {"node_id": told.leader.node_id, "host": told.leader.host, "port": told.leader.port}
+    error = answer.group_error
+    leader = {"node_id": answer.leader.node_id, "host": answer.leader.host, "port": answer.leader.port}
     return {
         "group": document.pop("group_id"),
         "topic": topic,

@@ -11,7 +11,7 @@ from typing import Final
 from kip932.errors import KafkaError
 from kip932.ids import OFFSET_EARLIEST, TopicPartition
 from sharegroups.admin import Admin
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 from sharegroups.cli.topic_retention import keep_only_needed
 
 _SHOWN: Final = 5
@@ -24,7 +24,7 @@ def note_deleted_records(admin: Admin, starts: Mapping[TopicPartition, int]) -> 
     """
     moved = {part: start for part, start in starts.items() if start > 0}
     for topic in sorted(keep_only_needed(admin, {part.topic for part in moved})):
-        tell(
+        print_stderr(
             f"Note: Topic {topic} has sharegroups.retention=consumed: what every group had finished is deleted. Its "
             f"log begins at {_listed(part for part in moved.items() if part[0].topic == topic)}."
         )
@@ -40,7 +40,7 @@ def warn_of_deleted_records(admin: Admin, plan: Mapping[TopicPartition, int]) ->
         return
     starts = {part: start for part, start in found.items() if isinstance(start, int) and start > plan[part]}
     if starts:
-        tell(
+        print_stderr(
             "Warn: Meanwhile records that every group had finished were deleted (sharegroups.retention=consumed). The "
             f"group begins where the log does: at {_listed(starts.items())}."
         )

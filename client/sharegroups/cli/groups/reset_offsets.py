@@ -29,8 +29,8 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
-    tell,
 )
 
 Errors = Mapping[TopicPartition, KafkaError | None]
@@ -78,18 +78,20 @@ def _set(admin: Admin, request: Request, plan: Plan) -> Errors:
     again = f"The offsets may be set, or be set yet. See: sharegroups groups describe --group {quote(request.group)}"
     try:
         with undecided(again):
-            told = admin.alter_share_group_offsets(request.group, plan)
+            errors = admin.alter_share_group_offsets(request.group, plan)
     except NonEmptyGroupError:
         refuse(f"Share group '{request.group}' is not empty. {members_text(request.group, 0)}")
-    return {part: told.get(part) for part in plan}
+    return {part: errors.get(part) for part in plan}
 
 
 def _print(request: Request, plan: Plan, errors: Errors, form: str) -> None:
     for part, error in sorted(errors.items()):  # first, since the table may go into a closed pipe
         if error is not None:
-            tell(f"Error: {part.topic}-{part.partition} to offset {plan[part]}: {error.name}: {error.message}")
+            print_stderr(f"Error: {part.topic}-{part.partition} to offset {plan[part]}: {error.name}: {error.message}")
     if not plan:
-        tell(f"Share group '{request.group}' has no offset information; nothing was set. Name topics with --topic.")
+        print_stderr(
+            f"Share group '{request.group}' has no offset information; nothing was set. Name topics with --topic."
+        )
     done = {part: offset for part, offset in sorted(plan.items()) if errors[part] is None}
     if form == "json":
         print_json([_document(request.group, part, plan[part], errors[part]) for part in sorted(plan)])

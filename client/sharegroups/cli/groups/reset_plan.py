@@ -11,7 +11,7 @@ from sharegroups.admin import Admin
 from sharegroups.cli.groups.asking import members_text, not_found, refuse
 from sharegroups.cli.groups.log_starts import note_deleted_records
 from sharegroups.cli.groups.reset_request import Request
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 Plan = dict[TopicPartition, int]
 _NOTHING = "Nothing was set."
@@ -96,13 +96,13 @@ def _log_offsets(admin: Admin, specs: Mapping[TopicPartition, int]) -> Plan:
     """Return offsets of the logs; −1 where a timestamp has none. Exits with 1 when a leader does not return one."""
     found: Plan = {}
     faults: list[str] = []
-    for part, told in admin.list_offsets(specs).items():
-        if isinstance(told, KafkaError):
-            faults.append(f"{part.topic}-{part.partition}: {told.name}: {told.message}")
+    for part, offset in admin.list_offsets(specs).items():
+        if isinstance(offset, KafkaError):
+            faults.append(f"{part.topic}-{part.partition}: {offset.name}: {offset.message}")
         else:
-            found[part] = told
+            found[part] = offset
     if faults:
-        refuse(f"Offsets of the log cannot be told for {'; '.join(faults)}. {_NOTHING} Try again in some seconds.")
+        refuse(f"Offsets of the log are not known for {'; '.join(faults)}. {_NOTHING} Try again in some seconds.")
     return found
 
 
@@ -110,13 +110,15 @@ def _current(admin: Admin, group: str, parts: Sequence[TopicPartition], latest: 
     found = admin.list_share_group_offsets({group: parts})[group]
     if isinstance(found, KafkaError):
         raise found
-    if untold := [part for part in parts if part not in found]:
-        refuse(f"The start offset is not known now for {_quoted(untold)}. {_NOTHING} Try again in some seconds.")
+    if unknown := [part for part in parts if part not in found]:
+        refuse(f"The start offset is not known now for {_quoted(unknown)}. {_NOTHING} Try again in some seconds.")
     plan: Plan = {}
     for part in parts:
         entry = found[part]
         if entry is None:
-            tell(f"Warn: Partition {part.partition} from topic {part.topic} has no start offset. Using latest offset.")
+            print_stderr(
+                f"Warn: Partition {part.partition} from topic {part.topic} has no start offset. Using latest offset."
+            )
         plan[part] = latest[part] if entry is None else entry.start_offset
     return plan
 
@@ -129,7 +131,9 @@ def _at_or_latest(part: TopicPartition, found: int, earliest: int, latest: int) 
     if found >= 0:
         return found
     why = "is empty" if earliest == latest else "has no record at or after that time"
-    tell(f"Warn: Partition {part.partition} from topic {part.topic} {why}. Falling back to latest known offset.")
+    print_stderr(
+        f"Warn: Partition {part.partition} from topic {part.topic} {why}. Falling back to latest known offset."
+    )
     return latest
 
 
@@ -138,8 +142,8 @@ def _clamped(part: TopicPartition, wanted: int, earliest: int, latest: int) -> i
     if earliest <= wanted <= latest:
         return wanted
     new, end = (earliest, "begins at") if wanted < earliest else (latest, "ends at")
-    tell(
-        f"Warn: New offset {wanted} for partition {part.partition} of topic {part.topic} lies outside its log, "
+    print_stderr(
+        f"Warn: New offset {wanted} for partition {part.partition} of topic {part.topic} is outside its log, "
         f"which {end} {new}. Value will be set to {new}."
     )
     return new

@@ -134,7 +134,7 @@ def plan_from_lines(lines: Iterable[str], group: str) -> dict[TopicPartition, in
             continue
         if line.partition in plan:
             place = f"{line.partition.topic}-{line.partition.partition}"
-            raise ValueError(f"line {line.number}: {place} stands in line {at[line.partition]} too; expected it once")
+            raise ValueError(f"line {line.number}: {place} is in line {at[line.partition]} too; expected it once")
         plan[line.partition], at[line.partition] = line.offset, line.number
     return plan
 
@@ -210,5 +210,5 @@ def timestamp_of(text: str) -> int:
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
     if milliseconds < 0:
-        raise UsageFailure(f"--to-datetime {text!r} lies before 1970, and so does no record; expected a later time")
+        raise UsageFailure(f"--to-datetime {text!r} is before 1970, and so does no record; expected a later time")
     return milliseconds

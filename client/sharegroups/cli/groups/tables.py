@@ -10,7 +10,7 @@ import click
 
 from kip932.printable import printable
 from sharegroups.admin_values import GroupOffsets, ShareGroupDescription, ShareGroupOffset
-from sharegroups.cli.output import print_table, tell
+from sharegroups.cli.output import print_stderr, print_table
 
 
 def show(group: ShareGroupDescription, offsets: GroupOffsets, *, members: bool, state: bool, verbose: bool) -> None:
@@ -76,7 +76,7 @@ _WIDTHS: Final = {"LEADER-EPOCH": 13, "START-OFFSET": 13, "DEAD-LETTERS": 13}
 
 def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
     if not group.members:
-        tell(f"Share group '{group.group_id}' has no active members.")
+        print_stderr(f"Share group '{group.group_id}' has no active members.")
         return
     rows = [
         (
@@ -98,7 +98,7 @@ def _show_members(group: ShareGroupDescription, verbose: bool) -> None:
 
 def _show_state(group: ShareGroupDescription, verbose: bool) -> None:
     if not group.members:
-        tell(f"Share group '{group.group_id}' has no active members.")
+        print_stderr(f"Share group '{group.group_id}' has no active members.")
     row = (
         group.group_id,
         _coordinator(group),

@@ -12,7 +12,7 @@ from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.admin_values import GroupOffsets
 from sharegroups.cli.groups.tables import age
-from sharegroups.cli.output import tell
+from sharegroups.cli.output import print_stderr
 
 #: What becomes of the records whose letters are discarded, by the kind of change.
 GROUP_RESTARTS: Final = "the group begins again by share.auto.offset.reset"
@@ -31,10 +31,10 @@ def warn_of_waiting_letters(
         if isinstance(offsets, GroupIdNotFoundError):
             continue
         if isinstance(offsets, KafkaError):
-            tell(f"Warn: Whether dead letters of group '{group}' wait cannot be told: {offsets.message}")
+            print_stderr(f"Warn: It is not known whether dead letters of group '{group}' wait: {offsets.message}")
             continue
-        if untold := [part for part in offsets.errors if chosen(part)]:
-            tell(f"Warn: Whether dead letters of group '{group}' wait cannot be told of {_text(untold)}.")
+        if unknown := [part for part in offsets.errors if chosen(part)]:
+            print_stderr(f"Warn: It is not known whether dead letters of group '{group}' wait in {_text(unknown)}.")
         counts = {part: entry.dead_letters or 0 for part, entry in offsets.items() if entry and chosen(part)}
         _warn(group, {part: count for part, count in counts.items() if count}, becomes)
 
@@ -42,7 +42,7 @@ def warn_of_waiting_letters(
 def _warn(group: str, waiting: Mapping[TopicPartition, int], becomes: str) -> None:
     letters = sum(waiting.values())
     if letters:
-        tell(
+        print_stderr(
             f"Warn: In group '{group}' {_many(letters)} to be written, of {_text(list(waiting))}. This change discards "
             f"what waits: it comes into no dead-letter topic, and {becomes}. To see it written first: sharegroups "
             f"groups describe --group {quote(group)} --verbose"
@@ -55,13 +55,15 @@ def note_waiting_letters(group: str, offsets: GroupOffsets) -> None:
     for (topic, number), entry in waiting[:_PLACES_SHOWN]:
         since = "" if entry.dead_letter_age_ms is None else f", the oldest for {age(entry.dead_letter_age_ms)}"
         start = max(entry.start_offset, 0)
-        tell(
+        print_stderr(
             f"Note: group {group!r}, {topic}-{number}: {_many(entry.dead_letters or 0)} to be written{since}. Why: "
             f"sharegroups groups explain --group {quote(group)} --topic {quote(topic)}:{number} --offset "
             f"{start}-{start + EXPLAINED_OFFSETS_MAX - 1}"
         )
     if len(waiting) > _PLACES_SHOWN:
-        tell(f"Note: group {group!r}: dead letters wait in {len(waiting) - _PLACES_SHOWN} more partitions, see above.")
+        print_stderr(
+            f"Note: group {group!r}: dead letters wait in {len(waiting) - _PLACES_SHOWN} more partitions, see above."
+        )
 
 
 def _many(letters: int) -> str:

@@ -13,7 +13,15 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import TransactionDescription
 from sharegroups.cli.groups.asking import undecided
 from sharegroups.cli.groups.tables import age
-from sharegroups.cli.output import connection_options, failures, finish, output_option, print_json, settings, tell
+from sharegroups.cli.output import (
+    connection_options,
+    failures,
+    finish,
+    output_option,
+    print_json,
+    print_stderr,
+    settings,
+)
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
 
@@ -32,17 +40,17 @@ def abort(name: str, bootstrap_server: str, command_config: Path | None, output:
     still runs, its next call fails. A new one with the same transactional.id may begin.
     """
     given = settings(bootstrap_server, command_config)
-    look = f"sharegroups transactions describe --transactional-id {quote(name)}"
+    command = f"sharegroups transactions describe --transactional-id {quote(name)}"
     problem: str | None = None
     with failures(COMMAND), open_reachable_admin(given) as admin:
         try:
-            with undecided(f"The transaction of {name} may be aborted. See: {look}"):
+            with undecided(f"The transaction of {name} may be aborted. See: {command}"):
                 known = admin.abort_transaction(name)
         except _ID_ERRORS as error:
             known, problem = None, error_text(admin, name, error)
-            tell(problem)
+            print_stderr(problem)
         if known is not None and _left(admin, name):
-            tell(f"Some of its partitions have no marker yet; the cluster goes on writing them. See: {look}")
+            print_stderr(f"Some of its partitions have no marker yet; the cluster goes on writing them. See: {command}")
     _print(name, known, problem, output)
     finish(known is not None)
 

@@ -17,9 +17,9 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
@@ -45,7 +45,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
         }
     described = [known for known in found.values() if isinstance(known, TransactionDescription)]
     for text in errors.values():
-        tell(text)
+        print_stderr(text)
     if output == "json":
         print_json([document(known) for known in described])
     elif described:

@@ -18,9 +18,9 @@ from sharegroups.cli.output import (
     finish,
     output_option,
     print_json,
+    print_stderr,
     print_table,
     settings,
-    tell,
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND
@@ -59,7 +59,7 @@ def list_(
         found = admin.list_transactions(states, producer_ids or None, longer_ms)
     for each in found:
         if each.error is not None:
-            tell(f"Error: {each.transactional_id}: {each.error.message}")
+            print_stderr(f"Error: {each.transactional_id}: {each.error.message}")
     if output == "json":
         print_json([_document(each) for each in found])
     elif found:
@@ -67,7 +67,7 @@ def list_(
         print_table(header, [_row(each) for each in found], (18, 12, 20, 15, 0))
         click.echo()
     else:
-        tell("No such transaction.")
+        print_stderr("No such transaction.")
     finish(all(each.error is None for each in found))
 
 

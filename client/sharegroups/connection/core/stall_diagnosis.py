@@ -52,7 +52,7 @@ class Trouble:
         if self.kind == UNCOORDINATED:
             return (
                 f"no coordinator at {self.where} serves group {self.group!r} ({self.detail.rstrip('.')}). Is a group "
-                "coordinator running? When it is, look at its log, and with `sharegroups state check` at its store."
+                "coordinator running? When it is, check its log, and its store with `sharegroups state check`."
             )
         if self.kind == STATELESS:
             return f"group {self.group!r} gets nothing from {self.detail}"
@@ -78,7 +78,7 @@ class StallTimer:
     def __init__(self, now_s: float) -> None:
         self._silence_s = EXAMINE_AFTER_S
         self._since_s = now_s
-        self._told: Trouble | None = None
+        self._logged: Trouble | None = None
         #: When the loss of the cluster was logged; None when it was not, or when the cluster answers again.
         self._outage_logged_s: float | None = None
 
@@ -89,17 +89,17 @@ class StallTimer:
 
     def heard(self, now_s: float) -> None:
         """Reset the silence timer: records came, or none are wanted."""
-        self._silence_s, self._since_s, self._told = EXAMINE_AFTER_S, now_s, None
+        self._silence_s, self._since_s, self._logged = EXAMINE_AFTER_S, now_s, None
 
     def doubted(self, now_s: float) -> None:
         """Have the cluster examined soon, however long the silence has been, because no node answered a request."""
-        if self._told is None and self.due_s > now_s + EXAMINE_AFTER_S:
+        if self._logged is None and self.due_s > now_s + EXAMINE_AFTER_S:
             self._silence_s, self._since_s = EXAMINE_AFTER_S, now_s
 
-    def looked(self, found: Trouble | None, now_s: float) -> Trouble | None:
+    def examined(self, found: Trouble | None, now_s: float) -> Trouble | None:
         """Note the result of the host's examination. Returns what the host must log now; None when nothing is new."""
         self._silence_s, self._since_s = min(self._silence_s * 2, EXAMINE_AFTER_MAX_S), now_s
-        before, self._told = self._told, found
+        before, self._logged = self._logged, found
         if found is None or (before is not None and before.cause == found.cause):
             return None
         if found.kind == UNREACHABLE and self._outage_logged_s is None:

@@ -26,7 +26,7 @@ class Throttle:
         self._since_ms: dict[str, int] = {}
         self.latest_ms = 0
 
-    def told(self, address: str, throttle_ms: int, now_ms: int) -> None:
+    def note(self, address: str, throttle_ms: int, now_ms: int) -> None:
         """Note that the node wants no requests for `throttle_ms`; 0 or less changes nothing. When pauses overlap, the
         latest end counts, but a waiting request is sent THROTTLE_MAX_MS after the first one at the latest."""
         if throttle_ms <= 0:

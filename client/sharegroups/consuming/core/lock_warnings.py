@@ -35,7 +35,7 @@ class LockWarnings:
     def __init__(self, advice: str) -> None:
         self._advice = advice
         #: By cause: when it was last logged, and how many records it has affected since then.
-        self._told: dict[str, list[int]] = {}
+        self._logged: dict[str, list[int]] = {}
 
     def held(self, hold: Hold, offset: int, records: int, now_ms: int) -> str | None:
         """Return the warning that records in the application's hands have used half of their lock."""
@@ -88,17 +88,17 @@ class LockWarnings:
         """Return lines for the events that were counted but not logged; call it when the consumer closes."""
         return [
             f"{records} more records since the last warning of their kind: {_KINDS.get(cause, cause)}"
-            for cause, (_, records) in self._told.items()
+            for cause, (_, records) in self._logged.items()
             if records
         ]
 
     def _line(self, cause: str, records: int, now_ms: int, line: str) -> str | None:
-        told = self._told.get(cause)
-        if told is not None and now_ms - told[0] < QUIET_MS:
-            told[1] += records
+        logged = self._logged.get(cause)
+        if logged is not None and now_ms - logged[0] < QUIET_MS:
+            logged[1] += records
             return None
-        before = told[1] if told is not None else 0
-        self._told[cause] = [now_ms, 0]
+        before = logged[1] if logged is not None else 0
+        self._logged[cause] = [now_ms, 0]
         return f"{line} ({before} more records since the last such warning)" if before else line
 
 

@@ -13,18 +13,18 @@ from typing import Final
 from kip932.ids import TopicIdPartition
 
 #: A refusal is logged when it has lasted this long, ms. A fail-over takes less.
-TOLD_AFTER_MS: Final = 5_000
+LOG_AFTER_MS: Final = 5_000
 #: It is logged again each time this long has passed, ms.
 LOG_AGAIN_AFTER_MS: Final = 300_000
 
 
 class _Refusal:
-    __slots__ = ("due_ms", "since_ms", "told")
+    __slots__ = ("due_ms", "logged", "since_ms")
 
     def __init__(self, now_ms: int) -> None:
         self.since_ms = now_ms
-        self.due_ms = now_ms + TOLD_AFTER_MS
-        self.told = False
+        self.due_ms = now_ms + LOG_AFTER_MS
+        self.logged = False
 
 
 class RefusedPartitions:
@@ -48,14 +48,14 @@ class RefusedPartitions:
             f"{wanted[partition]}-{partition.partition} serves group {self._group_id!r} again, after "
             f"{(now_ms - before.since_ms) / 1000:.0f} s."
             for partition, before in self.refused.items()
-            if before.told and partition in wanted and partition not in refused
+            if before.logged and partition in wanted and partition not in refused
         ]
         self.refused = {
             partition: self.refused.get(partition) or _Refusal(now_ms) for partition in refused if partition in wanted
         }
         for partition, now in self.refused.items():
             if now_ms >= now.due_ms:
-                now.told, now.due_ms = True, now_ms + LOG_AGAIN_AFTER_MS
+                now.logged, now.due_ms = True, now_ms + LOG_AGAIN_AFTER_MS
                 lines.append(self._line(f"{wanted[partition]}-{partition.partition}", now, refused[partition], now_ms))
         return lines
 

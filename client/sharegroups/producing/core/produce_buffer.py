@@ -164,12 +164,12 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         meanings: Mapping[str, Meaning],
         *,
         way: Way = NO_ROUTE,
-        behind: SecondRequest | None = None,
+        pipelined: SecondRequest | None = None,
     ) -> list[Group[RecordT, WatcherT]]:
         """Take the groups of one request, give them sequences, and mark them as in flight.
 
         They hold about `budget_bytes` at most, and at least one batch of each partition that is reached before the
-        budget is used up. `meanings`: the current topic ids by name. `way`: how the leader is reached. `behind`: set
+        budget is used up. `meanings`: the current topic ids by name. `way`: how the leader is reached. `pipelined`: set
         for a request that is sent while another one is in flight. Partitions whose first batches are unconfirmed under
         another topic id are left out. Report each group with `settle` once, then each group that `settle` returns with
         `delivered`, `failed` or `retry`.
@@ -180,8 +180,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 break
             lane = self._lanes[partition]
             meaning = meanings[partition.topic]
-            full_only = behind is not None and (
-                bool(lane.in_flight) or not lane.waiting or lane.waiting[0].created_ms >= behind.began_ms
+            full_only = pipelined is not None and (
+                bool(lane.in_flight) or not lane.waiting or lane.waiting[0].created_ms >= pipelined.began_ms
             )
             if lane.in_flight and not (full_only and lane.may_follow(identity, meaning.topic_id, way)):
                 continue

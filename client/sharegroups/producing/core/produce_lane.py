@@ -155,7 +155,7 @@ class Lane(Generic[RecordT, WatcherT]):
         self.gap = next((batch.identity for batch in reversed(batches) if batch.identity is not None), self.gap)
 
     def take_numbers(self, group: Group[RecordT, WatcherT]) -> None:
-        """Remove the numbers of a group and of all batches that wait behind it under its identity, unconfirmed ones
+        """Remove the numbers of a group and of all batches that wait after it under its identity, unconfirmed ones
         too: the leader found a gap before the group, so it has appended none of them (CM-43 (k))."""
         identity = group.batches[0].identity
         for batch in (*group.batches, *self.waiting):

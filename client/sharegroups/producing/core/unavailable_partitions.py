@@ -13,18 +13,18 @@ from typing import Final
 from kip932.ids import TopicPartition
 
 #: A partition is logged once it has been unavailable this long, ms. A fail-over takes less.
-TOLD_AFTER_MS: Final = 5_000
+LOG_AFTER_MS: Final = 5_000
 
 _Place = tuple[str, int]
 
 
 class _Outage:
-    __slots__ = ("cause", "since_ms", "told")
+    __slots__ = ("cause", "logged", "since_ms")
 
     def __init__(self, cause: str, since_ms: int) -> None:
         self.cause = cause
         self.since_ms = since_ms
-        self.told = False
+        self.logged = False
 
 
 class UnavailablePartitions:
@@ -56,38 +56,38 @@ class UnavailablePartitions:
 
     def cause(self, partition: TopicPartition) -> str:
         """Return why the partition is unavailable; "" when it is available."""
-        illness = self._outages.get(partition)
-        return "" if illness is None else illness.cause
+        outage = self._outages.get(partition)
+        return "" if outage is None else outage.cause
 
     def choose(self, topic: str, first: int, count: int) -> int:
         """Return the first available partition of `first`, `first` + 1, … modulo `count`; `first` when none is
         available."""
-        ill = self._outages
+        outages = self._outages
         for step in range(count):
             number = (first + step) % count
-            if (topic, number) not in ill:
+            if (topic, number) not in outages:
                 return number
         return first % count
 
     def lines(self, now_ms: int, partitions: Mapping[str, int]) -> list[str]:
         """Return the lines to log now, each only once. `partitions`: the number of partitions of each topic."""
-        told: list[str] = []
-        for (topic, number), illness in self._outages.items():
-            if illness.told or now_ms - illness.since_ms < TOLD_AFTER_MS:
+        lines: list[str] = []
+        for (topic, number), outage in self._outages.items():
+            if outage.logged or now_ms - outage.since_ms < LOG_AFTER_MS:
                 continue
-            illness.told = True
+            outage.logged = True
             others = sum(1 for other in range(partitions.get(topic, 0)) if (topic, other) not in self._outages)
-            told.append(
-                f"{topic}-{number} takes no records: {illness.cause}. "
+            lines.append(
+                f"{topic}-{number} takes no records: {outage.cause}. "
                 + (f"Records without a key go to the {others} other partitions. " if others else "")
                 + "Records that wait for it are retried until delivery.timeout.ms is over; sharegroups topics describe "
                 f"{topic} shows its leader."
             )
-        return told
+        return lines
 
     def _note(self, place: _Place, cause: str, now_ms: int) -> None:
-        illness = self._outages.get(place)
-        if illness is None:
+        outage = self._outages.get(place)
+        if outage is None:
             self._outages[place] = _Outage(cause, now_ms)
         else:
-            illness.cause = cause
+            outage.cause = cause

@@ -128,26 +128,26 @@ class Step(Enum):
 class Decision:
     """How to acknowledge a record, and when it is delivered again.
 
-    `delay`: seconds until then; None: the delay of the group's back-off. `told`: what happens next, for the log.
+    `delay`: seconds until then; None: the delay of the group's back-off. `log_text`: what happens next, for the log.
     """
 
     step: Step
     delay: float | None = None
-    told: str = ""
+    log_text: str = ""
 
     def shortened(self, maximum: float) -> Decision:
         """Return the decision with `maximum`, the longest delay that the group allows, instead of its own delay."""
-        told = (
-            f"{_redelivery_text(maximum)}, not in {_told(self.delay or 0)}: the group allows no longer delay "
+        log_text = (
+            f"{_redelivery_text(maximum)}, not in {_readable(self.delay or 0)}: the group allows no longer delay "
             "(sharegroups.retry.delay.max.ms); ask for less, or raise that config of the group"
         )
-        return replace(self, delay=maximum, told=told)
+        return replace(self, delay=maximum, log_text=log_text)
 
 
 def _redelivery_text(delay: float | None) -> str:
     if delay is None:  # the leader decides, by the group's back-off of that moment (CL-123)
         return "it comes again at once, or when the group's back-off says"
-    return f"it comes again in {_told(delay)}" if delay else "it comes again at once"
+    return f"it comes again in {_readable(delay)}" if delay else "it comes again at once"
 
 
 def archived(group_limit: int) -> str:
@@ -201,7 +201,7 @@ def class_name(error: BaseException) -> str:
     return name
 
 
-def _told(seconds: float) -> str:
+def _readable(seconds: float) -> str:
     """Return a delay in readable form: 1.9 s, 2 h 5 min, 3 days 4 h."""
     if seconds < _HOUR_S:
         return f"{seconds:.1f} s"
@@ -220,10 +220,10 @@ def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int
     if verdict.kind is Kind.DONE:
         return Decision(Step.ACCEPT)
     if verdict.kind is Kind.REJECTED:
-        return Decision(Step.REJECT, told="it is rejected, and not delivered again")
+        return Decision(Step.REJECT, log_text="it is rejected, and not delivered again")
     failed = verdict.kind is Kind.FAILED
     if failed and policy.limit is not None and delivery_count >= policy.limit:
-        return Decision(Step.REJECT, told=f"that was the last of {policy.limit} tries; it is rejected")
+        return Decision(Step.REJECT, log_text=f"that was the last of {policy.limit} tries; it is rejected")
     if delivery_count >= group_limit:  # a delay would only hold the record in this worker
         return Decision(Step.ARCHIVE, 0.0, archived(group_limit))
     delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay

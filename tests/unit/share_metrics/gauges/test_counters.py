@@ -64,7 +64,7 @@ def never(words: str) -> None:
 def batch(*partitions: tuple[int, int], **reported: Any) -> Reported:
     """A batch of (partition, writes) pairs; `reported` overrides further columns."""
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1, "speo": 1, "state_epoch": 0}
-    rest = {"gone": False, "anew": False, "early": {}, "first_write": None, "last_write": None, "hwm_s": 1.0}
+    rest = {"gone": False, "begins": False, "early": {}, "first_write": None, "last_write": None, "hwm_s": 1.0}
     all_reported = values | rest | reported
     return Reported(
         Row(

@@ -24,7 +24,7 @@ def news(writes: int, *, gone: bool = False, lag: int = 0, first: Any = None, la
     counts = dict.fromkeys(("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "poison_sightings"), writes)
     values = {"start_offset": 1, "delivery_complete_count": 0, "hwm": 1 + lag, "speo": 1, "state_epoch": 0}
     written = {"first_write": first, "last_write": last, "hwm_s": NOW_S}
-    return {**counts, **values, "writes": writes, "gone": gone, "anew": False, "early": {}, **written}
+    return {**counts, **values, "writes": writes, "gone": gone, "begins": False, "early": {}, **written}
 
 
 def take_state(gauges: Gauges, key: Key, row: dict[str, Any]) -> None:

@@ -78,7 +78,7 @@ def test_all_queries_have_read_what_the_slowest_has(tmp_path: Path) -> None:
         [progress(60, idle), progress(110, full)],
         [progress(120, idle), progress(110, idle)],
     ):
-        note.look(queries)
+        note.advance(queries)
         at = read_up_to(tmp_path, LATER)
         seen.append(at and (at - NOON).total_seconds())
     assert seen == [None, None, 50, 50, 110]
@@ -100,11 +100,11 @@ def test_where_it_cannot_be_noted_the_job_goes_on_and_says_so_once(tmp_path: Pat
     progress_read: list[str] = []
     note = Note(tmp_path / "gone", 100, progress_read.append)
     for seconds in (1, 2, 3):
-        note.look([progress(seconds, (7, 7))])
+        note.advance([progress(seconds, (7, 7))])
     assert len(progress_read) == 1
     assert "No such file or directory" in progress_read[0]
     (tmp_path / "gone").mkdir()
-    note.look([progress(4, (7, 7))])
+    note.advance([progress(4, (7, 7))])
     assert read_up_to(tmp_path / "gone", LATER) == NOON + timedelta(seconds=4)
 
 

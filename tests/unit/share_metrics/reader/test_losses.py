@@ -50,7 +50,7 @@ class Query:
             return
         goals = {STREAM: Goal(self.noted.id, self.noted.n)}
         plan = self.reader.plan({STREAM: self.at}, self.reader.tips([STREAM]), goals)[STREAM]
-        found = reported_by(self.reader.read(plan.ranges, plan.gaps, tails_are_told=True))
+        found = reported_by(self.reader.read(plan.ranges, plan.gaps, next_reports_tails=True))
         if not killed:
             self.kept += found
             self.at, self.noted = self.noted, None

@@ -81,7 +81,9 @@ def replayed(bench: Bench) -> Replay:
         batches, archived = tuple(write.state_batches), write.archived  # type: ignore[union-attr] # only Persist
         start, at = write.start_offset, second * SECOND  # type: ignore[union-attr] # as above
         limit = bench.settings.delivery_count_limit
-        replay.apply(Event("update", at, 0, start, batches, None, told=True, delivery_limit=limit, archived=archived))
+        replay.apply(
+            Event("update", at, 0, start, batches, None, names_archived=True, delivery_limit=limit, archived=archived)
+        )
     return replay
 
 
@@ -139,13 +141,13 @@ def test_a_gap_that_is_acknowledged_is_no_failed_record() -> None:
 @pytest.mark.rule("PM-48")
 def test_a_record_that_comes_again_after_a_reset_is_judged_again() -> None:
     replay = Replay(60 * SECOND)
-    replay.apply(Event("snapshot", 0, 0, 0, (), 1, told=True))
-    told = Event("update", 1, 0, None, (StateBatch(2, 2, 0, 2),), None, told=True, delivery_limit=3)
-    replay.apply(told)
+    replay.apply(Event("snapshot", 0, 0, 0, (), 1, names_archived=True))
+    update = Event("update", 1, 0, None, (StateBatch(2, 2, 0, 2),), None, names_archived=True, delivery_limit=3)
+    replay.apply(update)
     assert [(one.offset, one.reason) for one in replay.poison()] == [(2, Reason.NEAR_LIMIT)]
     replay.apply(Event("snapshot", 2, 0, 0, (), 2))
     assert replay.poison() == [], "its deliveries are counted from 0 again"
-    replay.apply(told._replace(archived=(ArchivedRange(3, 3, 1, 2),), time_us=3))
+    replay.apply(update._replace(archived=(ArchivedRange(3, 3, 1, 2),), time_us=3))
     replay.apply(Event("tombstone", 4, 0, None, ()))
     assert [(one.offset, one.reason) for one in replay.poison()] == [(3, Reason.REJECTED)], "that did happen"
 

@@ -84,7 +84,7 @@ async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_f
     await c.poll(5)
     assert c._engine._runtime is not None
     (session,) = c._engine._runtime.fetcher._sessions.values()
-    session.link.told(2_000)
+    session.link.note_throttle(2_000)
     await asyncio.sleep(0.0007)
     await c.close(10)
     assert told == [None]

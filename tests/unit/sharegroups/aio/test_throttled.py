@@ -63,11 +63,11 @@ def test_a_node_is_free_again_when_the_longest_of_its_wishes_is_over() -> None:
     throttle = Throttle()
     assert THROTTLE_MAX_MS == 30_000
     assert (throttle.until_ms("a"), throttle.until_ms(None)) == (0, 0)
-    throttle.told("a", 500, 1_000)
-    throttle.told("a", 100, 1_200)
-    throttle.told("b", -1, 1_200)
+    throttle.note("a", 500, 1_000)
+    throttle.note("a", 100, 1_200)
+    throttle.note("b", -1, 1_200)
     assert (throttle.until_ms("a"), throttle.until_ms("b")) == (1_501, 0)
-    throttle.told("b", 2**31 - 1, 2_000)
+    throttle.note("b", 2**31 - 1, 2_000)
     assert (throttle.until_ms("a"), throttle.until_ms("b")) == (0, 2_000 + THROTTLE_MAX_MS + 1)
 
 
@@ -250,7 +250,7 @@ def test_statuses_with_retry_info_are_obeyed_by_calls_to_leaders_coordinators_an
 def test_a_call_that_waits_ends_when_its_time_is_over_or_the_client_is_closed() -> None:
     async def story(fake: Timed) -> None:
         transport = ThrottledTransport(fake.transport())
-        transport.told(fake.bootstrap, 20_000)
+        transport.note_throttle(fake.bootstrap, 20_000)
         request = wire.METADATA.request_type()
         with pytest.raises(TransportError, match="left alone for") as refused:
             await transport.call(fake.bootstrap, wire.METADATA, request, 3)
@@ -271,7 +271,7 @@ def test_a_producer_leaves_a_leader_alone_after_an_answer_that_says_so_although_
     async def story(fake: Timed) -> None:
         async with Producer({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as p:
             await p.send("t", b"a")
-            p.cluster.transport.told(fake.bootstrap, WISH_MS)
+            p.cluster.transport.note_throttle(fake.bootstrap, WISH_MS)
             await p.send("t", b"b")
             assert least_gap(fake.times("produce")) >= WISH_MS / 1000
             assert len(fake.times("produce")) == 2
@@ -314,7 +314,7 @@ async def test_who_may_ask_any_node_asks_another_one_meanwhile() -> None:
     transport = Refusing(fake)
     async with Producer({"bootstrap.servers": fake.bootstrap}, transport=transport) as p:
         await p.cluster.fetch_metadata([])
-        p.cluster.transport.told("node0:9000", 20_000)
+        p.cluster.transport.note_throttle("node0:9000", 20_000)
         began, before = now_s(), len(transport.addresses)
         for _ in range(5):
             await p.cluster.fetch_metadata(["t"])

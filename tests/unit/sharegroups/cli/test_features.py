@@ -47,4 +47,4 @@ def test_that_nothing_is_reported_is_said(fake: FakeCluster, monkeypatch: pytest
     for node in fake.nodes:
         fake.serve(node)
     result = sharegroups("features")
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node tells a level of share.version.\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "No node reports a level of share.version.\n")

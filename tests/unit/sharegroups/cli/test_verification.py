@@ -74,7 +74,7 @@ def reported(capsys: pytest.CaptureFixture[str], name: str) -> list[dict[str, An
 
 
 def play(consumer: StubConsumer, limit: int | None, *pattern: Kind, mode: str = "sync") -> Verification:
-    made = Verification(limit, mode, pattern or [Kind.ACCEPT], verbose=False, tells_types=len(pattern) > 1)
+    made = Verification(limit, mode, pattern or [Kind.ACCEPT], verbose=False, prints_types=len(pattern) > 1)
     made.run(cast(ConsoleConsumer, consumer))
     return made
 

@@ -93,13 +93,13 @@ def test_a_terminal_is_shown_no_control_character() -> None:
     program = (
         "import sys, click\n"
         "from sharegroups.cli.formatting import Formatter\n"
-        "from sharegroups.cli.output import print_names, print_table, tell\n"
+        "from sharegroups.cli.output import print_names, print_stderr, print_table\n"
         f"evil = {ESCAPES!r}\n"
         "show = Formatter({})\n"
         "print(show._show(evil), show._show(evil.encode() + b'\\xff'), show._show('a\\tb'))\n"
         "print_names([evil])\n"
         "print_table(('GROUP',), [(evil,)], (15,))\n"
-        "tell('Error: ' + evil)\n"
+        "print_stderr('Error: ' + evil)\n"
     )
     leader, follower = pty.openpty()
     with subprocess.Popen([sys.executable, "-c", program], stdout=follower, stderr=follower) as process:

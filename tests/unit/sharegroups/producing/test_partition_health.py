@@ -13,7 +13,7 @@ from kip932.ids import TopicPartition
 from sharegroups.aio import Producer
 from sharegroups.config import PRODUCER, Config
 from sharegroups.connection.cluster import Cluster
-from sharegroups.producing.core.unavailable_partitions import TOLD_AFTER_MS
+from sharegroups.producing.core.unavailable_partitions import LOG_AFTER_MS
 from sharegroups.producing.partition_health import PartitionHealth
 from sharegroups.reports import DeliveryReport
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -146,7 +146,7 @@ def test_after_close_nothing_is_reported_of_partitions_any_more(caplog: pytest.L
         health = PartitionHealth(cluster)
         health.repeated(TopicPartition("t", 0), KafkaStorageError("its disk is full"))
         health.close()
-        await asyncio.sleep(TOLD_AFTER_MS / 1000 + 60)
+        await asyncio.sleep(LOG_AFTER_MS / 1000 + 60)
 
     with caplog.at_level(logging.WARNING, logger="sharegroups"):
         play(story)

@@ -76,7 +76,7 @@ def test_a_handler_runs_where_its_kind_and_its_timeout_say() -> None:
         ({"value": "json"}, blocking, "value is 'json'; expected a function"),
         ({"retry": 3}, blocking, "retry is 3; expected a Retry"),
         ({"outcomes": {ValueError: "reject"}}, blocking, "ValueError is given 'reject'"),
-        ({}, "orders", "stands above 'orders'; expected a function"),
+        ({}, "orders", "decorates 'orders'; expected a function"),
     ],
 )
 def test_a_wrong_registration_is_refused_at_once(given: dict[str, Any], handler: Any, said: str) -> None:
@@ -281,11 +281,11 @@ def test_a_worker_is_known_by_its_process_unless_it_has_a_name(
 ) -> None:
     asked: list[Any] = []
 
-    async def look(settings: dict[str, Any], *_: Any) -> None:
+    async def check_cluster(settings: dict[str, Any], *_: Any) -> None:
         """As if the worker is stopped before the cluster answers."""
         asked.append(settings["client.id"])
 
-    monkeypatch.setattr(checks, "look", look)
+    monkeypatch.setattr(checks, "check_cluster", check_cluster)
     caplog.set_level(logging.INFO, "sharegroups.worker")
     worker = Worker(**GIVEN, client_id=own)
     worker.job("a")(blocking)

@@ -29,9 +29,9 @@ def firsts_of(fake: FakeCluster) -> dict[TopicPartition, First]:
         return first_origins(reading, lambda number, found: found.record.offset != 0)
 
 
-def checked(fake: FakeCluster, firsts: dict[TopicPartition, First], *, check: bool = True) -> Targets:
+def checked(fake: FakeCluster, firsts: dict[TopicPartition, First], *, search: bool = True) -> Targets:
     with clients.open_client(Admin, {"bootstrap.servers": fake.bootstrap}) as admin:
-        return targets_of(admin, topic_id_text(fake.topics[DLQ][0]), firsts, look=check)
+        return targets_of(admin, topic_id_text(fake.topics[DLQ][0]), firsts, search=search)
 
 
 def fresh(fake: FakeCluster, origin: int, group: str = "g", topic_id: str | None = None) -> ProducedRecord:
@@ -66,7 +66,7 @@ def test_only_fresh_records_of_this_queue_count_and_only_behind_the_first_origin
     assert found(targets, range(9), partition=1) == []
     assert targets.faults == {}
     assert found(checked(queue, {P0: First(3, T0)}), range(9)) == []
-    assert found(checked(queue, {P0: First(0, T0)}, check=False), range(9)) == []
+    assert found(checked(queue, {P0: First(0, T0)}, search=False), range(9)) == []
     queue.log("orders").delete_before(2)
     assert found(checked(queue, {P0: First(0, T0)}), range(9)) == [3], "what was deleted is no hindrance"
 

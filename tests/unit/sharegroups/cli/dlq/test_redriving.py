@@ -244,7 +244,7 @@ def test_after_a_signal_nothing_more_is_sent_and_what_is_not_known_is_said(
     with clients.open_client(Admin, where) as admin:
         found = queue_of(admin, choice_of(DLQ, None), changes=True)
         firsts = first_origins(Reading(admin, found), lambda number, one: True)
-        targets = targets_of(admin, found.topic_id, firsts, look=True)
+        targets = targets_of(admin, found.topic_id, firsts, search=True)
         producer = clients.open_client(Producer, where)
         queue.hold_produce = asyncio.Event()
         wish = RedriveTask(lambda number, one: True, None, purge=True, producer=producer)

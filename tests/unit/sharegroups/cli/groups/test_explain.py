@@ -159,7 +159,7 @@ def test_that_the_members_are_not_known_is_a_note_and_what_the_leader_knows_is_p
     assert result.exit_code == 0, result.stderr
     assert "15: available" in result.stdout
     assert "Members: 0 fetch this partition now." in result.stdout
-    assert "Note: the group's members are not told: " in result.stderr
+    assert "Note: the group's members are not known: " in result.stderr
 
 
 @pytest.mark.rule("CT-110")

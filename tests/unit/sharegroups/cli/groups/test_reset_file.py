@@ -47,7 +47,7 @@ def test_a_plan_has_the_lines_of_its_group(text: str, plan: dict[tuple[str, int]
         ("t,2147483648,1\n", "line 1: the partition is '2147483648'"),
         (",0,1\n", "line 1: the topic is empty"),
         (",t,0,1\n", "line 1: the group is empty"),
-        ("t,0,1\nu,0,1\nt,0,2\n", "line 3: t-0 stands in line 1 too"),
+        ("t,0,1\nu,0,1\nt,0,2\n", "line 3: t-0 is in line 1 too"),
         ('t,0,1\n"t,0,1\n', "line 2: unexpected end of data"),
     ],
 )

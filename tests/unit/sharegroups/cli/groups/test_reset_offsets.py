@@ -126,7 +126,7 @@ def test_a_leader_that_does_not_return_its_log_is_named_and_nothing_is_set(world
     world.errors["list_offsets"].append(6)
     result = sharegroups(*RESET, "--to-latest", "--topic", "t", "--execute")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "Offsets of the log cannot be told for t-0: NOT_LEADER_OR_FOLLOWER" in result.stderr
+    assert "Offsets of the log are not known for t-0: NOT_LEADER_OR_FOLLOWER" in result.stderr
     assert altered(world) == []
 
 

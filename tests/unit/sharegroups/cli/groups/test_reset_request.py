@@ -107,7 +107,7 @@ def test_a_date_and_time_is_utc_unless_it_says_otherwise(text: str, milliseconds
         ("2020-01-01 00:00:00.000", "expected YYYY-MM-DDThh:mm:ss.sss"),
         ("2020-01-01T00:00:00.000+0200", "expected YYYY-MM-DDThh:mm:ss.sss"),
         ("2020-13-41T00:00:00.000", "is no date and time"),
-        ("1969-12-31T23:59:59.999", "lies before 1970"),
+        ("1969-12-31T23:59:59.999", "is before 1970"),
     ],
 )
 def test_what_is_no_date_and_time_is_refused_with_the_form(text: str, said: str) -> None:

@@ -72,7 +72,7 @@ def test_what_cannot_be_reported_is_said_and_stops_nothing(fake: FakeCluster) ->
     fake.stateless[TopicIdPartition(fake.partition("t", 1).topic_id, 1)] = "being loaded"
     result = sharegroups(*DELETE)
     assert result.stderr.startswith(
-        "Warn: Whether dead letters of group 'g' wait cannot be told of t:1.\nWarn: In group"
+        "Warn: It is not known whether dead letters of group 'g' wait in t:1.\nWarn: In group"
     )
     assert "Deletion of requested share groups ('g') was successful." in result.stdout
 
@@ -82,7 +82,7 @@ def test_an_answer_that_does_not_come_is_said_and_stops_nothing(fake: FakeCluste
     letters(fake, "t", 0, 1)
     fake.errors["describe_offsets"].append(UnknownServerError.code)
     result = sharegroups(*DELETE)
-    assert result.stderr.startswith("Warn: Whether dead letters of group 'g' wait cannot be told: ")
+    assert result.stderr.startswith("Warn: It is not known whether dead letters of group 'g' wait: ")
     assert "Deletion of requested share groups ('g') was successful." in result.stdout
 
 

@@ -22,7 +22,7 @@ def test_it_checks_after_a_silence_that_grows_up_to_a_bound() -> None:
     for _ in range(7):
         silences.append(lookout.due_s - now_s)
         now_s = lookout.due_s
-        lookout.looked(None, now_s)
+        lookout.examined(None, now_s)
     assert silences[:4] == [EXAMINE_AFTER_S, EXAMINE_AFTER_S * 2, EXAMINE_AFTER_S * 4, EXAMINE_AFTER_S * 8]
     assert silences[-1] == EXAMINE_AFTER_MAX_S
 
@@ -30,14 +30,14 @@ def test_it_checks_after_a_silence_that_grows_up_to_a_bound() -> None:
 def test_a_failure_ends_a_long_silence_soon_and_is_reported_once() -> None:
     lookout = StallTimer(0.0)
     for now_s in (2.0, 6.0, 14.0, 30.0):
-        lookout.looked(None, now_s)
+        lookout.examined(None, now_s)
     assert lookout.due_s == 30.0 + EXAMINE_AFTER_MAX_S
     lookout.doubted(40.0)
     assert lookout.due_s == 40.0 + EXAMINE_AFTER_S
     lookout.doubted(41.0)
     assert lookout.due_s == 40.0 + EXAMINE_AFTER_S, "failures do not put it off"
-    assert lookout.looked(DOWN, 42.0) is DOWN
-    lookout.looked(DOWN, 46.0)
+    assert lookout.examined(DOWN, 42.0) is DOWN
+    lookout.examined(DOWN, 46.0)
     due_s = lookout.due_s
     lookout.doubted(46.5)
     assert lookout.due_s == due_s, "what was told is not looked for again"
@@ -45,30 +45,30 @@ def test_a_failure_ends_a_long_silence_soon_and_is_reported_once() -> None:
 
 def test_each_cause_is_reported_once_and_again_when_it_changes_or_comes_back() -> None:
     lookout = StallTimer(0.0)
-    reported = [lookout.looked(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]
+    reported = [lookout.examined(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]
     assert reported == [DOWN, None, NOPE, None, None, NOPE]
 
 
 def test_records_make_it_forget_what_it_reported() -> None:
     lookout = StallTimer(0.0)
-    assert lookout.looked(DOWN, 2.0) is DOWN
+    assert lookout.examined(DOWN, 2.0) is DOWN
     lookout.heard(10.0)
     assert lookout.due_s == 10.0 + EXAMINE_AFTER_S
-    assert lookout.looked(DOWN, 12.0) is DOWN
+    assert lookout.examined(DOWN, 12.0) is DOWN
 
 
 def test_the_return_of_a_lost_cluster_is_reported_once_and_a_second_loss_again() -> None:
     lookout = StallTimer(0.0)
     assert lookout.answered(1.0) is None, "nothing was told"
-    assert lookout.looked(DOWN, 2.0) is DOWN
+    assert lookout.examined(DOWN, 2.0) is DOWN
     lookout.heard(3.0)  # a record from a buffer is no answer
-    assert lookout.looked(DOWN, 5.0) is DOWN
+    assert lookout.examined(DOWN, 5.0) is DOWN
     assert lookout.answered(42.0) == 40.0
     assert lookout.due_s == 42.0 + EXAMINE_AFTER_S
     assert lookout.answered(43.0) is None
-    assert lookout.looked(NOPE, 44.0) is NOPE
+    assert lookout.examined(NOPE, 44.0) is NOPE
     assert lookout.answered(45.0) is None, "a topic that is not there is no lost cluster"
-    assert lookout.looked(DOWN, 46.0) is DOWN
+    assert lookout.examined(DOWN, 46.0) is DOWN
 
 
 def test_the_words_name_what_was_found_where_and_what_to_try() -> None:

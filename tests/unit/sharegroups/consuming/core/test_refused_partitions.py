@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kip932.ids import TopicIdPartition
-from sharegroups.consuming.core.refused_partitions import LOG_AGAIN_AFTER_MS, TOLD_AFTER_MS, RefusedPartitions
+from sharegroups.consuming.core.refused_partitions import LOG_AFTER_MS, LOG_AGAIN_AFTER_MS, RefusedPartitions
 
 ZERO, ONE = TopicIdPartition(b"t" * 16, 0), TopicIdPartition(b"t" * 16, 1)
 WANTED = {ZERO: "orders", ONE: "orders"}
@@ -11,11 +11,11 @@ WANTED = {ZERO: "orders", ONE: "orders"}
 
 def test_what_passes_within_five_seconds_is_not_reported() -> None:
     reported = RefusedPartitions("g")
-    assert TOLD_AFTER_MS == 5_000
+    assert LOG_AFTER_MS == 5_000
     assert reported.answered({ZERO: "X: away."}, WANTED, 1_000) == []
     assert reported.answered({ZERO: "X: away."}, WANTED, 5_999) == []
     assert reported.answered({}, WANTED, 6_500) == []
-    assert reported.answered({ZERO: "X: away."}, WANTED, 7_000) == [], "it begins anew"
+    assert reported.answered({ZERO: "X: away."}, WANTED, 7_000) == [], "it begins again"
 
 
 def test_what_lasts_is_reported_with_the_latest_cause_and_again_after_five_minutes() -> None:

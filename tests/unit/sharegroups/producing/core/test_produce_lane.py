@@ -40,13 +40,13 @@ def test_full_batches_follow_those_in_flight_and_the_open_one_waits() -> None:
     buffer = full_buffer(7)
     first = buffer.take([T0], ME, 1000, IDS, way=WAY)
     assert buffer.following(0) == [T0]
-    second = buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)
+    second = buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW)
     assert numbers(first) == [[1, 2, 3]]
     assert numbers(second) == [[4, 5]], "five in all: more the leader would not know again"
-    assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == [], "no third one"
+    assert buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW) == [], "no third one"
     assert buffer.settle(first[0], Outcome()) == first
     buffer.delivered(first[0])
-    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)) == [[6]], "it follows the second one"
+    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW)) == [[6]], "it follows the second one"
 
 
 @pytest.mark.rule("CL-131")
@@ -60,7 +60,7 @@ def test_nothing_follows_to_whom_does_not_know_the_producer(
 ) -> None:
     buffer = full_buffer()
     buffer.take([T0], ME, 10, IDS, way=WAY)
-    assert buffer.take([T0], identity, 1000, meanings, way=way, behind=NOW) == []
+    assert buffer.take([T0], identity, 1000, meanings, way=way, pipelined=NOW) == []
 
 
 @pytest.mark.rule("CL-131")
@@ -69,14 +69,14 @@ def test_nothing_follows_a_retry_or_a_first_group() -> None:
     (group,) = buffer.take([T0], ME, 10, IDS, way=WAY)
     buffer.retry(group, 0, None)
     buffer.take([T0], ME, 10, IDS, way=WAY)
-    assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == []
+    assert buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW) == []
     new: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     new.follow_bytes = 10
     for number in range(3):
         new.append(T0, number, 10, 0)
     new.take([T0], ME, 10, IDS, way=WAY)
     assert new.following(0) == []
-    assert new.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == []
+    assert new.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW) == []
 
 
 @pytest.mark.rule("CL-130")
@@ -117,7 +117,7 @@ def test_two_outcomes_are_reported_in_order_and_what_followed_a_failure_goes_aga
 ) -> None:
     buffer = full_buffer()
     groups = buffer.take([T0], ME, 10, IDS, way=WAY)
-    groups += buffer.take([T0], ME, 10, IDS, way=WAY, behind=NOW)
+    groups += buffer.take([T0], ME, 10, IDS, way=WAY, pipelined=NOW)
     found: list[Group[int, None]] = []
     for group, outcome in list(zip(groups, (one, two), strict=True))[:: -1 if turned else 1]:
         for settled in buffer.settle(group, outcome):
@@ -132,11 +132,11 @@ def test_two_outcomes_are_reported_in_order_and_what_followed_a_failure_goes_aga
 @pytest.mark.rule("CL-133")
 def test_two_groups_that_go_again_keep_their_order_and_numbers() -> None:
     buffer = full_buffer()
-    first, second = buffer.take([T0], ME, 10, IDS, way=WAY) + buffer.take([T0], ME, 10, IDS, way=WAY, behind=NOW)
+    first, second = buffer.take([T0], ME, 10, IDS, way=WAY) + buffer.take([T0], ME, 10, IDS, way=WAY, pipelined=NOW)
     buffer.retry(first, 90, IDS["t"])
     buffer.retry(second, 40, IDS["t"])
     assert buffer.next_deadline() == 90
-    assert buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW) == [], "none of them is new"
+    assert buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW) == [], "none of them is new"
     assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY)) == [[1, 2, 3]]
 
 
@@ -144,7 +144,7 @@ def test_two_groups_that_go_again_keep_their_order_and_numbers() -> None:
 def test_what_was_delivered_behind_an_unconfirmed_batch_counts_among_the_five() -> None:
     buffer = full_buffer(9)
     (first,) = buffer.take([T0], ME, 10, IDS, way=WAY)
-    (second,) = buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)
+    (second,) = buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW)
     assert numbers([first, second]) == [[1], [2, 3, 4]]
     assert buffer.settle(second, Outcome("stored")) == []
     assert buffer.settle(first, _LOST) == [first, second]
@@ -159,10 +159,10 @@ def test_a_second_request_takes_what_waited_when_the_first_one_began_and_has_not
     buffer.take([T0], ME, 10, IDS, way=WAY)
     buffer.append(T1, 0, 10, now_ms=5)
     assert T1 in buffer.following(9)
-    assert buffer.take([T1], ME, 1000, IDS, way=WAY, behind=SecondRequest(5)) == [], (
+    assert buffer.take([T1], ME, 1000, IDS, way=WAY, pipelined=SecondRequest(5)) == [], (
         "it may grow until the first is answered"
     )
-    assert numbers(buffer.take([T1], ME, 1000, IDS, way=WAY, behind=SecondRequest(6))) == [[0]]
+    assert numbers(buffer.take([T1], ME, 1000, IDS, way=WAY, pipelined=SecondRequest(6))) == [[0]]
 
 
 @pytest.mark.rule("CL-130")
@@ -173,4 +173,4 @@ def test_little_is_not_worth_a_second_request() -> None:
     assert buffer.following(0) == [], "a full batch of 10 bytes waits, and an open one"
     assert not buffer.append(T0, 4, 10, 0).wakes
     assert buffer.append(T0, 5, 10, 0).wakes
-    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, behind=NOW)) == [[2, 3, 4]]
+    assert numbers(buffer.take([T0], ME, 1000, IDS, way=WAY, pipelined=NOW)) == [[2, 3, 4]]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932.ids import TopicPartition
-from sharegroups.producing.core.unavailable_partitions import TOLD_AFTER_MS, UnavailablePartitions
+from sharegroups.producing.core.unavailable_partitions import LOG_AFTER_MS, UnavailablePartitions
 
 ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -38,7 +38,7 @@ def test_one_without_a_leader_stays_out_whatever_becomes_of_its_batches() -> Non
 @pytest.mark.rule("CL-80")
 def test_who_stays_unavailable_for_five_seconds_is_reported_once_with_the_latest_cause() -> None:
     ill = UnavailablePartitions()
-    assert TOLD_AFTER_MS == 5_000
+    assert LOG_AFTER_MS == 5_000
     ill.failed(ZERO, "it was slow", 1_000)
     ill.failed(ZERO, "KAFKA_STORAGE_ERROR: disk", 4_000)
     assert ill.lines(5_999, {"t": 3}) == []

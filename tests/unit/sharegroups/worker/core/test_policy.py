@@ -70,12 +70,12 @@ def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
     waits = [decide(FAILED, count, PLAIN, 100, 0).delay for count in range(1, 9)]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert decide(FAILED, 2, Retry(jitter=0.5), 100, 1).delay == 1
-    assert decide(FAILED, 3, PLAIN, 5, 0).told == "it comes again in 4.0 s"
+    assert decide(FAILED, 3, PLAIN, 5, 0).log_text == "it comes again in 4.0 s"
 
 
 @pytest.mark.rule("CL-128")
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [
         (0.04, "0.0 s"),
         (3599, "3599.0 s"),
@@ -88,9 +88,9 @@ def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
         (math.inf, "inf s"),
     ],
 )
-def test_a_long_delay_is_shown_in_hours_and_days(seconds: float, told: str) -> None:
+def test_a_long_delay_is_written_in_hours_and_days(seconds: float, text: str) -> None:
     released = Verdict(Kind.RELEASED, delay=seconds)
-    assert decide(released, 1, PLAIN, 5, 0).told == f"it comes again in {told}"
+    assert decide(released, 1, PLAIN, 5, 0).log_text == f"it comes again in {text}"
 
 
 @pytest.mark.rule("CL-121")
@@ -98,13 +98,13 @@ def test_the_last_try_rejects_and_the_groups_last_delivery_archives() -> None:
     limited = Retry(limit=3, jitter=0)
     assert decide(FAILED, 2, limited, 5, 0).step is Step.RELEASE
     assert decide(FAILED, 3, limited, 5, 0) == Decision(
-        Step.REJECT, told="that was the last of 3 tries; it is rejected"
+        Step.REJECT, log_text="that was the last of 3 tries; it is rejected"
     )
     last = decide(FAILED, 5, PLAIN, 5, 0)
     assert (last.step, last.delay) == (Step.ARCHIVE, 0.0), "a delay would only keep the dead record in flight"
     assert [step for step in Step if step.gives_up] == [Step.REJECT, Step.ARCHIVE]
-    assert "archived" in last.told
-    assert "archived" in decide(Verdict(Kind.RELEASED, delay=9), 5, PLAIN, 5, 0).told
+    assert "archived" in last.log_text
+    assert "archived" in decide(Verdict(Kind.RELEASED, delay=9), 5, PLAIN, 5, 0).log_text
     assert decide(Verdict(Kind.FAILED, retry=Retry(limit=1)), 1, PLAIN, 5, 0).step is Step.REJECT
 
 
@@ -113,9 +113,9 @@ def test_the_other_ends() -> None:
     assert decide(DONE, 1, PLAIN, 5, 0) == Decision(Step.ACCEPT)
     assert decide(Verdict(Kind.REJECTED, "why"), 1, PLAIN, 5, 0).step is Step.REJECT
     assert decide(Verdict(Kind.RELEASED, delay=7), 1, PLAIN, 5, 0).delay == 7
-    told = decide(Verdict(Kind.RELEASED), 1, PLAIN, 5, 0).told
-    assert told == "it comes again at once, or when the group's back-off says", "the leader decides"
-    assert decide(Verdict(Kind.RELEASED, delay=0.0), 1, PLAIN, 5, 0).told == "it comes again at once"
+    text = decide(Verdict(Kind.RELEASED), 1, PLAIN, 5, 0).log_text
+    assert text == "it comes again at once, or when the group's back-off says", "the leader decides"
+    assert decide(Verdict(Kind.RELEASED, delay=0.0), 1, PLAIN, 5, 0).log_text == "it comes again at once"
 
 
 @pytest.mark.rule("CL-121")
