@@ -240,8 +240,8 @@ class PersisterClient:
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.operation_timeout_ms)
         self._request_timeout_s = timeout_ms / 1000
         self._resolve = resolve
-        look_up_s = min(timeout_ms, self._settings.silence_ms) / 1000  # the time-out for a node that does not answer
-        self._finder = CoordinatorFinder(transport, nodes, resolve, rng, look_up_s)
+        lookup_s = min(timeout_ms, self._settings.silence_ms) / 1000  # the time-out for a node that does not answer
+        self._finder = CoordinatorFinder(transport, nodes, resolve, rng, lookup_s)
         self._queues: dict[tuple[str, type[StateCommand]], NodeQueue] = {}
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()

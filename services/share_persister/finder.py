@@ -55,7 +55,7 @@ class CoordinatorFinder:
         lookup = self._lookups.get(shard)
         if lookup is None:
             lookup = self._lookups[shard] = asyncio.get_running_loop().create_task(self._ask(shard, key))
-            lookup.add_done_callback(partial(self._looked_up, shard))
+            lookup.add_done_callback(partial(self._lookup_done, shard))
         try:
             return await asyncio.shield(lookup)
         except asyncio.CancelledError:
@@ -98,7 +98,7 @@ class CoordinatorFinder:
         self.note(shard, f"{found.host}:{found.port}")
         return self._known[shard]
 
-    def _looked_up(self, shard: int, lookup: asyncio.Task[str]) -> None:
+    def _lookup_done(self, shard: int, lookup: asyncio.Task[str]) -> None:
         del self._lookups[shard]
         if not lookup.cancelled():
             lookup.exception()  # retrieve it, since all callers may have left

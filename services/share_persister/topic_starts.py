@@ -58,7 +58,7 @@ class TopicStartOffsets:
                 continue
             address = self._resolve(shard)
             if address is None:
-                raise CoordinatorNotAvailableError(f"nobody is known to serve shard {shard} of the share state")
+                raise CoordinatorNotAvailableError(f"no node is known to serve shard {shard} of the share state")
             addresses.add(address)
         wanted = frozenset(topic_ids)
         calls = [self._remote(address, wanted) for address in sorted(addresses)]
@@ -95,7 +95,7 @@ class TopicStartOffsets:
                     partitions[key.partition] = min(start_offset, partitions.get(key.partition, start_offset))
         for shard in range(self._shards):
             if shard not in answered:
-                raise refused.get(shard) or NotCoordinatorError(f"nobody answered for shard {shard} of the share state")
+                raise refused.get(shard) or NotCoordinatorError(f"no node answered for shard {shard} of the share state")
         return starts
 
 

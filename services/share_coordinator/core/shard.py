@@ -283,9 +283,9 @@ class ShareStateShard:
         """Refuse a share-partition whose stored state is damaged (SC-114): what is left may look whole, or absent."""
         if hurt := self._quarantine.damage_of(key):
             raise InQuarantineError(
-                f"the stored state of {key.text} is in quarantine: {_told(hurt)}. It is neither read nor changed until "
-                "an operator settles that: `sharegroups state check` shows what is damaged, and `sharegroups state "
-                "repair` what can be done"
+                f"the stored state of {key.text} is in quarantine: {_damage(hurt)}. It is neither read nor changed "
+                "until an operator settles that: `sharegroups state check` shows what is damaged, and "
+                "`sharegroups state repair` what can be done"
             )
 
     def _known(self) -> Collection[SharePartitionKey]:
@@ -399,9 +399,9 @@ _DECIDE: Final[dict[type, Callable[[ShareStateShard, Any, ShareState | None, int
 }
 
 
-def _told(hurt: Sequence[DamagedEntry]) -> str:
+def _damage(hurt: Sequence[DamagedEntry]) -> str:
     first, more = hurt[0], len(hurt) - 1
-    whose = "" if first.key is not None else ", and nobody can tell whose it was,"
+    whose = "" if first.key is not None else ", whose share-partition is unknown,"
     return f"entry {first.at} of {first.stream}{whose} {first.found}" + (f" (and {more} more)" if more else "")
 
 
@@ -485,7 +485,7 @@ def _topic_starts(
     """
     for entry in damaged:
         if not isinstance(entry.key, SharePartitionKey) or entry.key.topic_id in topic_ids:
-            whose = "nobody can tell whose it was" if entry.key is None else f"it is of {entry.key}"
+            whose = "its share-partition is unknown" if entry.key is None else f"it is of {entry.key}"
             raise InQuarantineError(
                 f"entry {entry.at} of {entry.stream} is damaged, and {whose}; how far its group is, is not known until "
                 "an operator settles that: `sharegroups state repair` shows what can be done"

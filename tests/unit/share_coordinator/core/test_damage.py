@@ -29,7 +29,7 @@ def hurt(key: SharePartitionKey | None) -> Driver:
 @pytest.mark.rule("SC-114")
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: type(command).__name__)
 def test_nothing_is_decided_on_damaged_state_and_the_refusal_names_the_entry(command: StateCommand) -> None:
-    for key, more in ((KEY, "of {sgs:4}:log is damaged"), (None, "nobody can tell whose it was")):
+    for key, more in ((KEY, "of {sgs:4}:log is damaged"), (None, "share-partition is unknown")):
         driver = hurt(key)
         with pytest.raises(InQuarantineError, match=r"entry 7-3 of \{sgs:4\}:log") as refused:
             driver.run(command)

@@ -37,7 +37,7 @@ def test_every_group_with_state_for_the_topic_is_told_and_no_other() -> None:
 @pytest.mark.parametrize(
     ("damaged", "told"),
     [
-        pytest.param(None, "nobody can tell whose it was", id="of an unknown key"),
+        pytest.param(None, "share-partition is unknown", id="of an unknown key"),
         pytest.param(SharePartitionKey("G9", TOPIC, 4), "it is of SharePartitionKey", id="of the topic"),
     ],
 )
