@@ -95,7 +95,8 @@ class TopicStartOffsets:
                     partitions[key.partition] = min(start_offset, partitions.get(key.partition, start_offset))
         for shard in range(self._shards):
             if shard not in answered:
-                raise refused.get(shard) or NotCoordinatorError(f"no node answered for shard {shard} of the share state")
+                text = f"no node answered for shard {shard} of the share state"
+                raise refused.get(shard) or NotCoordinatorError(text)
         return starts
 
 

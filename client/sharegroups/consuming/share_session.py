@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Protocol
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
@@ -34,12 +34,11 @@ from sharegroups.connection.signal import Signal
 from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.connection.streams import CorrelatedStream
 from sharegroups.consuming import share_messages
-from sharegroups.consuming.ack_outbox import OUTDATED, SESSION_LOST, AckOutbox, NothingToSendError, PendingAck
+from sharegroups.consuming.ack_outbox import OUTDATED, SESSION_LOST, AckOutbox, AckOwner, NothingToSendError, PendingAck
 from sharegroups.consuming.core.fetch_session import FetchSession, SessionStep
 from sharegroups.consuming.core.refused_partitions import RefusedPartitions
 from sharegroups.consuming.member import Member
 from sharegroups.consuming.metrics import ConsumerMetrics
-from sharegroups.consuming.session_owner import SessionOwner
 from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
@@ -47,6 +46,26 @@ log = logging.getLogger(__name__)
 #: When a leader's answer is later than this, ms, the other leaders are asked without waiting for it.
 _LATE_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
+
+
+class SessionOwner(AckOwner, Protocol):
+    """Receives the reports of a session. The session makes all calls in the client's loop."""
+
+    def fetched(self, delivered: list[Delivered]) -> None:
+        """Receive records that arrived."""
+        ...
+
+    def failed(self, error: KafkaError) -> None:
+        """Receive an error that the application must see at its next poll."""
+        ...
+
+    def gave_up(self, error: KafkaError) -> None:
+        """Leave the group, since the member cannot read its records; every poll must raise this error (CL-111)."""
+        ...
+
+    def wake(self) -> None:
+        """Let a waiting poll continue, because the state of this session changed."""
+        ...
 
 
 class FetchRefusals:

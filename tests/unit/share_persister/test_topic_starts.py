@@ -78,16 +78,16 @@ async def test_this_process_answers_for_its_own_shards_without_a_message() -> No
 @virtual
 async def test_a_shard_that_nobody_is_known_for_refuses_or_is_not_answered_for_ends_it() -> None:
     two = Two(1)
-    with pytest.raises(errors.CoordinatorNotAvailableError, match="nobody is known to serve shard 0"):
+    with pytest.raises(errors.CoordinatorNotAvailableError, match="no node is known to serve shard 0"):
         await two.asker(resolve=lambda _: None).ask([TOPIC])
-    with pytest.raises(errors.NotCoordinatorError, match="nobody answered for shard 1"):
+    with pytest.raises(errors.NotCoordinatorError, match="no node answered for shard 1"):
         await two.asker(resolve=lambda _: "one:1").ask([TOPIC])
     two.two.directory.hosts[1].refusal = errors.CoordinatorLoadInProgressError("shard 1 is being loaded")
     with pytest.raises(errors.CoordinatorLoadInProgressError):
         await two.asker().ask([TOPIC])
     two.two.directory.hosts[1].refusal = None
     two.two.dispatcher.active = False
-    with pytest.raises(errors.NotCoordinatorError, match="nobody answered for shard 1"):
+    with pytest.raises(errors.NotCoordinatorError, match="no node answered for shard 1"):
         await two.asker().ask([TOPIC])
 
 

@@ -9,8 +9,7 @@ from typing import cast
 import pytest
 
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.ownership.ownership import LeaseChecks
-from shard_runtime.ownership.shard_owner import OwnershipOptions
+from shard_runtime.ownership.ownership import LeaseChecks, OwnershipOptions
 from shard_runtime.record_log.protocol import LogError, RecordLog, ShardId, ShardKind
 from tests.support.clocks import START_MS, HandClock
 from tests.support.virtual_time import virtual

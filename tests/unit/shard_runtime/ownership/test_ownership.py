@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from shard_runtime.config.process_settings import LEASE_MS, RENEW_INTERVAL_MS, load_settings
-from shard_runtime.ownership.shard_owner import OwnershipOptions
+from shard_runtime.ownership.ownership import OwnershipOptions
 from shard_runtime.record_log.cluster_store import NodeRecord
 from shard_runtime.record_log.protocol import Renewal, Renewed, ShardId, ShardKind
 from tests.integration.runtime.test_ownership_host import FIRST, SHARDS, World
