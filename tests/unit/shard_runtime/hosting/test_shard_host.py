@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import inf
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932.errors import (
     CoordinatorLoadInProgressError,
@@ -377,6 +378,33 @@ async def test_a_refused_cold_copy_is_undone_and_tried_later() -> None:
     await world.host.submit(Put("hot", 9))
     await asyncio.sleep(0.01)
     assert len(world.log.compacted) == 1
+
+
+async def test_a_shard_that_cannot_be_copied_goes_on_and_is_tried_again_after_a_minute(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A defect in `rewrite` must cost neither the shard nor its answers."""
+    limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=10, history_ms=0)
+    world = await World(HostOptions(compaction=limits)).gain()
+    await world.host.submit(Put("cold", 1))
+    tried: list[int] = []
+
+    def fails(keys: object, wall_ms: int) -> Sequence[Sequence[Record]]:
+        tried.append(world.clock.ms)
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(world.shard, "rewrite", fails)
+    began_ms = world.clock.ms
+    with capture_logs() as lines:
+        for seconds in (0, 59.999, 60, 119.999, 120):
+            world.clock.ms = began_ms + round(seconds * 1_000)
+            world.lease.extend(world.clock.ms + 3_000)
+            for n in range(8):
+                await world.host.submit(Put("hot", n))
+                await asyncio.sleep(0)
+    assert tried == [began_ms, began_ms + 60_000, began_ms + 120_000]
+    assert [line["event"] for line in lines] == ["cold_copies_failed"] * 3
+    assert (world.drops, world.shard.values) == ([], {"cold": 1, "hot": 7})
 
 
 @pytest.mark.rule("SR-29", "CM-18")

@@ -10,7 +10,14 @@ from shard_runtime.record_log.redis.keys import shard_of_stream, slot_of
 
 @pytest.mark.parametrize(
     ("key", "slot"),
-    [("foo", 12182), ("somekey", 11058), ("foo{hash_tag}", 2515), ("bar{hash_tag}", 2515), ("{}foo", 9500)],
+    [
+        ("foo", 12182),
+        ("somekey", 11058),
+        ("foo{hash_tag}", 2515),
+        ("bar{hash_tag}", 2515),
+        ("{}foo", 9500),
+        ("{}f}oo", 6285),
+    ],
 )
 def test_a_slot_is_the_one_that_the_store_gives(key: str, slot: int) -> None:
     """CLUSTER KEYSLOT answers the same; an empty tag counts as no tag."""
