@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 from collections.abc import Callable
 
@@ -90,3 +91,23 @@ def test_a_role_whose_logs_a_program_reads_logs_why_it_ends(
         status, reported, wrong = role("its store has ended", "log.format=json")
     assert (status, reported, wrong) == (1, "ready h:1\n", "")
     assert [line["cause"] for line in lines] == ["its store has ended"]
+
+
+@pytest.mark.rule("CT-80")
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_second_signal_ends_the_process_at_once(
+    number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the status that a shell gives to a process that the signal killed."""
+
+    async def main() -> int:
+        ended = asyncio.get_running_loop().create_future()
+        monkeypatch.setattr(os, "_exit", ended.set_result)
+        stop = StopSignal()
+        signal.raise_signal(number)
+        await stop.received.wait()
+        assert not ended.done()
+        signal.raise_signal(number)
+        return int(await asyncio.wait_for(ended, 30))
+
+    assert asyncio.run(main()) == status

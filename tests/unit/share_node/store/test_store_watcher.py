@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import select
+import signal
+import subprocess
 import sys
 
 import pytest
@@ -30,3 +33,18 @@ def test_a_store_ends_when_the_parent_has_ended(parent: int, monkeypatch: pytest
     os.write(parent, b"alive")
     os.close(parent)
     assert watched(STAYS, monkeypatch) == -15
+
+
+def test_the_parent_reads_the_process_id_while_the_store_runs() -> None:
+    """Through a pipe, in which Python would otherwise keep the line until the watcher ends."""
+    words = [sys.executable, "-I", "-S", store_watcher.__file__, "10", sys.executable, "-I", "-S", "-c", STAYS]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watcher:
+        assert watcher.stdin is not None
+        assert watcher.stdout is not None
+        ready, _, _ = select.select([watcher.stdout], [], [], 30)
+        running = watcher.poll() is None
+        watcher.stdin.close()
+        assert ready == [watcher.stdout], "nothing came in 30 s"
+        assert running
+        assert int(watcher.stdout.readline()) > 0
+    assert watcher.returncode == -signal.SIGTERM % 256
