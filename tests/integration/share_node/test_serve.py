@@ -3,10 +3,6 @@
 import subprocess
 import sys
 
-import pytest
-
-from shard_runtime.ownership.placement import ROLES
-
 ALL = "group_coordinator, partition_leader, share_coordinator"
 
 
@@ -34,12 +30,6 @@ def test_no_role_or_a_wrong_one_is_answered_with_the_roles() -> None:
     hyphened = said("share_node", "serve", "partition-leader")
     assert hyphened == (1, "", "Error: no role 'partition-leader'. Did you mean 'partition_leader'?\n")
     assert "Did you mean 'serve'?" in said("share_node", "sevre")[2]
-
-
-@pytest.mark.parametrize("role", sorted(ROLES))
-def test_a_role_by_its_own_name_is_the_same_program(role: str) -> None:
-    """The upgrade tests start whole clusters through these older commands."""
-    assert said(role, "lisen.port=1") == said("share_node", "serve", role, "lisen.port=1")
 
 
 def test_a_role_starts_without_the_packages_of_the_command_line() -> None:
