@@ -194,8 +194,8 @@ class Admin(ProcessBound):
     ) -> RecordsExplained:
         """Explain why a record is, or is not, delivered to a group now.
 
-        With `last_offset`, explains all records from `offset` to `last_offset`, both included, 1,000 at most. This
-        changes nothing (CL-90). Raises KafkaError.
+        With `last_offset`, explain every record from `offset` to `last_offset` inclusive; more than 1,000 offsets are
+        refused. This changes nothing (CL-90). Raises KafkaError.
         """
         return self._call(self._inner.explain_record(group_id, partition, offset, last_offset))
 

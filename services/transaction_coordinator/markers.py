@@ -26,7 +26,7 @@ _PARTITIONS_MAX: Final = 2_000
 
 
 class Leaders(Protocol):
-    """The leaders of partitions, as this node knows them."""
+    """The leaders of partitions, as far as this node knows them."""
 
     def address(self, partition: TopicIdPartition) -> str | None:
         """The address at which other nodes reach the partition's leader; None when none is known."""

@@ -1,8 +1,8 @@
 """Observers inside the services of every process: the requests they receive, the responses that leave them, and locks.
 
-An observer puts its own functions in the place of a few methods of the serving objects, where plain values go in and
-out: nothing is parsed twice; unary calls, streams and the short cut within one process are all observed; and each event
-is recorded when it happens, not when a stream has room for it. It changes nothing of what it observes.
+An observer replaces a few methods of the serving objects, at points where plain values go in and out. So nothing is
+parsed twice; unary calls, streams and the short cut within one process are all observed; and each event is recorded
+when it happens, not when a stream has room for it. It changes nothing of what it observes.
 """
 
 from __future__ import annotations

@@ -139,9 +139,9 @@ def alter(
     output: str,
     **entity: Any,
 ) -> None:
-    """Set and delete configs of a topic, a group or a node: all that is given, or nothing when one is wrong.
+    """Set and delete configs of a topic, a group or a node. If any change is invalid, none is made.
 
-    A name that does not exist is refused, also when it is to be deleted. A group need not exist yet.
+    A name that does not exist is refused, even if it is only to be deleted. A group need not exist yet.
     """
     kind, name = _entity(**entity)
     noun = NOUNS[kind]

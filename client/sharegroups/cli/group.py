@@ -33,7 +33,7 @@ class ToolGroup(click.Group):
             return super().make_context(*args, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Invoke as click does; handles signals, and wrong command lines of all commands below the group."""
+        """Invoke as click does, but also handle signals and the usage errors of all commands below the group."""
         try:
             with terminable(), _unread(), _wrong_usage():
                 return super().invoke(ctx)

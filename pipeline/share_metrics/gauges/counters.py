@@ -60,7 +60,7 @@ class Counters:
 
 
 class CountersFile:
-    """The file in the directory of an ingest job. Only the owner of the directory may use it."""
+    """The `counters.json` in an ingest job's directory. Only the owner of the directory may use it."""
 
     def __init__(self, data: Path) -> None:
         self._data = data

@@ -70,7 +70,8 @@ def is_repeated(*partition: str) -> Column:
     """True for records that hold the same write as the last numbered record before them (PM-34).
 
     A leader repeats a write if it got no answer, and has only one write outstanding, so the two are neighbours except
-    for cold copies. A record without a number, from an earlier build or not written by a leader, repeats nothing.
+    for cold copies. A record without a `write_id`, from an earlier build or not written by a leader, never
+    counts as a repeat.
     """
     write = F.when(F.col("write_id").isNotNull(), F.struct(*WRITE))
     return F.coalesce(write == F.last(write, ignorenulls=True).over(before(*partition)), F.lit(False))

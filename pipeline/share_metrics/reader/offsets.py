@@ -97,7 +97,7 @@ class Gap(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The gap as JSON, for the column `error` of its row."""
+        """The gap as JSON, for its row's `error` column."""
         values = {"from_id": str(self.from_id), "to_id": str(self.to_id), "lost": self.lost, "reason": self.reason}
         return json.dumps(values)
 

@@ -1,4 +1,4 @@
-"""The compressions of record batches: Kafka's numbers and names, and which of them this process can use (CM-116).
+"""The compression types of record batches: Kafka's ids and names, and which this process can use (CM-116).
 
 gzip needs no library. snappy, lz4 and zstd need one each, which an extra of this package installs; without it a batch
 of that kind can be passed on, but neither made nor read.

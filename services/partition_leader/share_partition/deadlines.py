@@ -76,6 +76,6 @@ class Deadlines:
                 del self._current[holder]
                 try:
                     holder(now_ms)
-                except Exception:  # the other holders must be called back all the same
+                except Exception:  # one holder's failure must not keep the others from being called
                     log.exception("deadline_work_failed")
         self._arm()

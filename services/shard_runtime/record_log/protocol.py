@@ -136,8 +136,8 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """The caller owns the shard and the claim is durable: replay now. The lease runs from `sent_ms`, the time of the
-    deadline clock at which the claim was sent (CM-3)."""
+    """The caller owns the shard and the claim is durable: replay now. The lease runs from `sent_ms`, the time on the
+    deadline clock when the claim was sent (CM-3)."""
 
     epoch: int
     lossy: bool

@@ -54,7 +54,7 @@ NoticeT = TypeVar("NoticeT", bound=Notice)
 
 
 class WaitingNotices(Generic[NoticeT]):
-    """The notices that wait, by address. Pure and bounded. `dropped` counts those that were never delivered."""
+    """Pending notices, keyed by address. Pure and bounded. `dropped` counts those that were never delivered."""
 
     def __init__(self, worth_ms: int) -> None:
         self._worth_ms = worth_ms

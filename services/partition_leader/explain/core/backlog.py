@@ -33,7 +33,7 @@ def backlog(
     """Count the backlog (PL-827); None while the share-partition is not ACTIVE.
 
     `holes_from`: how many offsets from a given one to the high watermark are known to have no record (CM-105).
-    `empty_from`: how many of them have nothing for the group at present, those holes included.
+    `empty_from`: how many offsets of that range have nothing for the group at present, those holes included.
     """
     if partition.status is not Status.ACTIVE:
         return None

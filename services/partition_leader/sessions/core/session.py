@@ -113,7 +113,7 @@ class _Session:
     session_id: int
     connection_id: int | None
     last_request_ms: int
-    member_epoch: int | None = None  # the newest of its requests
+    member_epoch: int | None = None  # the highest that its requests have carried
     epoch: int = 1
     requests_running: int = 0
     empty_fetches: int = 0  # fetches in a row that brought no records, the present one included

@@ -70,7 +70,7 @@ class SharePartition:
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
     Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936). `limits`:
-    thresholds at which its memory is swept.
+    sizes at which it drops or joins entries in memory.
     """
 
     def __init__(
