@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -26,7 +26,7 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from kip932.ids import OFFSET_LATEST, RESOURCE_BROKER, TopicIdPartition, TopicPartition, topic_id_text
+from kip932.ids import OFFSET_LATEST, RESOURCE_BROKER, TopicIdPartition, TopicPartition
 from kip932.rpc.transport import Method, Transport, TransportError
 from sharegroups import arguments
 from sharegroups.admin_values import (
@@ -120,26 +120,42 @@ class Admin(GroupAdmin, TransactionAdmin):
         return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
 
     async def delete_topics(self, names: Iterable[str]) -> Errors:
-        """Delete topics with their records: those that have the names now, even if an attempt arrives late (CL-156)."""
-        request = DeleteTopicsRequest(timeout_ms=int(self._timeout_s * 1000))
-        wanted = arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])')
-        known = await self.list_topics(wanted)
-        ids = {name: topic.topic_id for name, topic in known.items() if topic.error is None}
-        for name in wanted:
+        """Delete topics with their records; no attempt that arrives late deletes a newer topic of a name (CL-156)."""
+        left = arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])')
+        clock, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
+        began_s = clock()
+        errors = await self._delete_topics(left, self._timeout_s)
+        # An earlier attempt of this call deleted them, or the node that was asked for their ids is behind the metadata.
+        while left := [name for name, error in errors.items() if isinstance(error, UnknownTopicIdError)]:
+            await asyncio.sleep(backoff.next_ms() / 1000)
+            if (passed_s := clock() - began_s) >= min(LEADER_WAIT_S, self._timeout_s):
+                return errors | {name: UnknownTopicOrPartitionError(f"topic {name!r} was deleted") for name in left}
+            errors |= await self._delete_topics(left, self._timeout_s - passed_s)
+        return errors
+
+    async def _delete_topics(self, names: Sequence[str], timeout_s: float) -> Errors:
+        """Delete the topics that have these names by the metadata of one node. Those have UnknownTopicIdError that an
+        earlier attempt deleted, or that the node does not know to be replaced."""
+        until_s = asyncio.get_running_loop().time() + timeout_s
+        request = DeleteTopicsRequest(timeout_ms=int(timeout_s * 1000))
+        question = MetadataRequest()
+        question.topics.SetInParent()
+        for name in names:
+            question.topics.values.add(name=name)
+        metadata = await at_any(self._cluster, wire.METADATA, question, timeout_s)
+        ids = {topic.name: topic.topic_id for topic in metadata.topics if not topic.error_code}
+        for name in names:
             if name in ids:
                 request.topics.add(topic_id=ids[name])
             else:  # the node that answered may not know it yet; the one that deletes reads the newest metadata
                 request.topics.add(name=name)
-        response = await at_any(self._cluster, wire.DELETE_TOPICS, request, self._timeout_s)
-        names_of, errors = {topic_id: name for name, topic_id in ids.items()}, Errors()
-        for result in response.responses:
-            name = names_of.get(result.topic_id, result.name)
-            errors[name] = error_for(result.error_code, result.error_message)
-            if isinstance(errors[name], UnknownTopicIdError):
-                text = f"topic {name!r} had id {topic_id_text(result.topic_id)}, and that topic has been deleted, "
-                text += "by an attempt of this call or by another; a newer topic of that name needs a call of its own"
-                errors[name] = UnknownTopicOrPartitionError(text)
-        return errors
+        left_s = max(until_s - asyncio.get_running_loop().time(), 0.0)
+        response = await at_any(self._cluster, wire.DELETE_TOPICS, request, left_s)
+        names_of = {topic_id: name for name, topic_id in ids.items()}
+        return {
+            names_of.get(result.topic_id, result.name): error_for(result.error_code, result.error_message)
+            for result in response.responses
+        }
 
     async def list_topics(self, names: Iterable[str] | None = None) -> dict[str, TopicDescription]:
         """Describe all topics, or the named ones; the description of an unknown topic holds its error."""

@@ -51,10 +51,7 @@ _ADVICE: Final = {
 
 
 class Image(Protocol):
-    """The part of the metadata that configs are read from; `MetadataImage` is one. `version` rises with each change."""
-
-    @property
-    def version(self) -> int: ...  # noqa: D102 - the class explains it
+    """The part of the metadata that configs are read from; `MetadataImage` is one. Each change makes a new one."""
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         """Return the configs set on a resource."""
@@ -70,14 +67,15 @@ class Metadata(Protocol):
 
 class EffectiveConfigs:
     """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003): those
-    of a group are computed once for each version of the metadata."""
+    of a group are computed once for each image of the metadata. (Not for each version: where the store lost its tail,
+    the next change has the lost one's number, CM-20.)"""
 
     def __init__(self, settings: Settings, metadata: Metadata, node_id: Callable[[], int] = lambda: -1) -> None:
         self.settings = settings
         self._metadata = metadata
         self._node_id = node_id
         self._groups: dict[str, GroupConfig] = {}
-        self._groups_version = -1
+        self._groups_image: Image | None = None
         self._warned: set[tuple[str, str, str]] = set()
 
     def set_on(self, resource_type: int, name: str) -> Mapping[str, str]:
@@ -115,9 +113,9 @@ class EffectiveConfigs:
 
     def group_config(self, group_id: str) -> GroupConfig:
         """Return all effective configs of a group, under the present metadata (PL-1003, GC-138)."""
-        version = self._metadata.image.version
-        if version != self._groups_version or len(self._groups) >= _GROUPS_MAX:
-            self._groups, self._groups_version = {}, version
+        image = self._metadata.image
+        if image is not self._groups_image or len(self._groups) >= _GROUPS_MAX:
+            self._groups, self._groups_image = {}, image
         found = self._groups.get(group_id)
         if found is None:
             has_queue = self.broker(SHARE_VERSION) >= _QUEUES_VERSION

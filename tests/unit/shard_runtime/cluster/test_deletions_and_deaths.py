@@ -10,7 +10,6 @@ from unittest import mock
 import pytest
 
 from kip932.errors import UnknownTopicIdError, UnknownTopicOrPartitionError, error_for
-from kip932.ids import topic_id_text
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster.deleted_topics import PASSES
 from shard_runtime.ownership.placement import ROLES
@@ -138,9 +137,29 @@ def test_a_topic_that_an_attempt_without_an_answer_deleted_is_reported_as_unknow
         assert {name: type(error) for name, error in errors.items()} == dict.fromkeys(
             ("t", "nowhere"), UnknownTopicOrPartitionError
         )
-        assert str(errors["t"]).startswith(
-            f"topic 't' had id {topic_id_text(TOPIC_ID)}, and that topic has been deleted"
-        )
+
+    story(report)
+
+
+@pytest.mark.rule("CL-156")
+def test_a_topic_that_was_made_again_is_deleted_even_if_the_node_that_is_asked_still_knows_the_former_one() -> None:
+    async def report(world: World) -> None:
+        transport, settings = world.transport("admin"), {"bootstrap.servers": world.bootstrap()}
+        call = transport.call
+        behind = mock.patch.object(world.processes["b"].node.metadata, "wake")  # it polls the metadata once a second
+
+        async def through(address: str, method: Any, *arguments: Any, **named: Any) -> Any:
+            node = "b" if method.name == "Metadata" else "a"
+            return await call(f"{node}:9000", method, *arguments, **named)
+
+        with behind, mock.patch.object(transport, "call", through):
+            async with Admin(settings, transport=transport) as admin:
+                assert await admin.delete_topics(["t"]) == {"t": None}
+                assert await admin.create_topics(["t"]) == {"t": None}
+                assert await admin.delete_topics(["t"]) == {"t": None}
+                await world.settled()
+                await asyncio.sleep(2)
+                assert isinstance((await admin.list_topics(["t"]))["t"].error, UnknownTopicOrPartitionError)
 
     story(report)
 
