@@ -11,30 +11,25 @@ from shard_runtime.cluster.metadata import MetadataImage
 class ImageTopics:
     """One version of the image. `complete`: see `TopicsView`; its value when this version was taken."""
 
-    __slots__ = ("_image", "complete")
+    __slots__ = ("complete", "image")
 
     def __init__(self, image: MetadataImage, complete: bool) -> None:
-        self._image = image
+        self.image = image
         self.complete = complete
-
-    @property
-    def version(self) -> int:
-        """The image's version."""
-        return self._image.version
 
     def by_name(self, name: str) -> Topic | None:
         """The topic of that name."""
-        found = self._image.topics.get(name)
+        found = self.image.topics.get(name)
         return None if found is None else Topic(found.topic_id, found.name, found.partitions)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
         """The topic with that id."""
-        found = self._image.by_id.get(topic_id)
+        found = self.image.by_id.get(topic_id)
         return None if found is None else Topic(found.topic_id, found.name, found.partitions)
 
     def is_deleted(self, topic_id: bytes) -> bool:
         """Return whether the image records that the topic was deleted."""
-        return topic_id in self._image.deleted
+        return topic_id in self.image.deleted
 
 
 def newest_topics(image: Callable[[], MetadataImage], sound: Callable[[], bool]) -> Callable[[], ImageTopics]:

@@ -164,15 +164,19 @@ class Dispatcher:
         """Return every group's start offsets in these topics, by shard served here (SC-116). A shard's answer has only
         durable offsets, and comes within `write_timeout_ms`; it is complete, or an error."""
         asked: dict[int, asyncio.Future[object] | KafkaError] = {}
-        for shard in self.served() if self.active else ():
-            asked[shard] = self._post(shard, ListStarts(topic_ids))
-            await asyncio.sleep(0)  # each shard goes through all its keys
-        waiting = [future for future in asked.values() if isinstance(future, asyncio.Future)]
-        if waiting:
-            await asyncio.wait(waiting, timeout=self._write_timeout_ms / 1000)
-        found = {shard: self._collect(result, 1)[0] for shard, result in asked.items()}
-        for future in waiting:
-            future.cancel()
+        waiting: list[asyncio.Future[object]] = []
+        try:
+            for shard in self.served() if self.active else ():
+                result = asked[shard] = self._post(shard, ListStarts(topic_ids))
+                if isinstance(result, asyncio.Future):
+                    waiting.append(result)
+                await asyncio.sleep(0)  # each shard goes through all its keys
+            if waiting:
+                await asyncio.wait(waiting, timeout=self._write_timeout_ms / 1000)
+            found = {shard: self._collect(result, 1)[0] for shard, result in asked.items()}
+        finally:
+            for future in waiting:
+                future.cancel()
         return cast("Mapping[int, TopicStarts | KafkaError]", found)
 
     async def delete_topics(self, topic_ids: frozenset[bytes]) -> int:

@@ -409,7 +409,7 @@ class PersisterClient:
         try:
             self._queue_to(address, type(command)).add(entry)
         except KafkaError as error:
-            return error
+            return error.with_traceback(None)  # it refers to this frame, whose `attempts` will hold the error
         open_ = True
         try:
             outcome = await entry.outcome
@@ -427,7 +427,7 @@ class PersisterClient:
                 attempts.error = CoordinatorNotAvailableError("no node is known that could name the share coordinator")
                 raise attempts.failed() from None
             except KafkaError as error:
-                attempts.error = error
+                attempts.error = error.with_traceback(None)  # it refers to this frame, and so to itself
                 if not retriable(command, error):
                     raise attempts.failed() from error
                 attempts.lookup_failures += 1

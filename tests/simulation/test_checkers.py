@@ -35,6 +35,8 @@ OTHER = "cd" * 16
 
 
 class TestNoInvention:
+    """Of INV-2 values and places; not keys, headers, control records, or aborted and open transactions."""
+
     pytestmark = pytest.mark.rule("INV-2")
 
     def test_what_was_produced_and_acquired_may_be_delivered(self) -> None:

@@ -198,6 +198,8 @@ def begins(made: Made, start: int, log_start: int = 0, end: int = 100) -> Made:
 
 
 class TestFirstStart:
+    """Of INV-9 where a share-partition begins; not that its start never falls, nor the bounds of a later start."""
+
     pytestmark = pytest.mark.rule("INV-9")
 
     def test_earliest_is_0_or_where_the_log_was_cut(self) -> None:

@@ -244,6 +244,8 @@ class TestDurableBeforeConfirmed:
 
 
 class TestConfirmedTruthfully:
+    """Of INV-11 that an application learns no more than its leader answered; not that this was durable."""
+
     pytestmark = pytest.mark.rule("INV-11")
 
     def test_an_application_learns_what_a_leader_answered(self) -> None:

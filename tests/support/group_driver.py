@@ -28,6 +28,10 @@ class Image:
     complete: bool = True
     deleted: frozenset[bytes] = frozenset()
 
+    @property
+    def image(self) -> Image:
+        return self
+
     def is_deleted(self, topic_id: bytes) -> bool:
         return topic_id in self.deleted
 

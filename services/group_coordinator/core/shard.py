@@ -77,7 +77,7 @@ class GroupShard:
         self._memo = ReadinessMemo()
         self._last_attempt = 0
         self._checked_ms: dict[str, int] = {}  # of every group, the least recently checked first
-        self._swept_version = -1
+        self._swept_image: object = None
         self._image_incomplete = False
         self._loaded_ms = _NOT_LOADED
 
@@ -274,12 +274,12 @@ class GroupShard:
         # Records replayed at load may name topics that an older image lacks; later records were decided with this one.
         if not view.complete or command.complete_since_ms < self._loaded_ms:
             return Decision((), c.SweepReply(0, more=False, lagging=True))
-        if view.version == self._swept_version:
+        if view.image is self._swept_image:
             return Decision((), c.SweepReply(0, more=False, lagging=False))
         drafts = (upkeep.swept(group, view) for group in self._groups.values() if group.lifecycle is not None)
         changed = list(islice((draft for draft in drafts if draft.records), command.limit))
         if not changed:
-            self._swept_version = view.version
+            self._swept_image = view.image
         reply = c.SweepReply(len(changed), more=len(changed) == command.limit, lagging=False)
         found = [record for draft in changed for record in draft.records]
         return Decision(found, reply, [effect for draft in changed for effect in draft.effects])

@@ -59,7 +59,7 @@ class ReadinessMemo:
             old, old_view, readiness = known
             if old_view is view and old is group:
                 return readiness
-            if old_view.version == view.version and _same_parts(old, group):
+            if old_view.image is view.image and _same_parts(old, group):
                 self._known[group.group_id] = (group, view, readiness)
                 return readiness
         readiness = readiness_of(group, view)

@@ -23,8 +23,9 @@ class TopicsView(Protocol):
     """The part of the metadata image that groups need, in one immutable version."""
 
     @property
-    def version(self) -> int:
-        """Version of the image; grows with every metadata entry (CM-20)."""
+    def image(self) -> object:
+        """The image that this is a view of. Compare it by identity: each change of the metadata makes another one. (Not
+        by its version, which can come twice when the store lost its tail, CM-20.)"""
         ...
 
     @property

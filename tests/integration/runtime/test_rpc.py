@@ -214,6 +214,27 @@ async def test_a_node_that_stops_breaks_open_calls_and_streams(wire: Wire) -> No
     await stream.close()
 
 
+@pytest.mark.rule("CM-80")
+async def test_a_call_of_a_service_that_a_port_does_not_serve_is_unimplemented_and_its_request_is_not_read() -> None:
+    """(d), on any port of a server that serves others. Which services a node's ports have is shown elsewhere."""
+    served = Echo()
+    server = RpcServer("127.0.0.1")
+    server.add(CLUSTER, served)
+    await server.start()
+    request = share_stream_pb2.ShareStreamRequest(correlation_id=1).SerializeToString()
+    async with grpc.aio.insecure_channel(server.address) as channel:
+        for path in (STREAM.path, METADATA.path):  # another service; a method of this one that the object lacks
+            call: Any = channel.unary_unary(path)
+            for sent in (request, b"\xff\xff\xff"):  # an undecodable request gets the same answer, unread
+                with pytest.raises(grpc.aio.AioRpcError) as refused:
+                    await call(sent)
+                assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        found: Any = channel.unary_unary(FIND.path)
+        assert await found(find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["k"]).SerializeToString())
+    assert len(served.contexts) == 1
+    await server.drain(0)
+
+
 async def test_undecodable_bytes_are_an_invalid_argument() -> None:
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, Echo())

@@ -102,7 +102,7 @@ def test_the_images_topics_are_the_same_object_until_something_changes() -> None
     look_up = newest_topics(lambda: images[-1], lambda: sound[-1])
     view = look_up()
     assert look_up() is view
-    assert (view.version, view.complete, view.by_name("t")) == (1, True, Topic(b"t" * 16, "t", 3))
+    assert (view.image, view.complete, view.by_name("t")) == (image, True, Topic(b"t" * 16, "t", 3))
     assert view.by_id(b"t" * 16) == Topic(b"t" * 16, "t", 3)
     sound.append(False)
     assert look_up().complete is False

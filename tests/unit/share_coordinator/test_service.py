@@ -281,6 +281,22 @@ async def test_a_request_of_an_unknown_kind_is_answered_without_a_response() -> 
     await stream.close()
 
 
+@virtual
+async def test_a_question_for_start_offsets_that_is_given_up_leaves_no_shard_with_an_answer_that_is_never_read() -> (
+    None
+):
+    world = CoordinatorProcess()
+    for host in world.directory.hosts:
+        host.held = True
+    asked = asyncio.get_running_loop().create_task(world.dispatcher.topic_starts(frozenset({TOPIC})))
+    await asyncio.sleep(1)
+    asked.cancel()
+    await asyncio.wait([asked])
+    futures = [future for host in world.directory.hosts for future, _ in host._waiting]
+    assert len(futures) == len(world.directory.hosts)
+    assert all(future.cancelled() for future in futures), "else each logs a failure that comes later"
+
+
 @pytest.mark.rule("SC-80")
 @virtual
 async def test_deleted_topics_are_tombstoned_on_every_served_shard_in_spite_of_a_refusal() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from random import Random
 
 import pytest
@@ -224,4 +225,36 @@ async def test_a_stopped_node_is_retried_until_it_is_back() -> None:
     await asyncio.sleep(1)
     net.scripted()
     await write
+    await persister.close()
+
+
+@pytest.mark.parametrize("expected", ["1 operations wait for the coordinator", "CLUSTER_AUTHORIZATION_FAILED"])
+@virtual
+async def test_failures_leave_no_reference_cycles(expected: str) -> None:
+    """Each would cost a collection of a hundred objects for every ten refusals, while a node is overloaded."""
+    net = Net()
+    net.scripted("hang")
+    if expected != "CLUSTER_AUTHORIZATION_FAILED":
+        settings = PersisterSettings(queue_max=1, attempts=1)
+        persister = net.persister(settings=settings, resolve=lambda shard: "one:1")
+        busy = []
+        for number in (1, 2):  # one is under way, the other fills the queue
+            busy.append(asyncio.get_running_loop().create_task(persister.write(change(of=key(number)))))
+            await asyncio.sleep(0.01)
+    else:
+        net.cluster.codes = [31] * 100  # CLUSTER_AUTHORIZATION_FAILED
+        persister, busy = net.persister(settings=PersisterSettings(attempts=1)), []
+    gc.collect()
+    gc.disable()
+    try:
+        for _ in range(50):
+            with pytest.raises(PersisterError, match=expected):
+                await persister.write(change())
+        found = gc.collect()
+    finally:
+        gc.enable()
+    assert found < 50
+    for task in busy:
+        task.cancel()
+    await asyncio.gather(*busy, return_exceptions=True)
     await persister.close()

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
 from kip932.ids import (
     ACK_ACCEPT,
-    ACK_GAP,
     ACK_REJECT,
     ACK_RELEASE,
     ACK_RENEW,
@@ -401,4 +400,5 @@ def _is_in(*types: int) -> bytes:
 
 _IS_REJECT: Final = _is_in(ACK_REJECT)
 _IS_RENEW: Final = _is_in(ACK_RENEW)
-_IS_WRITTEN: Final = _is_in(ACK_GAP, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT)
+#: The types by which a held record becomes pending: their write must be durable before the answer.
+_IS_WRITTEN: Final = _is_in(*(kind for kind, table in ACKNOWLEDGE[False].items() if table[STATE_ACQUIRED] & PENDING))

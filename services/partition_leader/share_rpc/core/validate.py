@@ -90,7 +90,7 @@ def _check_types(first: int, last: int, types: Sequence[int], is_renew_ack: bool
     if lowest < ACK_GAP or highest > ACK_RENEW:
         unknown = lowest if lowest < ACK_GAP else highest
         raise InvalidRequestError(f"acknowledge type {unknown} for {name} is unknown; expected 0 to 4")
-    if highest == ACK_RENEW and not is_renew_ack:
+    if not is_renew_ack and ACK_RENEW in types:
         raise InvalidRequestError(f"acknowledge type 4 (renew) for {name} needs is_renew_ack = true")
 
 

@@ -227,6 +227,15 @@ def test_the_sweep_drops_what_is_gone_and_orders_its_state_deleted() -> None:
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
 
 
+@pytest.mark.rule("CM-20", "GC-80")
+def test_an_image_that_replaces_one_of_the_same_version_is_swept() -> None:
+    """The store lost its tail, and another change got the lost one's number. Of CM-20 nothing else is shown."""
+    driver, _ = _ready()
+    assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
+    driver.image = replace(driver.image.without("t"), version=driver.image.version)
+    assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(1, more=False, lagging=False)
+
+
 @pytest.mark.rule("GC-80")
 def test_a_lagging_or_incomplete_image_deletes_nothing() -> None:
     driver, _ = _ready()
