@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.ids import STATE_ACQUIRED, SharePartitionKey
@@ -66,12 +68,32 @@ class Sampler:
             shard = confirmed(host)
             for group_id, group in shard.groups.items() if shard is not None else ():
                 view = shard._topics()
-                known = (group, view.version, process.incarnation)
+                known = (group, view.image, process.incarnation)
                 before = self._groups.get(group_id)
                 if before is not None and before[:2] == (known, process.name) and now_ms - before[2] < _AGAIN_MS:
                     continue
                 self._groups[group_id] = (known, process.name, now_ms)
                 self._world.history.add(_group_seen(now_ms, process, group, shard, view))
+
+
+@asynccontextmanager
+async def sampled(world: World, every_s: float) -> AsyncIterator[None]:
+    """Take samples at intervals until the block ends. Raises what a sample raised: without samples, a run would be
+    judged with less evidence than its checkers expect."""
+    sampling = asyncio.create_task(_sample(Sampler(world), every_s))
+    try:
+        yield
+    finally:
+        sampling.cancel()
+    await asyncio.wait([sampling])
+    if not sampling.cancelled():
+        sampling.result()
+
+
+async def _sample(sampler: Sampler, every_s: float) -> None:
+    while True:
+        sampler.sample()
+        await asyncio.sleep(every_s)
 
 
 def _shown(state: StateSeen) -> tuple[object, ...]:

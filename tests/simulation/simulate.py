@@ -24,7 +24,7 @@ from tests.simulation.history import Administered, FaultStruck, History
 from tests.simulation.observer import Observer
 from tests.simulation.outcome import Outcome
 from tests.simulation.plan import Plan, Step
-from tests.simulation.sampler import Sampler
+from tests.simulation.sampler import sampled
 from tests.simulation.shape import SMALL_LIMITS
 from tests.simulation.workload.crew import draw_crew
 from tests.simulation.world import World
@@ -129,24 +129,23 @@ class Run:
     async def _play(self, world: World) -> End:
         world.observer = Observer(world)
         await _within(_BEGIN_S, self._begin(world), "the cluster did not start")
-        sampling = asyncio.create_task(_sample(Sampler(world)))
-        drawn = draw_crew(world, world.random("crew"))
-        self.crew = tuple(each.name for each in drawn)
-        world.begin("work")
-        working = [each for each in drawn if each.name not in self.plan.without]
-        works = [asyncio.create_task(each.work(), name=each.name) for each in working]
-        await self._trouble(world)
-        await self._calm(world)
-        await _all(works, _CALM_S, "clients did not come to an end after the faults")
-        await world.settled()
-        world.begin("drain")
-        # Workloads that did not work drain too: others may have used their groups, and records of those groups would
-        # remain.
-        drains = [asyncio.create_task(each.drain(), name=each.name) for each in drawn]
-        await _all(drains, _DRAIN_S, "clients did not drain what was left")
-        world.begin("rest")
-        await asyncio.sleep(REST_S)
-        sampling.cancel()
+        async with sampled(world, SAMPLE_S):
+            drawn = draw_crew(world, world.random("crew"))
+            self.crew = tuple(each.name for each in drawn)
+            world.begin("work")
+            working = [each for each in drawn if each.name not in self.plan.without]
+            works = [asyncio.create_task(each.work(), name=each.name) for each in working]
+            await self._trouble(world)
+            await self._calm(world)
+            await _all(works, _CALM_S, "clients did not come to an end after the faults")
+            await world.settled()
+            world.begin("drain")
+            # Workloads that did not work drain too: others may have used their groups, and records of those groups
+            # would remain.
+            drains = [asyncio.create_task(each.drain(), name=each.name) for each in drawn]
+            await _all(drains, _DRAIN_S, "clients did not drain what was left")
+            world.begin("rest")
+            await asyncio.sleep(REST_S)
         return await _within(_END_S, collect_final(world), "the cluster did not come back at the end")
 
     async def _begin(self, world: World) -> None:
@@ -202,12 +201,6 @@ async def _strike(world: World, step: Step) -> None:
 
 def _say(world: World, step: Step, ended: bool) -> None:
     world.history.add(FaultStruck(world.now_ms(), "world", str(step.fault), ended))
-
-
-async def _sample(sampler: Sampler) -> None:
-    while True:
-        sampler.sample()
-        await asyncio.sleep(SAMPLE_S)
 
 
 async def _all(tasks: list[asyncio.Task[None]], seconds: float, otherwise: str) -> None:

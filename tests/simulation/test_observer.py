@@ -32,7 +32,7 @@ from tests.simulation.history import (
 )
 from tests.simulation.leader_events import AckDone, GivenBack, Locked, ObjectDropped, ObjectMade, StartResolved
 from tests.simulation.observer import Observer
-from tests.simulation.sampler import Sampler
+from tests.simulation.sampler import sampled
 from tests.simulation.workload.by_hand import HandSession, heartbeat
 from tests.simulation.workload.configs import alter
 from tests.simulation.workload.witness import Witness
@@ -51,20 +51,19 @@ async def _run(world: World) -> Final:
     for each in world.shape.processes:
         await world.start(each.name)
     await world.settled()
-    sampling = asyncio.create_task(_sample(Sampler(world)))
-    world.begin("work")
-    async with Admin({"bootstrap.servers": world.bootstrap()}, transport=world.transport("admin")) as admin:
-        await admin.create_topics([NewTopic("jobs", 1)])
-    producer = Producer({"bootstrap.servers": world.bootstrap()}, transport=world.transport("p"))
-    for number in range(RECORDS):
-        Witness(world, "p").saw(ProduceSent, "jobs", b"%d" % number, None, HEADERS)
-        await producer.send("jobs", b"%d" % number, headers=[*HEADERS])
-    await producer.close()
-    await _consume(world)
-    await _by_hand(world)
-    world.begin("rest")
-    await asyncio.sleep(6)
-    sampling.cancel()
+    async with sampled(world, 0.25):
+        world.begin("work")
+        async with Admin({"bootstrap.servers": world.bootstrap()}, transport=world.transport("admin")) as admin:
+            await admin.create_topics([NewTopic("jobs", 1)])
+        producer = Producer({"bootstrap.servers": world.bootstrap()}, transport=world.transport("p"))
+        for number in range(RECORDS):
+            Witness(world, "p").saw(ProduceSent, "jobs", b"%d" % number, None, HEADERS)
+            await producer.send("jobs", b"%d" % number, headers=[*HEADERS])
+        await producer.close()
+        await _consume(world)
+        await _by_hand(world)
+        world.begin("rest")
+        await asyncio.sleep(6)
     return await collect_final(world)
 
 
@@ -90,12 +89,6 @@ async def _by_hand(world: World) -> None:
     assert response.error_code == 123
     session.epoch = 1
     await session.drop()
-
-
-async def _sample(sampler: Sampler) -> None:
-    while True:
-        sampler.sample()
-        await asyncio.sleep(0.25)
 
 
 @pytest.fixture(

@@ -16,6 +16,7 @@ from tests.simulation.faults.processes import Kill
 from tests.simulation.final import Final
 from tests.simulation.history import FaultStruck, History, PhaseBegan, ProcessChanged
 from tests.simulation.plan import Plan, Step
+from tests.simulation.sampler import Sampler
 from tests.simulation.simulate import Run, judged, simulate
 from tests.simulation.story import story
 from tests.simulation.workload import Workload
@@ -102,6 +103,19 @@ def test_a_run_that_computes_for_ever_is_ended(crew: list[str], monkeypatch: pyt
     outcome = simulate(3, PLAN)
     assert outcome.rules == ("INV-19",)
     assert "RanTooLongError" in outcome.violations[0].sentence
+
+
+def test_a_run_whose_sampler_fails_is_a_violation(crew: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without samples its checkers would have nothing to object to."""
+
+    def fail(_: Sampler) -> None:
+        raise AttributeError("what the product no longer has")
+
+    crew.append("idle")
+    monkeypatch.setattr(Sampler, "sample", fail)
+    outcome = simulate(3, PLAN)
+    assert outcome.rules == ("INV-19",)
+    assert "AttributeError: what the product no longer has" in outcome.violations[0].sentence
 
 
 def test_a_workload_that_is_left_out_does_not_work(crew: list[str]) -> None:

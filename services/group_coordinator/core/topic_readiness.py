@@ -1,8 +1,8 @@
-"""Computes which subscribed partitions of a group can be assigned by one version of the image, and memoises the result.
+"""Computes which subscribed partitions of a group can be assigned by one image, and memoises the result.
 
 This is all that a heartbeat without changes needs. While the group's lists, its subscription and the image are
-unchanged, the memo answers without a hash, a copy or a scan (P-13). The memo's key includes the image's version, so
-Kafka's metadata deadline (GC-24d) counts as passed exactly when the image has a new version.
+unchanged, the memo answers without a hash, a copy or a scan (P-13). The memo is for one image, so Kafka's
+metadata deadline (GC-24d) counts as passed exactly when another image replaced it.
 """
 
 from __future__ import annotations
