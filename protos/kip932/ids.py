@@ -19,6 +19,9 @@ ACK_ACCEPT: Final = 1
 ACK_RELEASE: Final = 2
 ACK_REJECT: Final = 3
 ACK_RENEW: Final = 4
+#: The names of the acknowledge types that are counted; gaps are not (PL-413).
+ACK_NAMES: Final = {ACK_ACCEPT: "accept", ACK_RELEASE: "release", ACK_REJECT: "reject", ACK_RENEW: "renew"}
+ACK_TYPE_MAX: Final = max(ACK_NAMES)
 
 #: Used in place of a delay: the group's back-off policy determines the delay (PL-930).
 POLICY_DELAY: Final = -1

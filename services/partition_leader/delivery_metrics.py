@@ -12,11 +12,11 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Histogram
 from prometheus_client.core import Metric
 
-from kip932.ids import topic_id_text
+from kip932.ids import ACK_NAMES, topic_id_text
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.share_partition.delay_reports import DelayReports
 from partition_leader.share_partition.partitions import SharePartitions
-from partition_leader.share_rpc.delivery_counts import ACK_TYPES, DeliveryCounts, TopicCounts
+from partition_leader.share_rpc.delivery_counts import DeliveryCounts, TopicCounts
 from shard_runtime.metrics.families import ComputedMetrics, Family, counter, gauge
 
 _MILLISECONDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
@@ -109,7 +109,7 @@ class _Delivery(ComputedMetrics):
 
     def _acknowledged(self) -> Metric:
         family = self.acknowledged.empty()
-        for name, ack_type in ACK_TYPES.items():
+        for ack_type, name in ACK_NAMES.items():
             family.add_metric([name], self._counts.acknowledged[ack_type])
         return family
 

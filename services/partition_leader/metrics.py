@@ -13,7 +13,7 @@ from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.delivery_metrics import DeliveryMetrics
 from partition_leader.meter import LeaderMeter
 from partition_leader.sessions.core.session import Removed, SessionCache
-from partition_leader.share_partition.archived_records import CAUSES
+from partition_leader.share_partition.core.archived import CAUSES
 from partition_leader.share_partition.core.status import DropReason
 from partition_leader.share_partition.leader_parts import LedPartition
 from partition_leader.share_partition.partitions import SharePartitions

@@ -6,7 +6,7 @@ same to all of them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from operator import attrgetter
 from typing import Any
@@ -15,7 +15,8 @@ from kip932.records.v1.state_batch_pb2 import StateBatch as StateBatchMessage
 from kip932.records.v1.write_stats_pb2 import WriteStats as WriteStatsMessage
 from kip932.state_batches import NO_STATS, ArchivedRange, StateBatch, WriteStats
 
-_COUNTS = WriteStats._fields[1:-1]
+_OPTIONAL = WriteStats._fields[1:-1]
+_fields_of_stats = attrgetter(*_OPTIONAL)
 _fields_of_range = attrgetter(*ArchivedRange._fields)
 _fields_of_batch = attrgetter(*StateBatch._fields)
 _batch_of_fields = partial(tuple.__new__, StateBatch)
@@ -40,31 +41,17 @@ def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:
     """The message; None for empty statistics, so that the field remains absent."""
     if stats == NO_STATS:
         return None
-    cause, n_accept, n_release, n_reject, n_timeout, n_limit, max_dc, sum_dc, hwm, speo, write_id, limit, archived = (
-        stats
-    )
-    return WriteStatsMessage(  # a field given as None stays absent
-        cause=cause,
-        n_accept=n_accept,
-        n_release=n_release,
-        n_reject=n_reject,
-        n_timeout=n_timeout,
-        n_limit=n_limit,
-        max_dc=max_dc,
-        sum_dc=sum_dc,
-        hwm=hwm,
-        speo=speo,
-        write_id=write_id,
-        delivery_limit=limit,
-        archived=[WriteStatsMessage.Archived(**found._asdict()) for found in archived],
-    )
+    fields: dict[str, Any] = dict(zip(WriteStats._fields, stats, strict=True))
+    if stats.archived:
+        fields["archived"] = [found._asdict() for found in stats.archived]
+    return WriteStatsMessage(**fields)  # a field given as None stays absent
 
 
 def stats_from_message(message: WriteStatsMessage) -> WriteStats:
     """The value; an absent count becomes None."""
-    values = {descriptor.name: value for descriptor, value in message.ListFields()}
-    if not values:
-        return NO_STATS
-    archived = tuple(ArchivedRange(*_fields_of_range(found)) for found in values.get("archived", ()))
-    rest: list[Any] = [*[values.get(name) for name in _COUNTS], archived]
-    return WriteStats(values.get("cause", 0), *rest)
+    has: Callable[[Any], bool] = message.HasField
+    numbers = zip(_OPTIONAL, _fields_of_stats(message), strict=True)
+    values: list[Any] = [number if number or has(name) else None for name, number in numbers]
+    values.append(tuple([ArchivedRange(*_fields_of_range(found)) for found in message.archived]))
+    stats = WriteStats(message.cause, *values)
+    return NO_STATS if stats == NO_STATS else stats

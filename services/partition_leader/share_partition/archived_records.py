@@ -8,18 +8,13 @@ from typing import Final
 import structlog
 
 from kip932.ids import SharePartitionKey, topic_id_text
-from partition_leader.share_partition.core.archived import DELIVERY_LIMIT, REJECTED
+from partition_leader.share_partition.core.archived import CAUSES
 from partition_leader.share_partition.core.effects import Archived
 from shard_runtime.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger(__name__)
 
-CAUSES: Final = (DELIVERY_LIMIT, REJECTED)
 _RANGES_SHOWN: Final = 20
-_EFFECTS: Final = {
-    DELIVERY_LIMIT: "not delivered again: released, or held past their locks, share.delivery.count.limit times",
-    REJECTED: "not delivered again: a consumer rejected them",
-}
 
 
 class ArchivedRecords:
@@ -45,7 +40,7 @@ class ArchivedRecords:
             cause=effect.cause,
             offsets=_offsets(effect),
             delivery_count=max(count for _, _, count in effect.ranges),
-            effect=_EFFECTS[effect.cause],
+            effect=CAUSES[effect.cause].effect,
         )
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """Counts deliveries of this leader: acknowledged records by type, share fetches and acknowledgements by topic.
 
 Numbers only, added to once per request and partition, never per record (P-6). A scrape reads them on the same event
-loop. The series are bounded: four types, and the topics that the cluster has.
+loop. The series are bounded: the acknowledge types, and the topics that the cluster has.
 """
 
 from __future__ import annotations
@@ -11,11 +11,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW, TopicIdPartition
+from kip932.ids import ACK_TYPE_MAX, TopicIdPartition
 from partition_leader.share_rpc.values import Acknowledgements, PartitionAnswer
 
-#: The counted acknowledge types, by the value of the label; gaps are not counted (PL-413).
-ACK_TYPES: Final = {"accept": ACK_ACCEPT, "release": ACK_RELEASE, "reject": ACK_REJECT, "renew": ACK_RENEW}
 #: The topic id under which all ids that the cluster does not know are counted.
 NO_TOPIC: Final = b""
 
@@ -39,7 +37,7 @@ class DeliveryCounts:
 
     def __init__(self, topic_name: Callable[[bytes], str]) -> None:
         self._topic_name = topic_name
-        self.acknowledged: Final = [0] * (max(ACK_TYPES.values()) + 1)
+        self.acknowledged: Final = [0] * (ACK_TYPE_MAX + 1)
         self.fetches: Final = TopicCounts()
         self.acknowledgements: Final = TopicCounts()
 

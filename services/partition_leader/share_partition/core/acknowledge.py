@@ -17,6 +17,7 @@ from kip932.ids import (
     ACK_REJECT,
     ACK_RELEASE,
     ACK_RENEW,
+    ACK_TYPE_MAX,
     POLICY_DELAY,
     STATE_ACQUIRED,
     STATE_ARCHIVED,
@@ -53,6 +54,7 @@ from partition_leader.share_partition.core.transitions import (
     released_state,
 )
 
+_TYPES: Final = ACK_TYPE_MAX + 1
 #: The most offsets per ack batch of a stretch: with wider gaps, walking those between costs more than it saves.
 _WIDTH_PER_ACK: Final = 16
 
@@ -143,7 +145,7 @@ class Acknowledgement:
         self._now_ms = now_ms
         settings = event.settings
         self._chance = chance
-        self._types = [0] * 5  # records per acknowledge type
+        self._types = [0] * _TYPES  # records per acknowledge type
         self._limited = 0  # released records that had reached the delivery limit
         self.operation = Operation(event.op_id, CAUSE_ACK, settings.delivery_count_limit, settings.dlq_enabled)
         self.operation.member_id = event.member_id
@@ -160,7 +162,9 @@ class Acknowledgement:
             revert(self._window, self.operation)
             raise
         types = self.operation.acknowledged = self._types
-        self.operation.counters = Counters(types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], 0, self._limited)
+        self.operation.counters = Counters(
+            types[ACK_ACCEPT], types[ACK_RELEASE], types[ACK_REJECT], n_limit=self._limited
+        )
         return self.operation
 
     def _apply_all(self, acks: Sequence[AckBatch]) -> None:

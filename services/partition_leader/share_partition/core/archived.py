@@ -7,7 +7,7 @@ archives them is durable (PL-810). Records that the log no longer has, and gaps,
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from kip932.state_batches import ARCHIVED_AT_LIMIT, ARCHIVED_REJECTED, ArchivedRange
 from partition_leader.share_partition.core.effects import (
@@ -21,6 +21,26 @@ from partition_leader.share_partition.core.spans import Span
 
 DELIVERY_LIMIT: Final = "delivery_limit"
 REJECTED: Final = "rejected"
+
+
+class Cause(NamedTuple):
+    """Why records are archived: the `reason` that is stored (PM-20 X9), the cause of their dead letters, and the words
+    of a log line."""
+
+    reason: int
+    letter: str
+    effect: str
+
+
+CAUSES: Final = {
+    DELIVERY_LIMIT: Cause(
+        ARCHIVED_AT_LIMIT,
+        DLQ_DELIVERY_COUNT_EXCEEDED,
+        "not delivered again: released, or held past their locks, share.delivery.count.limit times",
+    ),
+    REJECTED: Cause(ARCHIVED_REJECTED, DLQ_CLIENT_REJECT, "not delivered again: a consumer rejected them"),
+}
+_REASON_OF_LETTER: Final = {cause.letter: cause.reason for cause in CAUSES.values()}
 
 #: Records with one delivery count, and the cause.
 Mark = tuple[AcquiredRange, str]
@@ -41,11 +61,11 @@ def effects_of(marks: Iterable[Mark]) -> list[Archived]:
 def stored_ranges(window: Window, marks: Sequence[Mark], letters: Sequence[tuple[Span, str]]) -> list[ArchivedRange]:
     """Return what a write stores about the records that it gives up: `marks` get no dead letter, `letters` get one,
     each with its cause (PM-20 X9). The ranges ascend, and equal neighbours are joined."""
-    found = [ArchivedRange(*mark, _REASONS[cause]) for mark, cause in marks]
+    found = [ArchivedRange(*mark, CAUSES[cause].reason) for mark, cause in marks]
     for span, cause in letters:
         for batch, first, last in window.pieces([span]):
             runs = batch.runs(first, last)
-            found += [ArchivedRange(low, high, count, _REASONS[cause]) for low, high, _, count in runs]
+            found += [ArchivedRange(low, high, count, _REASON_OF_LETTER[cause]) for low, high, _, count in runs]
     joined: list[ArchivedRange] = []
     for one in sorted(found):
         if joined and joined[-1].last_offset + 1 == one.first_offset and joined[-1][2:] == one[2:]:
@@ -53,11 +73,3 @@ def stored_ranges(window: Window, marks: Sequence[Mark], letters: Sequence[tuple
         else:
             joined.append(one)
     return joined
-
-
-_REASONS: Final = {
-    DELIVERY_LIMIT: ARCHIVED_AT_LIMIT,
-    DLQ_DELIVERY_COUNT_EXCEEDED: ARCHIVED_AT_LIMIT,
-    REJECTED: ARCHIVED_REJECTED,
-    DLQ_CLIENT_REJECT: ARCHIVED_REJECTED,
-}

@@ -244,7 +244,7 @@ def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list
         if found and batches and _continues(batches[-1], found[0]):
             found[0] = found[0]._replace(first_offset=batches.pop().first_offset)
         batches += found
-    return batches, Counters(0, 0, 0, 0, 0, max_dc, sum_dc) if sum_dc else NO_COUNTERS
+    return batches, Counters(max_dc=max_dc, sum_dc=sum_dc) if sum_dc else NO_COUNTERS
 
 
 def _continues(left: StateBatch, right: StateBatch) -> bool:

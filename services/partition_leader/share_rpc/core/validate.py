@@ -13,6 +13,7 @@ from kip932.ids import (
     ACK_GAP,
     ACK_RELEASE,
     ACK_RENEW,
+    ACK_TYPE_MAX,
     ACQUIRE_BATCH_OPTIMIZED,
     ACQUIRE_RECORD_LIMIT,
     GROUP_ID_MAX,
@@ -87,11 +88,13 @@ def _check_types(first: int, last: int, types: Sequence[int], is_renew_ack: bool
             f"{len(types)} acknowledge types for {name}; expected one for all or {last - first + 1}"
         )
     lowest, highest = min(types), max(types)
-    if lowest < ACK_GAP or highest > ACK_RENEW:
+    if lowest < ACK_GAP or highest > ACK_TYPE_MAX:
         unknown = lowest if lowest < ACK_GAP else highest
-        raise InvalidRequestError(f"acknowledge type {unknown} for {name} is unknown; expected 0 to 4")
+        raise InvalidRequestError(
+            f"acknowledge type {unknown} for {name} is unknown; expected {ACK_GAP} to {ACK_TYPE_MAX}"
+        )
     if not is_renew_ack and ACK_RENEW in types:
-        raise InvalidRequestError(f"acknowledge type 4 (renew) for {name} needs is_renew_ack = true")
+        raise InvalidRequestError(f"acknowledge type {ACK_RENEW} (renew) for {name} needs is_renew_ack = true")
 
 
 def _check_delays(first: int, last: int, types: Sequence[int], delays: Sequence[int], delay_max_ms: int) -> None:

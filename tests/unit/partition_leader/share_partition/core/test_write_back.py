@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kip932 import errors
-from kip932.state_batches import StateBatch
+from kip932.state_batches import StateBatch, WriteStats
 from partition_leader.share_partition.core import effects as fx
 from partition_leader.share_partition.core import events as ev
 from partition_leader.share_partition.core.limits import LIMITS
@@ -26,6 +26,11 @@ def unanswered(ack_type: int) -> Bench:
     assert isinstance(bench.error(op), errors.UnknownServerError)
     assert one(bench.seen, fx.ReadBackWanted).generation == 2 == bench.core.generation
     return bench
+
+
+def test_the_counters_are_statistics_of_a_write_in_the_same_order() -> None:
+    """The host puts them between the cause and its own statistics."""
+    assert WriteStats._fields[1 : 1 + len(fx.Counters._fields)] == fx.Counters._fields
 
 
 def test_a_share_partition_shows_whether_it_waits_for_a_write() -> None:
