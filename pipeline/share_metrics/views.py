@@ -36,17 +36,14 @@ from share_metrics.metrics import (
 from share_metrics.metrics.common import KEY, since, until
 from share_metrics.metrics.newest import topic_names
 from share_metrics.questions import QUESTIONS
+from share_metrics.reader.schemas import WRITE_COUNTS
 
 #: How long before their end the views begin by default.
 SPAN: Final = timedelta(hours=1)
 #: How long before the begin all rows are read; older rows only if they give the state at that time (PM-32).
 _READ_BACK: Final = timedelta(hours=1)
 _COUNTS: Final = {
-    "ack_accept": "accepted",
-    "ack_release": "released",
-    "ack_reject": "rejected",
-    "timeout_count": "timed_out",
-    "limit_archived_count": "limited",
+    **{count.summed: count.shown for count in WRITE_COUNTS.values()},
     "redelivered_lb": "redelivered_lb",
     "finished_known": "finished_known",
 }

@@ -19,10 +19,12 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 from pyspark.sql import DataFrame
 
+from kip932.ids import ACK_NAMES
 from share_metrics.gauges.counters import Counters, Key
 from share_metrics.metrics.newest import newest_members, newest_states, rebalances, stream_news, topic_names
 from share_metrics.reader import Kind
 from share_metrics.reader.log_ends import LogEnd
+from share_metrics.reader.schemas import WRITE_COUNTS
 
 SERIES_MAX: Final = 2_000
 #: The label `partition` of the series that sums up all partitions of a topic beyond SERIES_MAX.
@@ -49,7 +51,8 @@ _COUNTERS: Final = {
         "Offsets archived at the delivery limit, or released with one delivery left.",
     ),
 }
-_ACKS: Final = {"n_accept": "Accept", "n_release": "Release", "n_reject": "Reject"}
+#: The counts of acknowledge types, with the types' names as labels; renewals are not written, so have no count.
+_ACKS: Final = {f"n_{name}": name.capitalize() for name in ACK_NAMES.values() if f"n_{name}" in WRITE_COUNTS}
 _TROUBLE: Final = {
     "lost": "Entries that were gone before they were read.",
     "quarantined": "Entries that are no records.",

@@ -9,9 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics.common import COLD, KEY, ORDER, WRITE, is_cold, is_repeated
-from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN
+from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN, WRITE_COUNTS
 
-_COUNTED = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
 _VALUES = ("start_offset", "delivery_complete_count", "hwm", "speo")
 _ARCHIVED = 4
 _ARCHIVING = 3
@@ -35,12 +34,12 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     at, tombstone, cold = F.struct(*ORDER), F.col("record_type") == "tombstone", is_cold()
     records = records.withColumn("repeated", is_repeated(*KEY))
     write = ~tombstone & ~cold & ~F.col("repeated")
-    counted = [F.when(write, F.coalesce(name, F.lit(0))).otherwise(0).alias(name) for name in _COUNTED]
+    counted = [F.when(write, F.coalesce(name, F.lit(0))).otherwise(0).alias(name) for name in WRITE_COUNTS]
     ones = F.when(write, 1).otherwise(0).alias("writes")
     sightings = F.when(write, _poisoned(delivery_limit)).otherwise(0).alias("poison_sightings")
     numbered = F.when(F.col("write_id").isNotNull(), at)
     marks = F.when(F.col("record_type") != "update", F.struct(at.alias("at"), "state_epoch", tombstone.alias("gone")))
-    counts = ("gone", *_COUNTED, "writes", "poison_sightings")
+    counts = ("gone", *WRITE_COUNTS, "writes", "poison_sightings")
 
     def newest_at(name: str) -> Column:
         timed = F.struct(at.alias("at"), F.col(name).alias("value"))

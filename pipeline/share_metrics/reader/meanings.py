@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from share_metrics.reader.schemas import Kind
+from share_metrics.reader.schemas import WRITE_COUNTS, Kind
 
 #: The columns that rows of every kind and type have.
 COMMON: Final = {
@@ -35,11 +35,7 @@ _SHARE_STATE: Final = {
     "no earlier",
     "cause": "bits: 1 acknowledgement, 2 session ended, 4 lock expired, 8 dead letter written, 16 admin, 32 begin, "
     "64 cold copy",
-    "n_accept": "records that this write accepts",
-    "n_release": "records that it releases",
-    "n_reject": "records that it rejects",
-    "n_timeout": "records whose lock expired",
-    "n_limit": "records that reached the delivery limit",
+    **{name: count.meaning for name, count in WRITE_COUNTS.items()},
     "max_dc": "largest delivery count of the records that it finishes",
     "sum_dc": "sum of their delivery counts",
     "hwm": "high watermark of the partition then",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
@@ -29,6 +29,25 @@ _TIME: Final = pa.timestamp("us", tz="UTC")
 _INT: Final = pa.int32()
 _LONG: Final = pa.int64()
 _TEXT: Final = pa.string()
+
+
+class Count(NamedTuple):
+    """A count of a write (PM-20 X3): whether its records are finished then, its column in windows and in views."""
+
+    finishes: bool
+    summed: str
+    shown: str
+    meaning: str
+
+
+#: By column, the counts that a leader gives with a write. Schema, sums and views follow from them.
+WRITE_COUNTS: Final = {
+    "n_accept": Count(True, "ack_accept", "accepted", "records that this write accepts"),
+    "n_release": Count(False, "ack_release", "released", "records that it releases"),
+    "n_reject": Count(True, "ack_reject", "rejected", "records that it rejects"),
+    "n_timeout": Count(False, "timeout_count", "timed_out", "records whose lock expired"),
+    "n_limit": Count(True, "limit_archived_count", "limited", "records that reached the delivery limit"),
+}
 
 
 def _list(item: Any) -> Any:
@@ -71,11 +90,7 @@ _SHARE_STATE: Final = {
     "state_batches": _list(_STATE_BATCH),
     # Extension fields X2 to X5, and X8 to X10 (PM-20): null in rows of earlier builds.
     "cause": _INT,
-    "n_accept": _INT,
-    "n_release": _INT,
-    "n_reject": _INT,
-    "n_timeout": _INT,
-    "n_limit": _INT,
+    **dict.fromkeys(WRITE_COUNTS, _INT),
     "max_dc": _INT,
     "sum_dc": _LONG,
     "hwm": _LONG,

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from share_metrics.reader.schemas import WRITE_COUNTS
 from share_metrics.replay.columns import begins, carried
 from share_metrics.replay.write_columns import SNAPSHOT, TOMBSTONE, UPDATE, Writes
 
@@ -27,14 +28,12 @@ COUNTS: Final = (
 )  # fmt: skip
 #: … and those that are null where no record has them.
 NULLABLE: Final = (
-    "bytes", "ack_accept", "ack_release", "ack_reject", "timeout_count", "limit_archived_count", "finished_known",
-    "redelivered_lb", "reset_jump",
+    "bytes", *(count.summed for count in WRITE_COUNTS.values()), "finished_known", "redelivered_lb", "reset_jump",
 )  # fmt: skip
 #: The newest values of the newest state. For `done` and `hwm` also the time at which they were written.
 NEWEST: Final = ("spso", "done", "hwm", "speo", "state_epoch")
 #: Null, in columns of numbers without a mask.
 _NONE: Final = np.iinfo(np.int64).min
-_COUNTERS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit")
 
 
 class Value(NamedTuple):
@@ -267,15 +266,15 @@ def _nullable(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], di
     values: dict[str, Any] = {"bytes": writes.column("bytes")[0]}
     known: dict[str, Any] = {"bytes": writes.column("bytes")[1]}
     counters = {}
-    for name, column in zip(_COUNTERS, NULLABLE[1:6], strict=True):
+    for name, count in WRITE_COUNTS.items():
         number, there = writes.column(name)
         there = there & first
         counters[name] = (np.where(there, number, 0), there)
-        known[column] = there & warm
-        values[column] = np.where(known[column], number, 0)
-    kinds = [counters[name] for name in ("n_accept", "n_reject", "n_limit")]
+        known[count.summed] = there & warm
+        values[count.summed] = np.where(known[count.summed], number, 0)
+    kinds = [counters[name] for name, count in WRITE_COUNTS.items() if count.finishes]
     finished = sum(number for number, _ in kinds)
-    known["finished_known"] = (kinds[0][1] | kinds[1][1] | kinds[2][1]) & warm
+    known["finished_known"] = np.logical_or.reduce([there for _, there in kinds]) & warm
     values["finished_known"] = np.where(known["finished_known"], finished, 0)
     known["redelivered_lb"] = warm
     values["redelivered_lb"] = np.where(known["finished_known"], _redelivered(writes, first, finished), 0)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from kip932.state_batches import ArchivedRange, StateBatch
-from share_metrics.reader.schemas import GAP, STATE_BATCH_FIELDS
+from share_metrics.reader.schemas import GAP, STATE_BATCH_FIELDS, WRITE_COUNTS
 from share_metrics.replay.columns import begins, spread
 from share_metrics.replay.replay import Event
 
@@ -24,8 +24,7 @@ Key = tuple[str, str, int]
 #: The numbers of a row, in the order of `Writes.values`.
 NUMBERS: Final = (
     "start_offset", "state_epoch", "leader_epoch", "generation", "write_id", "delivery_complete_count", "hwm", "speo",
-    "delivery_limit", "cause", "n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "max_dc", "sum_dc", "bytes",
-    "create_ts", "write_ts",
+    "delivery_limit", "cause", *WRITE_COUNTS, "max_dc", "sum_dc", "bytes", "create_ts", "write_ts",
 )  # fmt: skip
 AT: Final = {name: place for place, name in enumerate(NUMBERS)}
 SNAPSHOT, UPDATE, TOMBSTONE, _GAP, _OTHER = range(5)

@@ -24,8 +24,7 @@ REJECTED: Final = "rejected"
 
 
 class Cause(NamedTuple):
-    """Why records are archived: the `reason` that is stored (PM-20 X9), the cause of their dead letters, and the words
-    of a log line."""
+    """Why records are archived: what is stored (PM-20 X9), the cause of their dead letters, the words of a log line."""
 
     reason: int
     letter: str

@@ -90,9 +90,7 @@ def _check_types(first: int, last: int, types: Sequence[int], is_renew_ack: bool
     lowest, highest = min(types), max(types)
     if lowest < ACK_GAP or highest > ACK_TYPE_MAX:
         unknown = lowest if lowest < ACK_GAP else highest
-        raise InvalidRequestError(
-            f"acknowledge type {unknown} for {name} is unknown; expected {ACK_GAP} to {ACK_TYPE_MAX}"
-        )
+        raise InvalidRequestError(f"acknowledge type {unknown} for {name} is unknown; expected 0 to {ACK_TYPE_MAX}")
     if not is_renew_ack and ACK_RENEW in types:
         raise InvalidRequestError(f"acknowledge type {ACK_RENEW} (renew) for {name} needs is_renew_ack = true")
 
