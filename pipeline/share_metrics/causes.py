@@ -13,9 +13,9 @@ UNREACHABLE: Final = "StoreUnreachableError"
 STORE: Final = (UNREACHABLE, "StoreReplyError", "NoClusterError")
 #: The error for files that cannot be used.
 FOLDER: Final = "FolderError"
-#: Spark's texts for failures after which a query may be restarted at once: A Python worker started too late. A job was
-#: killed, and its Java process outlived its lock for a moment and noted the end of one more batch. An executor died
-#: while it committed a task's files, which Spark does not retry; the next attempt has a folder of its own.
+#: Spark's error texts for failures after which a query may be restarted at once: a Python worker started too late; a
+#: job was killed, but its Java process outlived its lock for a moment and recorded the end of one more batch; an
+#: executor died while it committed a task's files, which Spark does not retry (the next attempt has its own folder).
 PASSING: Final = (
     "Python worker failed to connect back",
     "CONCURRENT_STREAM_LOG_UPDATE",
@@ -30,7 +30,7 @@ _RAISED: Final = re.compile(
     r"(?:[\w$]+\.)*(?P<error>[A-Z][\w$]*(?:Error|Exception))(?:: (?P<said>.*))?"
     r"|(?:[\w$]+\.)+(?P<other>[A-Z][\w$]*): (?P<text>.+))"  # as pyarrow.lib.ArrowInvalid
 )
-#: Lines with these words say how a query ended. Spark reads them too: it takes an interruption for a stop.
+#: Lines with these words say how a query ended. Spark reads them too: it treats an interruption as a stop.
 _DECIDING: Final = re.compile("|".join([LOSS, *STORE, *PASSING, r"Interrupt\w*Exception"]))
 #: Texts that only announce another text.
 _HOLLOW: Final = ("Traceback (most recent call last)", "An exception was raised by the Python Proxy", "py4j.protocol.")
@@ -41,7 +41,8 @@ _DECIDING_MAX: Final = 2400
 
 
 class Ended(NamedTuple):
-    """The exception that ended a query, by name, and its text; only exceptions whose text says what to do."""
+    """The name and the text of the exception that ended a query. Used only for exceptions whose text says what to
+    do."""
 
     name: str
     said: str

@@ -42,7 +42,7 @@ class NoStoreError(Exception):
 
 
 class Failure(click.ClickException):
-    """A failure with an exit status of its own."""
+    """A failure with its own exit status."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -80,7 +80,7 @@ def failures() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """As `failures`, for errors of a query, of running Spark, of its Java process and of the machine."""
+    """As `failures`, for errors in a query, in running Spark, in its Java process, and on the machine."""
     from share_metrics.ingest.job import ExpositionError, QueryError  # noqa: PLC0415
     from share_metrics.ingest.writing import SPARK_ERRORS  # noqa: PLC0415 - it needs Spark
 
@@ -103,7 +103,7 @@ def _missing(error: ModuleNotFoundError) -> Exception:
 
 
 class _Metrics(click.Group):
-    """Has an exit status of its own for wrong usage, 2; Kafka's tools use 1 for all failures (CT-29)."""
+    """Has its own exit status for wrong usage, 2; Kafka's tools use 1 for all failures (CT-29)."""
 
     usage_status = 2
 
@@ -234,9 +234,9 @@ def ingest(  # noqa: PLR0917 - click passes options by name
 def store_url(store: str | None, up: Path | None) -> str:
     """The URL of the store to read: that of --store, or the one that `sharegroups up` runs on the directory of --up.
 
-    The socket of an embedded store has a new name at each start, which is stored in the data directory. So a command
-    that is run repeatedly names the directory (PM-39). Raises NoStoreError, and UsageError unless exactly one of the
-    two is given.
+    An embedded store's socket has a new path at each start, which is stored in the data directory. So a command that is
+    run repeatedly should name the directory (PM-39). Raises NoStoreError, and UsageError unless exactly one of the two
+    is given.
     """
     found = store_url_or_none(store, up)
     if found is None:

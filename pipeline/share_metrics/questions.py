@@ -1,6 +1,6 @@
 """Common questions about share groups, each as a view in SQL (PM-89). Text only; `views` registers the views.
 
-They read the tables that `views` makes of the metrics. Unknown values are null, never 0.
+They read the tables that `views` builds from the metrics. Unknown values are null, never 0.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Question(NamedTuple):
 
 
 _GROUP: Final = {"group_id": "the group"}
-_TOPIC: Final = _GROUP | {"topic": "name of the topic, or its id where no name was written"}
+_TOPIC: Final = _GROUP | {"topic": "name of the topic, or its id if no record names it"}
 _PARTITION: Final = _TOPIC | {"partition": "number of the partition"}
 _NOW: Final = "share_windows WHERE window = last_window AND NOT gone"
 
@@ -29,10 +29,10 @@ LAG: Final = Question(
     {
         **_GROUP,
         "share_partitions": "how many it has",
-        "lag": "records that are not finished, by where logs end; null if that is not known of any",
+        "lag": "records that are not finished, from where the logs end; null if no share-partition's lag is known",
         "unknown": "share-partitions whose lag is not known",
-        "at_least": "true: the lag may be greater, for of some the end of the log was last seen minutes ago, or never",
-        "delayed": "of the lag, records that wait for the end of a delay",
+        "at_least": "true: the lag may be greater, since some logs' ends were last seen minutes ago, or never",
+        "delayed": "the records in the lag that are delayed",
     },
     f"""
 SELECT group_id, count(*) AS share_partitions, sum(lag) AS lag, count_if(lag IS NULL) AS unknown,
@@ -44,10 +44,10 @@ PACE: Final = Question(
     "Does each group keep up, and when will it have caught up?",
     {
         **_GROUP,
-        "arrived": "records produced, in windows at both of whose ends the lag is known",
+        "arrived": "records produced, in windows where the lag is known at both ends",
         "finished": "records finished in the same windows",
-        "arrived_per_s": "arrived by seconds, each share-partition for itself",
-        "finished_per_s": "finished by seconds",
+        "arrived_per_s": "`arrived` per second: the sum of each share-partition's own rate",
+        "finished_per_s": "`finished` per second, computed in the same way",
         "lag": "as in `share_lag`",
         "drain_s": "seconds until nothing is left if it goes on like this; null if it does not gain on the producers",
     },
@@ -85,10 +85,10 @@ FAILED: Final = Question(
         "offset": "the record",
         "reason": "`delivery limit`, `rejected`, or `one delivery left`: it was released and may be given up next",
         "state": "its state: Archived; Archiving while its dead letter is written; Available where a delivery is left",
-        "delivery_count": "how often it was delivered",
+        "delivery_count": "how many times it was delivered",
         "first_seen": "when it was first released or given up, as far as is known",
         "last_seen": "when that happened last; 100 records of each share-partition, the newest, are listed",
-        "times_released": "how often it was seen released with one delivery left",
+        "times_released": "how many times it was seen released with one delivery left",
     },
     """
 SELECT group_id, topic, partition, offset, reason, state, delivery_count, first_seen, last_seen, times_released
@@ -101,7 +101,7 @@ REDELIVERY: Final = Question(
         **_TOPIC,
         "finished": "records whose deliveries were counted when they were finished",
         "redelivered": "of those, delivered more than once; a lower bound where a record took more than two deliveries",
-        "ratio": "redelivered by finished",
+        "ratio": "`redelivered` divided by `finished`",
         "released": "records released",
         "timed_out": "records whose lock expired",
     },
@@ -116,7 +116,7 @@ RELEASE_TO_FINAL: Final = Question(
     {
         **_PARTITION,
         "window": "the worst window of the share-partition, by p99",
-        "p50_ms": "half of the records that were finished then took at most so long since their first release, ms",
+        "p50_ms": "half of the records that were finished in it took at most this long since their first release, ms",
         "p95_ms": "95 of 100",
         "p99_ms": "99 of 100",
     },
@@ -132,7 +132,7 @@ REBALANCES: Final = Question(
         **_GROUP,
         "assignment_epoch": "epoch of the assignment that was computed",
         "computed_at": "when",
-        "took_ms": "until all members had reached it, ms; null: they have not",
+        "took_ms": "time until all members had reached it, ms; null if they have not",
     },
     """
 SELECT group_id, assignment_epoch, computed_at, convergence_ms AS took_ms FROM share_assignments""",
@@ -144,8 +144,8 @@ CHURN: Final = Question(
         **_GROUP,
         "joins": "members that joined",
         "leaves": "members that are gone",
-        "left": "of those, by themselves",
-        "expired": "removed, for they were silent",
+        "left": "of those, members that left by themselves",
+        "expired": "of those, members removed because no heartbeat came from them",
         "flapping": "joins that were at least the third of one client id from one host within five minutes",
         "members": "how many there are at the end",
         "state": "`Stable`, `Empty` or `Dead`",
@@ -163,8 +163,8 @@ SKEW: Final = Question(
         "entries": "records in it",
         "bytes": "their size",
         "keys": "share-partitions in it",
-        "skew": "entries of the largest stream by the mean of all: 1 is even",
-        "gini": "0 is even; towards 1, all is in one stream",
+        "skew": "entries of the largest stream divided by the mean; 1 means perfectly even",
+        "gini": "0 means perfectly even; near 1, nearly everything is in one stream",
     },
     """
 SELECT stream, entries, bytes, keys, skew, gini FROM share_loads""",
@@ -175,11 +175,11 @@ FRESHNESS: Final = Question(
     {
         "kind": "`share_state` or `group`",
         "stream": "key of the stream",
-        "entries": "entries of the time that these views cover",
+        "entries": "entries in the period that these views cover",
         "newest": "when the newest one was written",
         "age_s": "seconds from then until these views were made; an idle stream grows old too",
         "lost": "entries that were lost before they were read",
-        "quarantined": "entries that are no records",
+        "quarantined": "entries that are not records",
         "unknown": "records of a later build",
     },
     """

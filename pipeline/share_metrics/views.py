@@ -38,9 +38,9 @@ from share_metrics.metrics.newest import topic_names
 from share_metrics.questions import QUESTIONS
 from share_metrics.reader.schemas import WRITE_COUNTS
 
-#: How long before their end the views begin by default.
+#: How long before their end the views start by default.
 SPAN: Final = timedelta(hours=1)
-#: How long before the begin all rows are read; older rows only if they give the state at that time (PM-32).
+#: All rows from this long before the start on are read; older rows only if they give the state at that time (PM-32).
 _READ_BACK: Final = timedelta(hours=1)
 _COUNTS: Final = {
     **{count.summed: count.shown for count in WRITE_COUNTS.values()},
@@ -74,7 +74,7 @@ class Times(NamedTuple):
 
     @property
     def edges(self) -> tuple[datetime, datetime]:
-        """The begin of the first window and the end of the last one. Raises ValueError if there is no window."""
+        """The start of the first window and the end of the last one. Raises ValueError if there is no window."""
         if self.begin >= self.at:
             raise ValueError(f"views cannot begin at {self.begin.isoformat()}: they end at {self.at.isoformat()}")
         first, last = self.begin.timestamp() // self.window_s, -(-self.at.timestamp() // self.window_s)
@@ -108,7 +108,7 @@ def register_views(rows: Rows, times: Times | None = None) -> Times:
     """Register the views of `QUESTIONS`, and the tables that they read, as temporary views of the rows' session.
 
     Views of the same names are replaced. By default they show the last hour up to the newest row. Returns the times
-    that they show. Raises ValueError if the begin is not before the end.
+    that they show. Raises ValueError if the start is not before the end.
     """
     if times is None:
         at = _after_newest(rows.states, rows.groups)

@@ -1,12 +1,13 @@
-"""The commit log of an ingest: which files of rows count. Readers open only the files that it names (PM-35).
+"""The commit log of an ingest: which row files are committed. Readers open only the files that it names (PM-35).
 
 raw/<kind>/commits/<number>.json                 one micro-batch
 raw/<kind>/commits/<first>-<last>.json           many micro-batches merged; it replaces their commits
 raw/<kind>/commits/<first>-<last>.<n>.json       the same batches rewritten, for example without rows that are too old
 
-Each is a small file that appears whole. It holds the folder, its files, and the end positions that Spark had noted. So
-nothing depends on renaming a folder, which object stores cannot do, nor on files that a killed task leaves. Folders of
-earlier builds, `batch=<number>` and `batch=<first>-<last>`, have no commit file; their names alone make them count.
+Each is a small file that is written atomically. It holds the folder, its files, and the end positions that Spark
+recorded. So nothing depends on renaming a folder, which object stores cannot do, or on files that a killed task leaves
+behind. Folders of earlier builds, `batch=<number>` and `batch=<first>-<last>`, have no commit file and count as
+committed by their names.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any, Final, NamedTuple
 
 from share_metrics.reader import Kind
 
-#: A file in a folder of an earlier build: the end positions that Spark had noted for it.
+#: A file in a folder of an earlier build: the end positions that Spark recorded for it.
 POSITIONS: Final = "_positions"
 _COMMIT: Final = re.compile(r"(\d+)(?:-(\d+))?(?:\.(\d+))?\.json")
 _FOLDER: Final = re.compile(r"batch=(\d+)(?:-(\d+))?")
@@ -40,7 +41,7 @@ class Piece(NamedTuple):
 class Span:
     """The batches `first` to `last`, both included, in one commit or in one folder of an earlier build.
 
-    `made`: how many commits of this span there were before. `note`: the commit file, or that folder.
+    `made`: how many earlier commits of this span there were. `note`: the commit file, or that folder.
     """
 
     first: int
@@ -50,7 +51,7 @@ class Span:
 
     @cached_property
     def content(self) -> dict[str, Any]:
-        """The content of the commit; for a folder of an earlier build, the same from its files. Raises OSError."""
+        """The content of the commit; built from the files for a folder of an earlier build. Raises OSError."""
         if self.note.suffix == ".json":
             content: dict[str, Any] = json.loads(self.note.read_text(encoding="utf-8"))
             return content
@@ -70,7 +71,7 @@ class Span:
 
     @property
     def positions(self) -> str:
-        """The end positions of its last batch, as Spark had noted them; empty if they are unknown."""
+        """The end positions of its last batch, as Spark recorded them; empty if they are unknown."""
         return self.content["positions"] or ""
 
     @property
@@ -90,7 +91,7 @@ class Span:
 
     @property
     def size(self) -> int:
-        """Bytes of its files."""
+        """The total size of its files, bytes."""
         return sum(piece.size for piece in self.pieces)
 
 
@@ -112,7 +113,7 @@ def spans(data: Path, kind: Kind) -> list[Span]:
 
 
 def visible(data: Path, kind: Kind) -> list[Span]:
-    """The spans that together hold every row once: those that another one replaces are left out."""
+    """The spans that together hold every row once: spans that another one replaces are left out."""
     shown: list[Span] = []
     for span in spans(data, kind):
         if not shown or span.last > shown[-1].last:
@@ -140,7 +141,7 @@ class Written(NamedTuple):
 def commit(
     data: Path, kind: Kind, numbers: tuple[int, int], found: Written, positions: str, *, trimmed: bool = False
 ) -> Span:
-    """Make written files count as the batches from the first to the last of `numbers`. Raises OSError.
+    """Commit written files as the batches from the first to the last of `numbers`. Raises OSError.
 
     `trimmed`: rows that are too old were left out. The caller must own the directory.
     """

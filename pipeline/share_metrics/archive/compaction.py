@@ -1,7 +1,8 @@
 """Merges many small batches into one folder of large files, and drops rows that are too old (PM-35).
 
 Only the owner of the directory may call it. Once a merged batch is committed, readers leave out the batches it covers.
-Readers that began earlier still read the old files, so these are removed later: at the next compaction, or after a day.
+Readers that started earlier still read the old files, so these are removed later: at the next compaction, or after a
+day.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _small(shown: Sequence[Span], done: int) -> list[Span]:
 
 
 def _older(shown: Sequence[Span], done: int, hour: str) -> list[Span]:
-    """The oldest run of spans all of whose rows were appended before an hour."""
+    """The oldest run of spans whose rows were all appended before an hour."""
     older: list[Span] = []
     for span in shown:
         if span.last > done or not all(one < hour for one in span.hours):

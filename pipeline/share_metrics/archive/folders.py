@@ -1,6 +1,6 @@
 """The directory of an ingest job: its owner, its cluster, and Spark's progress in it (PM-35).
 
-raw/<kind>/commits/…                             which files of rows count, see `commits`
+raw/<kind>/commits/…                             which row files are committed, see `commits`
 raw/<kind>/batch=….<token>/dt=…/hour=…           the rows of one or more micro-batches
 checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything was read, see `read_up_to`
@@ -48,13 +48,13 @@ def query_id(data: Path, kind: Kind) -> str:
 
 
 def noted(data: Path, kind: Kind, number: int) -> str:
-    """The end positions of a batch, which Spark notes before it runs the batch; empty if it has not noted any."""
+    """The end positions of a batch, which Spark records before it runs the batch; empty if none are recorded."""
     note = checkpoints(data, kind) / "offsets" / str(number)
     return note.read_text() if note.exists() else ""
 
 
 def written(data: Path, kind: Kind, number: int) -> Span | None:
-    """The span that holds the rows of a batch, for the positions that Spark has noted; None if none does.
+    """The span that holds the rows of a batch, for the positions that Spark recorded; None if there is none.
 
     It may be a merged span that ends with this batch. Raises FolderError if it was written for other positions. A
     single batch of an earlier build has no positions and is accepted.
@@ -92,8 +92,8 @@ def in_step(data: Path, kind: Kind) -> None:
 def owned(data: Path, cluster_id: str = "") -> Iterator[None]:
     """Lock the directory for one ingest job of one cluster. Raises FolderError.
 
-    The lock ends with the process. Positions of one cluster mean nothing in another, so the first job stores the
-    cluster's id there.
+    The lock is released when the process ends. Positions of one cluster mean nothing in another, so the first job
+    stores the cluster's id in the directory.
     """
     try:
         data.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Reads rows that `ingest` has stored in Parquet, without Spark or Java: of one share-partition or of groups (PM-39).
+"""Reads ingested Parquet rows without Spark or Java: those of one share-partition, or of groups (PM-39).
 
 It chooses the files to open by their names: batches hold a stream's entries in the order of ids, and the folders below
 a batch name the day and hour in which its rows were appended (PM-35).
@@ -28,18 +28,18 @@ _KEY: Final = ("group_id", "topic_id", "partition")
 _LIGHT: Final = ("stream", "entry_id", "epoch", "seq", "ts", "record_type", "error", *_KEY)
 #: pyarrow's name for the column with the file's name.
 _FILE: Final = "__filename"
-#: Records that replace the whole state, so that a replay can begin with them.
+#: Records that replace the whole state, so that a replay can start with them.
 _BASES: Final = frozenset({"snapshot", "tombstone"})
 
 
 def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | None) -> list[Row]:
-    """The rows that give a share-partition's state at `at`, from its last snapshot on, and the gaps of its stream among
-    them; in the order of ids.
+    """The rows that give a share-partition's state at `at`, in id order: from its last snapshot on, with the gaps of
+    its stream in that range.
 
-    `key`: group id, topic id as text, partition. `at`: a time ends the rows before the first record, in the order of
-    ids, that was appended later; an entry id includes that entry; None reads to the end. Batches whose rows were all
-    appended later are not opened. Nor are those before the snapshot, unless they have rows that were appended after
-    `at`, because an owner's clock was ahead.
+    `key`: group id, topic id as text, partition. `at`: with a time, the rows end before the first record, in id order,
+    that was appended later; with an entry id, they include that entry; with None, they go to the end. Batches whose
+    rows were all appended later are not opened. Nor are batches before the snapshot, unless they have rows that were
+    appended after `at`, which happens if an owner's clock was ahead.
     """
     folders = [span.pieces for span in visible(data, Kind.SHARE_STATE)]
     folders = [folder for folder in folders if folder]
@@ -144,15 +144,16 @@ def _is_later(gap: Row, at: datetime | EntryId | None, opened: Sequence[Piece]) 
 
 
 def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
-    """Read files into a `pyarrow.Table`. It passes the present schema, since files of earlier builds lack columns.
+    """Read files into a `pyarrow.Table` with the current schema, since files of earlier builds lack columns.
 
-    `files` are paths or URIs, and the column _FILE holds the one of each row. pyarrow's `s3` is Hadoop's `s3a`.
+    `files` are paths or URIs; the column _FILE holds the one that each row comes from. pyarrow's `s3` is Hadoop's
+    `s3a`.
     """
     tables = []
     for base in dict.fromkeys(map(_system, files)):
         there = [file for file in files if _system(file) == base]
         system, begin = FileSystem.from_uri(f"{base}/".replace("s3a://", "s3://", 1)) if base else (None, "")
-        begin = begin.rstrip("/")  # of s3, the bucket
+        begin = begin.rstrip("/")  # for s3, the bucket
         named = {begin + file.removeprefix(base) if base else file: file for file in there}
         dataset = ds.dataset(list(named), format="parquet", schema=schema_of(kind), filesystem=system)
         table = dataset.to_table(columns=list(columns), filter=wanted)
@@ -164,7 +165,7 @@ def _read(files: Sequence[str], kind: Kind, columns: Any, wanted: Any) -> Any:
 
 
 def _system(file: str) -> str:
-    """The scheme and host of a URI, which name its file system; "" for a path of this machine."""
+    """The scheme and host of a URI, which name its file system; "" for a local path."""
     parts = urlsplit(file)
     return f"{parts.scheme}://{parts.netloc}" if "://" in file else ""
 

@@ -1,7 +1,7 @@
-"""Writes and reads files of rows with Spark, in any file system that Hadoop knows, including this machine's.
+"""Writes and reads row files with Spark, on any file system that Hadoop supports, including the local one.
 
-Every attempt to write a batch makes a new folder, with a token in its name, which counts from its commit on. So two
-attempts never share a folder, and Spark may use any committer in it.
+Every attempt to write a batch creates a new folder, with a token in its name, that readers ignore until it is
+committed. So two attempts never share a folder, and Spark may use any committer in it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from share_metrics.archive.commits import Span, Written, raw, spans
 from share_metrics.reader import Kind, schema_of
 
 _PREFIX: Final = "batch="
-#: The prefix with which earlier builds named a folder before it counted.
+#: The prefix that earlier builds gave a folder until it was complete.
 _UNFINISHED_PREFIX: Final = ".unfinished."
 #: The columns that the folders of a batch add to its rows: the day and the hour in which they were appended, UTC.
 PLACED: Final = ("dt", "hour")
@@ -37,7 +37,7 @@ class RowFiles:
     def write(self, kind: Kind, name: str, rows: DataFrame) -> Written:
         """Write rows by day and hour, in as many tasks as they have partitions.
 
-        `name`: the numbers of its batches, for people. If writing fails, the new files are removed.
+        `name`: the numbers of its batches, for human readers. If writing fails, the new files are removed.
         """
         folder_name = f"{_PREFIX}{name}.{secrets.token_hex(4)}"
         folder = f"{self._rows}/{kind}/{folder_name}" if self._rows else str(raw(self._data, kind) / folder_name)
@@ -109,5 +109,5 @@ def _read(spark: SparkSession, schema: Any, base: str, files: Sequence[str]) -> 
 
 
 def _uri(path: str) -> str:
-    """A URI for a path. Without a scheme it is on this machine, even if Hadoop's default is another."""
+    """A URI for a path. A path without a scheme is local, even if Hadoop's default file system is not."""
     return path if "://" in path else f"file://{Path(path).absolute()}"

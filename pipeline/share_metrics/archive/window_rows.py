@@ -1,8 +1,9 @@
-"""Reads the ingested rows that a given time needs; folders of other hours are skipped by their names (PM-32).
+"""Reads the ingested rows that are needed for a given period; folders of other hours are skipped by their names
+(PM-32).
 
-Its result is a superset of the rows that `since` and `until` keep, so they keep the same rows of it. It also reads the
-earlier hours that hold the last snapshots of share-partitions and the records after them. It finds these hours by
-reading a few columns.
+The result is a superset of the rows that `since` and `until` keep, so applying them to it gives the same rows. It also
+reads the earlier hours that hold the last snapshots of share-partitions and the records after them. It finds these
+hours by reading a few columns.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 counters.json     counts by share-partition, group and stream; and the last counted batch of each kind
 
-Counters that began at 0 with each process would hide counts of a killed process that were not scraped yet. So a batch
-counts once for its directory: the file also names the last batch that was counted, and a batch that Spark repeats is
-not added again.
+If counters started at 0 in each process, counts of a killed process that had not been scraped yet would be lost. So
+each batch is counted once per directory: the file also names the last batch that was counted, and a batch that Spark
+repeats is not added again.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ class Counters:
     """Counts by name.
 
     `partitions`: for share-partitions with a series of their own. `others`: for all others of a group and topic id
-    together, since their sum never falls. `rebalances`: target assignments by group. `trouble`: entries by stream and
-    name. `batches`: the number of the last counted batch of each kind.
+    together, so that no sum ever falls. `rebalances`: target assignments by group. `trouble`: lost, quarantined and
+    unknown entries, by stream and name. `batches`: the number of the last counted batch of each kind.
     """
 
     partitions: dict[Key, Counter[str]] = field(default_factory=dict)
@@ -67,10 +67,10 @@ class CountersFile:
         self._note = data / _FILE
 
     def load(self, notify: Callable[[str], None]) -> Counters:
-        """The stored counters; empty if there is no file, or if its queries or batches do not fit the checkpoints.
+        """The stored counters; empty if there is no file, or if its queries or batches do not match the checkpoints.
 
-        If they do not fit, the checkpoints are new or from a backup, and counting begins at 0. A file that cannot be
-        read, for example after a power loss, is reported with `notify`, and also counts as empty.
+        A mismatch means that the checkpoints are new or from a backup; counting then starts at 0. A file that cannot be
+        read, for example after a power loss, is reported with `notify` and treated as empty.
         """
         if not self._note.exists():
             return Counters()

@@ -60,7 +60,7 @@ _TROUBLE: Final = {
 }
 
 _Log = tuple[str, int]
-#: The most samples that wait until everything up to their time was read; beyond it the oldest is dropped.
+#: The maximum number of samples that wait until everything up to their time was read; beyond it the oldest is dropped.
 _WAITING_MAX: Final = 60
 
 
@@ -81,14 +81,14 @@ class _Partition:
     hwm_s: float = 0.0
 
     def new_counts(self, row: Mapping[str, Any]) -> Counter[str]:
-        """The counts of a batch, without its first write if an earlier batch counted it: it was sent again (PM-34)."""
+        """The counts of a batch, without its first write if that repeats one that an earlier batch counted (PM-34)."""
         found, first = _counts(row), row["first_write"]
         if first is not None and first["write"] == self.last_write:
             found.subtract(_counts(first))
         return found
 
     def take(self, row: Mapping[str, Any]) -> None:
-        """Replace known values by newer ones. An absent value changes nothing, unless the state is new."""
+        """Replace known values with newer ones. An absent value changes nothing, unless the state is new."""
         epoch = row["state_epoch"]
         reset = epoch is not None and self.values.get("state_epoch", epoch) != epoch
         if reset or row["begins"]:
@@ -117,9 +117,10 @@ class _Partition:
         return max(known["speo"] - start, 0) if name == "in_flight_width" and "speo" in known else None
 
     def lag(self, log: _Seen, since_s: float) -> int | None:
-        """The lag by its writes and by `log`, the last sample of its log; None if it is unknown (PM-42).
+        """The lag from its writes and from `log`, the last sample of its log; None if it is unknown (PM-42).
 
-        A log only grows, so a lag above 0 stays a lower bound; a lag of 0 must have been seen since `since_s`.
+        A log only grows, so a lag above 0 stays a lower bound; a lag of 0 is returned only if it was seen since
+        `since_s`.
         """
         hwm, finished = self.values.get("hwm", 0), self.gauge("finished_offset")
         recent = max(log.at_s, self.hwm_s) >= since_s
@@ -168,8 +169,8 @@ class Gauges(Collector):
         """Take the rows of one batch. Spark aggregates them, so that the driver receives one row for each key.
 
         A batch with a `number` is counted once: if it comes again, only the newest entry times are taken. `kept`: the
-        rows were ingested by earlier runs; their values are taken, but nothing is counted. Passes on an OSError of
-        `keep`; then nothing of the batch was counted.
+        rows were ingested by earlier runs, so their values are taken but nothing is counted. Propagates an OSError from
+        `keep`; then nothing in the batch was counted.
         """
         again = self._counters.has(kind, number)
         new_counts = stream_news(rows).collect()
@@ -205,8 +206,8 @@ class Gauges(Collector):
 
     @contextmanager
     def resuming(self, counters: Counters) -> Iterator[None]:
-        """Continue from `counters`. Inside, the caller takes the rows of earlier runs; until it is done, a scrape shows
-        nothing, since series would have no values yet, and topics no names."""
+        """Continue from `counters`. Inside the block, the caller takes the rows of earlier runs. Until it ends, a
+        scrape shows nothing, since series would have no values yet, and topics no names."""
         with self._lock:
             self._counters, self._resuming = counters, True
         yield
@@ -215,12 +216,13 @@ class Gauges(Collector):
             self._resuming = False
 
     def positions(self, at: Mapping[str, int], ends: Mapping[str, int]) -> None:
-        """Take how many entries were ever added to each stream: up to the read position, and up to the end (PM-65)."""
+        """Take the number of entries ever added to each stream, up to the read position and up to the end (PM-65)."""
         with self._lock:
             self._unread.update({stream: max(end - at.get(stream, 0), 0) for stream, end in ends.items()})
 
     def sampled(self, at_s: float, ends: Iterable[LogEnd]) -> None:
-        """Take the ends of all logs at a time, seconds since 1970. They count once everything up to then was read."""
+        """Take the ends of all logs at a time, seconds since 1970. They are applied once everything up to then was
+        read."""
         seen = {
             (end.topic_id, end.partition): None
             if end.high_watermark is None
@@ -233,24 +235,25 @@ class Gauges(Collector):
     def read_up_to(self, at_s: float, *, last: bool = False) -> None:
         """Apply the samples up to `at_s`, seconds since 1970: all rows written before then were taken (PM-42).
 
-        A later sample would count records as lag that were finished meanwhile. With `last` nothing more will be read,
-        and gauges are as of that time.
+        A later sample would count as lag records that have been finished by then. `last`: nothing more will be read, so
+        the gauges are as of that time.
         """
         with self._lock:
             self._as_of_s = at_s if last else None
             while self._sampled and self._sampled[0][0] <= at_s:
                 _, seen = self._sampled.popleft()
-                # A log that is being claimed shows no end; its previous one still counts.
+                # A log that is being claimed shows no end; its previous end still applies.
                 known = {log: self._logs.get(log, _Seen()) if one is None else one for log, one in seen.items()}
                 self._logs = known
 
     def collect(self) -> Iterable[Metric]:
-        """All families, for a scrape."""
+        """All metric families, for a scrape."""
         with self._lock:
             return [] if self._resuming else [*self._of_partitions(), *self._of_groups(), *self._of_ingest()]
 
     def _count_state(self, counters: Counters, key: Key, row: Mapping[str, Any]) -> None:
-        """Count a share-partition's row. As long as it exists, it keeps its own series or stays rolled up."""
+        """Count a share-partition's row. As long as the share-partition exists, it keeps its own series or stays rolled
+        up."""
         own = counters.partitions
         rolled_up = key in self._rolled_up or (key not in own and len(own) >= self._series_max)
         partition = (self._rolled_up if rolled_up else self._partitions).get(key, _Partition())

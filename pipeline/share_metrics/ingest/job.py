@@ -1,6 +1,7 @@
 """Runs the commands that need Spark: an ingest job from its checks to its end, and the collection of a report.
 
-An ingest job's queries run in `ingest`; here are the periodic work beside them, and what the job serves or writes.
+An ingest job's queries are in `writing`. This module has the periodic work that runs beside them, and what the job
+serves or writes.
 """
 
 from __future__ import annotations
@@ -70,7 +71,8 @@ class ExpositionError(Exception):
 
 
 class Cluster(NamedTuple):
-    """Where Spark runs: on this machine, or on workers that reach the store and share `data` with the driver (PM-71).
+    """Where Spark runs: on this machine, or on workers that can reach the store and share `data` with the driver
+    (PM-71).
 
     Without a `master`, Spark runs where spark-submit says if it started this program, else on this machine. `settings`
     are Spark's own.
@@ -81,7 +83,7 @@ class Cluster(NamedTuple):
 
     def session(self, name: str) -> SparkSession:
         """Start a session there. Raises SparkStartError."""
-        # The bridge to Java logs errors that it also raises, and harmless ones of stopped queries.
+        # The bridge to Java logs errors that it also raises, and harmless ones from stopped queries.
         logging.getLogger("py4j").setLevel(logging.CRITICAL)
         return build_session(name, self.master, dict(self.settings))
 
@@ -94,7 +96,7 @@ class Job(NamedTuple):
     once: bool = True
     trigger_s: float = 60.0
     log_meta: bool = False
-    #: How long rows are kept; None: for ever.
+    #: How long rows are kept; None: forever.
     keep: timedelta | None = None
 
     @property
@@ -132,8 +134,9 @@ class Upkeep:
 
     No row depends on this work, so a failure is reported and the work is tried again later.
 
-    `compact` is called with a kind and the fewest batches to compact. `at_triggers`: tasks, keyed by the message
-    reported when one fails. `trigger_s`: None for a job that runs once; then `begin` and `end` are its only triggers.
+    `compact` is called with a kind and the minimum number of batches to compact. `at_triggers`: tasks, keyed by the
+    message reported when one fails. `trigger_s`: None for a job that runs once; then `begin` and `end` are its only
+    triggers.
     """
 
     def __init__(  # noqa: PLR0917 - what there is to do, and when
@@ -193,9 +196,9 @@ class Upkeep:
 class Freshness(Collector):
     """The time at which each query last finished a trigger, for a Prometheus registry (PM-65).
 
-    Triggers that find nothing count: the age of the newest entry is the same for an idle cluster and for a query that
-    hangs or waits for its store, and this gauge distinguishes them. It is a time, not an age, so that it is still right
-    in a text file that is read later. The ingest job calls `begin`, then `update` about every second.
+    Triggers that find nothing count too: the age of the newest entry does not distinguish an idle cluster from a query
+    that hangs or waits for its store, and this gauge does. It is a time, not an age, so that it is still right in a
+    text file that is read later. The ingest job calls `begin`, then `update` about every second.
     """
 
     def __init__(self, now: Callable[[], float] = time.time) -> None:
@@ -205,7 +208,7 @@ class Freshness(Collector):
         self._seen: dict[Kind, object] = {}
 
     def begin(self, kinds: Sequence[Kind]) -> None:
-        """Begin a series for each kind when the job begins, even if its first trigger never ends."""
+        """Start a series for each kind when the job starts, even if its first trigger never ends."""
         with self._lock:
             self._ended_s = dict.fromkeys(kinds, self._now())
 
@@ -259,8 +262,8 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop
 def reader_name(data: Path) -> str:
     """The name under which the job of the directory `data` publishes its positions (PM-12). The caller must own it.
 
-    Generated at the first call, and stored in the directory. Two directories never have the same name: otherwise
-    owners of streams would not wait for the slower job.
+    Generated on the first call and stored in the directory. Two directories never have the same name: otherwise owners
+    of streams would not wait for the slower job.
     """
     note = data / _READER_NAME_FILE
     known = note.read_text(encoding="utf-8").strip() if note.exists() else ""
@@ -327,7 +330,7 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
 
 
 def _resume(spark: SparkSession, data: Path, gauges: Gauges, notify: Notify) -> None:
-    """Take the rows of earlier runs into the gauges, but no uncounted batches that Spark will repeat."""
+    """Take the rows of earlier runs into the gauges, except uncounted batches that Spark will repeat."""
     counters = CountersFile(data).load(notify)
     with gauges.resuming(counters):
         for kind in (one for one in KINDS if visible(data, one)):
@@ -435,10 +438,10 @@ def collected(  # noqa: PLR0917 - what a report is made of
     cluster: Cluster,
     notify: Notify,
 ) -> Report:
-    """The report on the rows in `data`; by default of the hour up to the window of the newest entry.
+    """The report on the rows in `data`; by default on the hour that ends with the window of the newest entry.
 
     `tables`: store windows as Parquet too (PM-35). Raises FolderError if nothing was ingested yet, ValueError if the
-    begin is not before the end.
+    start is not before the end.
     """
     if not any(visible(data, kind) for kind in KINDS):
         raise FolderError(
@@ -464,7 +467,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
 
 
 def _known(data: Path, begin: datetime, asked: datetime) -> Known:
-    """Up to when everything was read, and how much of the time asked for is missing, s.
+    """The time up to which everything was read, and how much of the requested period is missing, s.
 
     Without a note, nothing counts as completely read.
     """
@@ -477,8 +480,8 @@ def _known(data: Path, begin: datetime, asked: datetime) -> Known:
 def _newest(spark: SparkSession, data: Path) -> datetime:
     """When the newest entry was written; now if there is none.
 
-    If the newest sample is later and shows records above the high watermark in the writes of a share-partition, which
-    may have stalled, returns the time of that sample.
+    If the newest sample is later and shows records above the high watermark that a share-partition's writes report,
+    returns the time of that sample, since the share-partition may have stalled.
     """
     last = [found for kind in KINDS if (found := _of_last_hour(spark, data, kind)) is not None]
     newest = None
@@ -497,7 +500,7 @@ def _newest(spark: SparkSession, data: Path) -> datetime:
 
 
 def _of_last_hour(spark: SparkSession, data: Path, kind: Kind) -> DataFrame | None:
-    """The times of the rows of the newest hour that has any, by the names of their folders; None without rows."""
+    """The times of the rows in the newest hour that has any, found by the names of folders; None without rows."""
     there = visible(data, kind)
     hours = {hour for span in there for hour in span.hours}
     if not hours:

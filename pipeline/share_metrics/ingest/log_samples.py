@@ -1,10 +1,10 @@
-"""The table `log_ends` of samples: where each log ended, at each trigger (PM-18).
+"""The table `log_ends`: samples of where each log ended, taken at each trigger (PM-18).
 
     log_ends/dt=…/HHMMSSffffff.parquet     one sample
     log_ends/dt=…/HH.parquet               all samples of an hour that is over
 
-A sample becomes visible by one rename. Once an hour is over, its samples are merged, so that a day has 24 files. Those
-who read meanwhile may find a sample twice, which is harmless: both copies are of the same time.
+A sample becomes visible atomically, by a rename. Once an hour is over, its samples are merged, so that a day has 24
+files. A concurrent reader may find a sample twice, which is harmless: both copies have the same time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLUMNS: Final = (
 _FULL: Final = SCHEMA.append(pa.field("sampled_at", pa.timestamp("us", tz="UTC")))
 _HOUR_NAME: Final = len("HH")
 _DAYS_CHECKED: Final = 3
-#: How many times the files are listed if one of them was merged with others before it was read.
+#: The maximum number of times the files are listed; they are listed again if one was merged before it was read.
 _LISTINGS: Final = 5
 
 Took = Callable[[datetime, Sequence[LogEnd]], None]
@@ -46,7 +46,8 @@ class Sampler:
         self._failed = ""
 
     def __call__(self) -> None:
-        """Take one sample. Raises as `Store.call` does, and OSError; of equal failures in a row only the first."""
+        """Take one sample. Raises as `Store.call` does, or OSError; of equal failures in a row, it raises only the
+        first."""
         try:
             with self._opened() as store:
                 at, ends = sample(store, self._data)

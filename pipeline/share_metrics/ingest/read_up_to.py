@@ -20,7 +20,7 @@ _NAME: Final = "read-up-to"
 def read_up_to(data: Path, now: datetime) -> datetime | None:
     """The time before which the directory holds all entries that were written; None if no job has noted one.
 
-    A time after `now` counts as none, since a clock was wrong.
+    A time after `now` is ignored, since a clock was wrong.
     """
     with suppress(OSError, ValueError, TypeError):
         found = datetime.fromisoformat((data / _NAME).read_text().strip())
@@ -46,7 +46,7 @@ class Note:
     def advance(self, queries: Iterable[Mapping[str, Any] | None]) -> None:
         """Advance to the time up to which all queries have read, by their newest progress.
 
-        An item of `queries` is None while that query has no progress; then the note stays.
+        An item of `queries` is None while that query has no progress; then the note does not change.
         """
         times = [complete_up_to(progress, self._rows_max) for progress in queries]
         if times and None not in times:
@@ -72,12 +72,12 @@ class Note:
 
 
 def complete_up_to(progress: Mapping[str, Any] | None, rows_max: int) -> datetime | None:
-    """When a query planned its last batch, if that batch held all entries there were; None if it may not have.
+    """The time at which a query planned its last batch, if that held all entries at that time; None if it may not have.
 
-    A batch with `rows_max` planned entries or more may have left some out, even if some of them were trimmed since. If
-    the batch begins a stream, all of the stream's entries up to its end count as planned. If a stream has lost its
-    tail, its counts fall or belong to other entries, so the result is None. It is None, too, for a batch that an
-    earlier run planned and this run only repeated, because such a batch has no latest offsets.
+    A batch with `rows_max` planned entries or more may have left some out, even if some of the planned ones were
+    trimmed since. If the batch is the first of a stream, all of the stream's entries up to its end count as planned. If
+    a stream has lost its tail, its counts fall or belong to other entries, so the result is None. It is None, too, for
+    a batch that an earlier run planned and this run only repeated, because such a batch has no latest offsets.
     """
     if progress is None:
         return None

@@ -26,7 +26,7 @@ class Stop:
 
     @contextmanager
     def on_signals(self) -> Iterator[None]:
-        """Only note the first signal inside the block; later ones have their former handlers.
+        """Only note the first signal inside the block; later ones go to the previous handlers.
 
         It has no effect outside the main thread.
         """

@@ -3,8 +3,8 @@
     metrics/<table>/window=1m|1h/dt=…/hour=…
 
 There is a folder for each hour, so that new rows in one hour do not rewrite its whole day. metrics/read.json holds the
-numbers of the last batches read, the ids of their queries, because a new query begins with number 0, and the time of
-the last sample of log ends that was used. It is written after the tables, so that a killed job only repeats work.
+numbers of the last batches read; the ids of their queries, because a new query starts at number 0; and the time of the
+last sample of log ends that was used. It is written after the tables, so that a killed job only repeats work.
 
 Lag depends on samples too: `progress` and `lag` are also recomputed from the hour of that sample on. `lag` has all
 windows up to the time up to which everything was read, including those in which nothing was written.
@@ -32,7 +32,7 @@ from share_metrics.metrics.common import KEY, since
 from share_metrics.metrics.stalls import deletions
 from share_metrics.reader import Kind
 
-#: How long before an hour all rows are read; older rows only if they give the state at that time (PM-32).
+#: All rows from this long before an hour on are read; older rows only if they give the state at that time (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 WINDOWS: Final = {"1m": 60, "1h": 3_600}
 _QUERIES: Final = "queries"
@@ -101,9 +101,9 @@ def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str 
 
 
 def _last_read(before: dict[str, Any], data: Path, kind: Kind) -> int:
-    """The number of the last batch that was read; −1 if it was a batch of another query than the present one.
+    """The number of the last batch that was read; −1 if it was a batch of a query other than the current one.
 
-    The note of an earlier build has no query id; in it, a number beyond the present batches means another query.
+    The note of an earlier build has no query id; in it, a number beyond the existing batches means another query.
     """
     last = int(before.get(kind, -1))
     query = before.get(_QUERIES, {}).get(kind, "")

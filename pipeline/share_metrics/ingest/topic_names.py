@@ -1,4 +1,4 @@
-"""Stores which topics had which name and when in the directory of an ingest; the metadata log forgets them (PM-39).
+"""Stores, in an ingest's directory, which topics had which name and when, since the metadata log forgets it (PM-39).
 
 topics.json      every topic that was in the metadata log since the first ingest, including deleted ones
 """
@@ -50,7 +50,7 @@ def merged(*sources: Iterable[TopicLife]) -> list[TopicLife]:
 
 
 def lives_named(rows: Iterable[dict[str, Any]]) -> list[TopicLife]:
-    """The topics that rows of kind `group` name (PM-19), created when they are first named, and never deleted.
+    """The topics that rows of kind `group` name (PM-19), as created when they are first named, and as never deleted.
 
     That time is early enough: a group's record names a topic before any of its state is written.
     """

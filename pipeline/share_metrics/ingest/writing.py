@@ -1,8 +1,9 @@
 """Writes streams into Parquet files; readers that use `stored` see each entry exactly once (PM-2, PM-35, PM-36).
 
-Spark repeats an unconfirmed batch with the same number and the same positions. Every attempt writes a folder of its
-own, which counts once the live driver has committed it under that number. So files of tasks that outlive a killed job
-never become visible. A committed batch is never written again, because the store may have trimmed its entries since.
+Spark repeats an unconfirmed batch with the same number and the same positions. Every attempt writes its own folder,
+which becomes visible once the live driver has committed it under that number. So files from tasks that outlive a killed
+job never become visible. A committed batch is never written again, because the store may have trimmed its entries
+since.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from share_metrics.spark import own_source, with_short_errors
 #: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
 KINDS: Final = (Kind.SHARE_STATE, Kind.GROUP)
 TRIGGER_S: Final = 60
-#: The fewest rows for each task of a full trigger: seconds of work, while a trigger itself costs tenths of a second.
+#: The minimum number of rows per task in a full trigger: seconds of work, while a trigger itself costs tenths of a
+#: second.
 _ROWS_A_TASK: Final = 75_000
-#: Rows of a full trigger on few cores.
+#: The rows in a full trigger on few cores.
 ROWS_A_TRIGGER: Final = 300_000
 #: How long a continuous job waits for a store that does not answer, s.
 AWAY_MAX_S: Final = 300.0
-#: Errors of Spark, of the bridge to its Java process, and of the files and connections that these use.
+#: Errors from Spark, from the bridge to its Java process, and from the files and connections that these use.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
 #: How many times in a row a query's Python worker may start too late.
 _LATE_MAX: Final = 5
@@ -132,13 +134,14 @@ def start(
 
 
 class RestartPolicy:
-    """Decides how often and how soon one query is restarted from its checkpoint, and when the job gives up (PM-36).
+    """Decides how many times and how soon one query is restarted from its checkpoint, and when the job gives up
+    (PM-36).
 
     Nothing is lost either way: a restarted query continues from its checkpoint. Pure.
 
     A query whose Python worker did not start in time is restarted at once, a few times in a row: Spark allows the
-    worker 10 s, which cannot be changed and is too little on a very busy machine. The same holds for the worker that a
-    query needs to start, and for the processes that outlive a killed job for a moment.
+    worker 10 s, which cannot be changed and is too little on a very busy machine. The same applies to the worker that a
+    query needs to start, and to the processes that outlive a killed job for a moment.
 
     A query that could not reach the store is restarted after pauses that double, until the store has not answered for
     `away_max_s`; a store's fail-over takes seconds.

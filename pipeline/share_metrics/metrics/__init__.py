@@ -1,7 +1,7 @@
 """Metrics as functions from DataFrame to DataFrame, without I/O (PM-1c, PM-30…PM-34, PM-40…PM-64).
 
-They take rows of the reader, from a store or from Parquet. They return rows by share-partition, group or stream, and by
-tumbling windows of event time. The name of a lower bound ends in `_lb`.
+They take the reader's rows, from a store or from Parquet. They return rows per share-partition, group or stream, and
+per tumbling window of event time. The name of a lower bound ends in `_lb`.
 """
 
 from share_metrics.metrics.groups import convergence, group_windows, share_partition_counts

@@ -15,7 +15,7 @@ KEY: Final = ("group_id", "topic_id", "partition")
 ORDER: Final = ("epoch", "seq")
 #: The columns that identify one write of a leader among all writes of its share-partition (PM-20 X8).
 WRITE: Final = ("leader_epoch", "generation", "write_id")
-#: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is no event (CM-18).
+#: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is not an event (CM-18).
 COLD: Final = 64
 
 
@@ -69,9 +69,9 @@ def is_cold() -> Column:
 def is_repeated(*partition: str) -> Column:
     """True for records that hold the same write as the last numbered record before them (PM-34).
 
-    A leader repeats a write if it got no answer, and has only one write outstanding, so the two are neighbours except
-    for cold copies. A record without a `write_id`, from an earlier build or not written by a leader, never
-    counts as a repeat.
+    A leader repeats a write if it got no response, and has only one write outstanding, so only cold copies can be
+    between the two. A record without a `write_id`, from an earlier build or not written by a leader, never counts as a
+    repeat.
     """
     write = F.when(F.col("write_id").isNotNull(), F.struct(*WRITE))
     return F.coalesce(write == F.last(write, ignorenulls=True).over(before(*partition)), F.lit(False))
@@ -83,7 +83,8 @@ def since(rows: DataFrame, begin: Column) -> DataFrame:
     The earlier rows are the last snapshot and the records after it, however old: without them the first change after an
     idle time could not be computed. If there is no snapshot, they begin with the last record that has a start offset,
     which is enough to compute what was finished since (PM-41). Rows without a time, such as gaps, are always included.
-    Time is event time (PM-7): if a new owner's clock is slow, its records count at their stream's latest time so far.
+    Time is event time (PM-7): if a new owner's clock is slow, its records are placed at their stream's latest time so
+    far.
     """
     return standing(_reached(rows, begin), rows.columns)
 
@@ -109,7 +110,8 @@ def until(rows: DataFrame, end: Column) -> DataFrame:
 def _reached(rows: DataFrame, moment: Column) -> DataFrame:
     """Rows with `reached`: whether event time, the largest `ts` of the stream so far, is no earlier than `moment`.
 
-    That holds from the first id on whose own `ts` is no earlier, so no window over the whole history is needed.
+    This is true of all rows from the first one whose own `ts` is no earlier, so no window over the whole history is
+    needed.
     """
     first = rows.where(F.col("ts") >= moment).groupBy("stream").agg(F.min(F.struct(*ORDER)).alias("first"))
     first = first.localCheckpoint(eager=False)  # a row for each stream, computed once for all later actions

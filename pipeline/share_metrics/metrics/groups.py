@@ -1,4 +1,4 @@
-"""Metrics of share groups: members, rebalances, churn, convergence (PM-54…PM-58). Cold copies do not count (CM-18)."""
+"""Metrics of share groups: members, rebalances, churn, convergence (PM-54…PM-58). Excludes cold copies (CM-18)."""
 
 from __future__ import annotations
 

@@ -20,10 +20,11 @@ def with_log_ends(windows: DataFrame, ends: DataFrame | None, window_s: int = 60
     The high watermark is the greater of the newest one that a leader wrote (`hwm`, at `hwm_at`) and that of the last
     sample before the window's end; `lag_seen_at` is the later of both times. The lag is the high watermark less the
     finished records (`done`, at `done_at`). Logs only grow, so an old value above 0 is still a lower bound: `lag_least`
-    marks values older than both FRESH_S and two windows. A lag of 0 must have been seen within that time; else the lag
-    is null. While the start offset is not set, the lag is null, as in KIP-1226, or 0 if the log is then empty. A
-    sampled high watermark below records that were finished before it gives lag 0, and counts in `anomalies` if that
-    column exists. Without `ends`, only the writes of leaders count. Share-partitions that are `gone` have no lag.
+    marks values older than both FRESH_S and two windows. A lag of 0 is given only if it was seen within that time;
+    otherwise the lag is null. While the start offset is not set, the lag is null, as in KIP-1226, or 0 if the log is
+    then empty. If a sampled high watermark is below records that were finished before it, the lag is 0, and `anomalies`
+    counts this if that column exists. Without `ends`, only the writes of leaders are used. Share-partitions that are
+    `gone` have no lag.
     """
     joined = _with_samples(windows, ends, window_s)
     hwm = F.greatest("hwm", "log.high_watermark")  # if one of them is null, the other one
@@ -69,7 +70,7 @@ _SAMPLE: Final = "struct<sampled_at:timestamp,high_watermark:bigint,log_start_of
 
 
 def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> DataFrame:
-    """Rows of `progress` with `lag_seconds`: the age, at the window's end, of the batch that has the start offset.
+    """Rows of `progress` with `lag_seconds`: the age, at the window's end, of the batch that contains the start offset.
 
     It is 0 without lag, and null where the lag or the batch is unknown.
     """

@@ -12,7 +12,7 @@ _GIVEN = ("member_epoch", "assigned")
 
 
 def memberships(rows: DataFrame) -> DataFrame:
-    """One row for each present member, by the newest records about it.
+    """One row for each current member, from the newest records about it.
 
     Columns: `client_id`, `client_host`, `member_epoch` and `assigned`, its partitions. The last two are null before its
     first assignment.

@@ -14,18 +14,18 @@ from share_metrics.reader.schemas import GAP, MALFORMED, UNKNOWN, WRITE_COUNTS
 _VALUES = ("start_offset", "delivery_complete_count", "hwm", "speo")
 _ARCHIVED = 4
 _ARCHIVING = 3
-_AT_LIMIT = 1  # of `archived`: the reason
+_AT_LIMIT = 1  # a `reason` in `archived`
 
 
 def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     """One row for each share-partition: its newest values, null where no row has one, and the counts of its writes.
 
-    Only values of the newest state count, none from before a tombstone or from another state epoch. `begins`: the
+    Only values of the newest state are used, none from before a tombstone or from another state epoch. `begins`: the
     newest state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For
     that case `early` says for each value whether it comes before the first snapshot or tombstone; if the epoch is new,
     such a value belongs to the previous one. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that
-    a write archived at the group's delivery limit, or released with one delivery left; an offset counts with every such
-    write (PM-48). `hwm_s`: when the newest high watermark was written, s since 1970.
+    a write archived at the group's delivery limit, or released with one delivery left; an offset is counted at every
+    such write (PM-48). `hwm_s`: when the newest high watermark was written, s since 1970.
 
     A write that is repeated in these rows counts once. `first_write` holds the identity and the counts of the first
     write, `last_write` the identity of the last one, so that the caller recognises a write of an earlier batch (PM-34).

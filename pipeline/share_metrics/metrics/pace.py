@@ -11,7 +11,7 @@ from share_metrics.metrics.common import KEY
 
 
 def with_arrivals(filled: DataFrame, window_s: int, until: datetime) -> DataFrame:
-    """Rows of `fill_windows` with `arrived`, and `seconds`: how long the window lasted before `until`.
+    """Rows of `fill_windows` with `arrived`, and `seconds`: how much of the window is before `until`.
 
     A high watermark is the lag plus the finished records, so the arrivals are the growth of the lag plus the records
     finished in the window. `arrived` is null unless the lag is known at both ends of the window, within one life and

@@ -20,7 +20,7 @@ def progress(rows: DataFrame, window_s: int = 60) -> DataFrame:
     """One row for each share-partition and window in which something was written.
 
     `done` is P = start offset + delivery-complete count: how many records are finished. It should never fall within one
-    state epoch; a fall counts in `anomalies`. Nothing is carried across a state epoch or a tombstone. Counts of
+    state epoch; a fall is counted in `anomalies`. Nothing is carried across a state epoch or a tombstone. Counts of
     acknowledgements are null where leaders recorded none.
     """
     return progress_of(measure(rows, window_s, parts=Part.PROGRESS), window_s)

@@ -45,7 +45,8 @@ def _quality() -> list[Column]:
 def shard_skew(rows: DataFrame) -> DataFrame:
     """One row for each share-state stream: entries, bytes, keys; and the skew and Gini of all streams (PM-62).
 
-    Skew is the entries of the largest stream divided by the mean: 1 is even. Streams without rows are left out.
+    Skew is the entry count of the largest stream divided by the mean; 1 means perfectly even. Streams without rows are
+    left out.
     """
     records = rows.where(~F.col("record_type").isin(*NOT_RECORDS))
     streams = records.groupBy("stream").agg(

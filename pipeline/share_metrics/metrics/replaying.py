@@ -118,7 +118,8 @@ def replay_windows_of(found: DataFrame) -> DataFrame:
 
 
 def ends_of(found: DataFrame) -> DataFrame:
-    """For each group and window, counts of `records` by the `ms` that they took at least or at most (`bound`) (PM-91).
+    """For each group and window, the number of `records` by a lower or an upper `bound` of the `ms` that they took
+    (PM-91).
 
     Records with the bound `unknown` ended, but their append time is unknown.
     """
@@ -127,7 +128,7 @@ def ends_of(found: DataFrame) -> DataFrame:
 
 
 def poison_of(found: DataFrame) -> DataFrame:
-    """Offsets that failed for good or have one delivery left (PM-48): at most 100 a share-partition, newest first.
+    """Offsets that failed for good or have one delivery left (PM-48): at most 100 per share-partition, newest first.
 
     The rows have the state by name, and the reason: `delivery limit`, `rejected` or `one delivery left`. The limit is
     the group's, as leaders recorded it; for writes of earlier builds it is `delivery_limit` of `replayed`.

@@ -38,7 +38,7 @@ def fill_windows(  # noqa: PLR0917 - what windows are filled with, and from when
     deleted: DataFrame | None = None,
     ends: DataFrame | None = None,
 ) -> DataFrame:
-    """The columns of `progress` that make sense for idle windows too, for every window up to the last one of all.
+    """The columns of `progress` that make sense for idle windows too, for every window up to the last one overall.
 
     In idle windows counts are 0, and gauges are carried forward for at most an hour, so that charts show idleness, not
     holes (PM-31). `begin` and `end` are edges of windows: idle windows are added only between them. An `end` after the
@@ -47,7 +47,7 @@ def fill_windows(  # noqa: PLR0917 - what windows are filled with, and from when
     end; it has no lag there, and no windows until it is written again. `deleted` are rows of `deletions`. Without them
     every window with a tombstone counts as a deletion, even if the share-partition was created again in it.
 
-    `ends` are samples of log ends. `last_lag` is the lag at the window's end, or a lower bound of it, by all that was
+    `ends` are samples of log ends. `last_lag` is the lag at the window's end, or a lower bound of it, from all that was
     known by then (`with_log_ends`). `lag` is the same if the end of the log was seen within the hour before, else null.
     """
     step = F.expr(f"interval {window_s} seconds")
@@ -94,7 +94,7 @@ def last_known(name: str) -> Column:
 
 
 def with_delayed(filled: DataFrame, replay: DataFrame, window_s: int = 60) -> DataFrame:
-    """Rows of `fill_windows` with `delayed`: the records that wait for the end of a delay at the window's end (PM-88).
+    """Rows of `fill_windows` with `delayed`: the records that are still delayed at the window's end (PM-88).
 
     `replay`: rows of `replay_windows` for the same windows. `delayed` is null where it is unknown.
     """
@@ -113,8 +113,8 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
     `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished
     or there was no lag, as far as is known; so a new record is not a standstill if the group had finished all earlier
-    ones. With the column `delayed` (`with_delayed`), a share-partition whose whole lag waits for the end of a delay is
-    not stalled, and its time is counted from the end of the delay.
+    ones. With the column `delayed` (`with_delayed`), a share-partition whose whole lag is delayed is not stalled, and
+    its time is counted from the end of the delay.
     """
     of_era = _so_far(*KEY, "era")
     delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)

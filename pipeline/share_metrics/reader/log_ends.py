@@ -1,4 +1,4 @@
-"""Samples where the logs of topic-partitions begin and end now, without transferring any batch (PM-18)."""
+"""Samples where the logs of topic-partitions start and end now, without transferring any batch (PM-18)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def log_ends(store: Store) -> list[LogEnd]:
     """The log ends of all existing topic-partitions. Raises as `Store.call` does.
 
     The high watermark is the end of the stored entries, including one that is not confirmed yet. A partition to which
-    nothing was ever produced ends at 0, with a log or without.
+    nothing was ever produced ends at 0, whether it has a log or not.
     """
     streams = streams_of(store, Kind.LOG_META)
     tips = store.pipeline([(stream, ("EVAL_RO", TIP, 1, stream)) for stream in streams])
@@ -64,7 +64,8 @@ def log_ends(store: Store) -> list[LogEnd]:
 
 
 def _end(entries: Sequence[RawEntry], last_seq: int, added: int) -> int | None:
-    """The end of a log, from its last entry's id, its first entries, and the number ever added; None if not shown.
+    """The end of a log, from its last entry's id, its first entries, and the number ever added; None if they do not
+    show it.
 
     A claim's id does not show the end. If the log holds anything, a marker follows the claim at once (CM-40); between
     the two the end is not shown. A log that has only ever had claims is empty.
@@ -76,7 +77,7 @@ def _end(entries: Sequence[RawEntry], last_seq: int, added: int) -> int | None:
 
 
 def _first_offset(entries: Sequence[RawEntry]) -> int | None:
-    """The first stored offset, by the first batch; by a marker if all batches are trimmed."""
+    """The first stored offset, from the first batch, or from a marker if all batches are trimmed."""
     marked = None
     for entry in entries:
         if entry.damage:

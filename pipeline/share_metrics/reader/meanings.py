@@ -9,28 +9,28 @@ from share_metrics.reader.schemas import WRITE_COUNTS, Kind
 #: The columns that rows of every kind and type have.
 COMMON: Final = {
     "stream": "key of the stream in the store",
-    "entry_id": "id of the entry, `<epoch>-<seq>`; of a gap, where it ends",
+    "entry_id": "id of the entry, `<epoch>-<seq>`; for a gap, where it ends",
     "epoch": "first part of the id: the owner's epoch; together with `seq` it orders a stream",  # PM-7
     "seq": "second part of the id; in a topic log, the offset that follows the batch",
     "ts": "when the owner appended it, by its own clock",
-    "record_type": "which record it is, or `claim`, `noop`, `unknown`, `malformed`, `gap`",
-    "bytes": "size of the record; of a batch, of its records",
-    "error": "what is wrong with it; of a gap, as JSON, what was lost",
+    "record_type": "type of the record, or `claim`, `noop`, `unknown`, `malformed`, `gap`",
+    "bytes": "size of the record; for a batch, of its records",
+    "error": "what is wrong with it; for a gap, what was lost, as JSON",
     "raw": "the bytes of an entry that is `malformed`",
 }
 _SHARE_STATE: Final = {
     "group_id": "the group",
     "topic_id": "id of the topic, 22 characters as Kafka prints it",
     "partition": "number of the partition",
-    "state_epoch": "epoch of the state; a new one begins at a reset. Null in an update",
+    "state_epoch": "epoch of the state; a reset starts a new one. Null in an update",
     "leader_epoch": "epoch of the partition leader that wrote; null where a write leaves it unchanged",
     "generation": "generation of that leader epoch",  # SC-29a
-    "snapshot_epoch": "number of the snapshot; of an update, of the one before it",
+    "snapshot_epoch": "number of the snapshot; for an update, of the snapshot before it",
     "start_offset": "SPSO: every record below it is finished; null where a write leaves it unchanged",
     "delivery_complete_count": "how many records at or above it are finished; null if unknown",
-    "create_ts": "of a snapshot: when its state was written first",
-    "write_ts": "of a snapshot: when it was written; later than `create_ts` in a cold copy",
-    "state_batches": "states of offsets: of a snapshot all, of an update those that it changes. Null with "
+    "create_ts": "for a snapshot: when its state was first written",
+    "write_ts": "for a snapshot: when it was written; later than `create_ts` in a cold copy",
+    "state_batches": "states of offsets: all of them in a snapshot, in an update those that it changes. Null with "
     "`fields=light`. `delivery_state`: 0 Available, 2 Acknowledged, 3 Archiving, 4 Archived; `not_before`: delivered "
     "no earlier",
     "cause": "bits: 1 acknowledgement, 2 session ended, 4 lock expired, 8 dead letter written, 16 admin, 32 begin, "
@@ -60,8 +60,8 @@ _GROUP: Final = {
     "client_id": "its `client.id`",
     "client_host": "the host from which it joined",
     "subscribed_topic_names": "what it subscribes to",
-    "assigned": "its partitions: what it shall have in `target_member`, what it was given in `current`",
-    "initializing": "share-partitions whose state is being made, in `state`",
+    "assigned": "its partitions: its target assignment in `target_member`, what it was given in `current`",
+    "initializing": "share-partitions whose state is being initialised, in `state`",
     "initialized": "share-partitions that the group has",
     "deleting": "topics whose share-partitions are being deleted",
 }

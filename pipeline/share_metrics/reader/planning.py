@@ -113,7 +113,7 @@ def _added_up_to(stream: str, at: EntryId, tip: Tip, queries: StreamQueries) -> 
 
 
 def share_out(lags: Mapping[str, int], budget: int) -> dict[str, int]:
-    """Split `budget` entries over streams in proportion to their lag, at least 1 each, never more in all (PM-9).
+    """Split `budget` entries over streams in proportion to their lag, at least 1 each, never more in total (PM-9).
 
     If there are more streams than `budget`, those with the largest lag get the shares.
     """
@@ -148,7 +148,8 @@ def split(ranges: Iterable[Range], entries_max: int) -> list[Range]:
 
 
 def pack(ranges: Iterable[Range], bins: int) -> list[list[Range]]:
-    """Spread ranges over at most `bins` tasks so that each has about as many entries; no task is empty (PM-5)."""
+    """Spread ranges over at most `bins` tasks so that all have about the same number of entries; no task is empty
+    (PM-5)."""
     ordered = sorted(ranges, key=lambda piece: (-piece.entries, piece))
     tasks: list[list[Range]] = [[] for _ in range(min(bins, len(ordered)))]
     loads = [0] * len(tasks)

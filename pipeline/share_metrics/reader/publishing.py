@@ -18,7 +18,8 @@ from share_metrics.reader.store import Store, StoreReplyError, StoreUnreachableE
 _log = logging.getLogger(__name__)
 
 _NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-#: Owners wait for no reader longer than this. Readers without a new note for this long are removed from the store.
+#: Owners do not wait for a reader for longer than this. Readers without a new note for this long are removed from the
+#: store.
 _FORGOTTEN_MS: Final = 86_400_000
 #: An unchanged note is rewritten after this long, s, to show that its reader is alive.
 _RENEW_S: Final = 60.0
@@ -52,7 +53,7 @@ def readers_key(stream: str) -> str:
 
 
 class Publisher:
-    """Publishes positions under one name. Two readers of one stream must not share a name: the last write counts.
+    """Publishes positions under one name. Two readers of one stream must not share a name: the last write wins.
 
     It remembers what it wrote, and holds no connection, so that it can be pickled (PM-76).
     """
@@ -66,9 +67,9 @@ class Publisher:
     def publish(self, store: Store, positions: Mapping[str, Position]) -> None:
         """Publish the position up to which each stream is read and stored, in one round trip per node.
 
-        Unchanged positions are skipped until they are due again. A position may be lower than before, after a return to
-        an older checkpoint. If the store refuses or does not answer, this does not raise: it logs each error once, and
-        retries at the next call.
+        Unchanged positions are skipped until it is time to renew them. A position may be lower than before, after a
+        return to an older checkpoint. If the store refuses or does not answer, this does not raise: it logs each error
+        once, and retries on the next call.
         """
         now = self._clock()
         due = {stream: at.id for stream, at in positions.items() if at.id != START and self._due(stream, at.id, now)}

@@ -22,12 +22,12 @@ _INDEX_PAGE_MAX: Final = 64
 
 
 class DataLossError(Exception):
-    """Entries were lost before they were read, or an entry is no record, and the options demand a failure."""
+    """Entries were lost before they were read, or an entry is not a record, and the options demand a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How pages are read. `page_count`: entries of one XRANGE, and rows after which a batch ends.
+    """How pages are read. `page_count`: the entries per XRANGE, and the number of rows at which a batch ends.
 
     `light`: share-state rows have no state batches, which are most of their bytes (PM-78).
     """
@@ -185,7 +185,8 @@ class Reader:
     ) -> Iterator[Range]:
         """Ranges of the first `limit` entries in (`after`, `through`]; see `planning.StreamQueries`.
 
-        `last`: the id of the stream's last entry, if known. A `through` other than `last` need not be an entry's id.
+        `last`: the id of the stream's last entry, if known. `through` need not be the id of an existing entry, unless
+        it equals `last`.
         """
         if limit is not None and limit <= 0:
             return iter(())

@@ -16,7 +16,7 @@ class Kind(StrEnum):
     LOG_META = "log_meta"
 
 
-# The types of rows that are no records of their kind; such rows have only the common columns.
+# The types of rows that are not records of their kind; such rows have only the common columns.
 CLAIM: Final = "claim"
 NOOP: Final = "noop"
 UNKNOWN: Final = "unknown"

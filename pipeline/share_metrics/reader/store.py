@@ -42,7 +42,7 @@ Command = Sequence[str | int | bytes]
 _SLOTS: Final = 16384
 _ATTEMPTS: Final = 20
 _PAUSE_S: Final = 0.05
-#: How often a command is retried while the store loads its data, with this pause, s.
+#: How many times a command is retried while the store is loading its data, and the pause between attempts, in seconds.
 _LOADING_ATTEMPTS: Final = 600
 _LOADING_PAUSE_S: Final = 1.0
 #: The most pipelined commands per round trip, so that its replies stay small.
@@ -146,8 +146,8 @@ class Store:
     def pipeline(self, commands: Sequence[tuple[str, Command]]) -> list[Any]:
         """Run (key, command) pairs, pipelined by node. Returns their replies in order.
 
-        If a key has moved or is moving to another node, that node is used (PM-14). Waits for a store that loads its
-        data (CM-182). Raises StoreUnreachableError, StoreReplyError.
+        If a key has moved or is moving to another node, that node is used (PM-14). Waits for a store that is loading
+        its data (CM-182). Raises StoreUnreachableError, StoreReplyError.
         """
         for attempt in range(_LOADING_ATTEMPTS):
             try:

@@ -45,7 +45,7 @@ class TopicLife(NamedTuple):
 def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]:
     """Keys of all streams of a kind; some may not exist yet. Raises NoClusterError, and as `Store.call` does.
 
-    `shards` overrides the number with which the cluster was created.
+    `shards` overrides the number of shards with which the cluster was created.
     """
     store = store.primary  # a replica's list may be older, and leave out streams that were read already
     if kind is Kind.LOG_META:

@@ -156,7 +156,8 @@ def took_columns(steps: StepColumns, first: Any, last: Any, write: Any) -> tuple
 
 @dataclass(slots=True)
 class Spans:
-    """Record counts by the least and by the most ms that they took. Times are rounded outwards by at most a fifth.
+    """Record counts by a lower and by an upper bound of the ms that they took. Times are rounded outwards by at most a
+    fifth.
 
     `unknown`: records with an unknown append time.
     """

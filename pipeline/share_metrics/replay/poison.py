@@ -39,7 +39,7 @@ class Poison(NamedTuple):
 
     @property
     def state(self) -> str:
-        """The delivery state by its name."""
+        """The name of the delivery state."""
         return STATE_NAMES[self.delivery_state]
 
 

@@ -15,7 +15,7 @@ from share_metrics.reader.schemas import WRITE_COUNTS
 from share_metrics.replay.columns import begins, carried
 from share_metrics.replay.write_columns import SNAPSHOT, TOMBSTONE, UPDATE, Writes
 
-#: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is no event (CM-18).
+#: Bit of `cause` that marks a cold copy: it repeats state that was written before, and is not an event (CM-18).
 COLD: Final = 64
 #: Bit of `cause` that marks a write which finishes records after their dead letters were written.
 LETTERS: Final = 8
@@ -51,13 +51,13 @@ class Window:
     sums: Any
     present: Any
     newest: dict[str, Value] = field(default_factory=dict)
-    #: The era of the newest record that is no tombstone.
+    #: The era of the newest record that is not a tombstone.
     era: int | None = None
     #: True if the newest record is a tombstone.
     gone: bool = False
 
     def row(self) -> dict[str, int | bool | None]:
-        """The columns of the window. Values of an earlier life or state epoch do not count."""
+        """The columns of the window. Values of an earlier life or state epoch are left out."""
         there = (self.present > 0).tolist()
         sums = dict(zip((*COUNTS, *NULLABLE), self.sums.tolist(), strict=True))
         found: dict[str, int | bool | None] = {name: sums[name] for name in COUNTS}
@@ -111,12 +111,12 @@ class Progress:
                 self._ended = bool(writes.kind[end - 1] == TOMBSTONE)
 
     def rows(self) -> Iterator[dict[str, int | bool | None]]:
-        """The windows, in order; `window` is their begin, µs."""
+        """The windows, in order; `window` is their start, µs."""
         for at, window in sorted(self.windows.items()):
             yield {"window": at, **window.row()}
 
     def _begin_life(self) -> None:
-        """Reset the state, since nothing is carried over a tombstone."""
+        """Reset the state, since nothing is carried across a tombstone."""
         self._eras: dict[int, _Era] = {}
         self._epoch = self._spso = self._led = _NONE
         self._write = (_NONE, _NONE, _NONE)
@@ -199,7 +199,7 @@ class Progress:
         return again
 
     def _add(self, writes: Writes, steps: _Steps, sums: Any, present: Any) -> None:
-        """Add to the windows. Records before the first event time are in none."""
+        """Add to the windows. Records before the first event time are in no window."""
         low = int(np.argmax(writes.timed)) if writes.timed.any() else len(writes)
         window = writes.time_us[low:] // self._window_us
         first = begins(window)
@@ -261,7 +261,7 @@ def _is_cold(writes: Writes) -> Any:
 def _nullable(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The records' values by the names of NULLABLE, 0 where absent, and masks of where they are present.
 
-    `first`: which records are not of a repeated write. `warm`: which are no cold copies.
+    `first`: which records do not repeat a write. `warm`: which are not cold copies.
     """
     values: dict[str, Any] = {"bytes": writes.column("bytes")[0]}
     known: dict[str, Any] = {"bytes": writes.column("bytes")[1]}
@@ -284,8 +284,8 @@ def _nullable(writes: Writes, first: Any, warm: Any) -> tuple[dict[str, Any], di
 def _redelivered(writes: Writes, first: Any, finished: Any) -> Any:
     """How many records of a write were delivered more than once, by X4: exact up to 2 deliveries, else a lower bound.
 
-    A record with a dead letter is in n_reject or n_limit of one write and in sum_dc of a later one, after its letter.
-    So the later write does not count, and the earlier one seems to have had fewer deliveries.
+    A record with a dead letter is in n_reject or n_limit of one write and in sum_dc of a later one, after its dead
+    letter was written. So the later write is not counted, and the earlier one seems to have had fewer deliveries.
     """
     most, most_known = writes.column("max_dc")
     total, total_known = writes.column("sum_dc")

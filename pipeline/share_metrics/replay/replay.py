@@ -1,6 +1,6 @@
 """Replays the records of one share-partition and counts what happened to its offsets (PM-32, PM-47…PM-51, PM-63). Pure.
 
-It uses the share coordinator's own combine function, so that a replayed log means the same here. Acquired is never
+It uses the share coordinator's own combine function, so that a replay gives the same state as there. Acquired is never
 persisted, and batches below the start offset are dropped, so the counts are lower bounds.
 """
 
@@ -54,7 +54,7 @@ class Tally:
     """The counts of one window.
 
     `waits`: pairs of the end of a window (µs, ascending) and the number of records whose delay ends in that window;
-    only of records that still wait when the tally's window ends. None when unknown.
+    only records that are still delayed when the tally's window ends are counted. None when unknown.
     """
 
     released_lb: int = 0
@@ -111,12 +111,13 @@ class Replay:
 
     @property
     def windows(self) -> dict[int, Tally]:
-        """The counts by the begin of their window (µs), up to the last record."""
+        """The counts by the start of their window (µs), up to the last record."""
         self._close()
         return self._windows
 
     def apply(self, event: Event) -> None:
-        """Take one record. Nothing is counted before the first snapshot, nor from a gap to the next one (PM-11)."""
+        """Take one record. Nothing is counted before the first snapshot, or between a gap and the next snapshot
+        (PM-11)."""
         window = event.time_us // self._window_us
         if window != self._window:
             self._close()
@@ -141,11 +142,12 @@ class Replay:
             self._tally.incomplete = True
 
     def poison(self) -> list[Poison]:
-        """Candidates, newest first (PM-48)."""
+        """The offsets that failed or have one delivery left, newest first (PM-48)."""
         return self._suspects.newest()
 
     def _close(self) -> None:
-        """Note the records that wait at the end of the present window. Only here the cost is that of all batches."""
+        """Note the records that are delayed at the end of the current window. Only this step has to go through all
+        batches."""
         if self._window is None:
             return
         end_us = (self._window + 1) * self._window_us
@@ -292,6 +294,6 @@ def _last(one: Waiting) -> int:
 
 
 def _overlapping(waiting: Sequence[Waiting], first: int, last: int) -> tuple[int, int]:
-    """The begin and end index of the items that overlap the offsets `first`…`last`."""
+    """The start and end index of the items that overlap the offsets `first`…`last`."""
     begin = bisect_left(waiting, first, key=_last)
     return begin, bisect_right(waiting, last, lo=begin, key=_first)

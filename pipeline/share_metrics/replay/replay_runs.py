@@ -23,7 +23,7 @@ from share_metrics.replay.write_columns import UPDATE, Writes
 RUN_MIN: Final = 24
 #: The most writes that are replayed at once.
 RUN_MAX: Final = 4_096
-#: The most pieces for each batch and write; a run that would need more is replayed one by one.
+#: The most pieces per batch and write; a run that would need more is replayed one by one.
 _PIECES_MAX: Final = 64
 _UNTIL_BITS: Final = 44
 _COUNT_MAX: Final = 1 << 16
@@ -218,7 +218,7 @@ class ColumnReplay(Replay):
         ]
 
     def tally_of(self, window: int) -> Tally:
-        """Make a window the present one, and return its tally."""
+        """Make a window the current one, and return its tally."""
         if window != self._window:
             self._close()
             self._window = window

@@ -94,8 +94,9 @@ class Answer:
 def history(rows: Iterable[dict[str, Any]], key: SharePartitionKey, topic_text: str) -> Iterable[State]:
     """The states of one share-partition, one after each of its records. `rows` must be in the order of ids.
 
-    It uses the share coordinator's own rules, so that replayed records mean the same here (SC-41, SC-42, SC-56). After
-    a gap of the stream, the state is yielded again as not complete, since the share-partition may have lost records.
+    It uses the share coordinator's own rules, so that a replay gives the same states as there (SC-41, SC-42, SC-56).
+    After a gap of the stream, the state is yielded again as not complete, since the share-partition may have lost
+    records.
     """
     state: State | None = None
     for row in rows:
@@ -241,7 +242,7 @@ class _Sources:
         return _last([*kept, *newer], key, at), BOTH if newer else DATA
 
     def answer(self, life: TopicLife, state: State | None, origin: str, *, gone: bool, now: datetime) -> Answer:
-        """The answer, with the time from which and up to which the directory has records."""
+        """The answer, with the times from which and up to which the directory has records."""
         data = self._data
         return Answer(life, state, gone, origin, begin(data) if data else None, read_up_to(data, now) if data else None)
 

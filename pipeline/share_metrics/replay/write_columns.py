@@ -30,7 +30,7 @@ AT: Final = {name: place for place, name in enumerate(NUMBERS)}
 SNAPSHOT, UPDATE, TOMBSTONE, _GAP, _OTHER = range(5)
 _KINDS: Final = {"snapshot": SNAPSHOT, "update": UPDATE, "tombstone": TOMBSTONE, GAP: _GAP}
 _NAMES: Final = tuple(_KINDS)
-#: The fewest rows of a block, unless the stream ends.
+#: The minimum number of rows in a block, unless the stream ends.
 BLOCK_ROWS: Final = 50_000
 _LONG_AGO: Final = np.iinfo(np.int64).min
 

@@ -50,7 +50,7 @@ from share_metrics.report.lines import (
 )
 from share_metrics.report.model import ROWS_MAX, SHOWN_MAX, Counts, Ends, Report
 
-#: How long before the report's begin all rows are read; older rows only if they give the state at that time (PM-32).
+#: All rows from this long before the report's start on are read; older rows only if they give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
 _CHANGES: Final = ("joins", "leaves", "rebalances", "epoch_bumps", "flapping")
 #: The columns of `progress` that a page needs.
@@ -78,7 +78,8 @@ class Logs(NamedTuple):
 
 
 class Known(NamedTuple):
-    """Up to when everything was read. `behind_s`: how much earlier that is than the requested end, or than now, s."""
+    """Up to what time everything was read. `behind_s`: how much earlier that is than the requested end, or than now,
+    s."""
 
     until: datetime
     behind_s: int = 0
@@ -87,8 +88,8 @@ class Known(NamedTuple):
 class RowsBetween:
     """Selects the rows for a page: `since` and `until` for several kinds, with one query for both (PM-7, PM-32).
 
-    The query finds where each stream reaches the page's begin and end. Its result, a row for each stream, comes to the
-    driver, so the plans that use it are short.
+    The query finds where each stream reaches the page's start and end. Its result, a row for each stream, is sent to
+    the driver, so the plans that use it are short.
     """
 
     def __init__(self, rows: Sequence[DataFrame], begin: datetime, end: datetime) -> None:
@@ -119,9 +120,9 @@ class RowsBetween:
         return self._before(rows).select(*rows.columns)
 
     def both(self, rows: DataFrame) -> DataFrame:
-        """Share-state rows before the end that `since` would keep for the begin."""
+        """Share-state rows before the end that `since` would keep for the start."""
         marked = self._before(rows)
-        if not self._older:  # no stream has rows before the begin
+        if not self._older:  # no stream has rows before the start
             return marked.select(*rows.columns)
         reached = F.struct(*ORDER) >= F.struct("begun_epoch", "begun_seq")
         known = F.col("begun_epoch").isNotNull()
@@ -148,7 +149,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     of `logs`. Samples after the time of `known` are not used, since the records finished by then are unknown. With
     batches in `logs`, the report has lag in seconds. Idle windows are filled up to the end. After the time of `known`,
     no share-partition counts as stalled, and charts show only windows with records. Rows without a time, such as gaps,
-    always count.
+    are always included.
     """
     begin, end = _whole_windows(begin, end, window_s)
     known_end = end if known is None else min(end, _known_end(known.until, window_s))
@@ -163,7 +164,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     ends = None if logs is None else _usable(logs.ends, end, known)
     windows = progress_of(found, window_s).select(*_OF_WINDOWS)
     windows = with_log_ends(windows, ends, window_s).localCheckpoint()
-    # Begin one window before the page: the lag at that window's end is the lag at the page's begin.
+    # Start one window before the page: the lag at that window's end is the lag at the page's start.
     filled = fill_windows(windows, window_s, begin - timedelta(seconds=window_s), end, deletions_of(found), ends)
     filled = with_delayed(filled, replay_windows_of(found), window_s)
     filled = filled.withColumn("last_spso", last_known("spso")).localCheckpoint()
@@ -224,7 +225,7 @@ def _usable(ends: DataFrame, end: datetime, known: Known | None) -> DataFrame:
 
 
 def _whole_windows(begin: datetime, end: datetime, window_s: int) -> tuple[datetime, datetime]:
-    """The begin of the first and the end of the last window that overlap the time, in UTC."""
+    """The start of the first and the end of the last window that overlap this period, in UTC."""
     first, last = begin.timestamp() // window_s, -(-end.timestamp() // window_s)
     return datetime.fromtimestamp(first * window_s, UTC), datetime.fromtimestamp(last * window_s, UTC)
 
@@ -349,9 +350,8 @@ def _ends_of_group(group: str, least: Counter[int], most: Counter[int], unknown:
 def skew_rows(streams: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """How evenly streams are used: a row for each stream with records, the largest first (PM-62).
 
-    Each row has `entries`, `bytes`, the number of `keys`, and the `skew` of all streams, which is the largest divided
-    by the mean, and their Gini coefficient.
-    `streams`: rows of `metrics.loads_of`, with `keys` as lists.
+    Each row has `entries`, `bytes`, the number of `keys`, and the `skew` of all streams (the largest divided by the
+    mean) and their Gini coefficient. `streams`: rows of `metrics.loads_of`, with `keys` as lists.
     """
     used = [one for one in streams if one["records"]]
     ordered = sorted(one["records"] for one in used)

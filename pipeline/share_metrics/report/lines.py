@@ -17,7 +17,7 @@ SUMMED: Final = (
     "redelivered_lb", "finished_known", "state_epoch_resets", "anomalies",
 )  # fmt: skip
 
-#: The figures that a page shows of the time before it, and their columns.
+#: The figures that a page shows for the period before it, and their columns.
 _BEFORE: Final = {
     "finished": "finished_count", "accepted": "ack_accept", "released": "ack_release", "rejected": "ack_reject",
     "timed_out": "timeout_count", "limited": "limit_archived_count", "redelivered_lb": "redelivered_lb",
@@ -29,7 +29,7 @@ def at_end(filled: DataFrame, begin: datetime, end: datetime, read_until: dateti
     """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
 
     This is the last window that was read or has records, else the last window. Deleted share-partitions have no lag.
-    `lag_before`: the lag at the page's begin. `filled` must have `arrived`, which is summed from there on.
+    `lag_before`: the lag at the page's start. `filled` must have `arrived`, which is summed from there on.
     """
     judged = F.struct((F.col("window") < F.lit(read_until)) | (F.col("entries") > 0), "window")
     here = F.col("window") >= F.lit(begin)
@@ -51,7 +51,7 @@ def at_end(filled: DataFrame, begin: datetime, end: datetime, read_until: dateti
 def totals(windows: DataFrame, at_the_end: DataFrame, begin: datetime, before: datetime) -> list[dict[str, Any]]:
     """The share-partitions, those with the largest lag first, with the sums over the page.
 
-    `before_…` are the sums from `before` to the page's begin. `events` are windows with new leaders or resets.
+    `before_…` are the sums from `before` to the page's start. `events` are windows with new leaders or resets.
     """
     here = F.col("window") >= F.lit(begin)
     earlier = ~here & (F.col("window") >= F.lit(before))
@@ -85,7 +85,7 @@ def points_of(filled: DataFrame, worst: list[dict[str, Any]]) -> dict[tuple[Any,
 
 
 def before_page(totals: list[dict[str, Any]], span: timedelta) -> Before:
-    """The figures of the time before the page, from the rows of `totals`."""
+    """The figures for the period before the page, from the rows of `totals`."""
     sums = {name: sum(row[f"before_{source}"] or 0 for row in totals) for name, source in _BEFORE.items()}
     there = [row["lag_before"] for row in totals if not row["not_before"]]
     unknown = sum(lag is None for lag in there)
@@ -93,7 +93,7 @@ def before_page(totals: list[dict[str, Any]], span: timedelta) -> Before:
 
 
 def claims(streams: list[dict[str, Any]], begin: datetime) -> dict[tuple[Any, ...], list[Mark]]:
-    """The times, from the page's begin on, at which the state of each share-partition got a new owner."""
+    """The times, from the page's start on, at which the state of each share-partition got a new owner."""
     found: dict[tuple[Any, ...], list[Mark]] = {}
     for row in streams:
         marks = [Mark(int(at), Event.OWNER) for at in row["claimed_at"] or () if at >= begin.timestamp()]
@@ -103,7 +103,7 @@ def claims(streams: list[dict[str, Any]], begin: datetime) -> dict[tuple[Any, ..
 
 
 def marks_of(row: dict[str, Any], owners: Mapping[tuple[Any, ...], list[Mark]]) -> tuple[Mark, ...]:
-    """The events of the services of one share-partition, the newest MARKS_MAX, in order."""
+    """The events in the services of one share-partition, the newest MARKS_MAX, in order."""
     marks = list(owners.get(key_of(row), ()))
     for event in row["events"] or ():
         for name, kind in (("leader_epoch_changes", Event.LEADER), ("state_epoch_resets", Event.RESET)):

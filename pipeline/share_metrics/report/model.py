@@ -13,7 +13,7 @@ SHOWN_MAX: Final = 20
 ROWS_MAX: Final = 200
 #: The most marks in a share-partition's charts; the newest are shown.
 MARKS_MAX: Final = 50
-#: How many unread seconds at the end of a page's time count as a finding; as STALL_AFTER_S.
+#: How many unread seconds at the end of a page's time count as a finding; the same as STALL_AFTER_S.
 BEHIND_S: Final = 300
 
 Row = Mapping[str, Any]
@@ -38,16 +38,16 @@ class Event(StrEnum):
 
 
 class Mark(NamedTuple):
-    """An event and its time, s since 1970; for leaders and resets, the begin of its window."""
+    """An event and its time, s since 1970; for leaders and resets, the start of its window."""
 
     time_s: int
     event: Event
 
 
 class Before(NamedTuple):
-    """The figures of the time before a page, over all share-partitions (PM-93).
+    """The figures for the period before a page, over all share-partitions (PM-93).
 
-    `lag`: at the page's begin. `lag_unknown`: how many share-partitions have an unknown lag. The others are counts;
+    `lag`: at the page's start. `lag_unknown`: how many share-partitions have an unknown lag. The others are counts;
     unknown ones count as 0, as on the page.
     """
 
@@ -64,7 +64,7 @@ class Before(NamedTuple):
 
 
 class Ends(NamedTuple):
-    """How long the records of a group that ended in the page's time took from append to end, ms (PM-91).
+    """How long the records of a group that ended in the page's period took from append to end, ms (PM-91).
 
     Each percentile is a lower and an upper bound; None without records of known times. `records` counts the records
     with known times, `unknown` those without.
@@ -149,7 +149,7 @@ class Report:
     `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
     end are not completely read yet. `standing`: state and number of members of every group at the end. `members`: the
     members at the end, with their partitions as `has`. `stalls` are windows, `episodes` unbroken runs of them.
-    `read_s`: how many seconds of its time were completely read.
+    `read_s`: how many seconds of the page's period were completely read.
     """
 
     begin: str
@@ -187,7 +187,7 @@ class Report:
 
     @property
     def lost(self) -> int:
-        """Entries that were lost."""
+        """The number of lost entries."""
         return self.found.lost
 
     @property
@@ -202,7 +202,7 @@ class Report:
 
     @property
     def findings(self) -> list[str]:
-        """The findings that make the light red or amber, the gravest first, each as a phrase with its number."""
+        """The findings that make the light red or amber, the most serious first, each as a phrase with its number."""
         found, still = self.found, "share-partitions that stood still"
         if not found.stalled:
             still = "share-partitions with records and without members"
@@ -226,7 +226,7 @@ def totals(report: Report) -> dict[str, int]:
     """Sums over all share-partitions, lag included; unknown values count as 0. Names of lower bounds end in `_lb`.
 
     `lag_unknown` counts share-partitions whose lag is unknown or only a lower bound.
-    `quarantined` counts entries that are no records, `unknown` records that this build does not know (PM-64);
+    `quarantined` counts entries that are not records, `unknown` records that this build does not know (PM-64);
     `behind_s` is how many seconds before the end are not completely read yet.
     """
     counted = {name: sum(getattr(line, name) or 0 for line in report.partitions) for name in (*_TOTALS, "lag")}

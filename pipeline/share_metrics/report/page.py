@@ -179,7 +179,8 @@ def _groups(report: Report) -> str:
 
 
 def group_lines(partitions: Iterable[PartitionLine], standing: Iterable[Mapping[str, Any]]) -> list[GroupLine]:
-    """The groups with share-partitions or a state other than Dead, largest lag first; unknown lags before all (PM-89).
+    """The groups with share-partitions or a state other than Dead, largest lag first; unknown lags before all others
+    (PM-89).
 
     `standing`: rows with `group_id`, `state` and `members` at the end.
     """
@@ -236,7 +237,7 @@ def _group_lag(line: GroupLine) -> str | int:
 
 
 def _comparison(report: Report) -> str:
-    """The sums of the page beside those of the time before it (PM-93)."""
+    """The sums of the page next to those of the period before it (PM-93)."""
     before, sums = report.before, totals(report)
     if before is None:
         return '<p class="none">Nothing was read.</p>'

@@ -18,7 +18,8 @@ _POINTS_MAX: Final = 720
 def chart(label: str, points: Sequence[tuple[int, float | None]], marks: Sequence[tuple[int, int, str]] = ()) -> str:
     """A line over time (seconds since 1970), broken where a value is None, labelled with its maximum and its times.
 
-    `marks` are vertical lines: the time, the number n of the class `m<n>`, and the text that a pointer on it shows.
+    `marks` are vertical lines: the time, the number n of the class `m<n>`, and the text that is shown when the pointer
+    is on it.
     """
     known = [value for _, value in points if value is not None]
     if not known:

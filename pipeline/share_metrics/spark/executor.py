@@ -30,7 +30,7 @@ _OPTIONS: Final = {
 
 
 def command(env: Mapping[str, str], java: str, home: str) -> list[str]:
-    """The Java command of an executor. Raises ValueError that names the variables that Spark should have set."""
+    """The Java command of an executor. Raises ValueError, which names the variables that Spark should have set."""
     missing = [name for name in (*_OPTIONS.values(), "SPARK_EXECUTOR_MEMORY") if not env.get(name)]
     if missing:
         raise ValueError(

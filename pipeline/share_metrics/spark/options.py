@@ -68,7 +68,7 @@ class SourceOptions:
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
-    """Read the options that Spark passes; their names are case-insensitive. Raises ValueError that names the option.
+    """Read the options that Spark passes; their names are case-insensitive. Raises ValueError, which names the option.
 
     Never copy `options`: a copy would have lower-case names, so that `get` would not find them (PM-73).
     """

@@ -199,7 +199,8 @@ def tasks_wanted(session: SparkSession) -> int:
     """How many tasks a trigger should have: two for each core that Spark has now, so that all end together.
 
     On a cluster it first runs a trivial job, which Spark starts once there are as many executors as the setting
-    `spark.scheduler.minRegisteredResourcesRatio` says. If `spark.default.parallelism` is set, it counts as the cores.
+    `spark.scheduler.minRegisteredResourcesRatio` says. If `spark.default.parallelism` is set, it is used as the number
+    of cores.
     """
     if not is_local(session.sparkContext.master or LOCAL):
         session.range(1).count()

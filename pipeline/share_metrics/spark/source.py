@@ -116,7 +116,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, given: SourceOptions) -> None:
         self._given = given
         self._target: dict[str, Position] | None = None
-        self._earliest: dict[str, Position] = {}  # as of the last plan, begins of streams that no checkpoint has yet
+        self._earliest: dict[str, Position] = {}  # as of the last plan, starts of streams that no checkpoint has yet
         self._publisher = given.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name

@@ -1,4 +1,4 @@
-"""Makes one row of every entry, even a malformed one, so that rows match the store's count (PM-11, PM-13)."""
+"""Turns every entry into one row, even a malformed one, so that rows match the store's count (PM-11, PM-13)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DECODERS: Final[dict[Kind, Callable[[str, bytes], dict[str, Any] | None]]] = {
 
 
 def decode(kind: Kind, entry: RawEntry, *, light: bool = False) -> dict[str, Any]:
-    """The row of an entry. Bytes that are no record make a row of type `malformed` with `error` and `raw`.
+    """The row of an entry. Bytes that are not a record give a row of type `malformed` with `error` and `raw`.
 
     So does an id too large for any owner to assign: `epoch` and `seq` are cut to the largest number that fits, and
     `entry_id` has the whole id. `light`: state batches are not decoded, so errors in them are not found (PM-78).
