@@ -20,7 +20,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 SOURCES = "protos"
 PACKAGE = "kip932"
 GENERATED = ("*_pb2.py", "*_pb2.pyi", "*_pb2_grpc.py", "*_pb2_grpc.pyi")
-# Servicers are asyncio only, and may leave methods out: those answer UNIMPLEMENTED.
+# Servicers are asyncio only, and may omit methods, which then return UNIMPLEMENTED.
 GRPC_STUB_OPTIONS = "quiet,only_async,generate_concrete_servicer_stubs"
 
 
@@ -30,7 +30,7 @@ class ProtobufBuildHook(BuildHookInterface[Any]):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Write the modules; `version` and `build_data` are hatchling's and stay as they are."""
+        """Write the modules; `version` and `build_data` come from hatchling and are not changed."""
         del version, build_data
         generate(Path(self.root))
 
@@ -38,8 +38,8 @@ class ProtobufBuildHook(BuildHookInterface[Any]):
 def generate(root: Path, into: Path | None = None) -> list[Path]:
     """Write the modules of every .proto below `root`/protos into the folder `into` (default: beside the .proto files).
 
-    Each file is replaced in one step and only when its content changed, so a process that imports meanwhile never meets
-    a half written one. Modules whose .proto is gone are removed. Returns what was written or removed. Raises
+    Each file is replaced in one step and only when its content changed, so a process that imports it meanwhile never
+    sees a half-written one. Modules whose .proto is gone are removed. Returns what was written or removed. Raises
     RuntimeError when the compiler refuses a file; its own message is on stderr.
     """
     sources = root / SOURCES

@@ -19,7 +19,7 @@ from benchmarks.share_group import Release, ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
 
 BENCHMARKS: Final = ("B1", "B2", "B3", "B4", "B5", "B8")
-FSYNC: Final = ("everysec", "always")  # goals hold for the first
+FSYNC: Final = ("everysec", "always")  # goals apply to the first
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,8 @@
 A sender writes a job to a gRPC stream. A server stores it (`MULTI`, `XADD`, `EXEC`) and, once the store has answered,
 writes it to the stream of a worker, which notes its arrival: two gRPC hops and one round trip to the store. Any server
 that stores a record and delivers it over gRPC needs these; batches, checks, locks, sessions, protobuf and threads come
-on top. So this is a lower bound for B12's time to start (`python -m benchmarks.workers --only noop`, in the same hour).
+on top. So this is a lower bound for B12's time to start (`python -m benchmarks.workers --only noop`, run in the same
+hour).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _OK: Final = b"+OK\r\n+QUEUED\r\n*1\r\n"
 
 
 def run(store: int, jobs: int, per_second: float) -> dict[str, Any]:
-    """Run once on the store at this port, and return how long jobs were under way. Raises BenchmarkError."""
+    """Run once on the store at this port, and return how long jobs were in flight. Raises BenchmarkError."""
     crew, processes = Crew(), list[Process]()
     try:
         processes.append(server := worker("bare server", "bare_way", "server", {"store": store}, crew))

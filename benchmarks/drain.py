@@ -1,8 +1,8 @@
 """B1, drain, and B2, the same with larger values: produce everything, open a gate, measure until all is acknowledged.
 
-The server, the producer and every consumer are processes of their own. Before the gate opens, the consumers are
-connected, and members of their group with a settled assignment, but they do not read. A record counts when the reply
-that confirms its acknowledgement has arrived. The systems under test are in `share_group` and `valkey_group`.
+The server, the producer and every consumer are separate processes. Before the gate opens, the consumers are connected
+and are members of their group with a settled assignment, but they do not read. A record counts when the reply that
+confirms its acknowledgement has arrived. The systems under test are in `share_group` and `valkey_group`.
 """
 
 from __future__ import annotations

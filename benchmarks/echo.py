@@ -1,4 +1,4 @@
-"""B4, the echo floor: the cost of two hops over grpc.aio streams without any work on the way.
+"""B4, the echo floor: the cost of two hops over grpc.aio streams with no work in between.
 
 A client sends on a stream to A, which queries B on its own stream (60 bytes there and back) before it answers with
 52 KB, or with 20 bytes. The messages are plain bytes without protobuf, one request at a time, between three processes,

@@ -1,4 +1,4 @@
-"""The limits of performance.md §3 and the goals of §5, with which ratios are compared. Measures nothing."""
+"""The limits of performance.md §3 and the goals of §5, which ratios are compared with. Measures nothing."""
 
 from __future__ import annotations
 

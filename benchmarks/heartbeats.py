@@ -1,13 +1,13 @@
 """Measures what a group coordinator with many members costs: `python -m benchmarks.heartbeats`.
 
-One node has all roles. This process has the members of `--groups` groups, `--members` each, all of one topic with
+One node has all roles. This process runs the members of `--groups` groups, `--members` each, all on one topic with
 `--partitions` partitions; they only send heartbeats over gRPC, at the interval that the coordinator sets. Once every
 group is stable, `--seconds` are measured; then one more member joins each group, one group after the other.
 
 - `cpu_ms_per_1000`: CPU time of the node for a thousand heartbeats that change nothing, including all its other work;
-- `late`: how much later than its interval a heartbeat was sent, as a part of the interval, at the 99th percentile;
+- `late`: how much later than its interval a heartbeat was sent, as a fraction of the interval, at the 99th percentile;
   `lost`: the heartbeats that failed;
-- `join`: how long it took until every other member had received the epoch of a join, as a part of the bound: one
+- `join`: how long it took until every other member had received the epoch of a join, as a fraction of the bound: one
   heartbeat interval and one assignment interval.
 """
 
@@ -43,7 +43,7 @@ _CALL_S: Final = 10.0
 
 @dataclass
 class Member:
-    """One member, by its own knowledge. `gaps_s`: how much later than the interval each next heartbeat was sent."""
+    """One member, as far as it knows. `gaps_s`: how much later than the interval each next heartbeat was sent."""
 
     group: str
     name: str

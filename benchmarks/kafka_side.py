@@ -2,7 +2,7 @@
 
 B10 is a running broker, 4.1 or newer, given as HOST:PORT; each run creates its own topic and group there. B3 is the
 mock broker inside the client library, a sanity check of the consumer. The mock has four partitions, of which the first
-ones are used, keeps 5 MB of each, and gives a group no records from before its first member. Acknowledgement is
+ones are used, keeps 5 MB of each, and gives a group no records from before its first member joined. Acknowledgement is
 implicit, as on our side. The broker's CPU time is only measured if its process id is given.
 """
 
@@ -63,7 +63,7 @@ class Kafka:
         return str(self._broker.expect("address", _START_S)["address"])
 
     def make_topic(self, address: str, name: str, partitions: int) -> None:
-        """Create a topic, and let the group of its name begin at the earliest record. Raises BenchmarkError."""
+        """Create a topic, and let the group of the same name start at the earliest record. Raises BenchmarkError."""
         settings = {"address": address, "name": name, "partitions": partitions, "mock": self._address == MOCK}
         self._worker("setup", settings).expect("made", _START_S)
 
@@ -89,7 +89,7 @@ class Kafka:
         return self._consumers
 
     def settle(self) -> None:
-        """See drain.System. The consumers go on polling meanwhile, which is how they get their assignment."""
+        """See drain.System. The consumers keep polling meanwhile, which is how they get their assignment."""
         time.sleep(_SETTLE_S)
         self.crew.check()
 
@@ -103,7 +103,7 @@ class Kafka:
             process.stop()
 
 
-#: When a group's members have their partitions, s: one heartbeat interval of 5 s, and some more.
+#: How long until a group's members have their partitions, s: one heartbeat interval of 5 s, and a margin.
 _SETTLE_S: Final = 6.0
 
 

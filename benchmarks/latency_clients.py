@@ -3,7 +3,7 @@
 A value contains the time of its `produce()` on the machine's monotonic clock, ns, its number, and padding. The producer
 sends each record when it is due, without waiting for confirmations, and counts these at the end. A consumer notes each
 record when user code has it, and acknowledges it. Each system is used as its own documentation recommends for speed,
-with the guarantee that a record that is not acknowledged is delivered again.
+with the guarantee that an unacknowledged record is delivered again.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PREFETCH: Final = 256
 
 
 class Notes:
-    """The records that a consumer has seen: the number of each, and how long it was under way, µs."""
+    """The records that a consumer has seen: the number of each, and how long it was in flight, µs."""
 
     def __init__(self) -> None:
         self.seen: list[tuple[int, float]] = []
@@ -106,7 +106,7 @@ async def _send_valkey(settings: dict[str, Any], ready: Ready, values: Values) -
     waiting: asyncio.Queue[bytes | None] = asyncio.Queue()
 
     async def write() -> int:
-        """Send all values that have come meanwhile in one pipeline."""
+        """Send in one pipeline all values that have arrived meanwhile."""
         confirmed = 0
         value = await waiting.get()
         while value is not None:

@@ -3,7 +3,7 @@
 Four ways in turn within each round: all roles in one process, or each role in its own, both with one leader and with
 two (`sharegroups up --leaders 2`), where each leads half of the partitions. JSON lines on standard output, medians and
 ratios on standard error. Six or seven processes share the machine's processors, so the ratio shows what more leaders
-gain on this many processors; `busy` is the part of one processor that each kind of process used.
+gain on this many processors; `busy` is the fraction of one processor that each kind of process used.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def busy(run: Mapping[str, Any]) -> dict[str, float]:
-    """Return the part of one processor that each kind of process used while records were consumed."""
+    """Return the fraction of one processor that each kind of process used while records were consumed."""
     found: dict[str, float] = {}
     for name, seconds in run["cpu_consume_s"].items():
         kind = "consumers" if name.startswith("consumer") else name

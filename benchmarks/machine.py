@@ -88,7 +88,7 @@ def process_tree(pid: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """CPU use during a measurement. `foreign_share` is the part of the whole machine that other processes used."""
+    """CPU use during a measurement. `foreign_share` is the fraction of the whole machine that other processes used."""
 
     cpu_s: dict[str, float]
     wall_s: float
@@ -99,7 +99,7 @@ class Usage:
 class Meter:
     """Measures the CPU time of `pids` (by name), and that of all other processes except this one.
 
-    The measurement begins at creation; call `restart` to begin again, and `read` for the result.
+    The measurement starts at creation; call `restart` to start again, and `read` for the result.
     """
 
     pids: Mapping[str, int]
@@ -112,14 +112,14 @@ class Meter:
         self.restart()
 
     def restart(self) -> None:
-        """Begin the measurement again."""
+        """Start the measurement again."""
         self._cpu_s = {name: cpu_seconds(pid) for name, pid in self.pids.items()}
         self._own_s = time.process_time()
         self._busy_s = busy_seconds()
         self._at = time.monotonic()
 
     def read(self) -> Usage:
-        """Return the usage since the beginning of the measurement."""
+        """Return the usage since the start of the measurement."""
         wall_s = time.monotonic() - self._at
         busy_s = busy_seconds() - self._busy_s
         own_s = time.process_time() - self._own_s
@@ -128,7 +128,7 @@ class Meter:
 
 
 def foreign_share(busy_s: float, ours_s: float, wall_s: float, cpus: int) -> float:
-    """Return the part of the machine that other processes used; never below 0, although kernel ticks are coarse."""
+    """Return the fraction of the machine that other processes used; never below 0, although kernel ticks are coarse."""
     return max(0.0, busy_s - ours_s) / (wall_s * cpus)
 
 

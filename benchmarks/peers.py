@@ -1,7 +1,7 @@
 """Starts other systems' servers for one run, and reports what is missing if it cannot.
 
 NATS and RabbitMQ come from the distribution (Debian: nats-server, rabbitmq-server), their clients and Kafka's from the
-extra `bench`, perhaps of another interpreter. All files are in the given folder; no daemon outlives a run.
+extra `bench`, possibly in another interpreter. All files are in the given folder; no daemon outlives a run.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RABBIT_FOLDERS: Final = ("/usr/lib/rabbitmq/bin",)
 
 
 def missing(python: str, modules: Sequence[str] = (), programs: Sequence[str] = ()) -> str:
-    """Return the names of what is not installed, for people; empty when nothing is missing."""
+    """Return the names of what is not installed, for a message; empty when nothing is missing."""
     found = [f"the program {name}" for name in programs if find_program(name) is None]
     for module in modules:
         known = subprocess.run([python, "-c", f"import {module}"], capture_output=True, check=False).returncode == 0

@@ -2,8 +2,8 @@
 
 Executors are separate processes, as on a cluster (Spark's `local-cluster`). The two cases take turns within a round,
 each in its own process, whose first ingest warms it up. Prints one JSON line: the rows per second of both, their ratio,
-the rows per CPU second of executors with their Python workers, the driver's CPU time, and the part of the machine that
-other processes used, which flags a round.
+the rows per CPU second of executors with their Python workers, the driver's CPU time, and the fraction of the machine
+that other processes used, by which a round is flagged.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def summary(runs: dict[int, list[dict[str, float]]]) -> dict[str, object]:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 for any ratio, since figures of a busy machine mean little."""
+    """Measure and print. Returns 0 for any ratio, since figures from a busy machine mean little."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.pipeline_executors", description=__doc__)
     parser.add_argument("--entries", type=int, default=600_000, help="entries in all streams")
     parser.add_argument("--streams", type=int, default=16)

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.pipeline_page`: compares making a page of an hour with a million entries to scanning them.
+"""`python -m benchmarks.pipeline_page`: what a page of an hour with a million entries costs, compared with a scan.
 
 Generates streams, ingests them, and measures in turn a scan, which reads every column of every row, and a page. Both
 run in one session of Spark, whose first round warms up and does not count. CPU time is that of the whole process tree.
@@ -47,7 +47,7 @@ def page(data: Path) -> int:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 for any figures, since those of a busy machine mean little."""
+    """Measure and print. Returns 0 for any figures, since those from a busy machine mean little."""
     options = _parser().parse_args()
     scans: list[float] = []
     pages: list[float] = []

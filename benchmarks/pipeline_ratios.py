@@ -251,7 +251,7 @@ def _read_in_here(url: str, entries: int) -> None:
 
 
 def main() -> int:
-    """Measure and print. Returns 0 for any ratios, since figures of a busy machine mean little."""
+    """Measure and print. Returns 0 for any ratios, since figures from a busy machine mean little."""
     options = _parser().parse_args()
     if options.reader:
         _read_in_here(options.reader, options.entries)

@@ -1,4 +1,4 @@
-"""The worker processes of a benchmark, the words that start them together, and the board on which consumers count.
+"""A benchmark's worker processes, the messages that start them together, and the board where consumers post counts.
 
 A worker is `python -m benchmarks.<module> ROLE JSON`. It communicates over its pipes, one JSON object or word per line,
 and ends when its standard input is closed, so no worker outlives a benchmark that was killed. Times are
@@ -205,7 +205,8 @@ def worker(
 
 
 def interpreter(python: str) -> list[str]:
-    """Return the words that start an interpreter. A different one uses its own packages, not this one's PYTHONPATH."""
+    """Return the command words that start an interpreter. A different one uses its own packages, not this one's
+    PYTHONPATH."""
     return [python] if python == sys.executable else ["env", "-u", "PYTHONPATH", python]
 
 
@@ -268,11 +269,11 @@ class Board:
 
     @property
     def is_over(self) -> bool:
-        """Whether the parent has called `end`."""
+        """True if the parent has called `end`."""
         return self._memory[0] != 0
 
     def end(self) -> None:
-        """Set the flag at which the consumers stop."""
+        """Set the flag that makes the consumers stop."""
         self._memory[0] = 1
 
     def slots(self) -> list[tuple[float, int, int]]:

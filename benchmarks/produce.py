@@ -33,7 +33,7 @@ from benchmarks.share_group import TOPIC, Release, ShareGroup
 
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
-#: The size of a value in bytes, and how many records of it take about the same time as the others.
+#: Sizes of values in bytes, each with a number of records that takes about as long as the others.
 SIZES: Final[Mapping[int, int]] = {100: 400_000, KIB: 200_000, 16 * KIB: 20_000, MIB: 300}
 #: Above Kafka's default of 1 MiB, since a value of 1 MiB and its frame do not fit into that.
 _REQUEST_MAX: Final = 2 * MIB

@@ -6,10 +6,11 @@
 `releases` is B1 with one partition, in explicit mode: the consumer releases every tenth record at its first delivery,
 rejects one in a hundred and accepts the rest, each by itself. A record counts when its end, accepted or rejected, is
 confirmed, and in the end each has exactly one. `B9` has a second member, which takes one in a hundred records and lets
-their locks expire. As in Kafka, a partition gives out 2,000 records from its start offset on (PL-222), so any server
-has to wait until such locks end. Locks last 1 s there instead of 30 s. The rate shows how long it waited; compare the
-CPU time per record instead.
-JSON lines on standard output, medians and ratios on standard error; a run that others disturbed is flagged as in B1.
+their locks expire. As in Kafka, a partition delivers at most 2,000 records from its start offset on (PL-222), so any
+server has to wait until such locks end. Locks last 1 s there instead of 30 s. The rate shows how long it waited;
+compare the CPU time per record instead.
+JSON lines on standard output, medians and ratios on standard error; a run that other processes disturbed is flagged as
+in B1.
 """
 
 from __future__ import annotations
@@ -75,7 +76,7 @@ def main(arguments: list[str] | None = None) -> int:
     runs: dict[str, list[dict[str, Any]]] = {way: [] for way in options.ways}
     failures = 0
     for number in range(1, options.rounds + 1):
-        for way in options.ways if number % 2 else reversed(options.ways):  # so that none always comes after the same
+        for way in options.ways if number % 2 else reversed(options.ways):  # so that none always follows the same one
             shape = drain.Shape(1, 2 if way == "B9" else 1)
             task = drain.Task(shape, options.records, benchmark="B9" if way in ("releases", "B9") else "B1")
             try:

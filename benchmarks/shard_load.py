@@ -61,7 +61,7 @@ _TOPIC: Final = bytes(range(1, 17))
 _UPDATES_PER_SNAPSHOT: Final = 500
 _FLUSH: Final = 2_000
 _LEASE_MS: Final = 600_000
-#: How often the event loop is checked, s: seldom enough to cost nothing.
+#: The interval at which the event loop is checked, s: long enough to cost nothing.
 _TICK_S: Final = 0.002
 
 
@@ -150,7 +150,7 @@ def _snapshot(number: int) -> ShareSnapshot:
 
 
 def _update(number: int, step: int) -> ShareUpdate:
-    """Return an update that moves the start offset on, with some records after it acknowledged."""
+    """Return an update that advances the start offset, with some records after it acknowledged."""
     start = 100 * step
     batches = (
         StateBatch(start + 20, start + 59, STATE_ACKNOWLEDGED, 1),

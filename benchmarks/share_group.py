@@ -1,8 +1,8 @@
 """Our side of B1: `python -m share_node up`, and the public asyncio clients in separate processes.
 
 Acknowledgement is implicit: the next poll accepts the records that the previous one returned, and the commit callback
-is called when the leader has confirmed it. Group settings are the defaults, but a new group begins at the earliest
-offset.
+is called when the leader has confirmed it. Group settings are the defaults, except that a new group starts at the
+earliest offset.
 """
 
 from __future__ import annotations

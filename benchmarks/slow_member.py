@@ -1,10 +1,10 @@
 """B11, one slow worker among four: `python -m benchmarks.slow_member`.
 
 Jobs arrive at a steady rate, evenly on four partitions; four workers take one at a time. On one node, with each
-assignor in turn, first all four are fast, and then one of them holds each job for 5 s. `share` is the part of the
-arrived jobs that was done by the end; `ratio` is that share over the one with four fast workers, with the same assignor
-and in the same round. With `simple` each worker has its own partition, so the slow one's stalls, and at most a quarter
-is lost.
+assignor in turn, first all four are fast, and then one of them holds each job for 5 s. `share` is the fraction of the
+jobs that was done by the end; `ratio` is that share divided by the one with four fast workers, with the same assignor
+and in the same round. With `simple` each worker has its own partition, so only the slow one's stalls, and at most a
+quarter of the jobs is left undone.
 
     python -m benchmarks.slow_member                     # 100 jobs a second for 20 s, three rounds, about six minutes
     python -m benchmarks.slow_member --rounds 1 --seconds 8
@@ -97,7 +97,7 @@ def _run(bootstrap: str, crew: Crew, assignor: str, held_s: float, options: argp
     }
 
 
-#: When a group of four has its assignment, s: a join reaches the others within a heartbeat and an assignment interval.
+#: How long a group of four takes to settle, s: a join reaches the others within a heartbeat and an assignment interval.
 _SETTLE_S: Final = 8.0
 
 

@@ -1,4 +1,4 @@
-"""The task queues of B12: how to start a worker of each, how to send it jobs, and what it promises."""
+"""The task queues of B12: how to start a worker of each, how to send it jobs, and what it guarantees."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STORE: Final = "{store}"
 @dataclass(frozen=True, slots=True)
 class TaskQueue:
     """One system. `app`: the module that sends its jobs, empty for ours. `scale`: a factor on its number of jobs, so
-    that no run is over at once or takes minutes. `keeps`: a note on the jobs of a killed worker with its defaults."""
+    that no run is over at once or takes minutes. `keeps`: what becomes of a killed worker's jobs with its defaults."""
 
     name: str
     words: tuple[str, ...]

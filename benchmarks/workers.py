@@ -9,8 +9,8 @@
 the last; then 100 jobs a second are sent, and the time from sending to start of each is measured. The systems take
 turns on one Valkey.
 `killed`: during a backlog the worker and its children get SIGKILL, another one is started, and jobs are sent now and
-then. Jobs that have not run when no more start are lost. If a system waits for a time-out before it delivers such jobs
-again, this is set to 5 s.
+then. Jobs that have not run by the time no more jobs start count as lost. If a system waits for a time-out before it
+delivers such jobs again, this is set to 5 s.
 `timed`: four workers with one handler each; the ideal is jobs x seconds / 4. Prints one JSON object per run.
 """
 
@@ -42,11 +42,11 @@ _CLI: Final = ("-c", "from sharegroups.cli import run; run()")
 _WAIT_S: Final = 60.0
 _RUN_S: Final = 900.0
 _WORKERS: Final = 4
-#: How many of the jobs sent at a steady rate warm up, and do not count.
+#: How many of the jobs sent at a steady rate are for warming up, and do not count.
 _WARM: Final = 50
 #: With a killed worker: the time-out of the systems that wait for one, s.
 _REDELIVER_S: Final = 5
-#: With a killed worker: how long no new job may begin before the remaining ones count as lost, s.
+#: With a killed worker: how long no new job may start before the remaining ones count as lost, s.
 _QUIET_S: Final = 30.0
 
 
@@ -187,7 +187,7 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
 
 
 def _sent(marks: Path) -> list[int]:
-    """Return the jobs that have begun, each by the time at which it was sent."""
+    """Return the jobs that have started, each by the time at which it was sent."""
     whole = marks.stat().st_size // MARK.size * MARK.size
     return [sent for _, sent in MARK.iter_unpack(marks.read_bytes()[:whole])]
 

@@ -1,7 +1,7 @@
-"""Makes the page of the Python API from the public names of `sharegroups` and `sharegroups.aio`.
+"""Generates the page of the Python API from the public names of `sharegroups` and `sharegroups.aio`.
 
 It shows the signature of each name as written, and its docstring, which names the errors too. This module adds only
-text that belongs to no docstring.
+text that fits in no docstring.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ _ALIASES: Final = {
     "Offsets": group_admin,
     "OnDelivery": delivery_reports,
 }
-#: Methods that only the asyncio clients have. Other methods that only they have are for the blocking clients' use.
+#: Methods that only the asyncio clients have. Other methods that only they have are there for the blocking clients.
 _ONLY_IN_ASYNCIO: Final = {"Producer": ("send",)}
 
 

@@ -1,4 +1,4 @@
-"""Makes docs/reference/metrics.md from what each process registers for Prometheus: names, labels and HELP texts."""
+"""Generates docs/reference/metrics.md from what each process registers for Prometheus: names, labels and HELP texts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ labelled series appears with its first value; where the values of a label are li
 of its own has [Kafka's names](kafka-names.md) for some of them, and the
 [metrics of a consumer](kafka-names.md#metrics-of-the-consumer), which `ShareConsumer.metrics()` returns.
 """
-#: A word of a name, and the unit that it says.
+#: Words in metrics' names, and the units that they stand for.
 _UNITS: Final = {"seconds": "s", "ms": "ms", "bytes": "bytes", "ratio": "0 to 1"}
-#: What a collector reads when it is asked for values, which this page does not ask for.
+#: Stands for what a collector reads to get its values, which this page does not need.
 _UNREAD: Final[Any] = None
 
 
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def unit(self) -> str:
-        """The unit of its values, by its name; of one that asks "whether", what the values mean."""
+        """The unit of its values, from its name; for a metric that says "Whether …", what the values mean."""
         found = [unit for word, unit in _UNITS.items() if word in self.name.split("_")]
         return found[0] if found else "1: yes, 0: no" if self.meaning.startswith("Whether ") else "count"
 
@@ -66,7 +66,7 @@ def _line(row: Row) -> str:
 
 
 def node_rows() -> Iterator[Row]:
-    """Yield the metrics that a process of services has whatever its roles are."""
+    """Yield the metrics that every service process has, whatever its roles."""
     registry = CollectorRegistry()
     RuntimeMetrics(registry)
     watch_store(registry, 0, _UNREAD)
@@ -126,7 +126,7 @@ _SECTIONS: Final[tuple[tuple[str, str, Callable[[], Iterable[Row]]], ...]] = (
 
 
 def _registered(registry: CollectorRegistry) -> Iterator[Row]:
-    """Yield a row for each family of a registry, in prometheus_client's private terms: it has no public ones for the
+    """Yield a row for each family of a registry, from private attributes of prometheus_client: no public ones give the
     labels of a family without samples."""
     for collector in registry._collector_to_names:
         labels = getattr(collector, "_labelnames", None)

@@ -1,4 +1,5 @@
-"""Replaces the generated parts of a page whose rest is written by hand. Each is between two comments that name it."""
+"""Replaces the generated parts of a page that is otherwise written by hand. Each is between two comments that name
+it."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ PAGE: Final = Path(__file__).resolve().parent.parent / "docs" / "pipeline.md"
 _TITLES: Final = {
     Kind.SHARE_STATE: "`share_state`: what a share coordinator writes of share-partitions",
     Kind.GROUP: "`group`: what a group coordinator writes of groups and members",
-    Kind.LOG_META: "`log_meta`: the batches of topics, without what is in them",
+    Kind.LOG_META: "`log_meta`: the batches of topics, without their contents",
 }
 
 
@@ -29,7 +29,7 @@ def pipeline_page() -> str:
 def rows_part() -> str:
     """Return the columns of each kind of row: names, Spark's types, meanings."""
     parts = [
-        "Every row has these columns; where nothing else is said, null means that the record has no such field.",
+        "Every row has these columns; unless stated otherwise, null means that the record has no such field.",
         "",
     ]
     common = schema_of(Kind.SHARE_STATE)

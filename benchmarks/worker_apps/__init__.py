@@ -1,1 +1,1 @@
-"""The same job for three frameworks; `benchmarks.workers` starts each as its own command does."""
+"""The same job for several frameworks; `benchmarks.workers` starts each with the framework's own command."""

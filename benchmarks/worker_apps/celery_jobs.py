@@ -13,7 +13,7 @@ from benchmarks.worker_apps.marks import REDELIVER_S, mark
 app = Celery("bench", broker=os.environ.get("BENCH_STORE", "redis://127.0.0.1:6379/0"))
 app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=64, task_acks_late=True)
 if REDELIVER_S:
-    # By default it looks for such jobs at every tenth of its checks, which come every 10 s.
+    # By default it searches for such jobs at every tenth of its checks, which run every 10 s.
     at_each_check = {"unacked_restore_interval": 1, "unacked_restore_throttle": 1}
     app.conf.broker_transport_options = {"visibility_timeout": REDELIVER_S} | at_each_check
 
@@ -25,7 +25,7 @@ def nothing(sent_ns: int) -> None:
 
 
 def send(count: int, per_second: float) -> None:
-    """Send jobs; 0 for as fast as it goes."""
+    """Send jobs at this rate; 0 for as fast as possible."""
     began = time.monotonic()
     for number in range(count):
         if per_second:

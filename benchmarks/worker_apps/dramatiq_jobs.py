@@ -11,7 +11,8 @@ from dramatiq.brokers.redis import RedisBroker  # type: ignore[import-not-found,
 
 from benchmarks.worker_apps.marks import REDELIVER_S, mark
 
-#: A dead worker's jobs are looked for by chance, at one of a thousand commands; at each, where the trial asks for it.
+#: Dramatiq searches for a dead worker's jobs at random, on one command in a thousand; here on every one if the trial
+#: asks for it.
 _GIVEN = {"heartbeat_timeout": REDELIVER_S * 1000, "maintenance_chance": 1_000_000} if REDELIVER_S else {}
 dramatiq.set_broker(RedisBroker(url=os.environ.get("BENCH_STORE", "redis://127.0.0.1:6379/0"), **_GIVEN))
 
@@ -23,7 +24,7 @@ def nothing(sent_ns: int) -> None:
 
 
 def send(count: int, per_second: float) -> None:
-    """Send jobs; 0 for as fast as it goes."""
+    """Send jobs at this rate; 0 for as fast as possible."""
     began = time.monotonic()
     for number in range(count):
         if per_second:

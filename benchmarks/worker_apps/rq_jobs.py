@@ -1,4 +1,5 @@
-"""RQ's side: its worker, which forks for each job; a job whose worker died is tried again only if it was sent so."""
+"""RQ's side: its worker, which forks for each job; a job whose worker died is retried only if it was sent with
+`Retry`."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def nothing(sent_ns: int) -> None:
 
 
 def send(count: int, per_second: float) -> None:
-    """Send jobs; 0 for as fast as it goes."""
+    """Send jobs at this rate; 0 for as fast as possible."""
     from rq import Queue, Retry  # type: ignore[import-not-found,unused-ignore] # noqa: PLC0415 - of the extra `bench`
 
     queue = Queue(QUEUE, connection=Redis.from_url(os.environ["BENCH_STORE"]))

@@ -21,7 +21,7 @@ async def nothing(sent_ns: int) -> None:
 
 
 async def send(count: int, per_second: float) -> None:
-    """Send jobs; 0 for as fast as it goes."""
+    """Send jobs at this rate; 0 for as fast as possible."""
     await broker.startup()
     began = time.monotonic()
     for number in range(count):

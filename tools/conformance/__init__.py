@@ -1,1 +1,2 @@
-"""Which rule of docs/spec is shown by which test, from what pytest collects and from what people judged."""
+"""Works out which tests show which rules of docs/spec, from the tests that pytest collects and from people's
+judgements."""

@@ -4,7 +4,7 @@
     python -m tools.conformance --whole     # what `make conformance` does: build/conformance.md, with the tests
     python -m tools.conformance --check     # exit 1 when the summary differs, or a rule is neither cited nor listed
 
-Each has pytest collect the tests, which takes a quarter of a minute; no test runs.
+Each has pytest collect the tests, which takes about 15 seconds; no test runs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COLLECT_S = 300
 
 
 def collected(root: Path) -> Cited:
-    """What the tests below `root` cite. Raises SystemExit with pytest's words when they cannot be collected."""
+    """What the tests below `root` cite. Raises SystemExit with pytest's output when they cannot be collected."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "cited.json"
         words = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--conformance-out={out}"]

@@ -1,4 +1,4 @@
-"""What tests cite, read from the items that pytest collected: a marker that reaches no test counts for nothing."""
+"""Reads what tests cite from the items that pytest collected; a marker that applies to no test is ignored."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CHECKERS = {
     "tests/chaos/test_checker": "chaos",
     "tests/chaos/test_causes": "chaos",
 }
-#: Lists the tests that may be skipped with permission on some machine, one path or test a line.
+#: Lists the tests that may be skipped with permission on some machine, one path or test per line.
 MAY_SKIP = Path("tests/conformance/may_skip.txt")
 
 
@@ -27,15 +27,15 @@ class Cited:
 
     #: Tests that count as showing the rule.
     shown_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    #: Tests that CI may skip with permission, so that they show nothing.
+    #: Tests that CI may skip with permission; they do not count as showing the rule.
     skippable: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     #: Tests of checkers that look for breaches of the rule.
     watched_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
-    #: Markers that count for nothing, each with what to do.
+    #: Markers that do not count, each with what to do.
     errors: list[str] = field(default_factory=list)
 
     def tests(self) -> dict[str, set[str]]:
-        """Every test that counts as showing something, with the rules."""
+        """Every test that counts as showing something, with its rules."""
         found: dict[str, set[str]] = defaultdict(set)
         for rule_id, tests in self.shown_by.items():
             for test in tests:
@@ -49,7 +49,7 @@ def name_of(nodeid: str) -> str:
 
 
 def checker_of(test: str) -> str | None:
-    """Whose checker a test tests; None for any other test."""
+    """The owner of the checker that a test tests; None for any other test."""
     return next((name for path, name in CHECKERS.items() if test.startswith(path)), None)
 
 
@@ -61,7 +61,7 @@ def may_skip(root: Path) -> tuple[str, ...]:
 
 
 def read(items: Iterable[pytest.Item], root: Path) -> Cited:
-    """What these items cite."""
+    """Return what these items cite."""
     found, skippable, shared = Cited(), may_skip(root), set()
     for item in items:
         test = name_of(item.nodeid)
@@ -110,6 +110,6 @@ def _ids(markers: Iterable[pytest.Mark]) -> Iterator[str]:
 
 
 def links(tests: Iterable[str]) -> str:
-    """Tests as links of a page in build/."""
+    """Tests as links, for a page in build/."""
     parts = (test.partition("::") for test in sorted(tests))
     return "<br>".join(f"[{name}](../{path})" for path, _, name in parts)

@@ -1,7 +1,7 @@
-"""What people judged of a rule: which clause its tests leave unshown, what a request gets where it is not served, and
-why no test shows it.
+"""People's judgements on rules: which clause of a rule no test shows, what a request gets if the rule is not served
+yet, or why no test shows the rule.
 
-The judgements are in tests/conformance/<page>.txt, one rule a line:
+The judgements are in tests/conformance/<page>.txt, one rule per line:
 
     CL-21 partly: the clause that no test shows
     PL-900 not served: the answer that a request gets (the test that shows it)
@@ -32,8 +32,8 @@ class Judgement(NamedTuple):
 
 
 def judgements(root: Path, defined: Mapping[str, Rule]) -> tuple[dict[str, Judgement], list[str]]:
-    """The judgements by rule, and what is wrong with the files: a line of another form, a rule that the page does not
-    define, a rule twice."""
+    """The judgements by rule, and what is wrong with the files: a line with the wrong form, a rule that the page does
+    not define, or a duplicate."""
     found: dict[str, Judgement] = {}
     errors: list[str] = []
     for path in sorted((root / FOLDER).glob("*.txt")):

@@ -1,4 +1,4 @@
-"""How far tests show each rule: a summary for the repository, and the whole, with the tests, for build/.
+"""How far tests show each rule: a summary for the repository, and the whole page, with the tests, for build/.
 
 The summary names no tests: it changes when a rule or what is not shown of it changes, not with each new test.
 """
@@ -18,7 +18,7 @@ SUMMARY = Path("docs/contributing/conformance.md")
 WHOLE = Path("build/conformance.md")
 SHOWN, PARTLY_SHOWN = "shown", "partly shown"
 STATES = (SHOWN, PARTLY_SHOWN, NOT_SERVED, NOT_SHOWN)
-#: Comes before the tests of a row that do not count.
+#: Precedes the tests in a row that do not count.
 MAYBE = "may be skipped: "
 _MEANINGS = (
     "- *shown*: the tests that cite the rule show each of its clauses.",
@@ -30,7 +30,7 @@ _MEANINGS = (
 
 
 def errors(root: Path, cited: Cited) -> list[str]:
-    """What is wrong with the markers and the judgements; nothing is written before it is mended."""
+    """What is wrong with the markers and the judgements; nothing is written until it is fixed."""
     every = rules(root / SPEC)
     judged, wrong = judgements(root, every)
     ids = known(root / SPEC)
@@ -62,7 +62,7 @@ def judgements_of(rule: Rule) -> str:
 
 
 def state_of(rule: Rule, judged: Mapping[str, Judgement]) -> str:
-    """One of STATES, where `errors` found nothing: then every rule is cited or judged."""
+    """One of STATES. Only valid if `errors` found nothing, since then every rule is cited or judged."""
     judgement = judged.get(rule.id)
     if judgement is None:
         return SHOWN
@@ -70,7 +70,7 @@ def state_of(rule: Rule, judged: Mapping[str, Judgement]) -> str:
 
 
 def summary(root: Path) -> str:
-    """The page in the repository: how many rules are shown, and in full what is not."""
+    """The page in the repository: how many rules are shown, and everything that is not."""
     pages, judged = _pages(root)
     lines = [
         "# Conformance",

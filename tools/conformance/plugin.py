@@ -1,9 +1,9 @@
-"""A plugin of pytest: `--conformance` fails a whole run that does not show every rule.
+"""A pytest plugin: `--conformance` fails a whole run that does not show every rule.
 
 Each test that counts as showing a rule must run and pass, and each rule must be cited by one or be listed as not shown.
-A test that was skipped for a reason that tests/permitted_skips.txt permits is printed at the end and fails nothing,
-except with `--strict-skips`, as in CI. Under xdist the main process sees the reports of all others and judges; they
-send it what the tests cite.
+A test that was skipped for a reason that tests/permitted_skips.txt permits is printed at the end and does not fail the
+run, except with `--strict-skips`, as in CI. Under xdist the main process sees the reports of all others and judges;
+they send it what the tests cite.
 `--conformance-out FILE` writes what the collected tests cite, for `python -m tools.conformance`.
 """
 
@@ -24,14 +24,14 @@ from tools.conformance.skips import PERMITTED, matches, permitted, reason_of
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The two options."""
+    """Add the two options."""
     group = parser.getgroup("conformance")
     group.addoption("--conformance", action="store_true", help="every rule must be shown, by tests that run and pass")
     group.addoption("--conformance-out", metavar="FILE", help="write what the collected tests cite, as JSON")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Only the process that sees every report judges."""
+    """Register the part for this process: only the one that sees every report judges."""
     if config.getoption("--conformance"):
         watcher = Collected() if hasattr(config, "workerinput") else Passed(config)
         config.pluginmanager.register(watcher, "conformance-of-the-run")
@@ -39,18 +39,18 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """After every other plugin has taken out what it leaves out."""
+    """Write what is cited, after all other plugins have deselected tests."""
     if out := session.config.getoption("--conformance-out"):
         write(Path(out), read(session.items, session.config.rootpath))
 
 
 def write(path: Path, cited: Cited) -> None:
-    """Keep what is cited; `load` reads it."""
+    """Store what is cited; `load` reads it."""
     path.write_text(dumps(cited), encoding="utf-8")
 
 
 def load(path: Path) -> Cited:
-    """What `write` kept."""
+    """Return what `write` stored."""
     return loads(path.read_text(encoding="utf-8"))
 
 
@@ -66,7 +66,7 @@ def dumps(cited: Cited) -> str:
 
 
 def loads(text: str) -> Cited:
-    """What `dumps` returned."""
+    """Return what `dumps` was given."""
     kept = json.loads(text)
 
     def sets(name: str) -> dict[str, set[str]]:
@@ -75,21 +75,21 @@ def loads(text: str) -> Cited:
     return Cited(sets("shown_by"), sets("skippable"), sets("watched_by"), kept["errors"])
 
 
-#: Under this name a process that runs tests sends the main one what they cite.
+#: The key under which a process that runs tests sends the main process what they cite.
 _SENT: Final = "conformance"
 
 
 class Collected:
-    """Sends what the tests cite to the main process; in a process that xdist started."""
+    """Sends what the tests cite to the main process. Used in processes that xdist has started."""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
-        """Before another plugin, or `--deselect`, leaves tests out: those do not show what they cite."""
+        """Send it before other plugins or `--deselect` remove tests: removed ones count as cited, but not as passed."""
         config.workeroutput[_SENT] = dumps(read(items, config.rootpath))  # type: ignore[attr-defined]  # xdist's
 
 
 class Passed:
-    """Notes what became of each test, and judges at the end."""
+    """Records the outcome of each test, and judges at the end."""
 
     def __init__(self, config: pytest.Config) -> None:
         self._config = config
@@ -115,7 +115,7 @@ class Passed:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """As in `Collected`, where one process does everything."""
+        """As in `Collected`, for runs in a single process."""
         self._cited = read(items, self._config.rootpath)
 
     @pytest.hookimpl(optionalhook=True)
@@ -126,7 +126,7 @@ class Passed:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """What is missing is one more failed test, so that the summary line counts it."""
+        """Report what is missing as one more failed test, so that the summary line counts it."""
         if self._cited is None:
             missing = ["  no process has collected the tests; see its error above"]
         else:
@@ -149,13 +149,13 @@ class Passed:
                 terminalreporter.write_line(line)
 
     def _counted(self) -> dict[str, set[str]]:
-        """The tests of this run that count as showing something, with the rules."""
+        """The tests in this run that count as showing something, with their rules."""
         tests = {} if self._cited is None else self._cited.tests()
         return {test: rules for test, rules in tests.items() if self._tier in (None, tier_of(test))}
 
 
 def not_shown_here(counts: Mapping[str, set[str]], skipped: Mapping[str, str]) -> Sequence[str]:
-    """Lines for a person: why tests were skipped, how often, and the rules that only they would have shown."""
+    """Lines for a person: why tests were skipped, how many, and the rules that only they would have shown."""
     if not skipped:
         return []
     lines = [f"  {count} skipped: {reason}" for reason, count in sorted(Counter(skipped.values()).items())]

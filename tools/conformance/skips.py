@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-#: What the machine of a person may lack.
+#: Skip reasons that are permitted on a developer's machine.
 PERMITTED = Path("tests/permitted_skips.txt")
-#: What CI may lack too, after `.ci/run` has installed what it can.
+#: Skip reasons that are permitted in CI as well, for what `.ci/run` cannot install.
 PERMITTED_IN_CI = Path("tests/permitted_skips_in_ci.txt")
 
 
