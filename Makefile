@@ -1,4 +1,5 @@
-# The words of this project; CI uses the same ones. `make test` needs nothing but make and python3 (3.11 or newer, with venv).
+# The commands of this project; CI runs the same ones. `make test` needs nothing but make and python3 (3.11 or newer,
+# with venv).
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -7,24 +8,25 @@ RUN_EXTRAS := server,cli,speed
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 
-# Tests start some hundred Pythons, and each would compile all of the product again: a fifth of what it costs to start one.
+# Tests start some hundred Python processes. Without bytecode files, each would compile the whole product again, which
+# is a fifth of the cost of starting one.
 unexport PYTHONDONTWRITEBYTECODE
 
-# Stamps make the second run quick. They are in the environment, so that a fresh environment has none.
+# Stamp files make the second run quick. They are in the environment, so that a fresh environment has none.
 INSTALLED := $(VENV)/.installed
 GENERATED := $(VENV)/.generated
 RUNNABLE := $(VENV)/.runnable
 BUILDABLE := $(VENV)/.buildable
 PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
-# What a person who tries the project needs: a tenth of the whole, unless that is there already.
+# What someone who tries the project needs: a tenth of the whole environment, unless that is already installed.
 READY := $(if $(wildcard $(INSTALLED)),$(GENERATED),$(RUNNABLE))
 
-# What builds an image needs: less still.
+# What building an image needs: still less.
 IMAGE_READY := $(if $(wildcard $(INSTALLED)),$(GENERATED),$(BUILDABLE))
 
-# What is typed and linted, as far as it exists.
+# What is type-checked and linted, if it exists.
 TYPED := $(wildcard protos client services pipeline tools benchmarks tests conftest.py hatch_build.py)
-# The newest committed image of the protocol; every change is compared with it.
+# The newest committed image of the protocol, with which every change is compared.
 RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 
 .DEFAULT_GOAL := help
@@ -114,7 +116,7 @@ bench: setup ## Run the benchmarks; each prints one JSON line.
 timeline: setup ## Print the way of one job from produce() to its handler, step by step: TIMELINE_ARGS='--per-second 1000'.
 	$(PY) -m benchmarks.timeline $(TIMELINE_ARGS)
 
-# What the demo keeps, for `report`; the next demo replaces it.
+# Where the demo leaves its data for `report`; the next demo replaces it.
 KEEP ?= build/demo
 report: setup ## Write a page about the demo that runs or ran last; or about a STORE=url, its history in DATA. OUT=report.html
 	@$(PY) -m tools.report --out '$(or $(OUT),report.html)' \
@@ -137,13 +139,13 @@ conformance: setup ## Write which test shows which rule of docs/spec to build/co
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
 	deploy/docker/base.sh
 
-# The driver's libraries; a stamp of their own, because nothing else needs them.
+# The driver's libraries. They have their own stamp, because nothing else needs them.
 CHAOS_READY := $(VENV)/.chaos
 $(CHAOS_READY): $(INSTALLED)
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[chaos]'
 	@touch $@
 
-# What makes the wheel, and no more: the image brings the rest itself.
+# Only what builds the wheel: the image contains the rest.
 $(BUILDABLE): pyproject.toml
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
 	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["build-system"]["requires"], sep="\n")' >$@.txt
