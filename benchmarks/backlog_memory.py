@@ -2,7 +2,7 @@
 
 A million small records go through one topic, and one consumer accepts them as they arrive, first with Kafka's
 retention, then with `sharegroups.retention=consumed` (CM-160), each time in a new cluster. From time to time the run
-prints, as one JSON document, how much memory the store uses and where the log begins. Memory is the store's own figure
+prints, as one JSON document, how much memory the store uses and where the log starts. Memory is the store's own figure
 minus its figure just after the topic was created; the embedded store syncs every write.
 
     python -m benchmarks.backlog_memory                      # two and a half minutes

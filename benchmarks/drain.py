@@ -152,7 +152,8 @@ def run(system: System, task: Task) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """Producing or consuming: from the gate to the last confirmation that counts, and what the processes used."""
+    """Producing or consuming: from the gate to the last confirmation that is counted, and the CPU that the processes
+    used."""
 
     records: int
     wall_s: float

@@ -164,7 +164,7 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
 def counted(case: Case, confirmed: int, seen: Sequence[Sequence[tuple[int, float]]]) -> dict[str, Any]:
     """Return percentiles of the latency of records after the warm-up, ms.
 
-    For records seen twice, the first time counts. Raises BenchmarkError unless each was confirmed and seen.
+    For records seen twice, the first time is used. Raises BenchmarkError unless each was confirmed and seen.
     """
     if confirmed != case.count:
         raise BenchmarkError(f"{confirmed} of {case.count} records were confirmed")

@@ -33,12 +33,13 @@ def tree_cpu_seconds(pid: int) -> float:
 
 
 def _stat_fields(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may contain blanks and brackets, from the state on."""
+    """Return the fields of /proc/PID/stat that follow the name, which may contain blanks and brackets; the first is the
+    state."""
     return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(") ")[2].split()
 
 
 def peak_memory_mib(pid: int) -> float:
-    """Return the most memory that a living process has had in RAM, MiB. Raises FileNotFoundError if it has ended."""
+    """Return the peak resident memory of a living process, MiB. Raises FileNotFoundError if it has ended."""
     lines = (_PROC / str(pid) / "status").read_text(encoding="utf-8").splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM:")).split()[1]) / 1024
 

@@ -9,7 +9,7 @@ fetch and per acknowledgement, in the order of delivery. The workloads:
 - alternating: first deliveries are accepted and released in turn; redelivered records are accepted one by one;
 - exhausting: accept and release in turn at every delivery, up to the delivery limit, so that the isolation of the last
   deliveries (PL-240) makes most fetches small. Only its growth has a limit;
-- stuck: a window fills up after a record at the start offset that another member keeps. `clear` is its control: the
+- stuck: a window fills up after a record at the start offset that another member holds. `clear` is its control: the
   same deliveries, with that record accepted.
 """
 
@@ -40,7 +40,7 @@ _Range = tuple[int, int, int]  # first and last offset, delivery count
 
 
 class Driver:
-    """One share-partition with its log, a member that fetches, and a coordinator that answers at once."""
+    """One share-partition with its log, a member that fetches, and a coordinator that responds at once."""
 
     def __init__(self, in_flight_max: int, log: tuple[LogBatch, ...]) -> None:
         self.settings = GroupConfig(lock_ms=_LOCK_MS, max_record_locks=in_flight_max)
@@ -196,7 +196,7 @@ def _filling(stuck: bool, in_flight: int, records: int) -> tuple[float, int]:
 
 
 def _begun(driver: Driver, stuck: bool) -> Driver:
-    """Finish the first FETCH records; when `stuck`, another member acquires the very first one and keeps it."""
+    """Finish the first FETCH records; when `stuck`, another member acquires the very first one and holds it."""
     driver.fetch()
     first = 0
     if stuck:

@@ -9,7 +9,8 @@ monotonic clock, which all processes share. Noting adds about a tenth to the tot
 and one JSON object on standard output.
 
 Records pass each hop in order, so they are told apart by counting: a record has reached a hop once it and all those
-sent before it have passed. For a hop that does not say how many pass, the nearest call between two hops that do counts.
+sent before it have passed. For a hop that does not say how many pass, the nearest call between two hops that do is
+used.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Hop(NamedTuple):
     """A step on the way: a method that is entered or, with `after`, has returned. `kind`: the type of its message.
 
     `records`: computes how many records pass with a call, from its last argument or, with `after`, from its result;
-    None if the hop does not say. For such a hop the last call before the next hop counts if `late`, else the first call
-    after the previous hop.
+    None if the hop does not say. For such a hop, the last call before the next hop is used if `late`, else the first
+    call after the previous hop.
     """
 
     name: str
@@ -221,7 +222,7 @@ def _until(marks: Path, size: int, crew: Crew) -> None:
 def journeys(notes: Sequence[Note]) -> list[list[int]]:
     """Return the times (ns) at which each record of the last sender reached each hop.
 
-    The other processes' notes begin with the first sender, so of these only the last records count.
+    The other processes' notes start with the first sender, so only their last records are used.
     """
     by_hop: list[list[Note]] = [[] for _ in WAY]
     for note in notes:

@@ -163,7 +163,7 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
     words = system.command(bench.python, bench.store)
     with bench.worker(words, marks, "noop") as process:
         bench.until(marks, jobs // 4, process)
-        for pid in process_tree(process.pid).values():  # so that no child can go on by itself
+        for pid in process_tree(process.pid).values():  # so that no child can continue alone
             os.kill(pid, signal.SIGKILL)
         process.wait()
     at_kill = _count(marks)

@@ -105,7 +105,7 @@ def ingest_rows() -> Iterator[Row]:
 
 
 def worker_rows() -> Iterator[Row]:
-    """Yield the metrics of a worker, which writes the text itself: its client needs no prometheus_client."""
+    """Yield the metrics of a worker, which writes the text itself, so that it does not need prometheus_client."""
     for row in map(_row, text_string_to_metric_families(Tally(["orders"]).text())):
         topic: dict[str, tuple[str, ...]] = {"topic": ()} if "topic" in row.labels else {}
         yield replace(row, labels=row.labels | topic)

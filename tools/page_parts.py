@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def page_with(path: Path, parts: Mapping[str, Callable[[], str]]) -> str:
-    """Return the page with its parts generated again. Raises ValueError if it lacks one."""
+    """Return the page with its parts regenerated. Raises ValueError if it lacks one."""
     page = path.read_text(encoding="utf-8")
     for name, make in parts.items():
         part = f"\n{make()}\n"

@@ -22,7 +22,7 @@ _TITLES: Final = {
 
 
 def pipeline_page() -> str:
-    """Return docs/pipeline.md with its parts generated again. Raises ValueError if the page lacks one."""
+    """Return docs/pipeline.md with its parts regenerated. Raises ValueError if the page lacks one."""
     return page_with(PAGE, PARTS)
 
 

@@ -24,7 +24,7 @@ _SIZES: Final = {
 
 
 def protocol_page() -> str:
-    """Return docs/reference/protocol.md with its list of RPCs generated again."""
+    """Return docs/reference/protocol.md with its list of RPCs regenerated."""
     return page_with(PAGE, {"RPCs": rpcs_part})
 
 

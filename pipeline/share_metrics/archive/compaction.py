@@ -48,8 +48,8 @@ def trim(  # noqa: PLR0917 - what there is, and how long it is kept
 ) -> Span | None:
     """Drop rows older than `keep`, in whole batches. Returns the span that replaces them; None if none are that old.
 
-    Gaps are kept, and the share-state rows that give each share-partition's state when the kept time begins (PM-32).
-    All rows of groups are kept: a member may have joined at any time, and they are few.
+    Gaps are kept, and so are the share-state rows that give each share-partition's state at the start of the kept
+    period (PM-32). All rows of groups are kept: a member may have joined at any time, and they are few.
     """
     before = ((now or datetime.now(UTC)) - keep).replace(minute=0, second=0, microsecond=0)
     old = _older(visible(data, kind), confirmed(data, kind), f"{before:%Y-%m-%dT%H}")

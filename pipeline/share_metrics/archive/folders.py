@@ -4,7 +4,7 @@ raw/<kind>/commits/…                             which row files are committed
 raw/<kind>/batch=….<token>/dt=…/hour=…           the rows of one or more micro-batches
 checkpoints/<kind>                               Spark's positions
 read-up-to                                       the time up to which everything was read, see `read_up_to`
-topics.json                                      present and former topics, see `topic_names`
+topics.json                                      existing and former topics, see `topic_names`
 counters.json                                    the values of the counters for Prometheus, see `counters`
 metrics/<table>/window=1m|1h/dt=…/hour=…         windows
 """

@@ -51,7 +51,7 @@ class RowFiles:
         return Written(folder if self._rows else folder_name, files)
 
     def remove(self, folder: str) -> None:
-        """Remove a folder, if it is there."""
+        """Remove a folder, if it exists."""
         system, path = self._at(folder)
         system.delete(path, True)
 

@@ -1,4 +1,4 @@
-"""The HTTP port at which Prometheus reads the gauges, served by an event loop in a thread of its own."""
+"""The HTTP port at which Prometheus reads the gauges, served by an event loop in its own thread."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def start(
     trigger_s: float = TRIGGER_S,
     watch: Watch | None = None,
 ) -> Running:
-    """Start a query for each kind, which writes into `data`. With `once` they end at the present end of the streams.
+    """Start a query for each kind, which writes into `data`. With `once` they end at the current end of the streams.
 
     If the store does not answer, continuous queries wait for it, up to AWAY_MAX_S; with `once` they fail. Positions are
     in `data`/checkpoints, so two processes must not ingest into one `data`: call it inside `folders.owned`.

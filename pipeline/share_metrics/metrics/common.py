@@ -81,7 +81,7 @@ def since(rows: DataFrame, begin: Column) -> DataFrame:
     """Share-state rows from `begin` on, and the earlier rows that give each share-partition's state at `begin` (PM-32).
 
     The earlier rows are the last snapshot and the records after it, however old: without them the first change after an
-    idle time could not be computed. If there is no snapshot, they begin with the last record that has a start offset,
+    idle time could not be computed. If there is no snapshot, they start with the last record that has a start offset,
     which is enough to compute what was finished since (PM-41). Rows without a time, such as gaps, are always included.
     Time is event time (PM-7): if a new owner's clock is slow, its records are placed at their stream's latest time so
     far.

@@ -79,7 +79,7 @@ def lag_seconds(windows: DataFrame, log_meta: DataFrame, window_s: int = 60) -> 
     )
     lagging = windows.where("lag > 0").select(*KEY, "window", "spso")
     holds = (F.col("base_offset") <= F.col("spso")) & (F.col("spso") <= F.col("last_offset"))
-    # If a later leader wrote a former leader's batch again, its first time counts.
+    # If a later leader wrote a former leader's batch again, its first time is used.
     found = lagging.join(batches, [*_LOG]).where(holds).groupBy(*KEY, "window").agg(F.min("at").alias("written"))
     age = _end(window_s).cast("double") - F.col("written").cast("double")
     value = F.when(F.col("lag") == 0, F.lit(0.0)).when(F.col("lag") > 0, at_least_0(age))

@@ -1,4 +1,4 @@
-"""The newest values of each key in one batch of rows, and its counts (PM-30, PM-38).
+"""The newest values and the counts of each key in one batch of rows (PM-30, PM-38).
 
 Nothing is carried from batch to batch here; the caller (`gauges`) does that.
 """
@@ -21,7 +21,7 @@ def newest_states(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
     """One row for each share-partition: its newest values, null where no row has one, and the counts of its writes.
 
     Only values of the newest state are used, none from before a tombstone or from another state epoch. `begins`: the
-    newest state begins in these rows. If the rows have only one state epoch, they do not show whether it is new. For
+    newest state starts in these rows. If the rows have only one state epoch, they do not show whether it is new. For
     that case `early` says for each value whether it comes before the first snapshot or tombstone; if the epoch is new,
     such a value belongs to the previous one. `gone`: the newest record is a tombstone. `poison_sightings`: offsets that
     a write archived at the group's delivery limit, or released with one delivery left; an offset is counted at every
@@ -76,7 +76,7 @@ def _no_state() -> Column:
 
 
 def _state_after(state: Column, mark: Column) -> Column:
-    """The id at which the newest state begins, and its epoch, after one more snapshot or tombstone."""
+    """The id at which the newest state starts, and its epoch, after one more snapshot or tombstone."""
     ends = mark["gone"] | (mark["state_epoch"] != state["state_epoch"])
     epoch = F.when(~mark["gone"], F.coalesce(mark["state_epoch"], state["state_epoch"]))
     return F.struct(F.when(ends, mark["at"]).otherwise(state["begun"]).alias("begun"), epoch.alias("state_epoch"))

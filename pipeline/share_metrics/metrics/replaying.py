@@ -108,7 +108,8 @@ def loads_of(found: DataFrame) -> DataFrame:
 
 
 def deletions_of(found: DataFrame) -> DataFrame:
-    """Share-partitions with the windows at whose end they were deleted: their newest record is a tombstone."""
+    """The share-partitions that were deleted at the end of a window, with that window: their newest record is a
+    tombstone."""
     return found.where("steps.gone").select(*KEY, "steps.window", "steps.gone")
 
 
@@ -128,7 +129,7 @@ def ends_of(found: DataFrame) -> DataFrame:
 
 
 def poison_of(found: DataFrame) -> DataFrame:
-    """Offsets that failed for good or have one delivery left (PM-48): at most 100 per share-partition, newest first.
+    """Offsets that failed permanently or have one delivery left (PM-48): at most 100 per share-partition, newest first.
 
     The rows have the state by name, and the reason: `delivery limit`, `rejected` or `one delivery left`. The limit is
     the group's, as leaders recorded it; for writes of earlier builds it is `delivery_limit` of `replayed`.
@@ -137,12 +138,12 @@ def poison_of(found: DataFrame) -> DataFrame:
 
 
 def replay_windows(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> DataFrame:
-    """`replay_windows_of` with a replay of its own."""
+    """`replay_windows_of`, from a new replay of the rows."""
     return replay_windows_of(replayed(rows, window_s, delivery_limit))
 
 
 def poison(rows: DataFrame, delivery_limit: int = 5) -> DataFrame:
-    """`poison_of` with a replay of its own."""
+    """`poison_of`, from a new replay of the rows."""
     return poison_of(replayed(rows, delivery_limit=delivery_limit))
 
 

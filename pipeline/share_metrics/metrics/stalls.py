@@ -24,7 +24,8 @@ _RECORDS: Final = ("snapshot", "update", "tombstone")
 
 
 def deletions(rows: DataFrame, window_s: int = 60) -> DataFrame:
-    """Share-partitions with the windows at whose end they were deleted: their newest record is a tombstone."""
+    """The share-partitions that were deleted at the end of a window, with that window: their newest record is a
+    tombstone."""
     records = windowed(timed(rows).where(F.col("record_type").isin(*_RECORDS)), window_s)
     newest_is_tombstone = F.max_by(F.col("record_type") == "tombstone", F.struct(*ORDER))
     return records.groupBy(*KEY, "window").agg(newest_is_tombstone.alias("gone")).where("gone")
@@ -111,10 +112,10 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
     """Windows at whose end a share-partition had lag and had finished nothing for `stall_after_s` (PM-61).
 
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
-    `stalled`. Without `members` every group counts as having some. `still_s`: seconds since a record was last finished
-    or there was no lag, as far as is known; so a new record is not a standstill if the group had finished all earlier
-    ones. With the column `delayed` (`with_delayed`), a share-partition whose whole lag is delayed is not stalled, and
-    its time is counted from the end of the delay.
+    `stalled`. Without `members` every group is assumed to have some. `still_s`: seconds since a record was last
+    finished or there was no lag, as far as is known; so a new record is not a standstill if the group had finished all
+    earlier ones. With the column `delayed` (`with_delayed`), a share-partition whose whole lag is delayed is not
+    stalled, and its time is counted from the end of the delay.
     """
     of_era = _so_far(*KEY, "era")
     delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)

@@ -53,7 +53,7 @@ def plan_stream(
 
     A missing stream counts as empty. Entries that were trimmed, or lost by the store, since `start` become a gap
     (PM-11). After a lost tail, reading continues with the stored entries, by the store's own count. If the store has
-    lost the entry of a goal that has a count, the plan that begins at that goal will report the whole lost tail, so
+    lost the entry of a goal that has a count, the plan that starts at that goal will report the whole lost tail, so
     this plan does not.
     """
     tip = tip or NO_STREAM

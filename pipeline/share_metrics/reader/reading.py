@@ -134,7 +134,7 @@ class Reader:
         goals: Mapping[str, Goal] | None = None,
         limit: int | None = None,
     ) -> dict[str, StreamPlan]:
-        """A plan for every stream of `tips`; a stream without a start begins at its earliest entry (PM-8).
+        """A plan for every stream of `tips`; a stream without a start is read from its earliest entry (PM-8).
 
         With a `limit` all plans together hold at most that many entries, spread by lag (PM-9).
         """
@@ -161,7 +161,7 @@ class Reader:
     ) -> Iterator[Any]:
         """`pyarrow.RecordBatch`es: a row for each gap, then one for each entry, ranges in order (PM-11).
 
-        `next_reports_tails`: the plan that begins where these ranges end will report a lost tail, so it is not reported
+        `next_reports_tails`: the plan that starts where these ranges end will report a lost tail, so it is not reported
         here. Raises DataLossError at the first gap or malformed entry if the options demand it.
         """
         yield from self._reported(list(gaps))

@@ -45,7 +45,7 @@ _PAUSE_S: Final = 0.05
 #: How many times a command is retried while the store is loading its data, and the pause between attempts, in seconds.
 _LOADING_ATTEMPTS: Final = 600
 _LOADING_PAUSE_S: Final = 1.0
-#: The most pipelined commands per round trip, so that its replies stay small.
+#: The maximum number of pipelined commands per round trip, so that its replies stay small.
 _PIPELINE: Final = 500
 
 

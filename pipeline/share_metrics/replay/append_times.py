@@ -17,7 +17,8 @@ import numpy as np
 
 from share_metrics.replay.columns import spread
 
-#: The most steps of the high watermark that are kept. Above it, neighbours are merged, which widens the bounds.
+#: The maximum number of steps of the high watermark that are kept. Beyond it, neighbours are merged, which widens the
+#: bounds.
 STEPS_MAX: Final = 4_096
 _PER_OCTAVE: Final = 4
 

@@ -24,7 +24,7 @@ def spread(low: Any, high: Any) -> tuple[Any, Any]:
 
 
 def begins(values: Any) -> Any:
-    """The indexes at which runs of equal values begin."""
+    """The indexes at which runs of equal values start."""
     return np.flatnonzero(np.append(one(values), values[1:] != values[:-1]))
 
 

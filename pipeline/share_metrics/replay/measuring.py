@@ -24,9 +24,9 @@ from share_metrics.replay.replay_runs import ColumnReplay
 from share_metrics.replay.write_columns import NUMBERS, Blocks, Key, by_stream
 
 _COMMON: Final = ("stream", "epoch", "seq", "ts", "record_type", "group_id", "topic_id", "partition")
-#: The most claims of a stream that are listed; the newest are kept.
+#: The maximum number of claims listed per stream; the newest are kept.
 CLAIMS_MAX: Final = 100
-#: The most gaps of a stream that are listed; the first ones by the texts of their ids are kept.
+#: The maximum number of gaps listed per stream; the first ones, by the text of their ids, are kept.
 GAPS_MAX: Final = 200
 _NOT_RECORDS: Final = pa.array(sorted(NOT_RECORDS))
 

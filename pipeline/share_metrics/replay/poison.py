@@ -1,8 +1,8 @@
-"""Lists the offsets of one share-partition that failed for good or have one delivery left (PM-48). Pure.
+"""Lists the offsets of one share-partition that failed permanently or have one delivery left (PM-48). Pure.
 
-Writes name the offsets that they archive, also those below the start offset, and the group's limit at that time (PM-20
-X9, X10). Writes of earlier builds name neither: for them the limit is a guess, and failures at the start offset are not
-seen.
+Writes name the offsets that they archive, including those below the start offset, and the group's limit at that time
+(PM-20 X9, X10). Writes of earlier builds name neither: for them the limit is a guess, and failures at the start offset
+are not seen.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE, STATE_NAMES
 from kip932.state_batches import ARCHIVED_AT_LIMIT, ArchivedRange
 
-#: The most offsets of a share-partition that are listed; the newest are kept.
+#: The maximum number of offsets listed per share-partition; the newest are kept.
 POISON_MAX: Final = 100
 
 
@@ -27,7 +27,7 @@ class Reason(StrEnum):
 
 
 class Poison(NamedTuple):
-    """An offset that failed for good, or that was released and has one delivery left. Times are event times, µs."""
+    """An offset that failed permanently, or that was released and has one delivery left. Times are event times, µs."""
 
     offset: int
     delivery_state: int
@@ -115,7 +115,7 @@ class Suspects:
             self._failed[offset] = self._failed[offset]._replace(delivery_state=STATE_ARCHIVED)
 
     def forget(self) -> None:
-        """Drop the released offsets: the state was deleted or begins again, so they have no deliveries left."""
+        """Drop the released offsets: the state was deleted or reset, so they have no deliveries left."""
         self._near_limit.clear()
 
     def newest(self) -> list[Poison]:

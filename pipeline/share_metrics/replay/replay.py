@@ -186,7 +186,7 @@ class Replay:
             self._pass(start, now_us)
             for change in changes(self._batches, news):
                 self._count(change, now_us, self._tally)
-        else:  # a reset: released offsets are no longer followed
+        else:  # a reset: released offsets are no longer tracked
             self._waiting.clear()
         if self._waiting and self._waiting[0].first < start:  # below the start offset, so final in any case
             self._finish(self._waiting[0].first, start - 1, now_us, self._tally)
@@ -229,7 +229,8 @@ class Replay:
         self._suspects.change(*change[:2], *change[3:], now_us)
 
     def _wait(self, first: int, last: int, now_us: int) -> None:
-        """Note the offsets as released now, except those already noted: the first release counts."""
+        """Note the offsets as released now, except those already noted, since latency is measured from the first
+        release."""
         begin, end = _overlapping(self._waiting, first, last)
         found: list[Waiting] = []
         for one in self._waiting[begin:end]:

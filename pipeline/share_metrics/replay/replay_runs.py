@@ -21,9 +21,9 @@ from share_metrics.replay.write_columns import UPDATE, Writes
 
 #: A run of fewer writes is replayed one by one, which is faster.
 RUN_MIN: Final = 24
-#: The most writes that are replayed at once.
+#: The maximum number of writes that are replayed at once.
 RUN_MAX: Final = 4_096
-#: The most pieces per batch and write; a run that would need more is replayed one by one.
+#: The maximum number of pieces per batch and write; a run that would need more is replayed one by one.
 _PIECES_MAX: Final = 64
 _UNTIL_BITS: Final = 44
 _COUNT_MAX: Final = 1 << 16
@@ -193,7 +193,7 @@ class ColumnReplay(Replay):
         return passed, np.searchsorted(starts, pieces.edges[passed], side="right"), open_
 
     def _wait_for(self, pieces: Pieces, releases: tuple[Any, Any], finals: tuple[Any, Any], tallies: _Tallies) -> None:
-        """Follow released records until they are final; the first release counts."""
+        """Track released records from their first release until they are final."""
         edges, times = pieces.edges, tallies.time_us
         old = np.array([(span.first, span.last + 1, span.since_us) for span in self._waiting] or [(0, 0, 0)], np.int64)
         of, waiting = spread(np.searchsorted(edges, old[:, 0]), np.searchsorted(edges, old[:, 1]))
@@ -306,7 +306,7 @@ def _states_after(pieces: Pieces, write: int, start: int) -> tuple[Any, Any]:
 
 
 def _begins(at: Any, full: Any) -> Any:
-    """Mark the pieces that begin a batch: adjacent pieces of equal rank form one batch (SC-108)."""
+    """Mark the pieces that start a batch: adjacent pieces of equal rank form one batch (SC-108)."""
     return np.append(one(at), (np.diff(at) != 1) | (full[1:] != full[:-1]))
 
 

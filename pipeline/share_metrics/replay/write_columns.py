@@ -181,7 +181,7 @@ def _writes(table: Any, order: Any, columns: tuple[Any, Any, Any, Any]) -> Write
 
 
 def _batches(table: Any, order: Any) -> tuple[Any, Any]:
-    """The offsets at which each record's state batches begin, in the order `order`, and the fields of the batches."""
+    """The offsets at which each record's state batches start, in the order `order`, and the fields of the batches."""
     if "state_batches" not in table.column_names:
         return np.zeros(len(order) + 1, dtype=np.int64), np.zeros((len(STATE_BATCH_FIELDS), 0), dtype=np.int64)
     column = table["state_batches"].combine_chunks()

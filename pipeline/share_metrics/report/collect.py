@@ -86,7 +86,7 @@ class Known(NamedTuple):
 
 
 class RowsBetween:
-    """Selects the rows for a page: `since` and `until` for several kinds, with one query for both (PM-7, PM-32).
+    """Selects the rows for a page: applies `since` and `until` to several kinds with a single query (PM-7, PM-32).
 
     The query finds where each stream reaches the page's start and end. Its result, a row for each stream, is sent to
     the driver, so the plans that use it are short.
@@ -207,7 +207,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
 
 
 def _known_end(known_until: datetime, window_s: int) -> datetime:
-    """The end of the windows that can be judged. A window that was read in part counts if that part is long enough."""
+    """The end of the windows that can be judged. A partly read window is included if the read part is long enough."""
     whole, part_s = divmod(known_until.timestamp(), window_s)
     return datetime.fromtimestamp((whole + (part_s >= STALL_AFTER_S)) * window_s, UTC)
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-#: The most share-partitions with charts; the others are in a folded table.
+#: The maximum number of share-partitions with charts; the others are in a folded table.
 SHOWN_MAX: Final = 20
-#: The most rows of a table; the page says how many were found.
+#: The maximum number of rows in a table; the page says how many were found.
 ROWS_MAX: Final = 200
-#: The most marks in a share-partition's charts; the newest are shown.
+#: The maximum number of marks in a share-partition's charts; the newest are shown.
 MARKS_MAX: Final = 50
 #: How many unread seconds at the end of a page's time count as a finding; the same as STALL_AFTER_S.
 BEHIND_S: Final = 300
@@ -128,8 +128,8 @@ class Counts:
     """The counts of all findings; a page may show fewer rows.
 
     `stalls` counts windows in which a share-partition stalled, `stalled` those of them whose group had members, and
-    `standing` the share-partitions. `lost`, `quarantined` and `unknown` count entries, `poison` counts offsets.
-    `poison_least`: more offsets than counted may have one delivery left.
+    `standing` the share-partitions that stalled. `lost`, `quarantined` and `unknown` count entries, `poison` counts
+    offsets. `poison_least`: more offsets than counted may have one delivery left.
     """
 
     lost: int = 0

@@ -211,7 +211,7 @@ def own_source(session: SparkSession) -> None:
     """Register the source again, so that the next query does not share it with another query.
 
     Spark keeps one map of environment variables for each registration. It changes the map when a streaming query
-    begins, and serialises it for each task. If two queries begin at once, one may change the map while a task of the
+    starts, and serialises it for each task. If two queries start at once, one may change the map while a task of the
     other is serialised, and that task then cannot be read (OptionalDataException).
     """
     session.dataSource.register(RedisStreams)

@@ -85,7 +85,8 @@ class BatchReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Ranges up to `endingIds`, with long ones split, spread over tasks by their entries (PM-5, PM-10)."""
+        """Tasks with ranges up to `endingIds`. Long ranges are split, so that tasks have about as many entries (PM-5,
+        PM-10)."""
         given = self._given
         with given.store() as store:
             reader = Reader(store, given.kind, given.read_options)
@@ -109,7 +110,7 @@ class BatchReader(DataSourceReader):
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads micro-batches from one set of positions to the next. Spark keeps the positions.
 
-    With a reader name, the positions are published to owners of streams (PM-12): with every plan, because it begins
+    With a reader name, the positions are published to owners of streams (PM-12): with every plan, because it starts
     where the last confirmed batch ended, and with `commit`, which Spark calls only when there is a new batch.
     """
 
@@ -120,7 +121,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._publisher = given.publisher()
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The positions at which a new query begins."""
+        """The positions at which a new query starts."""
         given = self._given
         with given.store() as store:
             reader = Reader(store, given.kind)
@@ -132,7 +133,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadMaxRows(self._given.max_rows_per_trigger)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fix the streams' present ends as the end of the query, even if owners continue to write."""
+        """Make the streams' current ends the end of the query, even if owners continue to write."""
         self._target = self._latest()
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802 - Spark's name
@@ -155,7 +156,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return to_offsets(kept | {stream: plan.end for stream, plan in plans.items()})
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """The present ends of the streams, for the query's progress."""
+        """The current ends of the streams, for the query's progress."""
         return to_offsets(self._latest())
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
