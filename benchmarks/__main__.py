@@ -101,7 +101,7 @@ def _systems(options: argparse.Namespace) -> list[drain.System]:
 
 
 def _releases(options: argparse.Namespace) -> list[drain.System]:
-    """Return the systems of this suite: the present code, and the release before it."""
+    """Return the systems of this suite: the current code, and the release before it."""
     found: list[drain.System] = [_ours(options)] if report.OURS in options.systems else []
     return [*found, Release(options.before)] if options.before else found
 

@@ -39,7 +39,7 @@ WAYS: Final = (
     Way("by role", ("--processes",), 1),
     Way("by role, 2", ("--processes", "--leaders", "2"), 2),
 )
-#: The way that the ratios compare with.
+#: The way with which the others are compared.
 _BASE: Final = "one process"
 
 

@@ -1,8 +1,8 @@
 """`python -m benchmarks.pipeline_page`: what a page of an hour with a million entries costs, compared with a scan.
 
 Generates streams, ingests them, and measures in turn a scan, which reads every column of every row, and a page. Both
-run in one session of Spark, whose first round warms up and does not count. CPU time is that of the whole process tree.
-Prints one JSON line on standard output.
+run in one Spark session; its first round is for warming up and does not count. CPU time is that of the whole process
+tree. Prints one JSON line on standard output.
 """
 
 from __future__ import annotations

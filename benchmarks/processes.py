@@ -28,7 +28,7 @@ from benchmarks.machine import is_running
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_WAIT_S: Final = 20.0
-#: How often a wait checks whether all processes are alive, s.
+#: The interval at which a wait checks whether all processes are alive, s.
 POLL_S: Final = 0.1
 _TAIL_BYTES: Final = 2_000
 

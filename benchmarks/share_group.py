@@ -275,7 +275,7 @@ async def _consume(settings: dict[str, Any]) -> None:
         consumer.set_acknowledgement_commit_callback(committed)
         consumer.subscribe([TOPIC])
         async with consumer:
-            # Poll once to become a member, then go on polling until `hold` arrives, to get new assignments.
+            # Poll once to become a member, then keep polling until `hold` arrives, to get new assignments.
             await consumer.poll(0.2)
             say(ready=True)
             hold = asyncio.create_task(asyncio.to_thread(hear, "hold"))

@@ -20,7 +20,7 @@ if REDELIVER_S:
 
 @app.task(name="nothing")  # type: ignore[untyped-decorator,unused-ignore]
 def nothing(sent_ns: int) -> None:
-    """Do nothing but the mark."""
+    """Do nothing but leave the mark."""
     mark(sent_ns)
 
 

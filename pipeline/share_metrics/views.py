@@ -62,9 +62,9 @@ class Rows(NamedTuple):
 
 
 class Times(NamedTuple):
-    """The time that the views show: from `begin` to `at`, exclusive, in windows of `window_s` seconds.
+    """The period that the views show: from `begin` to `at`, exclusive, in windows of `window_s` seconds.
 
-    `made`: the present time, to compute the age of the rows. All have a time zone.
+    `made`: the current time, from which the age of the rows is computed. All have a time zone.
     """
 
     begin: datetime

@@ -11,7 +11,7 @@ import pytest
 from _pytest.nodes import Node  # pytest does not export what `listchain` returns
 
 MARKERS = ("rule", "scenario")
-#: Tests of a checker, and whose checker it is: they show that the checker works, not that the product keeps a rule.
+#: Tests of checkers, and the owner of each checker: they show that it works, not that the product follows a rule.
 CHECKERS = {
     "tests/simulation/test_checkers": "simulator",
     "tests/chaos/test_checker": "chaos",

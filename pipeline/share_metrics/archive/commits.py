@@ -76,7 +76,7 @@ class Span:
 
     @property
     def trimmed(self) -> bool:
-        """True if rows that are too old were left out of it."""
+        """True if rows were left out of it because of their age."""
         return bool(self.content.get("trimmed", False))
 
     @property

@@ -29,9 +29,9 @@ Key = tuple[str, str, int]
 class Counters:
     """Counts by name.
 
-    `partitions`: for share-partitions with a series of their own. `others`: for all others of a group and topic id
-    together, so that no sum ever falls. `rebalances`: target assignments by group. `trouble`: lost, quarantined and
-    unknown entries, by stream and name. `batches`: the number of the last counted batch of each kind.
+    `partitions`: for share-partitions with their own series. `others`: for all others of a group and topic id together,
+    so that no sum ever falls. `rebalances`: target assignments by group. `trouble`: lost, quarantined and unknown
+    entries, by stream and name. `batches`: the number of the last counted batch of each kind.
     """
 
     partitions: dict[Key, Counter[str]] = field(default_factory=dict)
@@ -45,7 +45,7 @@ class Counters:
         return number is not None and number <= self.batches.get(kind, -1)
 
     def copy(self) -> Counters:
-        """A copy that can be changed on its own."""
+        """An independent copy."""
         return Counters(
             {key: counts.copy() for key, counts in self.partitions.items()},
             {key: counts.copy() for key, counts in self.others.items()},

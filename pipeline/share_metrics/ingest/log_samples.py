@@ -46,8 +46,7 @@ class Sampler:
         self._failed = ""
 
     def __call__(self) -> None:
-        """Take one sample. Raises as `Store.call` does, or OSError; of equal failures in a row, it raises only the
-        first."""
+        """Take one sample. Raises what `Store.call` raises, or OSError; of equal failures in a row, only the first."""
         try:
             with self._opened() as store:
                 at, ends = sample(store, self._data)

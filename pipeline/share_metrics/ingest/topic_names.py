@@ -24,7 +24,7 @@ NEEDED: Final = ("record_type", "ts", *_NAMING)
 def note_topics(store: Store, data: Path) -> None:
     """Store the topics of the store's metadata log; topics stored before are kept. The caller must own the directory.
 
-    Raises OSError, and as `Store.call` does.
+    Raises OSError, or what `Store.call` raises.
     """
     known = noted_topics(data)
     now = merged(topic_lives(store), known)

@@ -63,7 +63,7 @@ class Source(NamedTuple):
     #: The name under which the queries publish their positions to owners of streams (PM-12). Empty: they publish
     #: nothing. None: a job uses the name of its directory.
     reader_name: str | None = None
-    #: The URI below which row files are written, in any file system that Spark's Hadoop knows; empty: the directory.
+    #: The URI below which row files are written, in any file system that Spark's Hadoop supports; empty: the directory.
     rows: str = ""
     #: How many tasks a trigger is split into; 0: two for each processor of this machine.
     tasks: int = 0

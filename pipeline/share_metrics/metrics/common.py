@@ -20,12 +20,12 @@ COLD: Final = 64
 
 
 def so_far(*partition: str | Column) -> WindowSpec:
-    """Rows of a partition up to and including the present one, in the order of ids."""
+    """Rows of a partition up to and including the current one, in the order of ids."""
     return Window.partitionBy(*partition).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, Window.currentRow)
 
 
 def before(*partition: str | Column) -> WindowSpec:
-    """Rows of a partition before the present one."""
+    """Rows of a partition before the current one."""
     return Window.partitionBy(*partition).orderBy(*ORDER).rowsBetween(Window.unboundedPreceding, -1)
 
 

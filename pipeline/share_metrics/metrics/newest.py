@@ -123,7 +123,7 @@ def _poisoned(default_limit: int) -> Column:
     """How many offsets a write archives at the delivery limit, or releases with one delivery left.
 
     A leader names the offsets that it archives, and the limit (PM-20 X9, X10). For writes of earlier builds they are
-    found in the batches of updates, by the default limit. A snapshot's batches hold the whole state, not its changes.
+    found in the batches of updates, with the default limit. A snapshot's batches hold the whole state, not its changes.
     """
     limit, numbered = F.coalesce("delivery_limit", F.lit(default_limit)), F.col("write_id").isNotNull()
 

@@ -10,7 +10,7 @@ from share_metrics.reader.offsets import entry_id
 
 
 def stored_entry(stream: str, raw: Any) -> RawEntry:
-    """An entry of an XRANGE reply."""
+    """An entry from an XRANGE reply."""
     raw_id, fields = raw
     # The two layouts in coordinators' logs: claims with 6 values, and all other entries with 8, including field `k`.
     if len(fields) in {6, 8} and fields[4] == b"c" and fields[0] == b"t" and fields[2] == b"r":
@@ -22,7 +22,7 @@ def stored_entry(stream: str, raw: Any) -> RawEntry:
 
 
 def indexed_entry(stream: str, raw: Any) -> RawEntry:
-    """An entry of a reply of the script INDEX. The reply has no batch, so the batch is not verified."""
+    """An entry from a reply of the script INDEX. The reply has no batch, so the batch is not verified."""
     return _judged(stream, *raw[:3], batch=None, found=raw[3])
 
 

@@ -32,7 +32,7 @@ SCHEMA: Final = pa.schema(
 
 
 class LogEnd(NamedTuple):
-    """The offsets of one log; None for those that the store's present entries do not show."""
+    """The offsets of one log; None for those that the stored entries do not show."""
 
     topic_id: str
     partition: int
@@ -42,7 +42,7 @@ class LogEnd(NamedTuple):
 
 
 def log_ends(store: Store) -> list[LogEnd]:
-    """The log ends of all existing topic-partitions. Raises as `Store.call` does.
+    """The log ends of all existing topic-partitions. Raises what `Store.call` raises.
 
     The high watermark is the end of the stored entries, including one that is not confirmed yet. A partition to which
     nothing was ever produced ends at 0, whether it has a log or not.

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: KEYS: stream. Returns {last id, entries ever added, entries stored, first id stored}, or nothing without a stream.
+#: KEYS: stream. Returns {last id, entries ever added, entries stored, first id stored}, or nothing if there is no
+#: stream.
 TIP: Final = """
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 local info, found = redis.call('XINFO', 'STREAM', KEYS[1]), {}

@@ -43,7 +43,7 @@ class TopicLife(NamedTuple):
 
 
 def streams_of(store: Store, kind: Kind, shards: int | None = None) -> list[str]:
-    """Keys of all streams of a kind; some may not exist yet. Raises NoClusterError, and as `Store.call` does.
+    """Keys of all streams of a kind; some may not exist yet. Raises NoClusterError, or what `Store.call` raises.
 
     `shards` overrides the number of shards with which the cluster was created.
     """
@@ -62,7 +62,7 @@ def _shards(store: Store, key: str) -> int:
 
 
 def cluster_id(store: Store) -> str:
-    """The cluster's id; "" in a store that has none. Raises as `Store.call` does."""
+    """The cluster's id; "" in a store that has none. Raises what `Store.call` raises."""
     found = store.call(_CLUSTER_ID, "GET", _CLUSTER_ID)
     return found.decode() if found else ""
 

@@ -57,7 +57,7 @@ class AppendTimes:
         self._hwm, self._at_us = hwm, now_us
 
     def took(self, first: int, last: int, now_us: int, spans: Spans) -> None:
-        """Add to `spans` how long the records `first`…`last` took, which end now."""
+        """Add to `spans` how long the records `first`…`last` took, which finish now."""
         if first < self._begin:
             spans.unknown += min(last + 1, self._begin) - first
             first = self._begin

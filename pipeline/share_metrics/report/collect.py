@@ -1,4 +1,4 @@
-"""Computes the report with Spark, which aggregates the rows, so that little data comes to the driver (PM-37)."""
+"""Computes the report with Spark, which aggregates the rows, so that little data is sent to the driver (PM-37)."""
 
 from __future__ import annotations
 
@@ -294,7 +294,7 @@ def _names_and_members(groups: DataFrame) -> tuple[dict[str, str], list[dict[str
 
 
 def _judged(still: DataFrame, known_end: datetime, read_until: datetime) -> DataFrame:
-    """Standstills up to `known_end`; those of groups without members even in the window that was read in part."""
+    """Standstills up to `known_end`; those of groups without members even in the partly read window."""
     lonely = (F.col("kind") == "abandoned") & (F.col("window") < F.lit(read_until))
     return still.where((F.col("window") < F.lit(known_end)) | lonely)
 

@@ -270,7 +270,7 @@ def _ends(ends: Sequence[Ends]) -> str:
 
 
 def _range(bounds: tuple[int, int] | None) -> str | None:
-    """Two bounds as text; one if their texts are equal."""
+    """Two bounds as text, or a single text if both are the same."""
     if bounds is None:
         return None
     low, high = map(_took, bounds)

@@ -1,6 +1,6 @@
 """`python -m share_metrics.spark.executor`: the program of the pods that Spark's driver starts in Kubernetes (PM-72).
 
-Spark configures an executor by environment variables, and expects the image to have a script that turns them into a
+Spark configures an executor with environment variables, and expects the image to have a script that turns them into a
 Java command. This is that script for an image of this package. It uses the Java that this package finds (PM-70).
 """
 
@@ -17,7 +17,7 @@ from share_metrics.java import java_home
 
 _CLASS: Final = "org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend"
 _JAVA_OPTION: Final = "SPARK_JAVA_OPT_"
-#: Options of the executor, and the environment variables with their values.
+#: Options of the executor, and the environment variables that give their values.
 _OPTIONS: Final = {
     "--driver-url": "SPARK_DRIVER_URL",
     "--executor-id": "SPARK_EXECUTOR_ID",
@@ -51,7 +51,7 @@ def command(env: Mapping[str, str], java: str, home: str) -> list[str]:
 
 
 def main() -> None:
-    """Replace this process by the executor's Java process. Raises NoJavaError; exits if a variable is missing."""
+    """Replace this process with the executor's Java process. Raises NoJavaError; exits if a variable is missing."""
     home = java_home() or os.environ.get("JAVA_HOME")
     java = str(Path(home) / "bin" / "java") if home else "java"
     try:

@@ -28,7 +28,7 @@ LOCAL: Final = "local[2]"
 _PYTHON: Final = "spark.pyspark.python"
 _MASTER: Final = "spark.master"
 _APP_NAME: Final = "spark.app.name"
-#: The masters that Spark knows.
+#: The masters that Spark supports.
 _MASTERS: Final = re.compile(r"local(?:\[(?:\d+|\*)(?:,\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
 _STANDALONE: Final = "spark://"
 #: How long a standalone master may take to accept a connection, s.
@@ -135,7 +135,7 @@ def check_submitted(submitted: Mapping[str, str], master: str | None) -> str:
 
 
 def check_master(master: str) -> None:
-    """Raise SparkStartError for a master that Spark does not know, or a standalone master that does not answer.
+    """Raise SparkStartError for a master that Spark does not support, or a standalone master that does not answer.
 
     Spark itself would retry for more than a minute, and fail with a stack trace that does not name the address.
     """

@@ -85,7 +85,7 @@ class BatchReader(DataSourceReader):
         return filters
 
     def partitions(self) -> list[InputPartition]:
-        """Tasks with ranges up to `endingIds`. Long ranges are split, so that tasks have about as many entries (PM-5,
+        """Tasks with ranges up to `endingIds`. Long ranges are split, and tasks get a similar number of entries (PM-5,
         PM-10)."""
         given = self._given
         with given.store() as store:
