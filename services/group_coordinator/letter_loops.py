@@ -1,8 +1,8 @@
 """Finds groups whose dead letters come back to them, directly or through other groups' dead-letter topics (PL-903).
 
 A node knows the subscriptions only of the groups that it coordinates, and members may subscribe at any time. So a
-config that closes a circle is refused if the node where it is set knows the circle. Other circles are found by sweeps:
-soon after topics or configs change, and every 30 s. PL-917 and PL-923 end circles that no node finds.
+config that closes a cycle is refused if the node where it is set knows the whole cycle. Other cycles are found by
+sweeps: soon after topics or configs change, and every 30 s. PL-917 and PL-923 end cycles that no node finds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ log = structlog.get_logger(__name__)
 
 #: How many groups are inspected in one turn of the event loop.
 SLICE: Final = 200
-#: How many circles are logged by name while they last; one line reports that there are more.
+#: How many cycles are logged by name while they last; one more line reports that there are others.
 LOGGED_MAX: Final = 100
 
 
 class DeadLetterCycles:
-    """Logs each circle once while it lasts. `queue_of`: returns a group's dead-letter topic, "" for none."""
+    """Logs each cycle once while it lasts. `queue_of`: returns a group's dead-letter topic, "" for none."""
 
     def __init__(self, shards: Shards, queue_of: Callable[[str], str]) -> None:
         self._shards = shards
@@ -35,7 +35,7 @@ class DeadLetterCycles:
         self._logged_more = False
 
     def closed_by(self, group_id: str, queue: str) -> str:
-        """Explain, as the end of a sentence, why the group's letters would come back to it if `queue` were its
+        """Explain, as the end of a sentence, why the group's dead letters would come back to it if `queue` were its
         dead-letter topic; "" when, as far as this node knows, they would not."""
         names = next((names for group, names in self._reads() if group == group_id), ())
         back = return_path(names, reached(queue, self._steps_from)) if names else None
@@ -80,8 +80,8 @@ class DeadLetterCycles:
             if back is None:
                 continue
             circle = (Step(back[0], group_id, queue), *back[1])
-            # Every group of a circle finds it, so the topics are the key; each group that reads its own queue has a
-            # circle of its own.
+            # Every group in a cycle finds it, so the topics are the key; each group that reads its own queue has a
+            # cycle of its own.
             key = (group_id, queue) if len(circle) == 1 else tuple(sorted({step.topic for step in circle}))
             if key in circles or len(circles) < LOGGED_MAX:
                 circles.setdefault(key, circle)

@@ -1,6 +1,6 @@
 """Notifies partition leaders of removed members, so that they end the members' share sessions (GC-39a, GC-39b).
 
-When an order is lost, the member's locks run out by themselves.
+If an order is lost, the member's locks simply expire.
 """
 
 from __future__ import annotations

@@ -38,8 +38,8 @@ class Access(Protocol):
     """Decides what callers may do (CM-61). The implementation logs refusals."""
 
     def allowed(self, caller: Caller, operation: int, resource_type: int, name: str) -> bool:
-        """Return whether `caller` may do `operation` on the resource. When False, answer the matching authorisation
-        error, or leave the resource out of the answer."""
+        """Return whether `caller` may do `operation` on the resource. When False, respond with the matching
+        authorisation error, or leave the resource out of the response."""
         ...
 
 
@@ -63,8 +63,8 @@ class Shards(Protocol):
     async def submit(self, shard: int, command: Command) -> object:
         """Run a command; return its reply once everything that the reply depends on is durable.
 
-        The command is decided before this first suspends. Raises KafkaError: answer it; with NOT_COORDINATOR add the
-        owner as a hint (CM-14).
+        The command is decided before this first suspends. Raises KafkaError: put it into the response; with
+        NOT_COORDINATOR add the owner as a hint (CM-14).
         """
         ...
 

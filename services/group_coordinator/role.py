@@ -1,8 +1,8 @@
 """The whole role, with the hosts of its shards, built from what a node passes to it. The composition root builds only
 this part of the package.
 
-Order: build it; give `hosts` to ownership and `service` to the RPC server; call `start`; at the end, after the shards
-were released, call `stop`.
+Order of use: build it; give `hosts` to ownership and `service` to the RPC server; call `start`; at the end, after the
+shards were released, call `stop`.
 """
 
 from __future__ import annotations

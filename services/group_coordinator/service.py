@@ -46,8 +46,8 @@ log = structlog.get_logger(__name__)
 
 SHARE: Final = "share"
 NO_OPERATIONS: Final = -(1 << 31)
-#: How many groups are described at the same time; and the most bytes of an answer with several groups (an answer with
-#: one group may be larger).
+#: How many groups are described at the same time; and the maximum size in bytes of a response with several groups (a
+#: response with one group may be larger).
 DESCRIBED_TOGETHER: Final = 16
 DESCRIPTIONS_BYTES_MAX: Final = 16 * 1024 * 1024
 _OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
@@ -99,7 +99,8 @@ class Surroundings:
         return self.access.allowed(caller, DESCRIBE, TOPIC, name)
 
     def failure(self, error: Exception) -> tuple[errors.KafkaError, str | None]:
-        """Return the error to answer, and its text. An unexpected error is logged, and answered without text (GC-5)."""
+        """Return the error for the response, and its text. An unexpected error is logged, and returned without text
+        (GC-5)."""
         if not isinstance(error, errors.KafkaError):
             self.faults.error("request_failed", key=type(error).__name__, exc_info=error)
         answer = coordinator_failure(error)
@@ -166,7 +167,7 @@ class GroupCoordinator:
         self, request: describe_pb.ShareGroupDescribeRequest, context: Caller
     ) -> describe_pb.ShareGroupDescribeResponse:
         """Describe groups, each once and by its own shard (GC-7, GC-125…GC-129). Raises InvalidRequestError for too
-        many groups or too large an answer (CM-91)."""
+        many groups or too large a response (CM-91)."""
         check_groups(len(request.group_ids), request.group_ids)
         group_ids = list(dict.fromkeys(request.group_ids))
         response, size = describe_pb.ShareGroupDescribeResponse(), 0

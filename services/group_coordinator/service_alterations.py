@@ -1,7 +1,7 @@
 """Translates AlterShareGroupOffsets to a command, and its outcome to a response (GC-100…GC-106).
 
-It makes the checks that need no group, asks the leaders for log ends, and answers by partition. For the decision see
-`core.alteration`.
+It makes the checks that need no group, asks the leaders for log ends, and returns a result per partition. For the
+decision see `core.alteration`.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class OffsetAlterations:
         return Response(responses=await _results(request, asked, failed))
 
     async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: Caller) -> list[_Requested]:
-        """The requested partitions, each checked against access and the image (GC-100, GC-102, GC-105)."""
+        """The requested partitions, each checked for access and against the image (GC-100, GC-102, GC-105)."""
         view, turns = self._around.topics(), Turns(SLICE)
         found = []
         for entry, topic in enumerate(request.topics.values):
@@ -98,7 +98,7 @@ class OffsetAlterations:
 
     async def _alter(self, group_id: str, asked: Iterable[_Requested]) -> Mapping[TopicIdPartition, errors.KafkaError]:
         """Alter the valid partitions, and return the errors. When a partition is given several offsets, the last one
-        counts, as in Kafka."""
+        wins, as in Kafka."""
         await self._around.ask(group_id, c.RequireEmpty(group_id))
         wanted = {one.key: one for one in asked if one.error is None}
         ends = await self._ends.latest(dict.fromkeys(wanted)) if wanted else {}

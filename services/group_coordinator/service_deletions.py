@@ -1,6 +1,6 @@
 """Translates DeleteGroups and DeleteShareGroupOffsets to commands, and their outcomes to responses (GC-90…GC-99).
 
-Groups and topics are answered one by one; no failure hides another's result. For the decisions, and for resuming a
+Each group and topic has a result of its own; no failure hides another's result. For the decisions, and for resuming a
 deletion after a crash, see `core.deletion`.
 """
 
@@ -105,7 +105,7 @@ class Deletions:
     async def _delete_offsets(self, group_id: str, names: list[str], context: Caller) -> list[TopicResult]:
         allowed = [name for name in names if self._around.access.allowed(context, READ, TOPIC, name)]
         begun, failed = c.DeletionBegun(under_way=False), dict[bytes, errors.KafkaError]()
-        if names:  # even when no topic is allowed: the group is checked before topics are answered
+        if names:  # even when no topic is allowed: the group's errors come before its topics'
             with self._outcomes.waiting() as place:
                 found = await self._around.ask(group_id, c.DeleteOffsets(group_id, tuple(allowed), place.call_id))
                 assert isinstance(found, c.DeletionBegun)

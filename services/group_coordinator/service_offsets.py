@@ -1,6 +1,6 @@
 """DescribeShareGroupOffsets, from the share coordinator's start offsets and the leaders' log ends (GC-110…GC-119).
 
-It only reads. The group's shard lists the partitions that have state; its answer also proves that this node is the
+It only reads. The group's shard lists the partitions that have state; its reply also proves that this node is the
 coordinator.
 """
 
@@ -27,7 +27,7 @@ NO_OFFSET: Final = -1
 CONCURRENT_GROUPS: Final = 16
 #: How many partitions are processed before other tasks get to run.
 SLICE: Final = 500
-#: The most partitions of all groups in one answer (CM-91).
+#: The maximum number of partitions, of all groups, in one response (CM-91).
 DESCRIBED_PARTITIONS_MAX: Final = 200_000
 
 Response = pb.DescribeShareGroupOffsetsResponse
@@ -51,7 +51,7 @@ class _Wanted(NamedTuple):
 
 @dataclass(slots=True)
 class _Room:
-    """How many more partitions the answer to one request may have."""
+    """How many more partitions the response to one request may have."""
 
     left: int
 
@@ -73,7 +73,7 @@ class ShareGroupOffsets:
         self, request: pb.DescribeShareGroupOffsetsRequest, context: Caller
     ) -> pb.DescribeShareGroupOffsetsResponse:
         """Describe the offsets of groups, each by its own shard (GC-7). Raises InvalidRequestError for too many groups
-        or too large an answer (CM-62, CM-91)."""
+        or too large a response (CM-62, CM-91)."""
         check_groups(len(request.groups), (group.group_id for group in request.groups))
         asked = list(request.groups)
         check_partitions(*((group.topics.values, "partitions") for group in asked))

@@ -159,7 +159,7 @@ class StateCalls:
             first = next((error for error in outcomes.values() if error is not None), None)
             log.warning("state_initialization_failed", group=order.group_id, partitions=refused, first_error=str(first))
         if stored_epoch < 0 and order.call_id:
-            failed += fenced  # an administrator's call ends with the refusal as its answer (GC-103)
+            failed += fenced  # an administrator's call ends with the refusal as its result (GC-103)
         if succeeded or failed or stored_epoch >= 0 or order.call_id:
             result = c.InitializationFinished(
                 order.group_id,
@@ -254,7 +254,7 @@ def _attempt(effect: object) -> int:
 def _of_each(
     wanted: Collection[TopicIdPartition], found: Mapping[TopicIdPartition, Outcome]
 ) -> dict[TopicIdPartition, Outcome]:
-    """Each partition's outcome; without an answer it is unknown, never a success."""
+    """Each partition's outcome; if the response lacks it, it is unknown, never a success."""
     return {partition: found.get(partition, _UNANSWERED) for partition in wanted}
 
 

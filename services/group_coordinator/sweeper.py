@@ -1,8 +1,8 @@
 """Sweeps every 30 s and on topic changes: drops deleted topics from the groups' lists, checks for lost state, resumes
-interrupted deletions, and begins to delete groups that were empty for too long (GC-46, GC-80, GC-82, OP-6).
+interrupted deletions, and starts deleting groups that have been empty for too long (GC-46, GC-80, GC-82, OP-6).
 
-An old image must never cause a deletion of state. So each sweep carries the time since when the image is complete, and
-a shard refuses the sweep when that is earlier than its own load.
+An old image must never cause a deletion of state. So each sweep carries the time since which the image has been
+complete, and a shard refuses the sweep when that time is before its own load.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ _SOON_S: Final = 1.0
 
 
 class Sweeper:
-    """Runs the sweeps in one task. `complete_since_ms` returns since when (deadline clock) the image is complete; −1
-    when it is not. `expired` counts groups whose deletion began because they were empty for too long. `after_sweep` is
-    called after each sweep."""
+    """Runs the sweeps in one task. `complete_since_ms` returns since when (deadline clock) the image has been complete;
+    −1 when it is not. `expired` counts groups whose deletion began because they were empty for too long. `after_sweep`
+    is called after each sweep."""
 
     def __init__(
         self,

@@ -24,7 +24,7 @@ UPDATE: Final = "U"
 TOMBSTONE: Final = "T"
 _KINDS: Final = frozenset({SNAPSHOT, UPDATE, TOMBSTONE})
 _VERSION: Final = 0
-#: How many keys are cached, so that the entries of a share-partition share one; a shard has at most about as many.
+#: How many keys are cached, so that the entries of a share-partition share one; a shard has at most about this many.
 _KEYS_MAX: Final = 16_384
 _new_update = tuple.__new__  # makes a ShareUpdate of a tuple of its fields; a replay makes hundreds of thousands
 
@@ -47,8 +47,8 @@ class ShareStateCodec:
         return kind, message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> ShareRecord | None:
-        """Return the record; None for a type or version of a later build. Raises ValueError for bytes that are no such
-        record."""
+        """Return the record; None for a type or version of a later build. Raises ValueError for bytes that are not such
+        a record."""
         if kind not in _KINDS:
             return None
         try:

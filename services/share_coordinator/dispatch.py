@@ -51,7 +51,7 @@ class StateHost(Protocol):
         ...
 
 
-#: Returns a shard's owner by the hints, for NOT_COORDINATOR answers; None when it is not known (CM-14).
+#: Returns a shard's owner by the hints, for NOT_COORDINATOR responses; None when it is not known (CM-14).
 Owner = Callable[[int], OwnerAddress | None]
 
 
@@ -63,7 +63,7 @@ class Begun(NamedTuple):
     parts: Sequence[tuple[list[int], asyncio.Future[object] | KafkaError]]
 
     def futures(self) -> list[asyncio.Future[object]]:
-        """Return the futures of the shards' answers."""
+        """Return the futures of the shards' replies."""
         return [result for _, result in self.parts if isinstance(result, asyncio.Future)]
 
     def leave(self) -> None:
@@ -117,7 +117,7 @@ class Dispatcher:
 
     async def finish(self, begun: Begun) -> list[StateOutcome]:
         """Wait for the outcomes of the commands begun; return them in the same order. After `write_timeout_ms`, a
-        command without an answer gets the error that the store did not confirm it."""
+        command without an outcome gets the error for a write that the store did not confirm."""
         outcomes: list[StateOutcome] = [None] * len(begun.commands)
         waiting = [future for future in begun.futures() if not future.done()]
         try:
@@ -161,7 +161,7 @@ class Dispatcher:
         return outcome
 
     async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
-        """Return every group's start offsets in these topics, by shard served here (SC-116). A shard's answer has only
+        """Return every group's start offsets in these topics, by shard served here (SC-116). A shard's result has only
         durable offsets, and comes within `write_timeout_ms`; it is complete, or an error."""
         asked: dict[int, asyncio.Future[object] | KafkaError] = {}
         waiting: list[asyncio.Future[object]] = []

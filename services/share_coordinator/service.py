@@ -66,8 +66,8 @@ STREAM_REQUESTS_MAX: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class _Rpc:
-    """How one RPC differs from the others: the verb of its errors, its response type, its command, the fields of a
-    success, and whether emptiness is checked first (SC-11)."""
+    """How one RPC differs from the others: the verb in its errors, its response type, its command, the fields of a
+    success, and whether the check for an empty request comes first (SC-11)."""
 
     verb: str
     response: type[Any]
@@ -218,9 +218,9 @@ class ShareCoordinatorService:
     async def state_stream(self, stream: ServerStream) -> None:
         """Serve writes and reads on one stream (P-4): several at a time, each answered when it is done.
 
-        Tasks begin in the order of their requests, and each passes its first commands to the shards in its first step.
-        A request counts towards the stream's bound until its answer is sent, so that answers to a caller that does not
-        read stay bounded.
+        Tasks start in the order of their requests, and each passes its first commands to the shards in its first step.
+        A request counts towards the stream's bound until its response is sent, so that responses to a caller that does
+        not read stay bounded.
         """
         running: set[asyncio.Task[None]] = set()
         places = asyncio.Semaphore(STREAM_REQUESTS_MAX)
@@ -243,7 +243,8 @@ class ShareCoordinatorService:
                 task.cancel()
 
     async def _answer(self, request: StateStreamRequest, stream: ServerStream) -> None:
-        """Answer one request. An answer without a response means that it failed, or is of an unknown kind (PL-732)."""
+        """Serve one request. A StateStreamResponse without a response inside means that the request failed, or is of an
+        unknown kind (PL-732)."""
         answer = StateStreamResponse(correlation_id=request.correlation_id)
         kind = request.WhichOneof("request")
         try:

@@ -50,12 +50,12 @@ from share_persister.values import LocalCoordinator, PersisterError
 
 #: How many share-partitions of one administrative call are processed at a time.
 _CONCURRENT_MAX: Final = 1_000
-#: How many queues are kept; above that, idle ones are dropped, whose nodes may no longer exist.
+#: How many queues are kept; above that, idle ones are dropped, since their nodes may no longer exist.
 _QUEUES_MAX: Final = 1_024
 
 
 class StateStream:
-    """One StateStream to one node: several requests in flight, answers matched by correlation id (P-4).
+    """One StateStream to one node: several requests in flight, responses matched by correlation id (P-4).
 
     The first request opens it. When it breaks, every waiting request fails, and the next request opens a new one.
     """
@@ -70,8 +70,8 @@ class StateStream:
         self._next_id = 0
 
     async def request(self, kind: type[StateCommand], request: Any, timeout_s: float) -> Any:
-        """Send a read or a write and return its StateStreamResponse. Raises TransportError, and closes the stream then,
-        also when the answer takes longer than `timeout_s`."""
+        """Send a read or a write and return its StateStreamResponse. Closes the stream and raises TransportError on a
+        failure, or when the response takes longer than `timeout_s`."""
         self._next_id += 1
         message = StateStreamRequest(correlation_id=self._next_id)
         getattr(message, "write" if kind is WriteState else "read").CopyFrom(request)
@@ -94,7 +94,7 @@ class StateStream:
         finally:
             self._waiting.pop(message.correlation_id, None)
             if not answer.cancel() and not answer.cancelled():
-                answer.exception()  # retrieve it: the stream may have failed it while the write was under way
+                answer.exception()  # retrieve it: the stream may have failed it while the write was in progress
 
     async def close(self) -> None:
         """End the present stream; its waiting requests fail."""
@@ -311,12 +311,12 @@ class PersisterClient:
         return cast(StateSummary, await self._run(command, self._attempts(command.key)))
 
     def write_attempts(self, key: SharePartitionKey) -> int:
-        """Return how often the present write of `key` has been sent; 0 when none is under way."""
+        """Return how many times the present write of `key` has been sent; 0 when there is none."""
         attempts = self._writes.get(key)
         return attempts.sent if attempts is not None else 0
 
     async def close(self) -> None:
-        """Fail the operations under way and close the streams."""
+        """Fail the operations in progress and close the streams."""
         self._closed = True
         self._finder.close()
         for queue in self._queues.values():
@@ -338,7 +338,7 @@ class PersisterClient:
         return dict(await asyncio.gather(*map(one, commands)))
 
     def _attempts(self, key: SharePartitionKey) -> _Attempts:
-        """Return the attempts of an operation that begins now.
+        """Return the attempts of an operation that starts now.
 
         Raises PersisterError for a key that no coordinator would accept, before anything is sent (SC-90).
         """

@@ -28,7 +28,7 @@ class NoNodesError(Exception):
 
 
 class CoordinatorFinder:
-    """Finds and caches coordinators' addresses, by shard. At most one lookup per shard is under way; other callers
+    """Finds and caches coordinators' addresses, by shard. At most one lookup per shard is in flight; other callers
     share its result."""
 
     def __init__(
@@ -76,7 +76,7 @@ class CoordinatorFinder:
         self._doubted.pop(shard, None)
 
     def close(self) -> None:
-        """End the lookups under way."""
+        """End the lookups in flight."""
         for lookup in self._lookups.values():
             lookup.cancel()
 

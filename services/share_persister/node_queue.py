@@ -65,7 +65,7 @@ class NodeQueue:
 
     @property
     def idle(self) -> bool:
-        """Whether no call waits or is under way."""
+        """Whether no call is waiting or in flight."""
         return self._worker is None
 
     def add(self, entry: QueuedCall) -> None:
@@ -166,7 +166,7 @@ class NodeQueue:
 
 
 def _batches(command: StateCommand) -> int:
-    """Return how many state batches a call contains, or how many its answer may: one for each offset (CM-91)."""
+    """Return how many state batches a call contains, or its response may contain: one for each offset (CM-91)."""
     if isinstance(command, WriteState):
         return len(command.batches)
     if isinstance(command, ReadSummary) and command.span is not None:

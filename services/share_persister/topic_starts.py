@@ -1,7 +1,7 @@
 """Reads the groups' start offsets in some topics from every share coordinator (SC-116).
 
 The state of a partition's groups may be in any shard, so all shards are read: one request to each node that owns some.
-The answer is complete, or an error; nothing is retried, since callers repeat the request from time to time.
+The result is complete, or an error; nothing is retried, since callers repeat the request from time to time.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class TopicStartOffsets:
         return found
 
     def _merged(self, answers: Iterable[_Answer]) -> GroupStarts:
-        """Merge the answers of all shards. A shard that two nodes answered for has just moved: then every group that
+        """Merge the results of all shards. If two nodes answered for a shard, it has just moved: then every group that
         either returned is included, with the lower offset."""
         refused: dict[int, KafkaError] = {}
         answered: set[int] = set()

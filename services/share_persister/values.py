@@ -74,11 +74,11 @@ class Persister(Protocol):
         self, group_id: str, partitions: Collection[TopicIdPartition], delayed_at_ms: int | None = None
     ) -> dict[TopicIdPartition, StateSummary | PersisterError]:
         """Read start offsets and epochs without fencing any leader. Returns each partition's summary or error. With
-        `delayed_at_ms`, summaries also count the records that wait for the end of a delay at that time."""
+        `delayed_at_ms`, summaries also count the records that are still delayed at that time."""
         ...
 
     async def close(self) -> None:
-        """Fail the operations under way and close the streams."""
+        """Fail the operations in progress and close the streams."""
         ...
 
 
@@ -91,7 +91,7 @@ class LeaderPersister(Persister, Protocol):
         ...
 
     def write_attempts(self, key: SharePartitionKey) -> int:
-        """Return how often the present write of `key` has been sent; 0 when none is under way."""
+        """Return how many times the present write of `key` has been sent; 0 when there is none."""
         ...
 
 

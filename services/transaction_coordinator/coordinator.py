@@ -1,8 +1,8 @@
-"""Transactions as one node serves them: it begins producers, joins partitions, ends transactions and writes markers.
+"""Transactions as one node serves them: it starts producers, adds partitions, ends transactions and writes markers.
 
 No node owns a transaction (CM-151). A decision is durable before its first marker is written; then this node writes the
 markers. If it dies, another node finishes the decision when the producer asks again, when the id's next producer
-begins, or when a leader finds the transaction open in its log (CM-155).
+starts, or when a leader finds the transaction open in its log (CM-155).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ _PAUSE_MAX_S: Final = 1.0
 
 
 class TransactionCoordinator:
-    """Begins, joins and ends transactions, and finishes the decided ones.
+    """Starts transactions, adds partitions to them, ends them, and finishes the decided ones.
 
     `new_id` gives producer ids (CM-43a); `max_timeout_ms`: `transaction.max.timeout.ms`; `judged`: takes the store's
     clock and returns the time and whether ages measured by it can be trusted. Call `stop` at the end."""
@@ -119,8 +119,8 @@ class TransactionCoordinator:
     ) -> Identity | None:
         """Decide a transaction, and write its markers for a bounded time (CM-154). When this returns, the requested
         outcome is decided and durable. Returns the identity for the next transaction, or None when the caller must ask
-        `begin` for it: markers are still to be written, or another producer has begun. Raises the errors of the core's
-        `ended` and of `TransactionRecords.change`."""
+        `begin` for it: markers are still to be written, or another producer has started. Raises the errors of the
+        core's `ended` and of `TransactionRecords.change`."""
         fresh_id = self._new_id()
         decide = partial(ended, identity=identity, partitions=partitions, commit=commit, cause=cause, fresh_id=fresh_id)
         found = (await self._records.change(transactional_id, lambda known, _: decide(known))).transaction

@@ -142,7 +142,7 @@ class TransactionReads:
             )
 
 
-#: How many characters of an invalid id an answer repeats.
+#: How many characters of an invalid id a response repeats.
 _SHOWN: Final = TRANSACTIONAL_ID_MAX + 5
 
 

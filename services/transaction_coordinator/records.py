@@ -23,7 +23,7 @@ from transaction_coordinator.core.transaction import State, Transaction
 #: same object when nothing is to be written.
 Decide = Callable[[Transaction | None, int], Transaction | None]
 
-#: The most attempts of one change, each of which fails when another change of the record comes first.
+#: The maximum number of attempts at one change; an attempt fails when another change to the record comes first.
 _ATTEMPTS: Final = 30
 #: The longest pause between two attempts, in seconds.
 _PAUSE_S: Final = 0.05

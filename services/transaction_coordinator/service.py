@@ -62,7 +62,8 @@ class TransactionService(TransactionReads):
 
 
 def _asked(request: InitProducerIdRequest) -> Identity | None:
-    """The identity of an instance that continues; None for a new instance, which sends −1, or neither field."""
+    """The identity given by an instance that wants to continue; None for a new instance, which sends −1, or neither
+    field."""
     if request.producer_id in {0, _NONE}:  # no producer has the id 0 (CM-43a)
         return None
     return Identity(request.producer_id, request.producer_epoch)

@@ -1,6 +1,6 @@
-"""Keeps the administrators' changes that are under way: at most one per group (GC-107, GC-108).
+"""Keeps track of administrators' changes in progress: at most one per group (GC-107, GC-108).
 
-Soft state: a new owner begins without it, and forgotten changes are repeated by the administrator, by the sweep (OP-6)
+Soft state: a new owner starts without it, and forgotten changes are repeated by the administrator, by the sweep (OP-6)
 or by a heartbeat (GC-72). Each call has a deadline, so that a call without an outcome does not block its group for
 ever.
 """
@@ -23,7 +23,7 @@ class AdminKind(Enum):
 
 
 class AdminCall(NamedTuple):
-    """A change under way. `topics`: those whose state is being deleted; `before`: the lists before an alteration
+    """A change in progress. `topics`: those whose state is being deleted; `before`: the lists before an alteration
     (GC-103)."""
 
     kind: AdminKind
@@ -42,7 +42,7 @@ class AdminCalls:
         self._calls: dict[str, AdminCall] = {}
 
     def under_way(self, group_id: str, now_ms: int) -> AdminCall | None:
-        """Return the group's call; forget it if its deadline has passed (GC-108)."""
+        """Return the group's call in progress, or None; forget the call if its deadline has passed (GC-108)."""
         call = self._calls.get(group_id)
         if call is not None and call.until_ms <= now_ms:
             del self._calls[group_id]
@@ -50,7 +50,7 @@ class AdminCalls:
         return call
 
     def require_none(self, group_id: str, now_ms: int) -> None:
-        """Refuse a second change of the group while one is under way (GC-107)."""
+        """Refuse a second change to the group while one is in progress (GC-107)."""
         if (call := self.under_way(group_id, now_ms)) is not None:
             raise CoordinatorLoadInProgressError(
                 f"{call.kind.value} of group {group_id} is under way, and a group is changed by one call at a time; "
@@ -64,7 +64,7 @@ class AdminCalls:
             raise CoordinatorLoadInProgressError(f"group {group_id} is being deleted; join again when that has ended")
 
     def begin(self, group_id: str, call: AdminCall) -> None:
-        """Note that a change begins, or its next round."""
+        """Note the start of a change, or of its next round."""
         self._calls[group_id] = call
 
     def with_attempt(self, group_id: str, attempt: int, now_ms: int) -> AdminCall | None:

@@ -1,7 +1,7 @@
-"""Decides administrators' changes of a shard's groups, and resumes interrupted ones (GC-90…GC-108, OP-6).
+"""Decides administrators' changes to a shard's groups, and resumes interrupted ones (GC-90…GC-108, OP-6).
 
-It decides with `deletion` and `alteration`, and keeps track of the groups that are being changed. `GroupShard` passes
-commands to it, and notifies it of each group that replay has changed.
+The decisions themselves are in `deletion` and `alteration`; this module keeps track of the groups being changed.
+`GroupShard` passes commands to it, and notifies it of each group that replay has changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,8 @@ _NOTHING: Final[Decision[Record, object]] = Decision((), None)
 
 
 class Administration:
-    """The changes of one shard. `groups` is the shard's own mapping; `deleted` keeps the epochs of deleted groups."""
+    """The changes to one shard's groups. `groups` is the shard's own mapping; `deleted` keeps the epochs of deleted
+    groups."""
 
     def __init__(self, groups: Mapping[str, Group], settings: CoordinatorSettings) -> None:
         self.deleted = DeletedGroups()
@@ -46,7 +47,7 @@ class Administration:
         self.empty = EmptyGroups(groups)
         self._groups = groups
         self._settings = settings
-        self._deleting: dict[str, None] = {}  # groups whose deletion is under way, or was interrupted
+        self._deleting: dict[str, None] = {}  # groups whose deletion is in progress, or was interrupted
 
     def decide(self, command: Any, context: Context, fresh: bool) -> Decision[Record, object]:
         """Decide one of the commands below. `fresh`: the image has everything that was in the metadata log when the
@@ -55,7 +56,7 @@ class Administration:
         return decision
 
     def noted(self, group_id: str, group: Group | None) -> None:
-        """Take the group's new value, which replay or undo has set; None when it was removed."""
+        """Note the group's new value, set by replay or undo; None when it was removed."""
         states = None if group is None else group.lifecycle
         if states is not None and (states.deleting or states.dropping):
             self._deleting[group_id] = None
@@ -64,7 +65,7 @@ class Administration:
         self.empty.noted(group_id, group)
 
     def undone(self, group_id: str) -> None:
-        """Forget the effects of a record that was not stored: its order, and the group's use that it recorded."""
+        """Forget the effects of a record that was not stored: its order, and the use of the group that it recorded."""
         self.calls.forget(group_id)
         self.empty.forget_progress(group_id)
 
@@ -83,7 +84,7 @@ class Administration:
         return _NOTHING
 
     def alter(self, command: c.AlterOffsets, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Begin to alter start offsets (GC-101, GC-102)."""
+        """Start altering start offsets (GC-101, GC-102)."""
         del fresh
         group_id = command.group_id
         group = self._groups.get(group_id) or self.born(group_id, context.wall_ms)
@@ -113,13 +114,13 @@ class Administration:
     # ---- deletions
 
     def delete_group(self, command: c.DeleteGroup, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Begin to delete a group (GC-91); delete it at once when it has no state (GC-93)."""
+        """Start deleting a group (GC-91); delete it at once when it has no state (GC-93)."""
         group = self._deletable(command.group_id, context)
         written, effects = self._delete(group, context, fresh, command.call_id)
         return Decision(written, c.DeletionBegun(under_way=bool(effects)), effects)
 
     def delete_offsets(self, command: c.DeleteOffsets, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Begin to delete a group's offsets for whole topics (GC-96…GC-98)."""
+        """Start deleting a group's offsets for whole topics (GC-96…GC-98)."""
         del fresh
         group = self._deletable(command.group_id, context)
         if group.lifecycle is None:
@@ -179,7 +180,8 @@ class Administration:
         return Decision(found, c.ResumeReply(more or len(due) > command.limit, waiting=False), effects)
 
     def expire(self, command: c.ExpireEmpty, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Begin to delete groups that were empty for too long, by the same steps as an administrator's call (GC-46)."""
+        """Start deleting groups that have been empty for too long, in the same steps as an administrator's call
+        (GC-46)."""
         retention_ms = self._settings.empty_retention_ms
         if not retention_ms:
             return Decision((), ())
@@ -191,7 +193,7 @@ class Administration:
         effects: list[object] = []
         expired: list[tuple[str, int]] = []
         for group in self.empty.next(command.checks_max):
-            if group.used_ms is None or group.used_ms > served_ms:  # unknown, or by a count that a former owner lost
+            if group.used_ms is None or group.used_ms > served_ms:  # unknown, or by a count that was lost
                 written.append(used(group, served_ms))
                 continue
             age_ms = served_ms - group.used_ms
@@ -204,7 +206,8 @@ class Administration:
         return Decision(written, tuple(expired), effects)
 
     def progress_seen(self, command: c.ProgressSeen, context: Context, fresh: bool) -> Decision[Record, object]:
-        """Note that an empty group was used, if its progress has changed: its consumer sends no heartbeats (GC-46)."""
+        """If an empty group's progress has changed, note that it was used: by a consumer that sends no heartbeats
+        (GC-46)."""
         del fresh
         group = self._groups.get(command.group_id)
         if group is None or group.members or group.epoch != command.group_epoch or context.served_ms is None:
@@ -215,14 +218,16 @@ class Administration:
     # ---- helpers
 
     def _idle(self, group: Group, context: Context) -> bool:
-        """Return whether no change of the group is under way, and no interrupted one is to be resumed (OP-6)."""
+        """Return whether no change to the group is in progress, and no interrupted one is still to be resumed
+        (OP-6)."""
         under_way = self.calls.under_way(group.group_id, context.now_ms)
         return under_way is None and group.group_id not in self._deleting
 
     def _delete(
         self, group: Group, context: Context, fresh: bool, call_id: int = 0
     ) -> tuple[list[Record], list[object]]:
-        """The records and effects that begin a group's deletion; without any state they complete it (GC-91, GC-93)."""
+        """The records and effects that start a group's deletion; if the group has no state, they complete it (GC-91,
+        GC-93)."""
         states, partitions = group_deletion(group, context.view, fresh)
         if not partitions:
             return self._erased(group, context), []

@@ -152,8 +152,8 @@ class _Deal:
                     self.held[member_id].discard(number)
 
     def fill(self) -> None:
-        """Step 4: partitions with fewer than S members take candidates in turn; a partition that no candidate can take
-        stays below S."""
+        """Step 4: partitions with fewer than S members are given to candidates in turn; a partition that no candidate
+        can take stays below S."""
         candidates = [member_id for member_id, held in self.held.items() if len(held) < self.desired[member_id]]
         cursor = 0
         for number, holders in enumerate(self.holders):

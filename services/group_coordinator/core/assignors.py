@@ -11,10 +11,12 @@ from group_coordinator.core.partition_numbers import PartitionNumbers
 from group_coordinator.core.views import Assignment
 from shard_runtime.config.group_config import GroupConfig
 
-#: The most (member, partition) pairs of one computation, unless it needs more to give each partition two members and
-#: each member a partition. A pair costs an entry in a share session and a place in a queue of the leader.
+#: The maximum number of (member, partition) pairs in one computation, unless more are needed to give each partition two
+#: members and each member a partition. A pair costs an entry in a share session and a place in one of the leader's
+#: queues.
 PAIRS_MAX: Final = 2_000
-#: The fewest members that share a partition, regardless of PAIRS_MAX: a single slow one would stall it.
+#: The minimum number of members that share a partition, regardless of PAIRS_MAX: a single member, if slow, would stall
+#: it.
 MEMBERS_PER_PARTITION_MIN: Final = 2
 
 

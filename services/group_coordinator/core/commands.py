@@ -1,4 +1,4 @@
-"""A group shard's commands, answers and effects. Frozen values without behaviour."""
+"""A group shard's commands, replies and effects. Frozen values without behaviour."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ class ConnectionBack(NamedTuple):
 class InitializationFinished(NamedTuple):
     """The outcome of an `InitializeState` (GC-75, GC-76, GC-76a, OP-17).
 
-    A partition in no list has an unknown outcome: it stays in initialising and is retried (GC-72). `fenced`: those with
-    a larger state epoch at the share coordinator; the largest is `stored_epoch`. Reply: whether another round was
-    ordered. `call_id`: that of the `InitializeState`.
+    A partition in none of the lists has an unknown outcome: it stays in initialising and is retried (GC-72). `fenced`:
+    those with a larger state epoch at the share coordinator; the largest is `stored_epoch`. Reply: whether another
+    round was ordered. `call_id`: that of the `InitializeState`.
     """
 
     group_id: str
@@ -94,7 +94,7 @@ class OffsetsQuery(NamedTuple):
 class Sweep(NamedTuple):
     """Drop deleted topics from the lists, if the image is known to be new enough (GC-79, GC-80).
 
-    `complete_since_ms`: the image has everything that was in the metadata log at this time of the deadline clock.
+    `complete_since_ms`: the image has everything that was in the metadata log at this time (by the deadline clock).
     """
 
     complete_since_ms: int
@@ -102,7 +102,7 @@ class Sweep(NamedTuple):
 
 
 class RepairCheck(NamedTuple):
-    """Order a check of the summaries of groups that were not checked for a repair interval (GC-82)."""
+    """Order a check of the summaries of groups that have not been checked for a repair interval (GC-82)."""
 
     limit: int = 100
 
@@ -175,8 +175,9 @@ class ResumeDeletions(NamedTuple):
 
 
 class ExpireEmpty(NamedTuple):
-    """Begin the deletion of groups that were empty for too long (GC-46). `complete_since_ms`: see `Sweep`. At most
-    `checks_max` groups are checked, and at most `limit` deletions begin. Reply: those groups, with their age in ms."""
+    """Start deleting groups that have been empty for too long (GC-46). `complete_since_ms`: see `Sweep`. At most
+    `checks_max` groups are checked, and at most `limit` deletions are started. Reply: those groups, with their age in
+    ms."""
 
     complete_since_ms: int
     checks_max: int = 200
@@ -273,9 +274,10 @@ class ResumeReply(NamedTuple):
 
 
 class InitializeState(NamedTuple):
-    """Effect: call InitializeShareGroupState for (partition, start offset) pairs; answer: InitializationFinished.
+    """Effect: call InitializeShareGroupState for (partition, start offset) pairs; the outcome returns as
+    InitializationFinished.
 
-    `call_id` not 0: an administrator's call; it is always answered, since its caller waits (GC-103).
+    `call_id` not 0: an administrator's call, whose outcome is always returned, since its caller waits (GC-103).
     """
 
     group_id: str
@@ -289,8 +291,8 @@ class InitializeState(NamedTuple):
 class DeleteState(NamedTuple):
     """Effect: call DeleteShareGroupState.
 
-    `attempt` 0: the partitions' topics were deleted, and no answer is needed (OP-5). Else answer: DeletionFinished;
-    `call_id` not 0: a caller waits for it.
+    `attempt` 0: the partitions' topics were deleted, and no outcome is needed (OP-5). Otherwise the outcome returns as
+    DeletionFinished; `call_id` not 0: a caller waits for it.
     """
 
     group_id: str
@@ -305,8 +307,8 @@ class SweepSoon(NamedTuple):
 
 
 class CheckSummaries(NamedTuple):
-    """Effect: read these summaries; answer: a `Repair` for those with state epoch 0 (GC-82). `watched`: also answer
-    with a `ProgressSeen`, if all could be read."""
+    """Effect: read these summaries and submit a `Repair` for those with state epoch 0 (GC-82). `watched`: also submit a
+    `ProgressSeen`, if all could be read."""
 
     group_id: str
     group_epoch: int

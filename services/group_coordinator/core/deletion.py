@@ -83,7 +83,8 @@ def offsets_deletion(
         if topic.topic_id in states.deleting:
             wanted = set(range(topic.partitions))
         elif state is not None and state.initialized:
-            # Include entries of an alteration of unknown outcome; else it would be retried after the deletion (GC-99).
+            # Include entries of an alteration whose outcome is unknown; else it would be retried after the deletion
+            # (GC-99).
             wanted = {*state.initialized, *state.initializing}
         else:
             refused[name] = UnknownTopicOrPartitionError(
@@ -168,7 +169,7 @@ def offsets_deleted(group: Group, topic_ids: Collection[bytes]) -> Draft:
 
 
 class DeletedGroups:
-    """The epochs of groups deleted not long ago; replay alone changes them (GC-93)."""
+    """The epochs of recently deleted groups; only replay changes them (GC-93)."""
 
     __slots__ = ("_found",)
 

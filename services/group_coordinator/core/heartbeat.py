@@ -160,13 +160,13 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
 
 
 def _assignor_changed(group: Group, context: Context) -> bool:
-    """Return whether the target was computed by another assignor than the group's present one (GC-24c). A target from
-    an older build, whose assignor is not known, stays."""
+    """Return whether the target was computed by an assignor other than the group's present one (GC-24c). A target from
+    an older build, whose assignor is not known, is kept."""
     return group.computed_by not in ("", computed_by(context.configs, context.assignor))
 
 
 def _may_assign(group: Group, context: Context) -> bool:
-    """Return whether the interval of GC-24f has passed, or need not be awaited (OP-19)."""
+    """Return whether the interval of GC-24f has passed, or does not apply (OP-19)."""
     fast = context.settings.fast_first_assignment and not group.has_targets
     return fast or _assignable_in_ms(group, context) == 0
 

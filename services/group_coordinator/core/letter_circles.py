@@ -1,6 +1,6 @@
-"""Finds circles of dead-letter topics, through which a group's dead letters come back to it (PL-903, PL-923).
+"""Finds cycles of dead-letter topics, through which a group's dead letters come back to it (PL-903, PL-923).
 
-A group that reads T and has the dead-letter topic Q makes an edge from T to Q. Pure; the caller supplies the edges.
+A group that reads T and has the dead-letter topic Q is an edge from T to Q. Pure; the caller supplies the edges.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final, NamedTuple
 
-#: The most topics that one search visits. Only the hop count ends longer circles (PL-923).
+#: The maximum number of topics that one search visits. Longer cycles are ended only by the hop count (PL-923).
 TOPICS_MAX: Final = 100
 
 
@@ -20,14 +20,14 @@ class Step(NamedTuple):
     queue: str
 
 
-#: Returns the edges that begin at one of these topics; when several groups make the same edge, one of them is enough.
+#: Returns the edges that start at one of these topics; if several groups are the same edge, one of them is enough.
 StepsFrom = Callable[[Collection[str]], Iterable[Step]]
-#: Each topic that letters in a dead-letter topic can reach, with the step that leads there; None for that topic itself.
+#: Each topic that dead letters in one topic can reach, with the step that leads there; None for that topic itself.
 Reachable = Mapping[str, Step | None]
 
 
 def reached(queue: str, steps_from: StepsFrom) -> Reachable:
-    """Find the topics that letters in `queue` can reach, nearest first."""
+    """Find the topics that dead letters in `queue` can reach, nearest first."""
     found: dict[str, Step | None] = {queue: None}
     newest = [queue]
     while newest:
@@ -43,8 +43,8 @@ def reached(queue: str, steps_from: StepsFrom) -> Reachable:
 
 
 def return_path(reads: Collection[str], found: Reachable) -> tuple[str, tuple[Step, ...]] | None:
-    """Return the nearest topic that the group reads and its letters reach, with the steps that lead there from its
-    dead-letter topic; None when there is no such topic."""
+    """Return the nearest topic that the group reads and its dead letters can reach, with the steps that lead there from
+    its dead-letter topic; None when there is no such topic."""
     topic = next((topic for topic in found if topic in reads), None)
     if topic is None:
         return None

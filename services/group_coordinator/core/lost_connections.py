@@ -7,7 +7,7 @@ heartbeat interval. A live member sends it even if its connection is lost. A mem
 grace ends, not after the session time-out.
 
 Soft state, like the session clocks: after a load, or when the shard could not work for a while, no heartbeat is
-expected early, and only the session time-outs count.
+expected early, and only the session time-outs apply.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class LostConnections:
         return True
 
     def back(self, key: MemberKey) -> bool:
-        """Note that the member has a session again: only its session time-out counts. Returns whether an early
+        """Note that the member has a session again, so only its session time-out applies. Returns whether an early
         heartbeat was expected (GC-37)."""
         found = self._pop_expected(key)
         if found is None:

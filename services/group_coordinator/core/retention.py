@@ -15,10 +15,10 @@ from group_coordinator.core import records
 from group_coordinator.core.group import Group
 from kip932.ids import TopicIdPartition
 
-#: The most served time counted between two readings of the clock: twice the sweep's interval. A longer gap means that
-#: the shard was not swept.
+#: The maximum served time counted between two readings of the clock: twice the sweep's interval. A longer gap means
+#: that the shard was not swept.
 _STEP_MAX_MS: Final = 60_000
-#: The most served time between two records of the count in the log; about this much is lost when an owner dies.
+#: The maximum served time between two records of the count in the log; about this much is lost when an owner dies.
 _KEEP_MS: Final = 600_000
 #: A group's progress: (partition, start offset, delivery complete count) of each of its share-partitions.
 Progress = tuple[tuple[TopicIdPartition, int, int], ...]
@@ -35,12 +35,12 @@ class ServedTime:
         self._counted_until_ms: int | None = None
 
     def keep(self, served_ms: int) -> None:
-        """Take the count that the log now has, after a replay or undo."""
+        """Adopt the count that is now in the log, after a replay or undo."""
         self.kept_ms = served_ms
         self._counted_ms = max(self._counted_ms, served_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Begin to count: the shard is served from now on, and time before this does not count (GC-32a)."""
+        """Start counting: the shard is served from now on, and earlier time does not count (GC-32a)."""
         self._counted_until_ms = now_ms
 
     def at(self, now_ms: int) -> int:
@@ -74,7 +74,7 @@ class EmptyGroups:
         return len(self._empty)
 
     def noted(self, group_id: str, group: Group | None) -> None:
-        """Take the group's new value, which replay or undo has set; None when it was removed."""
+        """Note the group's new value, set by replay or undo; None when it was removed."""
         if group is not None and not group.members:
             self._empty.setdefault(group_id)
         elif group_id in self._empty:

@@ -1,9 +1,9 @@
 """One shard of the group coordinator: every group whose id hashes to it, as a `hosting.shard.Shard` (GC-1, GC-2).
 
 It decides and replays; it never waits, sends, or reads a clock. The persistent state is `Group` values; only replay
-changes them. Soft state is lost at each load: session clocks, memos, attempt numbers, administrators' calls under way,
-and when each group's summaries were checked. A decision may change soft state, because a heartbeat without changes
-writes no record. Losing soft state, or keeping it after the store refused the append, does no harm (GC-33).
+changes them. Soft state is lost at each load: session clocks, memos, attempt numbers, administrators' calls in
+progress, and when each group's summaries were checked. A decision may change soft state, because a heartbeat without
+changes writes no record. Losing soft state, or keeping it after the store refused the append, does no harm (GC-33).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The commands that a shard of share state takes beside those of `kip932.state_values`, and its answers."""
+"""The commands that a shard of share state takes in addition to those of `kip932.state_values`, and its replies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kip932.state_values import StateCommand
 class CommandBatch:
     """Commands for different keys of one shard, decided together; each succeeds or fails by itself (SC-12, P-2).
 
-    The answer is a tuple with the reply, or the KafkaError of its refusal, for each command in order.
+    The reply is a tuple with the reply, or the KafkaError of its refusal, for each command in order.
     """
 
     commands: tuple[StateCommand, ...]
@@ -21,35 +21,35 @@ class CommandBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics:
-    """Tombstone the keys of deleted topics, a bounded number per command (SC-80). The answer is a `Removed`."""
+    """Tombstone the keys of deleted topics, a bounded number per command (SC-80). The reply is a `Removed`."""
 
     topic_ids: frozenset[bytes]
 
 
 @dataclass(frozen=True, slots=True)
 class RemoveOrphans:
-    """Tombstone those of `keys` whose topic is not in the complete metadata [SC-80 R]. The answer is a `Removed`."""
+    """Tombstone those of `keys` whose topic is not in the complete metadata [SC-80 R]. The reply is a `Removed`."""
 
     keys: tuple[SharePartitionKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class DropDamaged:
-    """Tombstone those of `keys` whose state is damaged, as an operator decided (CM-114). The answer is a `Removed`."""
+    """Tombstone those of `keys` whose state is damaged, as an operator decided (CM-114). The reply is a `Removed`."""
 
     keys: tuple[SharePartitionKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class CopyCold:
-    """Write cold copies of those of `keys` that changed long enough ago (SC-73…SC-75). The answer is their number."""
+    """Write cold copies of those of `keys` that changed long enough ago (SC-73…SC-75). The reply is their number."""
 
     keys: tuple[SharePartitionKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class ListStarts:
-    """Read the start offsets, in some topics, of every group with state here (SC-116). The answer is a tuple of (key,
+    """Read the start offsets, in some topics, of every group with state here (SC-116). The reply is a tuple of (key,
     start offset), one for each share-partition."""
 
     topic_ids: frozenset[bytes]
@@ -59,7 +59,7 @@ ShareCommand = StateCommand | CommandBatch | DeleteTopics | RemoveOrphans | Drop
 
 
 class Removed(NamedTuple):
-    """How many keys a command tombstoned, and how many its bound left for the next one."""
+    """How many keys a command tombstoned, and how many it left for the next command because of its bound."""
 
     keys: int
     remaining: int

@@ -19,8 +19,8 @@ EPOCH_ZERO_MS: Final = 1_767_225_600_000
 #: How many seconds a leader epoch may be ahead of this node's clock: two machines' clocks differ by less than a day,
 #: and no shard is claimed more than once a second for a whole day.
 EPOCH_AHEAD_S: Final = 86_400
-#: A group's epoch grows by one with each assignment: at one a second it reaches this after 34 years. As many values
-#: above it are left for a group that must exceed a stored epoch (GC-76).
+#: A group's epoch grows by one with each assignment: at one a second it reaches this after 34 years. The values above
+#: it, as many again, are left for a group that must exceed a stored epoch (GC-76).
 STATE_EPOCH_MAX: Final = 2**30
 #: How far a start offset may move in one request: nine years at a million records a second.
 START_GROWTH_MAX: Final = 2**48

@@ -68,7 +68,7 @@ from share_coordinator.core.share_state import ShareState, after_snapshot, after
 
 #: How many keys one background command may touch, so that requests do not wait long for it (SR-17).
 KEYS_PER_SLICE: Final = 500
-#: The most share-partitions of one shard in one answer (CM-91).
+#: The maximum number of share-partitions of one shard in one response (CM-91).
 TOPIC_STARTS_MAX: Final = 4_000
 #: The state epoch in a Delete whose epoch is not to be checked (SC-29).
 UNCHECKED_STATE_EPOCH: Final = -1
@@ -480,7 +480,7 @@ def _topic_starts(
     """Return each share-partition of the topics, of every group, with its start offset; −1: its leader has not chosen
     one yet (SC-116).
 
-    The answer is complete or refused: the leader that trims a log by it must know of every group. Raises
+    The result is complete, or the command is refused: a leader trims its log by it, so no group may be missing. Raises
     InQuarantineError when a damaged entry may belong to one of them, InvalidRequestError for too many of them.
     """
     for entry in damaged:

@@ -77,8 +77,8 @@ class ShareState(NamedTuple):
 def after_snapshot(record: ShareSnapshot) -> ShareState:
     """Return the state after replaying `record`, whatever it was before: a snapshot is whole, fences included (SC-55).
 
-    A fence of before would refuse those that the snapshot admits: it is of an earlier life of the key, whose tombstone
-    was damaged or skipped.
+    The previous fence could refuse callers that the snapshot admits: it is from an earlier life of the key, whose
+    tombstone was damaged or skipped.
     """
     return ShareState(
         snapshot_epoch=record.snapshot_epoch,
@@ -99,7 +99,8 @@ def after_snapshot(record: ShareSnapshot) -> ShareState:
 
 
 def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
-    """Return the state after replaying `record` (SC-56). Without an earlier one it is the record's, with epoch 0."""
+    """Return the state after replaying `record` (SC-56). Without an earlier state, the result is the record's own, with
+    state epoch 0."""
     if state is None:
         return _orphan(record)
     (

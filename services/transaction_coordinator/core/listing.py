@@ -22,8 +22,8 @@ STATES: Final = frozenset({EMPTY, UNREADABLE, *_NAMES.values(), *_COMPLETE.value
 
 
 def state_name(known: Transaction) -> str:
-    """Kafka's name of the record's state. Empty for a producer that has begun and written nothing, even when an earlier
-    transaction was aborted for it; any other record without a transaction shows how the last one ended."""
+    """Kafka's name for the record's state. Empty for a producer that has started and written nothing, even when an
+    earlier transaction was aborted for it; any other record without a transaction shows how the last one ended."""
     if known.state is not State.EMPTY:
         return _NAMES[known.state]
     newest = known.ended[-1] if known.ended else None

@@ -24,7 +24,7 @@ from kip932.errors import (
 )
 from kip932.ids import TopicIdPartition
 
-#: The last epoch of a producer id; after it a new id begins (int32 on the wire).
+#: The last epoch of a producer id; after it comes a new id (int32 on the wire).
 EPOCH_MAX: Final = 2**31 - 2
 #: How many ended transactions a record keeps, to answer repeated requests.
 ENDED_KEPT: Final = 10
@@ -47,7 +47,7 @@ class Cause(IntEnum):
     PRODUCER = 0
     TIMEOUT = 1
     SUCCESSOR = 2
-    """Another producer began with this transactional id."""
+    """Another producer started with this transactional id."""
     RENEWAL = 3
     """The same producer asked for a new epoch."""
     OPERATOR = 4
@@ -116,11 +116,11 @@ class Fate(IntEnum):
 
 
 def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: int, fresh_id: int) -> Transaction:
-    """Begin a new producer instance with the transactional id, or continue one (CM-152).
+    """Start a new producer instance for the transactional id, or continue an existing one (CM-152).
 
-    `asked`: the identity of an instance that continues; None for a new instance, which fences all others. When the
-    result is EMPTY, its identity is the producer's; when it is decided, write its markers first, then decide again.
-    Repeating the call for an instance that continues changes nothing. Raises ProducerFencedError,
+    `asked`: the identity given by an instance that wants to continue; None for a new instance, which fences all others.
+    When the result is EMPTY, its identity is the producer's; when it is decided, write its markers first, then decide
+    again. Repeating the call for an instance that continues changes nothing. Raises ProducerFencedError,
     InvalidProducerIdMappingError.
     """
     if known is None:
@@ -241,7 +241,7 @@ def finished(known: Transaction | None, identity: Identity, fresh_id: int) -> Tr
 
 def following(known: Transaction | None, identity: Identity) -> Identity | None:
     """The identity for the same producer's next transaction; None when markers are still to be written, or another
-    producer has begun."""
+    producer has started."""
     newest = known.ended[-1] if known is not None and known.ended else None
     if known is None or newest is None or known.state is not State.EMPTY:
         return None
@@ -269,7 +269,7 @@ def fate(known: Transaction | None, identity: Identity) -> Fate:
 
 
 def _is_present(known: Transaction, asked: Identity) -> bool:
-    """Return whether this instance is the present one: no other has begun since it got its identity."""
+    """Return whether this instance is the present one: no other has started since it got its identity."""
     if asked == known.identity:
         return not (known.decided and known.cause in _FENCING)
     return following(known, asked) is not None
@@ -330,7 +330,7 @@ def _fenced(known: Transaction, identity: Identity) -> KafkaError:
 
 
 def concurrent(identity: Identity) -> KafkaError:
-    """The error to answer while markers of the previous transaction are still to be written."""
+    """The error to return while markers of the previous transaction are still to be written."""
     return ConcurrentTransactionsError(
         f"the transaction of {_text(identity)} is decided, and not all of its partitions have their markers; try again"
     )
