@@ -1,4 +1,4 @@
-"""One timer that stays armed while deadlines come and go, since hardly any of them expires (P-13)."""
+"""One timer that stays armed while deadlines come and go, since hardly any of them expire (P-13)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ArmedTimer:
     """Calls `fire` at the earliest time it was armed for, or sooner: `fire` checks what is due, and arms it again.
 
     Times are of the owner's clock, in the owner's unit. `at`: the time it is armed for; infinite while it is not.
-    Compare a deadline with `at` before `arm` where many come, so that a later one costs nothing.
+    If deadlines are many, compare each with `at` before calling `arm`, so that a later one costs nothing.
     """
 
     __slots__ = ("_fire", "_handle", "at")

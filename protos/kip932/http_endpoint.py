@@ -1,6 +1,6 @@
 """A small HTTP endpoint for metrics and health, on the event loop.
 
-A client has a bounded time to send its request and to read the answer. When there are too many connections, the one
+A client has a bounded time to send its request and to read the response. When there are too many connections, the one
 that has been open longest without a complete request is closed, so that unfinished requests cannot lock others out.
 """
 
@@ -16,7 +16,7 @@ CONNECTIONS_MAX: Final = 16
 REQUEST_S: Final = 5.0
 ANSWER_S: Final = 30.0
 _HEAD_BYTES_MAX: Final = 8 * 1024
-#: How many answers are made at a time; each may hold a whole copy of its text.
+#: How many responses are built at a time; each may hold a whole copy of its text.
 _ANSWERS_MAX: Final = 2
 
 
@@ -28,7 +28,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An answer. `headers`: more than Content-Type, Content-Length and Connection."""
+    """A response. `headers`: those besides Content-Type, Content-Length and Connection."""
 
     status: HTTPStatus
     body: bytes
@@ -97,7 +97,7 @@ class HttpEndpoint:
             writer.close()
             await writer.wait_closed()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # the client left, was too slow, or does not speak HTTP: no answer can reach it
+            pass  # the client left, was too slow, or does not speak HTTP: no response can reach it
         finally:
             writer.transport.abort()
             self._unrequested.pop(writer, None)

@@ -19,7 +19,7 @@ from kip932.http_endpoint import Page, Request, Response
 
 
 def metrics_pages(registry: CollectorRegistry) -> Mapping[str, Page]:
-    """Return the pages that serve the registry: in the form, and of the metrics (`?name[]=…`), that a request asks
+    """Return the pages that serve the registry, in the format and with the metrics (`?name[]=…`) that a request asks
     for."""
 
     async def page(request: Request) -> Response:

@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Iterable
 from typing import Final
 
-#: The time to compare grows with the square of the length: a longer name has no suggestion.
+#: The time to compare grows with the square of the length, so a longer name gets no suggestion.
 _NAME_MAX: Final = 200
 
 

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 #: Batches up to this size are parsed without counting their fields first. With two bytes per record, the worst case,
 #: that costs 20 ms and 40 MB.
 PARSED_BYTES_MAX: Final = 1 << 20
-#: A batch of n bytes stored before CM-112 holds at most this times n records: it is plain or gzip, which compresses at
-#: most 1,032 bytes into one, and a record has at least two bytes.
+#: A batch of n bytes stored before CM-112 holds at most n times this many records: it is plain or gzip, which
+#: compresses at most 1,032 bytes into one, and a record has at least two bytes.
 _OLD_RECORDS_PER_BYTE: Final = 516
 #: Counting one field takes as much time as decompressing this many bytes.
 _FIELD_BYTES: Final = 32

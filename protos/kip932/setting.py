@@ -1,4 +1,5 @@
-"""Declares a setting of a client or a service once: name as in Kafka, type, default, range, unit, a sentence.
+"""Declares a setting of a client or a service once: name as in Kafka, type, default, range, unit, a one-sentence
+description.
 
 Environment, file, flags, validation, DescribeConfigs and the reference pages use these declarations. They are not
 pydantic-settings because the same declarations also describe configs in the metadata log: text under dotted names,
@@ -43,7 +44,7 @@ class Setting(Generic[T]):
     """One setting or config.
 
     `dynamic`: it may be altered while the process runs. `synonym`: the broker config it falls back to. `bounds`: the
-    broker configs that hold the least and the greatest value a group may set (GC-144a). `unserved`: why only the
+    broker configs that hold the minimum and the maximum that a group may set (GC-144a). `unserved`: why only the
     default may be set, for a config of a feature that this suite does not have (CM-120).
     """
 

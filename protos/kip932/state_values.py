@@ -91,7 +91,7 @@ class StateSummary(NamedTuple):
     """Start offset, epochs and counts of a share-partition; the defaults are those of one without state (SC-50).
 
     `batches`: the state batches of the requested offsets, cut at their bounds (PL-825). `delayed`: the number of
-    records whose delay has not ended; −1 when it was not requested, or an older build answered (PL-938).
+    records whose delay has not ended; −1 when it was not requested, or when an older build replied (PL-938).
     """
 
     state_epoch: int = 0

@@ -61,14 +61,15 @@ class StoreTime:
         """By how much the store's clock was ahead of the host's at the last comparison."""
 
     def wall_ms(self) -> int:
-        """Milliseconds since 1970 by the store's clock; by the host's when `compare` found the store's set wrong."""
+        """Milliseconds since 1970 by the store's clock; by the host's if `compare` found that the store's was set
+        wrong."""
         return self._host.now_ms() + self._ahead_ms
 
     def compare(self, store_ms: int, asked_ms: int) -> None:
-        """Take in the store's time, which was requested at `asked_ms` of the deadline clock and has just arrived.
+        """Note the store's time, which was requested at `asked_ms` (deadline clock) and has just arrived.
 
-        The store's time is adopted, unless the store's clock has jumped and the host's has not: then the host's is. An
-        answer that took longer than the bound is too imprecise and is ignored.
+        The store's time is adopted, unless the store's clock has jumped and the host's has not: then the host's is. A
+        reply that took longer than the bound is too imprecise and is ignored.
         """
         host_ms, now_ms = self._host.wall_ms(), self._host.now_ms()
         if now_ms - asked_ms > self._bound_ms:

@@ -12,7 +12,7 @@ import lz4.frame
 
 from kip932.compression.frames import pieces
 
-#: Kafka's default level. It alone does not mean LZ4's level of the same number, but LZ4's fast mode.
+#: Kafka's default level. Unlike all others, it means not LZ4's level of the same number, but LZ4's fast mode.
 KAFKA_DEFAULT_LEVEL: Final = 9
 _FAST: Final = 0
 

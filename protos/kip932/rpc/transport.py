@@ -37,7 +37,7 @@ class TransportStatus(StrEnum):
     UNAUTHENTICATED = "UNAUTHENTICATED"
 
 
-#: The key of the call metadata that carries `client.id`. Services show it to people; they decide nothing by it.
+#: The key of the call metadata that carries `client.id`. Services only show it to people; no decision depends on it.
 CLIENT_ID_KEY = "sharegroups-client-id"
 
 #: After these statuses the same call may be retried (CL-16).

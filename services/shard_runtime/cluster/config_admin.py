@@ -263,7 +263,7 @@ def _change_text(change: ConfigChange) -> str:
 
 
 def _require_once(seen: set[tuple[int, str]], kind: int, name: str) -> None:
-    """Raise InvalidRequestError for a resource named twice, so that a short request cannot have a long answer
+    """Raise InvalidRequestError for a resource named twice, so that a short request cannot have a long response
     (CM-91)."""
     if (kind, name) in seen:
         raise InvalidRequestError("a request may name each resource once")

@@ -6,9 +6,9 @@ streams are known to be removed, and every partition leader process removes them
 never used again and no append creates a stream.
 
 But a claim creates a stream, and a process that has not seen the deletion may still claim. So there are two passes. The
-first comes after the owners had time to remove their streams, or at once when this process finds the deletion at its
-start. The second comes much later; after it the metadata forget the topic. A process that learns of the deletion even
-later removes the stream that its own claim created.
+first comes after the owners have had time to remove their streams, or at once when this process finds the deletion at
+its start. The second comes much later; after it the metadata forget the topic. A process that learns of the deletion
+even later removes the stream that its own claim created.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DeletedTopics:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with the topics already deleted, then follow the metadata, which the caller must have loaded."""
+        """Start with the topics already deleted, then follow the metadata, which the caller must have loaded."""
         now_ms = self._clock.now_ms()
         self._waiting = {topic_id: _Remains(now_ms) for topic_id in self._metadata.image.remains}
         self._metadata.subscribe(self._changed)

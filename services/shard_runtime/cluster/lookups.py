@@ -43,7 +43,7 @@ from shard_runtime.rpc.status import invalid_argument
 
 KEYS_MAX: Final = 10_000
 TOPICS_MAX: Final = 10_000
-#: How many keys are answered before other tasks get a turn.
+#: How many keys are looked up before other tasks get a turn.
 KEYS_SLICE: Final = 250
 PARTITIONS_SLICE: Final = 1_000
 #: How many characters of an invalid name an error message repeats.
@@ -157,7 +157,8 @@ class Lookups:
     def _asked(
         self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic, answered: set[str | bytes]
     ) -> TopicCreated | None:
-        """Return the requested topic; None when it was answered before, or is missing: then add its error here."""
+        """Return the requested topic; None when the response has it already, or when it is missing: then its error is
+        added."""
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
         known = topic.topic_id if topic is not None else asked.topic_id if by_id else asked.name

@@ -2,8 +2,8 @@
 
 Every read begins with the entry at the image's own version. If another entry is there, or none, then the store lost or
 replaced its tail, and the image is rebuilt. Entries become part of the image only when they can no longer be lost;
-otherwise a process could remove a topic's streams and a fail-over could then undo the topic's deletion. A store of
-another cluster, or of none, is never read as an empty log.
+otherwise a process could remove a topic's streams and a fail-over could then undo the topic's deletion. A store that
+belongs to another cluster, or to none, is never read as an empty log.
 """
 
 from __future__ import annotations

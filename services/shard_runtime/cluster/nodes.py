@@ -22,7 +22,8 @@ log = structlog.get_logger(__name__)
 
 #: The wake that a node publishes when its entry has changed.
 NODES_CHANGED: Final = "nodes"
-#: How long after an entry's lapse the list is read again, ms: the store's clock must be past the lapse by then.
+#: How long after an entry's lapse the list is read again, ms: by then the entry must have lapsed by the store's clock,
+#: too.
 _AFTER_LAPSE_MS: Final = 5
 
 

@@ -1,4 +1,4 @@
-"""Finds a shard's owner by the hints (CM-14), for FindCoordinator, Metadata, and answers that name the owner.
+"""Finds a shard's owner by the hints (CM-14), for FindCoordinator, Metadata, and responses that name the owner.
 
 A hint that names no live node is not used. A wrong hint costs the caller one redirect.
 """
@@ -19,7 +19,7 @@ from shard_runtime.record_log.protocol import LogError, ShardId, ShardKind
 log = structlog.get_logger(__name__)
 
 _FRESH_MS: Final = 200
-#: Hints of this age are read again when they name no live owner: that of a new shard comes soon after them.
+#: Hints of this age are read again if they name no live owner: a new shard's hint is often published soon after a read.
 _ABSENT_MS: Final = 400
 _STALE_MS: Final = 1_000
 

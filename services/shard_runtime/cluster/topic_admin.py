@@ -52,9 +52,9 @@ from shard_runtime.rpc.change_log import log_changes
 from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
-#: The most partitions of all topics together: each is a shard with its own lease, and the last live node must be able
-#: to take over and keep all of them (CM-89). Partitions of a deleted topic count until their streams are known to be
-#: removed, which bounds how many deletions the metadata must remember.
+#: The maximum number of partitions of all topics together: each is a shard with its own lease, and the last live node
+#: must be able to take over and keep all of them (CM-89). Partitions of a deleted topic count until their streams are
+#: known to be removed, which bounds how many deletions the metadata must remember.
 CLUSTER_PARTITIONS_MAX: Final = 20_000
 
 
@@ -117,7 +117,7 @@ class TopicAdmin:
     # ---- create
 
     async def create_topics(self, request: CreateTopicsRequest, context: CallContext) -> CreateTopicsResponse:
-        """Create topics; with `validate_only`, only answer whether they could be created."""
+        """Create topics; with `validate_only`, only check whether they could be created."""
         _bounded(request.topics)
         check_configs(sum(len(topic.configs) for topic in request.topics))
         names = Counter(topic.name for topic in request.topics)

@@ -32,9 +32,9 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: The effective configs of at most this many groups are kept; one more clears them.
+#: The effective configs of at most this many groups are cached; one more group clears the cache.
 _GROUPS_MAX: Final = 10_000
-_QUEUES_VERSION: Final = 2  # share.version from which on there are dead-letter queues (PL-901)
+_QUEUES_VERSION: Final = 2  # the first share.version with dead-letter queues (PL-901)
 
 TABLES: Final[Mapping[int, SettingTable]] = {
     RESOURCE_TOPIC: TOPIC_CONFIGS,
@@ -67,8 +67,8 @@ class Metadata(Protocol):
 
 class EffectiveConfigs:
     """The configs in force for topics, groups and this node. Reads are cheap enough for each decision (PL-1003): those
-    of a group are computed once for each image of the metadata. (Not for each version: where the store lost its tail,
-    the next change has the lost one's number, CM-20.)"""
+    of a group are computed once for each image of the metadata. (Not for each version: if the store lost its tail, the
+    next change gets the number of the lost one, CM-20.)"""
 
     def __init__(self, settings: Settings, metadata: Metadata, node_id: Callable[[], int] = lambda: -1) -> None:
         self.settings = settings

@@ -18,8 +18,8 @@ _EXPONENT_MAX: Final = 64
 
 
 class Backoff(NamedTuple):
-    """A group's back-off policy (PL-936); `initial_ms` 0 means none. `jitter`: the largest fraction of a delay that
-    chance removes."""
+    """A group's back-off policy (PL-936); `initial_ms` 0 means none. `jitter`: the largest fraction of a delay that is
+    removed at random."""
 
     initial_ms: int = 0
     multiplier: float = 2.0
@@ -48,11 +48,11 @@ class GroupConfig:
     max_record_locks: int = 2_000
     renew_enabled: bool = True
     dlq_enabled: bool = False
-    dead_letters_max: int = 5_000  # letters that may wait before no new offsets are acquired (PL-916)
+    dead_letters_max: int = 5_000  # dead letters that may wait before no new offsets are acquired (PL-916)
     backoff: Backoff = NO_BACKOFF  # for releases without a delay of their own, and for expired locks (PL-936)
     delay_max_ms: int = 86_400_000  # the longest delay (PL-930, PL-934)
     delayed_max: int = 5_000  # records that may be delayed before no new offsets are acquired (PL-935)
-    dead_letter_topic: str = ""  # where letters go while the queue is enabled; answers to members name it (PL-258)
+    dead_letter_topic: str = ""  # used while the queue is enabled; members see its name in responses (PL-258)
     auto_offset_reset: str = "latest"  # latest, earliest or by_duration:<ISO-8601> (PL-605)
     read_committed: bool = False  # `share.isolation.level` (PL-803)
     session_timeout_ms: int = 45_000  # GC-27

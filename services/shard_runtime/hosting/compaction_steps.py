@@ -51,7 +51,7 @@ def copy_next_slice(
 async def trim(
     tenure: ShardTenure[CommandT, RecordT], record_log: RecordLog, shard_id: ShardId, clock: Clock, meter: HostMeter
 ) -> None:
-    """Move `replay_from` to the smallest id still needed, by confirmed appends only, and trim below it (SR-15).
+    """Move `replay_from` to the smallest id still needed, judged by confirmed appends only, and trim below it (SR-15).
 
     When the store fails, the trim is tried again later. When this node no longer owns the shard, the lease is given up.
     """

@@ -1,4 +1,4 @@
-"""Knows which keys of a shard are hurt by damaged entries of its log, and which are whole (CM-107). Pure.
+"""Records which keys of a shard are affected by damaged entries in its log, and which are intact (CM-107). Pure.
 
 A replay adds each damaged entry here in log order, and notes each self-contained copy of a key. Entries before a copy
 no longer matter to its key, damaged or not.
@@ -22,7 +22,7 @@ class Healed(NamedTuple):
 class Quarantine:
     """The damaged entries of one shard that still matter.
 
-    An entry of unknown key may have changed any key, even one that no other entry names. So it hurts every key that
+    An entry of unknown key may have changed any key, even one that no other entry names. So it affects every key that
     has no self-contained copy after it.
     """
 
@@ -59,7 +59,7 @@ class Quarantine:
             self._whole.discard(key)
 
     def damage_of(self, key: Hashable) -> Sequence[DamagedEntry]:
-        """Damaged entries after this key's newest copy that may belong to it; empty when the key is whole."""
+        """Damaged entries after this key's newest copy that may belong to it; empty when the key is intact."""
         if not self._named and not self._unknown:
             return ()
         named = self._named.get(key, ())

@@ -30,7 +30,7 @@ log = structlog.get_logger(__name__)
 
 #: A shard with more entries in quarantine is not served at all: no operator would settle that many one by one.
 QUARANTINE_MAX: Final = 1_000
-#: The most keys of a log that are compared with a damaged entry's checksum. Among more, another could match by chance.
+#: The maximum number of a log's keys to compare with a damaged entry's checksum: among more, one could match by chance.
 COMPARED_KEYS_MAX: Final = 100_000
 #: How many keys are compared, in about 2 ms, before other tasks may run (CM-94).
 COMPARED_KEYS_SLICE: Final = 2_000
@@ -80,7 +80,7 @@ async def replay_log(
     replay = _Replay(record_log, codec, tenure, stream, keys)
     page = await record_log.read(stream, after, through, page_entries)
     while len(page) == page_entries:
-        # The store reads the next page while this one is replayed. One page ahead is the bound.
+        # The store reads the next page while this one is replayed; no more than one page is read ahead.
         ahead = asyncio.ensure_future(record_log.read(stream, page[-1].id, through, page_entries))
         try:
             await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 `decide` changes nothing. Only `replay` changes the shard, for live commands as at load. A host runs every command in
 one order: decide, replay, append, answer. It answers, and runs the decision's effects, only after the append is
-durable. Reads are commands too: they see uncommitted state, so their answer waits until every record appended before
+durable. Reads are commands too: they see uncommitted state, so their reply waits until every record appended before
 them is durable (SC-14, GC-3).
 """
 
@@ -49,7 +49,7 @@ class DamagedEntry:
 
     @property
     def text(self) -> str:
-        """The key as people read it."""
+        """The key as text for people."""
         return "not known" if self.key is None else str(getattr(self.key, "text", self.key))
 
 

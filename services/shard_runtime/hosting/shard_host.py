@@ -107,7 +107,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         return self._tenure.waiting if self._tenure else 0
 
     async def submit(self, command: CommandT, timeout_ms: int | None = None) -> object:
-        """Run a command; return its reply when everything it depends on is durable. Raises KafkaError.
+        """Run a command; return its reply once everything that the reply depends on is durable. Raises KafkaError.
 
         After `timeout_ms` (default `write_timeout_ms`) it raises COORDINATOR_NOT_AVAILABLE. Nothing is rolled back: the
         records may still commit, so the caller repeats the request (SC-63).
@@ -337,7 +337,7 @@ class ShardHost(Generic[CommandT, RecordT]):
 
     @property
     def demand(self) -> int:
-        """The number of requests refused since the last load; shards with many load first (CM-12)."""
+        """The number of requests refused since the last load; shards with the most are loaded first (CM-12)."""
         return self._demand
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:

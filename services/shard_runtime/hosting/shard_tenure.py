@@ -23,7 +23,7 @@ _READER_NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")
 
 
 class PendingCommand:
-    """A command, from its decision to its answer."""
+    """A command, from its decision to its reply."""
 
     __slots__ = ("anchors", "cold", "effects", "entries", "failure", "future", "reply", "tokens")
 
@@ -38,17 +38,18 @@ class PendingCommand:
         self.anchors: list[Anchor | None] = []
 
     def fail(self, failure: KafkaError) -> None:
-        """Make `failure` the answer and drop the decision's effects; `settle` then answers."""
+        """Make `failure` the outcome and drop the decision's effects; `settle` then reports it."""
         self.failure = failure
         self.effects = ()
 
     def refuse(self, failure: KafkaError) -> None:
-        """Answer with `failure` now. Pass a new instance for each command, since each caller raises its own."""
+        """Report `failure` now. Pass a new instance for each command, since each caller raises its own."""
         self.fail(failure)
         self.settle(True)
 
     def settle(self, lease_valid: bool) -> None:
-        """Answer. After the lease's deadline the answer is NOT_COORDINATOR, although the records are durable (CM-3)."""
+        """Report the outcome. After the lease's deadline it is NOT_COORDINATOR, although the records are durable
+        (CM-3)."""
         if self.future is None or self.future.done():
             return
         if not lease_valid:
@@ -103,7 +104,7 @@ class TrimBound(NamedTuple):
 
 
 class Retention:
-    """Decides what a trim must keep although no claim replays it: the history, and the entries that live readers have
+    """Decides what a trim must keep even though no claim replays it: the history, and entries that live readers have
     not read yet (SR-29).
 
     Readers note in a hash beside the stream how far they have read (PM-12). Other processes write these notes, so they

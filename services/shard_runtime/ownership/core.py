@@ -1,7 +1,7 @@
-"""Decides which shards this process may claim, keeps, or must give up (CM-3, CM-11, CM-12, CM-13). Pure.
+"""Decides which shards this process may claim, may keep, or must give up (CM-3, CM-11, CM-12, CM-13). Pure.
 
-It sends nothing and reads no clock: `ownership` carries out its plans and passes every answer back. A lost or late
-answer is an input like any other.
+It sends nothing and reads no clock: `ownership` carries out its plans and passes every reply back. A lost or late reply
+is an input like any other.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ class Targets:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The next actions: claims to send, shards to hand over. `forgotten`: shards no longer held nor wanted."""
+    """The next actions: claims to send, shards to hand over. `forgotten`: shards that are neither held nor wanted any
+    more."""
 
     claims: list[ClaimRequest] = field(default_factory=list)
     releases: list[ShardId] = field(default_factory=list)
@@ -112,7 +113,7 @@ class OwnershipCore:
         return self._shard_claims.held()
 
     def queued(self) -> list[ShardClaim]:
-        """Return the claims of the shards that wait for their replay to begin."""
+        """Return the claims of the shards that wait for their replay to start."""
         return list(self._shard_claims.within(ClaimPhase.QUEUED))
 
     def serving(self) -> list[ShardId]:
@@ -178,7 +179,7 @@ class OwnershipCore:
                 self._misplaced[shard] = claim
 
     def _send_away(self, claim: ShardClaim, plan: Plan) -> None:
-        """Plan to hand over a shard that belongs elsewhere; while a claim is under way, wait for its answer first."""
+        """Plan to hand over a shard that belongs elsewhere; while a claim is in flight, wait for its reply first."""
         self._plan_release(claim, plan)
         if claim.phase is not ClaimPhase.FREE:
             return
@@ -252,7 +253,7 @@ class OwnershipCore:
         return request
 
     def claim_answered(self, shard: ShardId, answer: ClaimAnswer, now_ms: int) -> bool:
-        """Note a claim's answer. Returns True when this process now owns the shard and may queue its replay."""
+        """Note the reply to a claim. Returns True when this process now owns the shard and may queue its replay."""
         claim = self._shard_claims.get(shard)
         if claim is None or claim.phase is not ClaimPhase.CLAIMING:
             return False
@@ -265,7 +266,7 @@ class OwnershipCore:
             case OwnedElsewhere():
                 claim.waits_for_owner = True
                 remaining_ms = min(max(answer.remaining_ms, 1), self.terms.lease_ms)
-                # The owner may have released between the claim and this answer: then try again at once (CM-4).
+                # The owner may have released the shard between the claim and this reply: then try again at once (CM-4).
                 claim.next_try_ms = now_ms + (0 if claim.woken else remaining_ms)
             case HistoryChanged():
                 self.see_history(answer.history, now_ms)
@@ -290,7 +291,7 @@ class OwnershipCore:
         claim.served_ms = None
 
     def claim_unknown(self, shard: ShardId, now_ms: int) -> None:
-        """Note that no answer came: the claim may have succeeded, so the next try repeats it with the same nonce."""
+        """Note that no reply came: the claim may have succeeded, so the next try repeats it with the same nonce."""
         claim = self._shard_claims.get(shard)
         if claim is not None and claim.phase is ClaimPhase.CLAIMING:
             self._shard_claims.enter(claim, ClaimPhase.FREE)
@@ -299,7 +300,7 @@ class OwnershipCore:
     # ---- replay
 
     def loading(self, shard: ShardId) -> None:
-        """Note that the replay of a queued shard begins."""
+        """Note that the replay of a queued shard starts."""
         self._shard_claims.enter(self._shard_claims[shard], ClaimPhase.LOADING)
 
     def load_failed(self, shard: ShardId, *, faulty: bool = False) -> bool:
@@ -311,7 +312,7 @@ class OwnershipCore:
         return news
 
     def loaded(self, shard: ShardId, epoch: int, now_ms: int) -> bool:
-        """Note a successful replay. Returns False when the shard was lost, or its release began, in the meantime.
+        """Note a successful replay. Returns False when the shard was lost, or its release started, in the meantime.
 
         After a lossy claim the tail counts as repaired from now on, and renewals report it (CM-12 `tail_ok`).
         """
@@ -328,11 +329,11 @@ class OwnershipCore:
     # ---- renewals
 
     def to_renew(self) -> list[ShardId]:
-        """Return every held shard, the one whose lease ends first at the front."""
+        """Return every held shard, those whose leases end soonest first."""
         return [claim.shard for claim in sorted(self._shard_claims.held(), key=lambda each: each.deadline_ms)]
 
     def renewals(self, tail_checked: Callable[[ShardId], str], among: Iterable[ShardId] | None = None) -> list[Renewal]:
-        """Return one renewal for each held shard, or for each held one of `among`."""
+        """Return one renewal for each held shard, or only for those in `among`."""
         named = map(self._shard_claims.get, self.to_renew() if among is None else among)
         return [self._renewal(each, tail_checked) for each in named if each is not None and each.phase in HELD_PHASES]
 
@@ -349,7 +350,7 @@ class OwnershipCore:
         return Renewal(claim.shard, self.identity.incarnation, claim.epoch, self.terms.lease_ms, reported)
 
     def renewed(self, renewal: Renewal, answer: Renewed | None, now_ms: int) -> RenewalOutcome:
-        """Note one renewal's answer (CM-3). The caller drops the shard when the outcome has a `drop`.
+        """Note the reply to one renewal (CM-3). The caller drops the shard when the outcome has a `drop`.
 
         A lapsed lease revives only under the same history, since then no other process can have claimed.
         """
@@ -378,11 +379,12 @@ class OwnershipCore:
         """
         claim = self._shard_claims.get(shard)
         if claim is None or claim.phase not in HELD_PHASES or claim.phase is ClaimPhase.RELEASING:
-            return  # a hand-over is under way, and `released` ends it
+            return  # a hand-over is in progress, and `released` ends it
         claim.floor = max(claim.floor, above_epoch + 1 if above_epoch else 0)
         if continued and now_ms < claim.deadline_ms:
             claim.cont_epoch, claim.cont_until_ms = claim.epoch, claim.deadline_ms
-        # The time served counts, not the time held: a replay that always fails after a minute must back off, too.
+        # What matters is the time served, not the time held: a replay that always fails after a minute must back off,
+        # too.
         stable = claim.served_ms is not None and now_ms - claim.served_ms >= self.terms.stable_ms
         self._shard_claims.enter(claim, ClaimPhase.FREE)
         if stable:

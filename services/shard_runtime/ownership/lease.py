@@ -41,7 +41,7 @@ class Lease:
 
     @property
     def pauses(self) -> int:
-        """How often an interruption (a lapsed lease, an unreachable store) has begun or ended. When this number
+        """How many times an interruption (a lapsed lease, an unreachable store) has started or ended. When this number
         changes, the host restarts its timers in full (GC-32a)."""
         return self._pauses
 

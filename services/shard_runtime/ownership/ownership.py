@@ -85,13 +85,13 @@ class OwnershipOptions:
     """How many leases one call renews: a call with forty thousand would block everything else for half a second."""
     long_tick_ms: int = 5
     """A tick that takes longer than this is followed by a pause of the same length (CM-87): with very many shards each
-    tick takes long, and each answer triggers another tick."""
+    tick takes long, and each reply triggers another tick."""
     loads_max: int = 4
     release_timeout_ms: int = 10_000
 
 
 class Renewals:
-    """Renews the leases of all held shards in rounds, at most `most` per call (CM-3, CM-88); `core` judges the answers.
+    """Renews the leases of all held shards in rounds, at most `most` per call (CM-3, CM-88); `core` judges the replies.
 
     Each store node (named by its history) has a round of its own, so a node that does not answer costs no leases on
     other nodes. Within a round, calls are made one after the other, so that tens of thousands of leases do not occupy
@@ -118,7 +118,7 @@ class Renewals:
         self._sorting = False
 
     def start(self) -> None:
-        """Begin a round for each store node whose last one has ended."""
+        """Start a round for each store node whose last one has ended."""
         if not self._sorting:
             self._sorting = True
             self._spawn(self._begin(self._core.to_renew()))
@@ -293,7 +293,7 @@ class Ownership:
         self._wake.set()
 
     def start(self) -> None:
-        """Begin to claim and renew."""
+        """Start claiming and renewing."""
         self._runner = asyncio.get_running_loop().create_task(self._run())
 
     async def stop(self) -> None:

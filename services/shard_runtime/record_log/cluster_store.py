@@ -1,4 +1,4 @@
-"""The protocol for a cluster's data in its store besides the shards' logs; `redis/cluster_store.py` implements it.
+"""The protocol for a cluster's data in its store other than the shards' logs; `redis/cluster_store.py` implements it.
 
 It covers nodes, the metadata log, owner hints, constants and the wake channel (CM-1…4, CM-14, CM-20). Nothing here
 decides. For the logs and owner records of shards see `protocol`.

@@ -37,9 +37,9 @@ STREAM_START: Final = StreamId(0, 0)
 class Entry(NamedTuple):
     """One stream entry: `kind` is field `t`, `record` field `r`, `batch` field `b` (empty except in a topic log).
 
-    `damage`: the fault that the checksum found in an entry that was read; "" for an intact entry. The reader must not
-    use any field of a damaged entry (CM-101), except a key that its `key_proof` proves (CM-106). Only a damaged entry
-    of a coordinator's log has a `key_proof`.
+    `damage`: the fault that the checksum revealed in an entry that was read; "" for an intact entry. The reader must
+    not use any field of a damaged entry (CM-101), except a key that its `key_proof` proves (CM-106). Only a damaged
+    entry of a coordinator's log has a `key_proof`.
     """
 
     id: StreamId
@@ -202,7 +202,7 @@ class Renewed(NamedTuple):
 
 
 class Appended(NamedTuple):
-    """The ids that a flush used. `tip`: the last id in `shard.streams[-1]`; go on there at `tip.seq + 1`.
+    """The ids that a flush used. `tip`: the last id in `shard.streams[-1]`; continue there at `tip.seq + 1`.
 
     `noops`: entries of type N written after a flush whose outcome had to be read back; `tip` includes them (CM-19).
     They are in the log of a group or share-state shard, and in the control log of a topic (CM-40).

@@ -2,7 +2,7 @@
 
 A service is any object whose async methods are named in snake_case after the RPCs: `ShareFetch` is
 `share_fetch(request, context) -> response`, `ShareStream` is `share_stream(stream)`. RPCs without a method are
-UNIMPLEMENTED. What else there is to know of an RPC is in its row of `rpc.table`.
+UNIMPLEMENTED. Everything else about an RPC is in its row of `rpc.table`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from shard_runtime.rpc.table import RPCS, Effect, Port
 UnaryHandler = Callable[[Any, "CallContext"], Awaitable[Message]]
 StreamHandler = Callable[["ServerStream"], Awaitable[None]]
 
-#: One thread: with more of them the event loop would get a smaller part of the interpreter's time.
+#: One thread: with more, the event loop would get a smaller share of the interpreter's time.
 _COUNTING: Final = ThreadPoolExecutor(1, "count-fields")
 _WORD: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -66,7 +66,7 @@ class ServerStream(Protocol):
         ...
 
     async def read(self) -> Any:
-        """Return the next message; None when the client ended the stream: then write the last answers and return."""
+        """Return the next message; None when the client ended the stream: then write the last responses and return."""
         ...
 
     async def write(self, message: Message) -> None:
@@ -153,7 +153,8 @@ def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
 def check_whole(descriptor: ServiceDescriptor, service: object, port: Port) -> None:
     """Check that `service` has methods for exactly those RPCs of `descriptor` that the table has for `port`.
 
-    Raises TypeError that names the RPCs for which this does not hold: documents repeat the table, so it must be true.
+    Raises a TypeError that names the RPCs for which this does not hold: the documentation repeats the table, so the
+    table must be right.
     """
     tabled = {row.path for row in RPCS.values() if row.service == descriptor.full_name and port in row.ports}
     served = {bound.method.path for bound in bind(descriptor, service)}

@@ -1,4 +1,4 @@
-"""Bounds the bytes of requests and answers in flight at one node, and shares them between connections (CM-92).
+"""Bounds the bytes of requests and responses in flight at one node, and shares them between connections (CM-92).
 
 Use it on one event loop. It counts and waits; its callers refuse calls and write the messages.
 """
@@ -161,7 +161,7 @@ class Budget:
         self.on_throttled(connection)
 
     def _admit(self) -> None:
-        """Admit waiting calls that fit, in order of arrival. One that does not fit delays only calls of its
+        """Admit waiting calls that fit, in order of arrival. One that does not fit delays only later calls of its own
         connection."""
         left: deque[tuple[str, int, asyncio.Future[None]]] = deque()
         passed: set[str] = set()
@@ -239,7 +239,7 @@ UNBOUNDED: Final = Share(Budget(1 << 62), "")
 def default_bytes() -> int:
     """Return an eighth of the memory that this process may use, at least 64 MiB and at most 1 GiB.
 
-    Each counted byte is in memory up to three times: as received, parsed, and in the answer.
+    Each counted byte is in memory up to three times: as received, parsed, and in the response.
     """
     return min(_DEFAULT_MAX, max(_DEFAULT_MIN, memory_bytes() // _PART))
 

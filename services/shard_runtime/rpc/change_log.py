@@ -9,7 +9,7 @@ import structlog
 
 log = structlog.get_logger(__name__)
 
-#: How many changes of one request are named, and how many characters of each; the others are counted.
+#: How many changes of one request are listed, and how many characters of each; the rest are only counted.
 NAMED_MAX: Final = 20
 TEXT_MAX: Final = 300
 

@@ -3,9 +3,9 @@
 
 grpcio 1.85.1, the newest, decodes a call's path inside the loop that accepts calls. One byte that is not UTF-8 raises
 there, the server shuts itself down, and no client is served any more. Here every served method is registered with
-gRPC's core, which compares paths as bytes. A call of any other path is answered UNIMPLEMENTED without reading its path.
+gRPC's core, which compares paths as bytes. A call to any other path is answered UNIMPLEMENTED without reading the path.
 
-Nor does it free the memory of every batch of a call's operations; see `Batch`.
+grpcio also fails to free the memory of some batches of a call's operations; see `Batch`.
 
 This replaces parts of grpcio that are not public. A server is created only if grpcio has the names needed here, else
 the error names the release. `tests/attack/test_path_bytes.py` shows that the accept loop is in use, and
@@ -22,7 +22,7 @@ import grpc
 from grpc._cython import cygrpc
 from grpc.aio._server import Server as AioServer
 
-#: The name in grpcio's module that every batch of grpc.aio goes through, of servers and of clients.
+#: The function in grpcio's module that every batch of grpc.aio goes through, in servers and in clients.
 EXECUTE_BATCH: Final = "execute_batch"
 _NEEDED: Final = ("_handle_rpc", "_schedule_rpc_coro", "_RequestCallError", "AioServer", EXECUTE_BATCH)
 _NEEDED_OF_SERVER: Final = ("_make_request_call_future", "_request_call", "_request_registered_call")

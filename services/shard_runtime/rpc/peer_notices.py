@@ -1,7 +1,7 @@
-"""Notices to other nodes that no caller waits for (PL-527, GC-39b): what they say happens later without them, too.
+"""Notices to other nodes that no caller waits for (PL-527, GC-39b): without them the same happens, only later.
 
-They are gathered for a moment, sent to each node with one call at a time, and tried again until they are worth nothing.
-A node that does not answer delays no other.
+They are gathered for a moment, sent to each node with one call at a time, and tried again until they are too old to be
+useful. A node that does not answer delays no other.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Notice(Protocol):
 
     @property
     def key(self) -> Hashable:
-        """Whom it is about."""
+        """The subject of the notice."""
         ...
 
     @property
     def newness(self) -> int:
-        """Of two about the same, the one with the higher number is kept."""
+        """Of two notices about the same subject, the one with the higher number is kept."""
         ...
 
     @property
@@ -65,7 +65,7 @@ class WaitingNotices(Generic[NoticeT]):
         return bool(self._waiting)
 
     def add(self, address: str, notice: NoticeT) -> None:
-        """Keep the notice, unless a newer one about the same waits for this address."""
+        """Keep the notice, unless a newer one about the same subject waits for this address."""
         waiting = self._waiting.setdefault(address, {})
         known = waiting.get(notice.key)
         if known is None and len(waiting) >= NOTICES_MAX:
@@ -74,7 +74,7 @@ class WaitingNotices(Generic[NoticeT]):
             waiting[notice.key] = notice
 
     def discard(self, key: Hashable) -> None:
-        """Forget what waits about `key`, for any address."""
+        """Drop the waiting notices about `key`, for every address."""
         for address, waiting in list(self._waiting.items()):
             if waiting.pop(key, None) is not None and not waiting:
                 del self._waiting[address]
@@ -136,7 +136,7 @@ class PeerNotices(Generic[NoticeT]):
         self._wake.set()
 
     def discard(self, key: Hashable) -> None:
-        """Forget what waits about `key`."""
+        """Drop the waiting notices about `key`."""
         self._waiting.discard(key)
 
     def start(self) -> None:

@@ -1,9 +1,9 @@
 """The table of RPCs: one row for each RPC of each service.
 
-It follows from a row how large a request may be (`rpc.binding`), whether its answer is sent even without room for it
-(`rpc.adapter`), at which port it has to be served (`check_whole`), and what docs/reference/protocol.md and api.md say
-of it. A node does not start with services that differ from the table. An RPC that is served at no port is answered
-UNIMPLEMENTED; the client raises UnsupportedVersionError (CL-88).
+A row determines how large a request may be (`rpc.binding`), whether its response is sent even if there is no room for
+it (`rpc.adapter`), at which port the RPC must be served (`check_whole`), and what docs/reference/protocol.md and api.md
+say about it. A node does not start with services that differ from the table. An RPC that is served at no port is
+answered UNIMPLEMENTED; the client raises UnsupportedVersionError (CL-88).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Final
 
 
 class Effect(Enum):
-    """What an RPC does. When there is no room for the answer, the caller of one that only reads is asked to call again;
-    the answer of one that writes is always sent (CM-92)."""
+    """What an RPC does. When there is no room for the response, the caller of an RPC that only reads is asked to call
+    again; the response of one that writes is always sent (CM-92)."""
 
     READS = "reads"
     WRITES = "writes"
 
 
 class RequestSize(Enum):
-    """What a request may bring, and the most bytes of it (CM-91)."""
+    """What a request may contain, and its maximum size in bytes (CM-91)."""
 
-    #: Its lists are bounded by number (`rpc.bounds`), and need less. A request of this size that is full of empty
-    #: entries is parsed in 20 ms, into 50 MB.
+    #: The number of list entries is bounded (`rpc.bounds`), and so many need fewer bytes than this. A request of this
+    #: size that is full of empty entries is parsed in 20 ms, into 50 MB.
     LISTS = 1024 * 1024
-    #: Their number is bounded, too.
+    #: The number of state batches is bounded, too.
     STATE_BATCHES = 8 * 1024 * 1024
     #: Bounded by the server's limit for requests, `rpc.request.max.bytes`, and by each topic's.
     RECORD_BATCHES = None

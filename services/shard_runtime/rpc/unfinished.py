@@ -1,4 +1,4 @@
-"""Cuts connections that occupy memory others need: with unfinished messages, or answers they do not read (CM-93).
+"""Cuts connections that occupy memory others need: with unfinished messages, or responses they do not read (CM-93).
 
 gRPC buffers a message until all of it has arrived, and does not report how much it buffers. So this module asks the
 kernel for the bytes that each connection has received, and subtracts the messages read from it. When these bytes plus

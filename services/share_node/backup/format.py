@@ -1,8 +1,8 @@
 """The format of a backup's files, version 1 (CM-142). Pure: bytes in, bytes out.
 
-A segment is a header line and then frames. A frame is its body's length and CRC-32C, four bytes each, most significant
-first, and the body. The body is one byte that says how the rest is packed, and the rest: one item, which is a page of
-one stream's entries, a hash, or a string, with the key it belongs to.
+A segment is a header line followed by frames. A frame is its body's length and CRC-32C (four bytes each, most
+significant first), then the body. The body is one byte that says how the rest is packed, then the rest: one item, which
+is a page of one stream's entries, a hash, or a string, with the key it belongs to.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Takes a backup of a running system: reads the streams in the order of `READ_ORDER`, page by page, and saves them
 (CM-141).
 
-One read is outstanding at a time, and one write to disk beside it: so the memory stays flat and the store is never busy
-with more than one page.
+One read is outstanding at a time, and one write to disk beside it: so memory use stays constant and the store is never
+busy with more than one page.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _WHAT: Final = {ShardKind.SHARE_STATE: "share state", ShardKind.GROUP: "groups",
 
 #: The kinds of shards in the order in which they are read; the metadata log comes after them. The order makes the cut
 #: consistent: data is read before the data that it refers to. Share-partition state names offsets, so it is read before
-#: the topics that hold them. It has state epochs that its group gave, so it is read before the groups. All of them name
+#: the topics that hold them. Its state epochs come from its group, so it is read before the groups. All of them name
 #: topics, so the metadata is read last. (For transactions, see `DecidedTransactions`.)
 READ_ORDER: Final = (ShardKind.SHARE_STATE, ShardKind.GROUP, ShardKind.TOPIC)
-#: How many times a stream is read from its beginning at most, when it is trimmed during the read.
+#: The maximum number of times a stream is read from its beginning, if it is trimmed during the read.
 READ_ATTEMPTS_MAX: Final = 10
 _PAGE_BYTES: Final = 1024 * 1024
 _ENTRIES_FIRST: Final = 16
@@ -49,7 +49,7 @@ _ENTRIES_MAX: Final = 500
 class PageSize:
     """The number of entries to read at once: XRANGE has no byte limit, so the largest entry so far determines it.
 
-    It begins low and at most doubles, so that the first page of large entries does not have five hundred of them.
+    It starts low and at most doubles, so that the first page of large entries does not have five hundred of them.
     """
 
     __slots__ = ("_largest", "count")
@@ -242,7 +242,7 @@ class BackupRun:
     async def _small_keys(self) -> dict[ShardKind, list[ShardId]]:
         """Save the numbers of shards and the nodes' numbers, which per-node configs name. Returns the coordinators'
         shards."""
-        names = await self._copies.hash_of(NODE_NAMES)  # before the next free number, which is above all of these
+        names = await self._copies.hash_of(NODE_NAMES)  # read before the next free number, which is above all of these
         if names:
             await self._put(StoredHash(NODE_NAMES, names))
         found: dict[str, bytes] = {}

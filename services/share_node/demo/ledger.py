@@ -59,7 +59,7 @@ class Ledger:
 
     @property
     def strangers(self) -> int:
-        """The number of deliveries of records that no producer's answer named; only final after everything is
+        """The number of deliveries of records that no produce response named; final only after everything is
         produced."""
         return sum(times for place, times in self.deliveries.items() if place not in self.produced)
 

@@ -33,15 +33,16 @@ from sharegroups import (
     UnknownTopicOrPartitionError,
 )
 
-#: Fewer than workers: members of a share group share a partition, so others continue with a killed one's records.
+#: Fewer than there are workers: members of a share group share a partition, so others continue with a killed one's
+#: records.
 PARTITIONS: Final = 2
-#: The first worker with this many reports is killed, amid its jobs: it still holds more records.
+#: The first worker with this many reports is killed in the middle of its jobs: it still holds more records.
 KILL_AFTER: Final = 13
 STALLED_AFTER_S: Final = 120.0
-#: Lines of a worker's log that the demo shows, the first of each sort.
+#: Log lines of a worker that the demo shows, the first of each kind.
 _LOGGED: Final = (", failed: ", ", was rejected: ")
 _DISMISS_WAIT_S: Final = 30.0
-#: Lines of each worker's log that are kept, for the error when it ends at its start.
+#: How many of each worker's log lines are kept, for the error message if it ends during its start.
 _LOG_LINES_KEPT: Final = 20
 
 
@@ -68,7 +69,7 @@ class Outcome:
     seconds: float
     killed_worker: int
     discrepancies: list[str]
-    #: A line of a worker's log about a failed job, and one about a rejected one, as far as there were any.
+    #: A worker's log line about a failed job, and one about a rejected one, if there were any.
     logged: list[str] = field(default_factory=list)
     #: Why the group has no topic for dead letters; "" when it has one.
     no_letters: str = ""
@@ -164,7 +165,8 @@ class Demo:
     """One run, on a topic and a group of its own."""
 
     def __init__(self, bootstrap: str, job: Job, workers: int, input_path: str | None) -> None:
-        #: True when a worker will be killed: only if one surely reports enough records, however the workers share them.
+        #: True when a worker will be killed: only if one is sure to report enough records, however the workers share
+        #: them.
         self.kills = workers > 1 and has_more_records(job, (KILL_AFTER - 1) * workers)
         self._bootstrap = bootstrap
         self._job = job

@@ -21,7 +21,7 @@ _NO_TOPIC = ""
 #: How many partitions without a topic are remembered; one more clears them all.
 _MISSING_MAX: Final = 10_000
 _NEVER_MS = -1
-_DLQ_VERSION = 2  # share.version from which on there are dead-letter queues (PL-901)
+_DLQ_VERSION = 2  # the first share.version with dead-letter queues (PL-901)
 
 
 class StateMetadata:
@@ -102,7 +102,7 @@ class PartitionLeaders:
 
     def gone(self, partition: TopicIdPartition) -> bool:
         """Return whether the partition's topic was deleted: it was not known when first asked for, nor is it in an
-        image that has everything which was in the metadata log at that time. (A node with older metadata must not
+        image that has everything that was in the metadata log at that time. (A node with older metadata must not
         mistake a new topic for a deleted one: its part of the transaction would get no marker.)"""
         metadata = self._node.metadata
         found = metadata.image.by_id.get(partition.topic_id)

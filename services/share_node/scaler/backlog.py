@@ -1,9 +1,10 @@
-"""Reads how much work a share group has now: from its coordinator, with ages from the partitions' leaders.
+"""Reads a share group's current backlog from its coordinator, and the age of the oldest work in each partition from the
+partition's leader.
 
-Work is the records that members hold and those that can be delivered. A record that waits for the end of a delay, or
-for its dead letter, does not count: a worker could only wait, too. Markers do not count; nor, for a group that reads
-committed records, do records of aborted and of open transactions. Where the leader does not report the work, the lag
-counts.
+The backlog is the records that members hold and those that can be delivered. It does not include records that are
+delayed or wait for their dead letter, since another worker could only wait, too; nor markers; nor, for a group that
+reads committed records, the records of aborted and open transactions. If the leader does not report the backlog, the
+lag is used instead.
 
 Reading does not affect the group: no record is acquired and no offset moves (CM-45).
 """
@@ -51,7 +52,7 @@ class BacklogReader:
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
         """Return one entry for each partition with a known lag. Raises KafkaError when the group cannot be described.
 
-        A partition of `trigger.topics` in which the group has not begun counts in full, so that the first worker
+        A partition of `trigger.topics` that the group has not started reading counts in full, so that the first worker
         starts.
         """
         offsets = await self._offsets(trigger.group)
@@ -171,7 +172,7 @@ def _base_timestamp_ms(batch: bytes) -> int | None:
 
 
 def empty_offsets_request(topic_id: bytes, partition: int, start: int, group: str) -> ListOffsetsRequest:
-    """Request the log's end, and the number of offsets from `start` to there that have nothing for the group
+    """Request the log's end, and the number of offsets between `start` and that end that have nothing for the group
     (CM-105)."""
     request = ListOffsetsRequest()
     request.topics.add(topic_id=topic_id).partitions.add(

@@ -1,5 +1,5 @@
-"""`sharegroups scaler`: the external scaler as a process, with settings, health services and drain like those of
-roles."""
+"""`sharegroups scaler`: the external scaler as a process, with the settings, health services and draining that roles
+have, too."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def _positive(word: str, text: str) -> float:
 
 
 def values(backlog: Iterable[PartitionBacklog], now_ms: int) -> dict[str, float]:
-    """Return the metrics: the sum of all lags, and the greatest age. A record with a future timestamp has the age 0."""
+    """Return the metrics: the sum of all lags, and the maximum age. A record with a future timestamp has the age 0."""
     waiting = [partition for partition in backlog if partition.lag > 0]
     ages = [now_ms - partition.oldest_ms for partition in waiting if partition.oldest_ms is not None]
     return {LAG: float(sum(partition.lag for partition in waiting)), AGE: max(0, *ages, 0) / 1000}

@@ -1,4 +1,5 @@
-"""Reports what is known of each damaged entry of the coordinators' logs, found by a replay like an owner's (CM-115).
+"""Reports what is known about each damaged entry in the coordinators' logs, found by replaying them as an owner does
+(CM-115).
 
 It only reads.
 """
@@ -95,8 +96,8 @@ class DamageReport:
         self._log = log
 
     async def of(self, shards: Iterable[ShardId]) -> AsyncIterator[Damaged]:
-        """Yield the damaged entries that are not settled, and because of which an owner would still refuse something.
-        Raises LogError."""
+        """Yield the damaged entries that are not settled and would still make an owner refuse something. Raises
+        LogError."""
         for shard in shards:
             start = await self._log.replay_from(shard)
             settled = dict(await self._log.skipped(shard))
@@ -110,8 +111,8 @@ class DamageReport:
     async def _found(
         self, shard: ShardId, start: StreamId, settled: Mapping[StreamId, Settlement]
     ) -> list[DamagedEntry]:
-        """Return the entries that a replay puts in quarantine. An entry at which the replay ends is skipped, and the
-        replay is repeated."""
+        """Return the entries that a replay puts in quarantine. An entry that ends the replay is skipped, and the replay
+        is repeated."""
         passed: dict[StreamId, Settlement] = {}
         ends: list[DamagedEntry] = []
         while True:

@@ -1,4 +1,5 @@
-"""`sharegroups state repair`: shows what is known of damaged entries of coordinators' logs, and settles them (CM-115).
+"""`sharegroups state repair`: shows what is known about damaged entries in the coordinators' logs, and settles them
+(CM-115).
 
 It only stores a decision beside the stream; the owner of the shard follows it within seconds, with no restart.
 """

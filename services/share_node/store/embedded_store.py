@@ -2,7 +2,7 @@
 
 The store syncs every write to disk before it confirms it, unless `--fsync everysec` is given (CM-70, SR-20). A store
 that dies is started again on the same files, a bounded number of times. Meanwhile the roles have no connection (CM-15).
-From start to start it notes which histories of the store ended with everything on disk (CM-104).
+Across restarts it notes which histories of the store ended with everything on disk (CM-104).
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _SOCKET_MEMO: Final = "store.socket-dir"
 _OWNER: Final = "data-directory"
 _HISTORIES_MEMO: Final = "store.histories"
 _CLEAN_MEMO: Final = "store.clean"
-#: The most histories that are noted.
+#: The maximum number of histories that are noted.
 _HISTORIES_MAX: Final = 64
 _WATCHER: Final = Path(__file__).with_name("store_watcher.py")
 
@@ -73,10 +73,10 @@ def store_binary() -> str:
 
 
 class StoreEndings:
-    """Remembers in a data directory which histories of its store ended with everything on disk, from start to start
+    """Remembers in a data directory, across restarts, which histories of its store ended with everything on disk
     (CM-104).
 
-    A store that ends in good order has everything on disk that it confirmed, also with `appendfsync everysec`. Then no
+    A store that ends in good order has everything on disk that it confirmed, even with `appendfsync everysec`. Then no
     tail is lost and no log has to jump over offsets. The notes cover only an unbroken series of such endings: after any
     other ending, a claim may be missing without a trace.
     """

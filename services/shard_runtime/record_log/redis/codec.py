@@ -17,7 +17,7 @@ from shard_runtime.record_log.redis.connection import Command, Reply
 _new = tuple.__new__  # makes an Entry or StreamId from a tuple of all fields; faster, and pages have many entries
 #: Prefixes of coordinators' logs, whose entries carry a key proof.
 _KEYED: Final = ("{gc:", "{sgs:")
-#: The fields that an entry from before checksums must have, and may have.
+#: The fields that an entry from before checksums must have, and those that it may have.
 _OLD_LEAST: Final = {b"t", b"r"}
 _OLD_MOST: Final = {b"t", b"r", b"b"}
 
@@ -64,7 +64,7 @@ def entries(stream: str, reply: Reply) -> list[Entry]:
     found: list[Entry] = []
     epoch, epoch_text, kinds = 0, b"", dict[bytes, tuple[str, Callable[[StreamId, bytes, bytes], bool]]]()
     for raw_id, fields in reply:
-        if len(fields) == 8:  # the coordinators' layout, that of nearly all entries of a replay
+        if len(fields) == 8:  # the coordinators' layout, which nearly all entries in a replay have
             t, raw_kind, r, record, c, proof, k, whose = fields
             if t == b"t" and r == b"r" and c == b"c" and k == b"k":
                 before, _, seq = raw_id.partition(b"-")

@@ -1,4 +1,4 @@
-"""The logs and owner records of one store: `RecordLog` over any `Store`, a real one or the twin of the tests.
+"""The logs and owner records of one store: `RecordLog` over any `Store`, a real one or the tests' twin.
 
 It holds the shards this process has claimed. Writes go to the right node's writer, reads use a separate connection.
 `store_calls`, `flush` and `connection_check` judge the replies.
@@ -57,7 +57,7 @@ _UNROUTED: Final = ""
 _RENEWALS_PER_CALL: Final = 500
 _READS_MAX: Final = 3
 _READERS_MAX: Final = 512
-#: The bytes of entries after which a call that reads them without their batches stops: the store does nothing else
+#: A call that reads entries without their batches stops after this many bytes of entries: the store does nothing else
 #: meanwhile, for some 2 ms.
 INDEX_CALL_BYTES: Final = 1024 * 1024
 _SKIPPED: Final = Settlement()

@@ -71,7 +71,7 @@ class RestoredStreams:
                 f"the store holds an incomplete restore of another backup, {backup}; restore that one again, or empty "
                 "the store"
             )
-        if not empty:  # no restore has written here yet: each notes `empty` first, so any key is of another origin
+        if not empty:  # no restore has written here yet: each notes `empty` first, so any key has another origin
             try:
                 await self._queries.answered("of the store", self._require_only_the_mark)
             except StoreNotEmptyError:

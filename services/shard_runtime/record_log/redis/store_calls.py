@@ -315,7 +315,7 @@ class CompactCall(AnsweredCall[bool]):
         return Verdict.AGAIN
 
     def lost(self) -> None:
-        """Begin again: after a reconnect another process may own the shard."""
+        """Start over: after a reconnect another process may own the shard."""
         self._trimming = False
 
 

@@ -124,8 +124,8 @@ class StreamCopies:
         return reply if isinstance(reply, bytes) else None
 
     async def transactions(self, take: Callable[[str, StoredTransaction], Awaitable[None]]) -> None:
-        """Call `take` with each record of a transactional id, for some of them twice. Raises StoreUnavailableError, and
-        HistoryChangedError when a node failed over meanwhile."""
+        """Call `take` with each record of a transactional id, with some of them twice. Raises StoreUnavailableError,
+        and HistoryChangedError when a node failed over meanwhile."""
         cursor, tries = "", 0
         while cursor or not tries:
             tries += 1

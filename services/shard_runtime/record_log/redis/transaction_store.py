@@ -133,7 +133,7 @@ class StoreTransactionStore:
 
 
 def record_fields(key: str, record: bytes) -> dict[bytes, bytes]:
-    """The fields that a backup holds for a record, one that does not expire."""
+    """The fields that a backup holds for a record; they say that it does not expire."""
     return {b"r": record, b"c": checksum(key, _NOWHERE, _TYPE, record), b"x": b"0"}
 
 
