@@ -45,8 +45,8 @@ class SystemClock:
 class StoreTime:
     """The wall clock that all processes of a cluster share: the store's time, advanced by this host's deadline clock.
 
-    Until the first comparison it is the host's own wall clock. `bound_ms`: the most by which the host's and the store's
-    clock may differ, and by which either may jump between two comparisons, before it counts as set wrong (CM-170).
+    Until the first comparison it is the host's own wall clock. `bound_ms`: how far the host's and the store's clock may
+    differ, and how far either may jump between two comparisons, before it is taken to be set wrong (CM-170).
     """
 
     def __init__(self, host: Clock, bound_ms: int) -> None:

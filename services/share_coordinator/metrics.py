@@ -32,7 +32,7 @@ class CoordinatorMeter:
     """Receives the counts of the request path. This one counts nothing."""
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """Count an answered write of `keys` keys, refused ones included; `elapsed_ms` includes the commit."""
+        """Count a completed write of `keys` keys, refused ones included; `elapsed_ms` includes the commit."""
 
     def raised(self, keys: int) -> None:
         """Count reads of `keys` keys that stored a newer leader epoch; they count as writes."""
@@ -70,7 +70,7 @@ class ShareCoordinatorMetrics(CoordinatorMeter):
         registry.register(_ShardCollector(shards))
 
     def wrote(self, keys: int, elapsed_ms: int) -> None:
-        """Count an answered write request."""
+        """Count a completed write request."""
         self._writes.inc(keys)
         self._latency.observe(elapsed_ms / 1000)
 

@@ -415,7 +415,7 @@ class PersisterClient:
             outcome = await entry.outcome
             open_ = isinstance(outcome, KafkaError) and may_have_applied(outcome)
         finally:
-            # PL-707: unknown if it may have been sent and has no answer, or one that leaves the outcome open.
+            # PL-707: unknown if it may have been sent and got no response, or one that leaves the outcome open.
             attempts.unknown |= entry.sent and open_
         return outcome
 

@@ -106,7 +106,7 @@ class NodeQueue:
             self._check_timer = None
 
     def _check_moved(self, batch: list[QueuedCall]) -> None:
-        """After a time without an answer, fail the calls whose shard another node now owns; check again later."""
+        """After a time without a response, fail the calls whose shard another node now owns; check again later."""
         gone = NetworkError("the coordinator did not answer, and another one owns the shard now")
         for entry in [*batch, *self._queue]:
             if not entry.outcome.done() and self._moved(entry.command.key):
@@ -138,7 +138,7 @@ class NodeQueue:
             await asyncio.gather(*(self._request(group_id, entries) for group_id, entries in groups.items()))
 
     async def _request(self, group_id: str, entries: list[QueuedCall]) -> None:
-        """Send one group's calls and answer each. A call missing in the reply has an unknown outcome (PL-722)."""
+        """Send one group's calls and settle each. A call missing in the response has an unknown outcome (PL-722)."""
         try:
             request = build_request(self._kind, group_id, [entry.command for entry in entries])
         except (TypeError, ValueError) as error:

@@ -19,7 +19,7 @@ _RETRIABLE: Final = frozenset(
     }
 )
 
-#: An attempt answered with one of these was not applied, and never will be.
+#: An attempt that got one of these errors was not applied, and never will be.
 _NOT_APPLIED: Final = frozenset(
     {
         errors.FencedLeaderEpochError.code,
@@ -54,7 +54,7 @@ def retriable(command: StateCommand, error: errors.KafkaError) -> bool:
 
 
 def may_have_applied(error: errors.KafkaError) -> bool:
-    """Return whether a request that was answered with `error` may have taken effect, or still may."""
+    """Return whether a request that got `error` as its response may have taken effect, or still may."""
     return error.code not in _NOT_APPLIED and not isinstance(error, errors.InQuarantineError)
 
 

@@ -12,7 +12,7 @@ class PersisterSettings:
 
     operation_timeout_ms: int = 15_000  # persister.operation.timeout.ms: look-up, attempts and pauses of one operation
     request_timeout_ms: int = 30_000
-    silence_ms: int = 3_000  # without an answer for this long, calls of a moved shard fail; also bounds lookups
+    silence_ms: int = 3_000  # without a response for this long, calls of a moved shard fail; also bounds lookups
     backoff_ms: int = 100
     backoff_max_ms: int = 1_000  # short, so that attempts resume soon after a take-over, which is bounded (CM-4)
     jitter: float = 0.2

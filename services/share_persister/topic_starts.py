@@ -21,7 +21,7 @@ from share_persister.retry_rules import from_transport
 from share_persister.values import LocalCoordinator
 
 _METHOD: Final = METHODS["ReadTopicStartOffsets"]
-#: How long a node may take to answer.
+#: How long a node may take to respond.
 ANSWER_S: Final = 5.0
 
 #: topic id → group id → partition → start offset; −1: not chosen yet.

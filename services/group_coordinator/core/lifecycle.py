@@ -123,7 +123,7 @@ class Lifecycle:
     def failed(self, partitions: Collection[TopicIdPartition], attempt: int) -> Lifecycle:
         """Make entries of this attempt due at once (GC-76, GC-76a).
 
-        They keep their start offset and state epoch: an earlier attempt may have succeeded although its answer was
+        They keep their start offset and state epoch: an earlier attempt may have succeeded although its response was
         lost, and another state epoch would reset the acknowledgements since then.
         """
         return self._change(partitions, attempt, lambda entry: entry._replace(since_ms=LONG_AGO, attempt=0))

@@ -1,7 +1,7 @@
 """Computes which subscribed partitions of a group can be assigned by one image, and memoises the result.
 
 This is all that a heartbeat without changes needs. While the group's lists, its subscription and the image are
-unchanged, the memo answers without a hash, a copy or a scan (P-13). The memo is for one image, so Kafka's
+unchanged, the memo has the result without a hash, a copy or a scan (P-13). The memo is for one image, so Kafka's
 metadata deadline (GC-24d) counts as passed exactly when another image replaced it.
 """
 

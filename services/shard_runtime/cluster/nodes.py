@@ -154,7 +154,7 @@ class NodeRegistry:
         return min(self._interval_ms, overdue_ms + _AFTER_LAPSE_MS) if overdue_ms else self._interval_ms
 
     async def _renew(self) -> None:
-        self._overdue_ms = 0  # unknown until the answer arrives
+        self._overdue_ms = 0  # unknown until the reply arrives
         nodes, self._overdue_ms = await self._store.renew_node(self.record, self._ttl_ms)
         if nodes != self._nodes:
             self._nodes = nodes

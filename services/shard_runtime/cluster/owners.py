@@ -96,7 +96,7 @@ class Owners:
     async def warm(self) -> None:
         """Read the hints before requests arrive, so that the first request for another node is redirected to it.
 
-        These hints do not count as fresh: shards requested soon after a start have often been claimed since.
+        These hints are not treated as fresh: shards requested soon after a start have often been claimed since.
         """
         for kind in ShardKind:
             await self.refresh(kind)

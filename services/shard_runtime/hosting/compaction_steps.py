@@ -85,7 +85,7 @@ async def _keep_from(
     """Return where the trim must stop. Readers' notes are read only here, never while a command waits (SR-29).
 
     Raises LogError the first time the notes cannot be read, which postpones the trim. The second time in a row, the
-    trim goes on without them: the stream must not grow for readers that may not exist.
+    trim proceeds without them: the stream must not grow for readers that may not exist.
     """
     notes, trouble = None, ""
     if tenure.retention.needs_reader_notes:

@@ -38,7 +38,8 @@ _LOG: Final[tuple[tuple[type[Exception], type[errors.KafkaError]], ...]] = (
 
 
 def coordinator_failure(error: BaseException) -> errors.KafkaError:
-    """Return the error a coordinator answers with. A KafkaError that SC-15's table does not list is not changed."""
+    """Return the error that a coordinator responds with. A KafkaError that SC-15's table does not list is not
+    changed."""
     if isinstance(error, errors.KafkaError):
         mapped = _KAFKA.get(type(error))
         return error if mapped is None else mapped(error.message)

@@ -1,4 +1,4 @@
-"""Replays a shard's stream into an empty shard, in pages: between pages the node goes on serving its other shards.
+"""Replays a shard's stream into an empty shard, in pages: between pages the node continues to serve its other shards.
 
 Entries that cannot be replayed are put in quarantine: the shard refuses requests that depend on them and serves the
 rest (CM-107). `DamagedKeys` finds the key that such an entry changes.

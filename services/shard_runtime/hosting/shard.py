@@ -1,9 +1,9 @@
-"""Defines a pure shard: it decides, replays and undoes; its host waits, appends and answers (SC-59, GC-2).
+"""Defines a pure shard: it decides, replays and undoes; its host waits, appends and replies (SC-59, GC-2).
 
 `decide` changes nothing. Only `replay` changes the shard, for live commands as at load. A host runs every command in
-one order: decide, replay, append, answer. It answers, and runs the decision's effects, only after the append is
-durable. Reads are commands too: they see uncommitted state, so their reply waits until every record appended before
-them is durable (SC-14, GC-3).
+one order: decide, replay, append, reply. It replies, and runs the decision's effects, only after the append is durable.
+Reads are commands too: they see uncommitted state, so their reply waits until every record appended before them is
+durable (SC-14, GC-3).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Shard(Protocol[CommandT, RecordT]):
     def decide(self, command: CommandT, now_ms: int, wall_ms: int) -> Decision[RecordT, object]:
         """Decide a command; change nothing. The host then calls `replay` for each record, in order, and appends them.
 
-        Raises KafkaError to refuse the command: the host answers it and appends nothing.
+        Raises KafkaError to refuse the command: the host passes the error to the caller and appends nothing.
         """
         ...
 

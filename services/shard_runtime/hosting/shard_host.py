@@ -3,7 +3,7 @@
 The host does all the waiting: for commands, for the flush in flight and for the one armed timer. It also checks the
 lease. It never decides anything about groups or share state, and it never claims or renews: `ownership` does that.
 
-The host answers only after every append that the answer depends on is durable, and only while the lease is valid (CM-3,
+The host replies only after every append that the reply depends on is durable, and only while the lease is valid (CM-3,
 SR-24). When the store refuses an append, the host undoes its records in reverse order (CM-13). After any other failed
 append it gives the lease up: ownership then calls `lost`, which fails the waiting callers, and claims the shard again.
 A caller's write time-out rolls nothing back (SC-63). The host also gives the lease up when an operator has settled

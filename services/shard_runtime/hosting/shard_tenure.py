@@ -71,7 +71,7 @@ class EntryAges:
     """Finds the id below which all entries are older than a time span (SR-29, PM).
 
     It holds a few pairs (time, last id at that time): everything up to that id was appended by then. Entries found by a
-    load count as appended at the load, so they are kept too long rather than not long enough.
+    load are treated as appended at the load, so they are kept too long rather than not long enough.
     """
 
     _MARKS = 10
@@ -175,7 +175,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
 
     @property
     def waiting(self) -> int:
-        """The number of commands that are not answered yet."""
+        """The number of commands without a reply yet."""
         return len(self.pending) + (len(self.in_flight.commands) if self.in_flight else 0)
 
     def end(self) -> None:
@@ -220,7 +220,7 @@ class ShardTenure(Generic[CommandT, RecordT]):
                 self.slice_done()
 
     def abandon(self) -> list[PendingCommand]:
-        """Remove and return all commands not answered yet, oldest first."""
+        """Remove and return all commands without a reply yet, oldest first."""
         commands = [*(self.in_flight.commands if self.in_flight else ()), *self.pending]
         self.in_flight = None
         self.pending.clear()

@@ -284,7 +284,7 @@ class OwnershipCore:
         claim.floor = max(claim.floor, answer.epoch + 1)
         claim.deadline_ms = answer.sent_ms + self.terms.lease_ms
         claim.claim_history = claim.lease_history = answer.history
-        claim.tail_confirmed = ""  # a repeated claim may be answered under a later history than the owner record's
+        claim.tail_confirmed = ""  # the reply to a repeated claim may have a later history than the owner record
         claim.repaired = ""
         claim.lossy = answer.lossy
         claim.cont_epoch = 0

@@ -1,6 +1,6 @@
 """The right to serve one shard, as its host sees it: an epoch, and a deadline by this process's own clock (CM-3).
 
-Ownership writes a lease; hosts and leaders read it before every answer. A lease does no I/O.
+Ownership writes a lease; hosts and leaders read it before every response. A lease does no I/O.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ EPOCH_MAX: Final = 2**31 - 1
 
 
 class Lease:
-    """One process's lease of one shard. Check `valid()` just before every answer; when it is False, do not answer
+    """One process's lease of one shard. Check `valid()` just before every response; when it is False, do not respond
     (CM-3, SR-24, PL-411)."""
 
     __slots__ = ("_clock", "_deadline_ms", "_give_up", "_pauses", "_revoked", "epoch", "incarnation", "shard")
@@ -53,7 +53,7 @@ class Lease:
         """Report to ownership that the shard is lost (fenced, a lost tail, an unexpected reply): it drops the shard and
         claims it again.
 
-        `above_epoch`: the epoch in a FENCED_LEADER_EPOCH answer; the next claim's epoch must exceed it (CM-13). Does
+        `above_epoch`: the epoch in a FENCED_LEADER_EPOCH reply; the next claim's epoch must exceed it (CM-13). Does
         nothing when the lease has ended, or when the number is not an epoch.
         """
         if not self._revoked:

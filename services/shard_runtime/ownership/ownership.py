@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 class ShardOwner(Protocol):
     """Serves one shard while this process owns it: a `ShardHost` or a partition leader.
 
-    Ownership calls `gained` once per claim; then `lost`, or `releasing` and after it `lost`. Before each answer the
+    Ownership calls `gained` once per claim; then `lost`, or `releasing` and after it `lost`. Before each response the
     owner checks its lease.
     """
 
@@ -64,7 +64,8 @@ class ShardOwner(Protocol):
         ...
 
     def lost(self, reason: str) -> None:
-        """Stop serving the lost shard: from now on answer only NOT_COORDINATOR or NOT_LEADER_OR_FOLLOWER for it."""
+        """Stop serving the lost shard: from now on respond only with NOT_COORDINATOR or NOT_LEADER_OR_FOLLOWER for
+        it."""
         ...
 
     async def releasing(self) -> None:
@@ -141,7 +142,7 @@ class Renewals:
             for first in range(0, len(shards), self._most):
                 among = shards[first : first + self._most]
                 await self._renew(self._core.renewals(self._log.tail_checked, among))
-        except LogError as error:  # the next round begins with the leases that end first
+        except LogError as error:  # the next round starts with the leases that end first
             log.warning("lease_renewal_failed", shards=len(shards), cause=str(error))
         finally:
             self._under_way.discard(node)

@@ -60,7 +60,7 @@ class LiveNodes(NamedTuple):
 class ClusterStore(Protocol):
     """The store's cluster-wide keys: nodes, metadata log, hints, constants, wake channel (CM-1…4, CM-14, CM-20).
 
-    Every call may raise StoreUnavailableError when no answer came in time; every call may then be repeated as it is.
+    Every call may raise StoreUnavailableError when no reply came in time; every call may then be repeated as it is.
     """
 
     @property

@@ -114,7 +114,7 @@ class ClaimRequest:
     """One attempt to own a shard (`claim_v2`, CM-12). After a lost reply, repeat the request with the same nonce.
 
     `whole`: former histories of the store that are known to have ended with everything on disk. A tail that was whole
-    under one of them is whole now (CM-104).
+    under one of them is still whole (CM-104).
     """
 
     shard: ShardId
@@ -193,7 +193,7 @@ class Renewal(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """A durable answer to one renewal. When `ok` is false, ownership is lost or `RecordLog.lost` is set: stop answering
+    """A durable reply to one renewal. When `ok` is false, ownership is lost or `RecordLog.lost` is set: stop answering
     and drop the shard."""
 
     ok: bool
@@ -248,7 +248,7 @@ class AppendRefusedError(LogError):
 
 
 class ShardLostError(LogError):
-    """Another owner has claimed the shard, or the store gave an answer that no owner should get: `drop` it, claim it,
+    """Another owner has claimed the shard, or the store gave a reply that no owner should get: `drop` it, claim it,
     replay."""
 
 
@@ -317,13 +317,13 @@ class RecordLog(Protocol):
     async def claim(self, request: ClaimRequest) -> ClaimAnswer:
         """Try to own a shard. On Claimed the claim entry is durable in every stream of the shard; then replay.
 
-        The other answers say when to try again. Raises StoreUnavailableError when no answer came in time; repeat the
+        The other replies say when to try again. Raises StoreUnavailableError when no reply came in time; repeat the
         same request, with the same nonce.
         """
         ...
 
     async def renew(self, renewals: Sequence[Renewal]) -> list[Renewed | None]:
-        """Renew many leases in one call; return the answers in the same order. An answer is None when no durable one
+        """Renew many leases in one call; return the replies in the same order. A reply is None when no durable one
         came: the lease's deadline stays as it is, and the caller renews again."""
         ...
 
@@ -338,7 +338,7 @@ class RecordLog(Protocol):
         At most one flush per shard may be outstanding. While the store is unreachable this call waits, then reads back
         to learn the outcome (SR-9, CM-15). So put a time-out on *answering* a client, never on this call.
         Raises AppendRefusedError (nothing was written: fail the callers, go on with the same ids); ShardLostError
-        (fenced, or an unexpected answer), StreamDeletedError or TailLostError: drop the shard, then do as the class
+        (fenced, or an unexpected reply), StreamDeletedError or TailLostError: drop the shard, then do as the class
         says.
         """
         ...

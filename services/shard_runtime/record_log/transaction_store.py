@@ -19,7 +19,7 @@ class StoredTransaction(NamedTuple):
 
 class TransactionPage(NamedTuple):
     """Some records with their transactional ids. They may not be durable: a fail-over may undo them. `next_cursor`:
-    where the next page begins, "" at the end; `now_ms`: the store's clock. An id may be in two pages."""
+    where the next page begins, "" at the end; `now_ms`: the store's clock. An id may be on two pages."""
 
     records: list[tuple[str, StoredTransaction]]
     next_cursor: str
@@ -31,7 +31,7 @@ class BadCursorError(ValueError):
 
 
 class TransactionStore(Protocol):
-    """Reads and changes records. Every call raises StoreUnavailableError when no durable answer came in time; a change
+    """Reads and changes records. Every call raises StoreUnavailableError when no durable reply came in time; a change
     may then be in force."""
 
     async def read(self, transactional_id: str) -> StoredTransaction:

@@ -13,12 +13,12 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 #: Requests of fewer bytes are not scanned: even the largest of these stays small once parsed.
 COUNTED_FROM_BYTES: Final = 4096
-#: The most fields of one request, those of its entries included. The largest request that all other bounds allow, a
-#: Produce of 10,000 batches for as many partitions, has 100,000; scanning so many takes some 30 ms.
+#: The maximum number of fields in one request, those of its entries included. The largest request that all other bounds
+#: allow, a Produce of 10,000 batches for as many partitions, has 100,000; scanning so many takes some 30 ms.
 FIELDS_MAX: Final = 150_000
 #: Up to this many fields are counted on the event loop; more are counted in a thread.
 COUNTED_AT_ONCE: Final = 5_000
-#: The most memory that an entry (a message, a text or a byte string) takes once it is parsed, beyond its own bytes.
+#: The maximum memory that an entry (a message, a text or a byte string) takes once parsed, beyond its own bytes.
 ENTRY_BYTES: Final = 128
 
 _VARINT, _FIXED64, _LENGTH, _START_GROUP, _END_GROUP, _FIXED32 = range(6)

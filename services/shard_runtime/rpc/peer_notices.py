@@ -22,7 +22,7 @@ log = structlog.get_logger(__name__)
 GATHER_S: Final = 0.05
 RETRY_S: Final = 0.5
 CALL_S: Final = 3.0
-#: The most notices that wait for one node, and the most in one call (CM-91).
+#: The maximum number of notices that wait for one node, and in one call (CM-91).
 NOTICES_MAX: Final = 10_000
 CALL_NOTICES_MAX: Final = 1_000
 #: The outcomes that are counted.
@@ -82,8 +82,8 @@ class WaitingNotices(Generic[NoticeT]):
     def take(
         self, now_ms: int, calling: Collection[str], is_gone: Callable[[str], bool]
     ) -> Mapping[str, Sequence[NoticeT]]:
-        """Remove and return the notices to send now, by address, oldest first. Those that are too old, or whose node is
-        gone, are dropped; those for the addresses in `calling` continue to wait."""
+        """Remove and return the notices to send now, by address, oldest first. Drops those that are too old, or whose
+        node is gone; those for the addresses in `calling` continue to wait."""
         taken: dict[str, list[NoticeT]] = {}
         for address, waiting in [one for one in self._waiting.items() if one[0] not in calling]:
             notices = list(islice(waiting.values(), CALL_NOTICES_MAX))

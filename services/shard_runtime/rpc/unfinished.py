@@ -87,7 +87,7 @@ class Unfinished:
         traffic.messages += 1
 
     def start(self, port: int) -> None:
-        """Begin to check; needs a running event loop."""
+        """Start checking; needs a running event loop."""
         self._task = asyncio.get_running_loop().create_task(self._run(port), name="unfinished-messages")
 
     @property

@@ -170,7 +170,7 @@ class _End(NamedTuple):
 
 
 class BackupRun:
-    """One backup. `bytes_per_s`: the most to read from the store; None for no limit.
+    """One backup. `bytes_per_s`: the maximum rate at which to read from the store; None for no limit.
 
     `on_damage`: called with a description of each damaged entry found. Raises LogError and BackupFilesError.
     """
@@ -341,7 +341,7 @@ class BackupRun:
         return await self._read_with_retries(control, _from_first, take_control)
 
     async def _whole(self, stream: str, shard: ShardId) -> None:
-        """Read a coordinator's log from where its replay begins; start again when it is trimmed meanwhile."""
+        """Read a coordinator's log from where its replay begins; start over if it is trimmed meanwhile."""
 
         async def start(tip: StreamTip) -> StreamReading:
             return StreamReading(max(await self._copies.replay_from(shard), tip.first), tip.last, trims_matter=True)
@@ -505,7 +505,7 @@ def image_after(image: MetadataImage, entry: RawEntry, *, damaged: bool) -> Meta
 
 def record_to_save(transactional_id: str, known: Transaction, change_id: int) -> bytes | None:
     """Return the record to save for a restored cluster; None when it needs none. Only a transaction that is committed,
-    but not marked in every partition, needs a record: any other is aborted without one, and its producer begins again
+    but not marked in every partition, needs a record: any other is aborted without one, and its producer starts over
     with another id."""
     if known.state is not State.PREPARE_COMMIT:
         return None

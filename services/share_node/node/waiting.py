@@ -26,8 +26,8 @@ log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: An attempt that takes longer than this, s, counts as a wait: the port is opened, since probes begin when the
-#: container starts.
+#: An attempt that takes longer than this, s, is treated as a wait: the port is opened, since probes start with the
+#: container.
 AT_ONCE_S: Final = 1.0
 #: The pause between two attempts, s: it doubles from the first value to the second. Attempts also wait themselves
 #: (`check_store`).
@@ -146,7 +146,7 @@ class Waiting:
         return now - self._name_taken_since > 2 * self._lease_s
 
     def over(self) -> None:
-        """Log that the process goes on, if a wait was logged."""
+        """Log that the process continues, if a wait was logged."""
         if self._said:
             log.info("dependency_available", waited_s=int(self._now() - self._began), effect="this process goes on")
             self._said.clear()

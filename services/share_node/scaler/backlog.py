@@ -38,7 +38,7 @@ _LIST_OFFSETS: Final = Method(
     "/kip932.api.v1.PartitionLeaderService/ListOffsets", ListOffsetsRequest, ListOffsetsResponse
 )
 
-#: Asks the leader at an address about a topic's partition, from an offset on; None when it did not answer.
+#: Asks the leader at an address about a topic's partition, from an offset on; None when it did not reply.
 _Ask = Callable[[str, bytes, int, int], Awaitable[int | None]]
 
 
@@ -98,7 +98,7 @@ class BacklogReader:
         return {name: (start, max(0, lag - nothing.get(name, 0))) for name, (start, lag) in found.items()}
 
     async def _of_leaders(self, starts: Mapping[TopicPartition, int], ask: _Ask) -> dict[TopicPartition, int]:
-        """Ask each partition's leader about its offset; return the answers, without leaders that do not answer."""
+        """Ask each partition's leader about its offset; return the results of the leaders that reply."""
         if not starts:
             return {}
         topics = await self._admin.list_topics({partition.topic for partition in starts})
@@ -125,7 +125,7 @@ class BacklogReader:
         return first_timestamp_ms(answer)
 
     async def _empty_offsets(self, group: str, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
-        """Return how many offsets from `start` on have nothing for the group; None when the leader does not answer."""
+        """Return how many offsets from `start` on have nothing for the group; None when the leader does not reply."""
         try:
             answer = await self._transport.call(
                 address, _LIST_OFFSETS, empty_offsets_request(topic_id, partition, start, group), LOOKUP_WAIT_S

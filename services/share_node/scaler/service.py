@@ -1,4 +1,4 @@
-"""KEDA's external scaler: answers, for each ScaledObject, whether a share group has work, and how much."""
+"""KEDA's external scaler: reports, for each ScaledObject, whether a share group has work, and how much."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError, invalid_argument
 from share_node.scaler.demand import AGE, PartitionBacklog, Trigger, TriggerError, trigger_of, values
 
-#: KEDA's requests time out after seconds; a later answer is useless.
+#: KEDA's requests time out after seconds; a later response is useless.
 READ_WAIT_S: Final = 5.0
 
 
@@ -21,20 +21,20 @@ class Backlog(Protocol):
     """The source of the numbers."""
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """Return one entry for each partition with a known lag. Raises KafkaError, which is answered as UNAVAILABLE."""
+        """Return one entry for each partition with a known lag. Raises KafkaError, which becomes UNAVAILABLE."""
         ...
 
 
 class ExternalScaler:
-    """The RPCs of `externalscaler.ExternalScaler`. When the cluster does not answer, they answer UNAVAILABLE: KEDA then
-    keeps the number of workers, or uses the ScaledObject's `fallback`, instead of scaling to zero."""
+    """The RPCs of `externalscaler.ExternalScaler`. When the cluster does not respond, they return UNAVAILABLE: KEDA
+    then keeps the number of workers, or uses the ScaledObject's `fallback`, instead of scaling to zero."""
 
     def __init__(self, backlog: Backlog, now_ms: Callable[[], int]) -> None:
         self._backlog = backlog
         self._now_ms = now_ms
 
     async def is_active(self, request: keda.ScaledObjectRef, context: object = None) -> keda.IsActiveResponse:
-        """Answer whether any record could be worked on now. Raises RpcFailureError."""
+        """Return whether any record could be worked on now. Raises RpcFailureError."""
         del context
         backlog = await self._read(_trigger(request), ages=False)
         return keda.IsActiveResponse(result=any(partition.lag > 0 for partition in backlog))
@@ -42,7 +42,7 @@ class ExternalScaler:
     async def get_metric_spec(
         self, request: keda.ScaledObjectRef, context: object = None
     ) -> keda.GetMetricSpecResponse:
-        """Answer with the metrics that the trigger has targets for. Raises RpcFailureError."""
+        """Return the metrics that the trigger has targets for. Raises RpcFailureError."""
         del context
         response = keda.GetMetricSpecResponse()
         for name, target in _trigger(request).targets.items():
@@ -50,7 +50,7 @@ class ExternalScaler:
         return response
 
     async def get_metrics(self, request: keda.GetMetricsRequest, context: object = None) -> keda.GetMetricsResponse:
-        """Answer with the present value of one metric. Raises RpcFailureError."""
+        """Return the present value of one metric. Raises RpcFailureError."""
         del context
         trigger = _trigger(request.scaled_object_ref)
         name = request.metric_name

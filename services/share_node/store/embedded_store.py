@@ -270,7 +270,7 @@ class EmbeddedStore:
         self._pidfd = os.pidfd_open(self.pid)
 
     async def _ready(self) -> None:
-        """Wait until the store answers PING. While it answers that it is loading its append-only file, wait up to
+        """Wait until the store answers PING. While it replies that it is loading its append-only file, wait up to
         LOADING_WAIT_S."""
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -382,7 +382,7 @@ async def _ended(pidfd: int, within_s: float) -> bool:
 
 
 async def _answer_to_ping(path: Path) -> str:
-    """The first line of the answer to PING; "" without an answer."""
+    """The first line of the reply to PING; "" without a reply."""
     try:
         reader, writer = await asyncio.open_unix_connection(str(path))
     except OSError:

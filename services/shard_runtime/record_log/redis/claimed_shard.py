@@ -45,8 +45,8 @@ class ClaimedShard:
     epoch: int
     last: dict[str, Entry]
     lossy: bool
-    """Whether the claim's answer said that a tail may be lost. Until the host has repaired it, `tail_checked` returns
-    "" (CM-12, CM-47)."""
+    """Whether the reply to the claim said that a tail may be lost. Until the host has repaired it, `tail_checked`
+    returns "" (CM-12, CM-47)."""
     whole_under: str
     """The history under which this owner's tail was last found whole."""
     checked_on: StoreConnection | None

@@ -36,7 +36,7 @@ _DISK: Final = (
 
 
 class ErrorReply(NamedTuple):
-    """An error that the store answered, as a value: the other replies of its pipeline are still valid."""
+    """An error that the store returned, as a value: the other replies of its pipeline are still valid."""
 
     code: str
     message: str
@@ -120,7 +120,7 @@ class StoreSettings:
     wait_ms: int = 1_000
     """How long one WAIT may block the write connection."""
     reply_ms: int = 5_000
-    """How long, in addition to its WAIT, a pipeline may take before its connection counts as lost."""
+    """How long, in addition to its WAIT, a pipeline may take before its connection is given up as lost."""
     call_ms: int = 2_000
     """How long a claim, renewal, release, compaction or read may take, including its repetitions."""
     backoff_ms: int = 50

@@ -1,6 +1,6 @@
 """Translates claims, renewals and releases into the functions' arguments, and their replies back (CM-12).
 
-It never judges: `store_calls` decides when an answer *counts* (durable, unchanged history, still this owner's).
+It never judges: `store_calls` decides when a reply is *valid* (durable, unchanged history, still this owner's).
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def claim_command(request: ClaimRequest, record: bytes) -> Command:
 
 
 def claim_answer(reply: Reply, sent_ms: int) -> Claimed | OwnedElsewhere | HistoryChanged | WaitHistory | ClaimRefused:
-    """Parse the answer of `claim_v2`. A Claimed does not count yet: `store_calls` checks that it is durable."""
+    """Parse the reply of `claim_v2`. A Claimed is not valid yet: `store_calls` checks that it is durable."""
     status, history = reply[0], reply[1].decode()
     if status == b"OK":
         previous = owner_record(reply[6:]) if len(reply) > 6 else None

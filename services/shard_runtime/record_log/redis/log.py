@@ -189,7 +189,8 @@ class StoreRecordLog:
         return [self._apply_renewal(*pair) for pair in zip(renewals, answer.result(), strict=True)]
 
     def _apply_renewal(self, renewal: Renewal, renewed: Renewed) -> Renewed:
-        """Note a renewal's answer. `ok` becomes False for a shard whose tail is lost: its host must claim it again."""
+        """Note the reply to a renewal. `ok` becomes False for a shard whose tail is lost: its host must claim it
+        again."""
         held = self._held.get(renewal.shard)
         if held is None or held.epoch != renewal.epoch:
             return renewed
@@ -405,7 +406,7 @@ def _end(through: StreamId | None) -> str:
 
 def _require_order(held: ClaimedShard, append: StreamAppend) -> None:
     """Raise ValueError for ids that cannot be this owner's next ones: the store would refuse them, and the shard would
-    count as lost."""
+    be treated as lost."""
     first, last = append.entries[0].id, held.last[append.stream].id
     if first.epoch != held.epoch or first <= last:
         raise ValueError(f"{append.stream}: entry {first} cannot follow {last} in epoch {held.epoch}")

@@ -56,7 +56,7 @@ class QueryConnection:
         self._store = store
         self._settings = settings
         self._cluster_id = cluster_id
-        #: This node's replicas as counted in its last answer; None while it does not answer.
+        #: This node's replicas as counted in its last reply; None while it does not reply.
         self.connected_replicas: int | None = None
         self._connection: StoreConnection | None = None
         self._calls: deque[_Call] = deque()

@@ -2,7 +2,7 @@
 
 redis-py passes a reply through a StreamReader, a task and its own parser. That costs three times as much as hiredis fed
 by the transport, which matters when a record waits for the reply (P-9). There is one write per pipeline and one reply
-per command. An error that the store answers is a value. A broken or silent connection raises and is closed, because
+per command. An error that the store returns is a value. A broken or silent connection raises and is closed, because
 later replies could not be matched to commands.
 """
 
@@ -41,7 +41,8 @@ _UNUSABLE: Final = frozenset({"LOADING", "NOAUTH", "WRONGPASS"})
 _TICK_S: Final = 0.001
 """A timer may fire early by this much."""
 PUSHED_MAX: Final = 1_024
-"""The most pushed messages that wait for `message`; at this number the socket is not read until one is taken."""
+"""The maximum number of pushed messages that wait for `message`; at this number the socket is not read until one is
+taken."""
 
 
 class RespConnection(asyncio.Protocol):
@@ -194,7 +195,7 @@ class RespConnection(asyncio.Protocol):
 
 
 def error_reply(message: str) -> ErrorReply:
-    """Make the value of an error that the store answered: its code is the first word if that is in capitals, else
+    """Make the value for an error that the store returned: its code is the first word if that is in capitals, else
     ERR."""
     first, _, rest = message.partition(" ")
     return ErrorReply(first, rest) if first.isupper() else ErrorReply("ERR", message)

@@ -1,4 +1,4 @@
-"""Calls for a writer: their commands, the meaning of the replies, and when an answer counts (CM-12, CM-18).
+"""Calls for a writer: their commands, the meaning of the replies, and when a reply is valid (CM-12, CM-18).
 
 A call outlives reconnects, so every call here is safe to repeat. For flushes, which have more to judge, see `flush.py`.
 """
@@ -31,7 +31,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Verdict(Enum):
-    """A writer's next step with a call after its pipeline was answered."""
+    """A writer's next step with a call once its pipeline has its replies."""
 
     DONE = auto()
     AGAIN = auto()
@@ -43,8 +43,8 @@ class Verdict(Enum):
 
 
 class PipelineResult(NamedTuple):
-    """The result of a pipeline as a whole. `acked`: replicas that answered its WAIT. `intact`: the history read after
-    it equals the one its connection was checked with."""
+    """The result of a pipeline as a whole. `acked`: replicas that acknowledged its WAIT. `intact`: the history read
+    after it equals the one its connection was checked with."""
 
     connection: StoreConnection
     acked: int
@@ -93,7 +93,7 @@ class StoreCall(Protocol):
         ...
 
     def fail(self, error: Exception) -> None:
-        """Answer the caller with an error, unless it has its answer."""
+        """Give the caller an error, unless the call is done."""
         ...
 
 

@@ -60,7 +60,7 @@ class Writer:
         self._parked: set[asyncio.TimerHandle] = set()
         self._parked_calls: set[StoreCall] = set()
         self._attempt = 0
-        self._short = False  # too few replicas answered the last WAIT: the master may have been replaced (CM-19)
+        self._short = False  # too few replicas acknowledged the last WAIT: the master may have been replaced (CM-19)
         self._wake = asyncio.Event()
         self._task = asyncio.get_running_loop().create_task(self._run(), name=f"store-writer-{node}")
 
@@ -284,8 +284,8 @@ class Writer:
 
 
 def _judged(call: StoreCall, replies: Sequence[Reply], after: Sequence[Reply], pipeline: PipelineResult) -> Verdict:
-    """Let a call judge its replies, unless it is answered already. If it cannot parse a reply, its shards count as
-    lost, but the writer goes on (CM-13)."""
+    """Let a call judge its replies, unless it is answered already. If it cannot parse a reply, its shards are treated
+    as lost, but the writer continues (CM-13)."""
     if call.done:
         return Verdict.DONE
     try:
