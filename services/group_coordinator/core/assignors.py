@@ -91,7 +91,8 @@ def _trim(held: dict[str, set[int]], holders: Sequence[set[str]], sharing: int) 
 
 
 def _fill(held: dict[str, set[int]], holders: Sequence[set[str]], sharing: int) -> None:
-    """Step 3: a partition with fewer than S members gets the members with the fewest partitions that lack it."""
+    """Step 3: a partition with fewer than S members is given to the members with the fewest partitions among those
+    without it."""
     fewest = [(len(numbers), member_id) for member_id, numbers in held.items()]
     heapq.heapify(fewest)
     for number, having in enumerate(holders):

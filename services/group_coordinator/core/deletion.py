@@ -159,7 +159,7 @@ def epoch_risen(group: Group, stored_epoch: int) -> list[Record]:
 
 
 def offsets_deleted(group: Group, topic_ids: Collection[bytes]) -> Draft:
-    """End of step 2: topics whose state was deleted leave deleting (GC-98). A topic that a member uses again has
+    """End of step 2: topics whose state was deleted leave `deleting` (GC-98). A topic that a member uses again has
     already left it."""
     draft = Draft(group)
     states = group.states.deleted(topic_ids)

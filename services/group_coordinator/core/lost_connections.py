@@ -2,9 +2,9 @@
 GC-39).
 
 A killed process sends nothing, but its connections end at once. So a leader that loses the stream of a member's session
-reports this to the coordinator, which then expects the member's next heartbeat within a grace of a little more than a
-heartbeat interval. A live member sends it even if its connection is lost. A member that sends none is expelled when the
-grace ends, not after the session time-out.
+reports this to the coordinator, which then expects the member's next heartbeat within a grace period a little longer
+than a heartbeat interval. A live member sends it even if its connection is lost. A member that sends none is expelled
+when the grace period ends, not after the session time-out.
 
 Soft state, like the session clocks: after a load, or when the shard could not work for a while, no heartbeat is
 expected early, and only the session time-outs apply.
@@ -56,7 +56,7 @@ class _Heartbeat(NamedTuple):
 
 
 class LostConnections:
-    """The early heartbeats expected of a shard's members. It moves the deadlines of `sessions`."""
+    """The early heartbeats expected of a shard's members. It changes deadlines in `sessions`."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._sessions = sessions

@@ -96,7 +96,7 @@ class EmptyGroups:
         return before is not None and before != progress
 
     def forget_progress(self, group_id: str) -> None:
-        """Count the next progress seen as a use, since the last use may not have been stored."""
+        """Treat the next progress seen as a use, since the last use may not have been stored."""
         if group_id in self._progress:
             self._progress[group_id] = ()
 

@@ -1,4 +1,4 @@
-"""Runs one pure shard over its durable log: load, then decide, replay, append in batches, answer (SC-59…65, GC-2…6).
+"""Runs one pure shard over its durable log: load, then decide, replay, append in batches, reply (SC-59…65, GC-2…6).
 
 The host does all the waiting: for commands, for the flush in flight and for the one armed timer. It also checks the
 lease. It never decides anything about groups or share state, and it never claims or renews: `ownership` does that.

@@ -96,8 +96,8 @@ class EntryAges:
 
 
 class TrimBound(NamedTuple):
-    """Where a trim must stop; `keep_from` is None when it need not. `malformed`: readers whose notes cannot be parsed
-    and are ignored."""
+    """Where a trim must stop; `keep_from` is None when there is no such bound. `malformed`: readers whose notes cannot
+    be parsed and are ignored."""
 
     keep_from: StreamId | None
     malformed: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ TEXT_MAX: Final = 300
 
 
 def log_changes(event: str, caller: object, changed: Sequence[str], **fields: str) -> None:
-    """Log changes that are stored; nothing when there are none. `caller`: the context of the call, if any, or None."""
+    """Log changes that are stored; nothing when there are none. `caller`: the call's context, or None."""
     if not changed:
         return
     named = [text if len(text) <= TEXT_MAX else text[:TEXT_MAX] + "…" for text in changed[:NAMED_MAX]]

@@ -166,7 +166,7 @@ class DataDirectory:
         return FileLock(self.path / f"{name}.lock")
 
     def identity(self, name: str, wait_s: float = 0.0) -> NodeIdentity:
-        """Lock a node name, draw a new incarnation, and list the earlier ones (CM-12 `dead`).
+        """Lock a node name, choose a new incarnation, and list the earlier ones (CM-12 `dead`).
 
         The list is written before the process claims any shard, so that a later start knows this incarnation, too. The
         list of a copied directory is not used: the lock says nothing about the original's processes, which may be alive

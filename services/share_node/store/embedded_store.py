@@ -86,7 +86,8 @@ class StoreEndings:
         self._before: list[str] = []
 
     def begin(self) -> None:
-        """Call this before the store starts. Until `ended` is called, the store counts as not ended in good order."""
+        """Call this before the store starts. Until `ended` is called, the store is assumed not to have ended in good
+        order."""
         known = (self._directory.remembered(_HISTORIES_MEMO) or "").split()
         clean = self._directory.remembered(_CLEAN_MEMO)
         self._before = known if known and clean == known[-1] else []

@@ -142,7 +142,7 @@ class StoreSettings:
 
 
 class Replication(NamedTuple):
-    """A node's role and history, from INFO replication: every judgement needs them."""
+    """A node's role and history, from INFO replication: judging a reply requires them."""
 
     role: str
     history: str

@@ -115,7 +115,7 @@ class StoreRecordLog:
 
     def history_of(self, shard: ShardId) -> str:
         """The history of the node that holds a shard. It is read for every held shard several times within a lease, so
-        on a store of one node the shard's key is not built."""
+        the shard's key is not built when the store has only one node."""
         writer = self._writer_of(shard.owner_key if self._store.clustered else META_CLUSTER_ID)
         return "" if writer is None else writer.history
 
