@@ -56,7 +56,7 @@ class RowScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships n
         return unit_of(nodeid)
 
 
-@pytest.hookimpl(optionalhook=True)  # nobody asks where xdist is switched off
+@pytest.hookimpl(optionalhook=True)  # without xdist, the hook does not exist
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> RowScheduling:
     """Rows take the place of every other kind of distribution."""
     config.option.loadscopereorder = False  # it would sort by the number of tests, which says nothing of their time

@@ -54,7 +54,7 @@ def test_the_watch_ends_before_the_books_are_judged(tmp_path: Path, monkeypatch:
     monkeypatch.setattr("tests.attack.siege.judge_history", lambda history: order.append("judged"))
     siege.judge()
     assert order == ["watch ends", "books end", "judged"]
-    with Watch({"nobody": "127.0.0.1:1"}, dict) as watch:
+    with Watch({"unreachable": "127.0.0.1:1"}, dict) as watch:
         watch.stop()
         watched_s = watch.watched_s()
         assert not any(thread.is_alive() for thread in watch._threads)
@@ -148,5 +148,5 @@ def test_an_attack_that_sees_a_wrong_answer_does_not_end_the_siege(
 def test_attacks_are_found_by_name() -> None:
     assert named(ATTACKS[0].name) is ATTACKS[0]
     with pytest.raises(ValueError, match=ATTACKS[0].name):
-        named("nobody")
+        named("unknown")
     assert len({attack.name for attack in ATTACKS}) == len(ATTACKS)

@@ -1,4 +1,4 @@
-"""Clients in the test's process that take one step at a time, for experiments that tell a story."""
+"""Clients in the test's process that take one step at a time, for experiments with a fixed order of events."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ async def test_an_absent_store_is_reported_within_the_wait_with_what_to_do() -> 
     [
         ("", "wants a password and was given none (NOAUTH)"),
         (":wrong@", "refuses the user or the password it was given (WRONGPASS)"),
-        ("nobody:secret@", "refuses the user or the password it was given (WRONGPASS)"),
+        ("unknown:secret@", "refuses the user or the password it was given (WRONGPASS)"),
     ],
 )
 async def test_refused_credentials_are_reported_at_once(server: Server, credentials: str, cause: str) -> None:

@@ -157,7 +157,7 @@ def network_faults(docs: list[Doc]) -> list[str]:
         opened = {port["port"] for policy in mine for rule in policy.get("ingress", []) for port in rule["ports"]}
         grpc = next(port["containerPort"] for port in _ports(doc) if port["name"] == "grpc")
         if grpc not in opened:
-            found.append(f"{name_of(doc)}: nobody may reach its port grpc")
+            found.append(f"{name_of(doc)}: no policy opens its port grpc")
     return found
 
 

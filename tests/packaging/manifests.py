@@ -193,7 +193,7 @@ def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
         yield f"port metrics is {ports.get('metrics')}, and {METRICS_PORT.name} is {settings[METRICS_PORT]}"
     for host in (LISTEN_HOST, METRICS_HOST):
         if settings[host] not in {"0.0.0.0", "::"}:
-            yield f"{host.name} is {settings[host]}, where nobody reaches it"
+            yield f"{host.name} is {settings[host]}, where no other pod reaches it"
     reached = f"pod-0.{doc['spec']['serviceName']}.{doc['metadata']['namespace']}.svc"
     if settings[ADVERTISED_HOST] != reached:
         yield f"{ADVERTISED_HOST.name} is {settings[ADVERTISED_HOST]}, and the pod's name is {reached}"

@@ -63,7 +63,7 @@ def test_all_are_reached_at_the_address_of_their_common_network() -> None:
 
 
 @pytest.mark.rule("CM-70")
-def test_what_the_roles_are_told_of_the_store_is_so() -> None:
+def test_what_the_roles_assume_of_the_store_is_true() -> None:
     words = SERVICES["store"]["command"]
     options = dict(zip(words[1::2], words[2::2], strict=True))
     assert options["--bind"] == "127.0.0.1"

@@ -176,7 +176,7 @@ def test_what_may_be_skipped_shows_nothing_on_any_machine(small: Path) -> None:
     assert error.startswith("no test that counts cites SC-37")
 
 
-def test_tests_of_checkers_are_told_apart(small: Path) -> None:
+def test_tests_of_checkers_are_listed_separately(small: Path) -> None:
     (small / "tests/simulation").mkdir()
     (small / "tests/simulation/test_checkers_x.py").write_text(
         "import pytest\npytestmark = pytest.mark.rule('GC-59a')\ndef test_bad(): pass\n"

@@ -62,7 +62,7 @@ def test_the_classic_builder_takes_it(recipe: str) -> None:
 @every_recipe
 def test_it_does_not_run_as_root(recipe: str) -> None:
     (user,) = [line for line in last_stage(recipe) if line.startswith("USER ")]
-    assert re.fullmatch(r"USER [1-9]\d*:[1-9]\d*", user), "a number, so that Kubernetes can tell that it is not root"
+    assert re.fullmatch(r"USER [1-9]\d*:[1-9]\d*", user), "a number, so that Kubernetes can check that it is not root"
 
 
 def test_the_services_say_how_they_are() -> None:

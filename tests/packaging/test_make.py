@@ -31,7 +31,7 @@ def _shown() -> list[Path]:
     return [path for path in named if path.relative_to(ROOT).as_posix().startswith(roots)]
 
 
-def test_nobody_is_told_to_install_from_an_index_that_has_no_such_package() -> None:
+def test_no_page_shows_an_install_from_an_index_that_has_no_such_package() -> None:
     assert not [path for path in _shown() if re.search(r"install '?sharegroups\b", path.read_text())]
 
 

@@ -117,7 +117,7 @@ def test_the_documented_order_begins_with_the_namespace() -> None:
      "ACL SETUSER default", "imagePullSecrets", "kubectl scale", "--cascade=orphan", "no authentication",
      "LISTEN_HOST=::"],
 )  # fmt: skip
-def test_what_no_manifest_can_do_is_told(word: str) -> None:
+def test_what_no_manifest_can_do_is_documented(word: str) -> None:
     """Facts that a user must know in advance: the report of a run on real API servers missed each of these."""
     assert word in (KUBERNETES.parent.parent / "docs" / "howto" / "deploy.md").read_text(encoding="utf-8")
 
@@ -167,7 +167,7 @@ def _rules() -> list[dict[str, Any]]:
     return [rule for group in _one("PrometheusRule")["spec"]["groups"] for rule in group["rules"]]
 
 
-def test_somebody_is_called_when_a_role_a_replica_or_a_volume_is_gone() -> None:
+def test_alerts_fire_when_a_role_a_replica_or_a_volume_is_gone() -> None:
     """A missing process exports nothing: each of these alerts must use metrics from outside it."""
     rules = _rules()
     gone = {rule["labels"]["role"]: rule for rule in rules if rule["alert"] == "ShareGroupsRoleGone"}
@@ -194,7 +194,7 @@ def _assert_chosen(pattern: str, monitor: Doc) -> None:
     assert re.fullmatch(pattern, f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}")
 
 
-def test_somebody_is_called_when_the_pipeline_is_gone() -> None:
+def test_an_alert_fires_when_the_pipeline_is_gone() -> None:
     monitors = {doc["metadata"]["name"]: doc for doc in of_kind(render_monitoring(), "PodMonitor")}
     (history,) = (doc for doc in of_kind(render_monitoring(), "PrometheusRule") if "history" in doc["metadata"]["name"])
     rules = {rule["alert"]: rule["expr"] for group in history["spec"]["groups"] for rule in group["rules"]}

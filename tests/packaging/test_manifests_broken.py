@@ -90,7 +90,7 @@ def test_what_the_api_server_refuses_or_ignores(do: Break, expected: str) -> Non
         (lambda docs: settings(docs).update(SHAREGROUPS_DRAIN_GRACE_MS="soon"), "not a whole number"),
         (lambda docs: settings(docs).update(SHAREGROUPS_LISTEN_PORT="7933"), "and listen.port is 7933"),
         (lambda docs: role(docs)["ports"].pop(), "port metrics is None"),
-        (lambda docs: settings(docs).update(SHAREGROUPS_LISTEN_HOST="127.0.0.1"), "where nobody reaches it"),
+        (lambda docs: settings(docs).update(SHAREGROUPS_LISTEN_HOST="127.0.0.1"), "where no other pod reaches it"),
         (lambda docs: settings(docs).update(SHAREGROUPS_DRAIN_GRACE_MS="60000"), "terminationGracePeriodSeconds is 45"),
         (lambda docs: role(docs)["env"].reverse(), "POD_N"),
         (lambda docs: leader(docs)["spec"].update(serviceName="leaders"), "and the pod's name is pod-0.leaders."),
@@ -121,7 +121,7 @@ def test_settings_that_the_services_refuse_or_that_differ_from_the_pod(do: Break
     ],
     ids=["missing", "not-grpc", "wrong-port", "ends-who-waits", "unknown-service", "wrong-service", "no-pre-stop"],
 )
-def test_probes_that_ask_nobody(do: Break, expected: str) -> None:
+def test_broken_probes_are_found(do: Break, expected: str) -> None:
     assert_found(probe_faults, do, expected)
 
 
@@ -244,7 +244,7 @@ def test_selectors_that_do_not_meet_their_pods(do: Break, expected: str) -> None
         (
             network_faults,
             lambda docs: [docs.remove(named(docs, "NetworkPolicy", name)) for name in REACHING],
-            "nobody may reach its port grpc",
+            "no policy opens its port grpc",
         ),
         (
             lambda docs: image_faults(docs, by_digest=True),
@@ -257,7 +257,7 @@ def test_selectors_that_do_not_meet_their_pods(do: Break, expected: str) -> None
             "several images",
         ),
     ],
-    ids=["config-map", "secret", "namespace", "no-deny", "closed-port", "nobody", "tag", "images"],
+    ids=["config-map", "secret", "namespace", "no-deny", "closed-port", "unreachable", "tag", "images"],
 )
 def test_what_is_not_there(check: Check, do: Break, expected: str) -> None:
     assert_found(check, do, expected)

@@ -110,14 +110,14 @@ TOKEN = "StatefulSet pipeline: automountServiceAccountToken is True, expected Fa
 
 def own_faults(docs: list[Doc]) -> list[str]:
     """Find faults between driver and executors."""
-    found, told = right_faults(docs), settings(docs)
+    found, options = right_faults(docs), settings(docs)
     (one,), (other,) = containers_of(driver(docs)), containers_of(executor(docs))
     given = ingest.make_context("ingest", list(one["args"][1:])).params
     check_master(given["master"])
     if one["image"] != image_asked(docs):
         found.append(f"executors run {image_asked(docs)}, and the driver {one['image']}")
     mounted = {mount["mountPath"] for mount in one["volumeMounts"]}
-    if told["spark.kubernetes.executor.podTemplateFile"] not in {f"{path}/executor.yaml" for path in mounted}:
+    if options["spark.kubernetes.executor.podTemplateFile"] not in {f"{path}/executor.yaml" for path in mounted}:
         found.append(f"the template is at none of {sorted(mounted)}")
     (claim,) = driver(docs)["spec"]["volumeClaimTemplates"]
     volumes = template_of(executor(docs))["spec"]["volumes"]
@@ -129,9 +129,11 @@ def own_faults(docs: list[Doc]) -> list[str]:
         found.append(f"executors have {volumes} at {where}, and the rows belong to {given['data']}")
     if given["password_env"] not in {entry["name"] for entry in other["env"]}:
         found.append(f"executors do not know {given['password_env']}")
-    ports = {int(told["spark.driver.port"]), int(told["spark.blockManager.port"])}
+    ports = {int(options["spark.driver.port"]), int(options["spark.blockManager.port"])}
     (blocks,) = (port["containerPort"] for port in other["ports"])
-    if not ports <= {port["containerPort"] for port in one["ports"]} or blocks != int(told["spark.blockManager.port"]):
+    if not ports <= {port["containerPort"] for port in one["ports"]} or blocks != int(
+        options["spark.blockManager.port"]
+    ):
         found.append(f"driver and executors listen at {sorted(ports)}, which are not the ports of their containers")
     ends = {"driver": template_of(driver(docs)), "executors": template_of(executor(docs))}
     for name, ingress, egress in (("driver", ports, {blocks}), ("executors", {blocks}, ports)):

@@ -196,7 +196,7 @@ def test_the_password_is_a_variable_of_its_own_and_never_in_the_words() -> None:
     assert not any("PASSWORD)" in word for word in one["args"])
 
 
-def test_it_reaches_the_store_and_nobody_but_prometheus_reaches_it() -> None:
+def test_it_reaches_the_store_and_only_prometheus_reaches_it() -> None:
     docs = rendered()
     chosen = [doc for doc in of_kind(docs, "NetworkPolicy") if _is_for_pipeline(doc)]
     assert {doc["metadata"]["name"] for doc in chosen} == {"pipeline", "pipeline-to-store"}

@@ -28,12 +28,12 @@ def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Pa
     for name, line in stand_ins.items():
         (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
         (tmp_path / name).chmod(0o755)
-    told = subprocess.run(
+    printed = subprocess.run(
         [*container.get("command", ["sharegroups", "metrics"]), *container["args"]],
         env={"PATH": f"{tmp_path}:{os.environ['PATH']}", "TZ": "Asia/Tokyo"},
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    group, word, *options = told.stdout.splitlines()
+    group, word, *options = printed.stdout.splitlines()
     assert (group, word) == ("metrics", report.name)
     assert options[: len(container["args"]) - 1] == container["args"][1:]
     given = report.make_context("report", options).params
@@ -86,8 +86,8 @@ def test_each_pod_has_its_size_and_writes_only_where_it_may(number: int) -> None
 def test_nothing_lets_the_page_reach_anybody_and_no_operator_of_spark_is_asked_for() -> None:
     every = [doc for path in COMPONENT.glob("*.yaml") for doc in yaml.safe_load_all(path.read_text())]
     base = list(yaml.safe_load_all((COMPONENT.parents[1] / "bases/common/network-policies.yaml").read_text()))
-    nobody = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
-    assert nobody in [doc["spec"] for doc in base]  # denies what no other policy allows
+    deny_all = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
+    assert deny_all in [doc["spec"] for doc in base]  # denies what no other policy allows
     page = {"app.kubernetes.io/component": "pipeline-report"}
     policies = [doc for doc in every if doc["kind"] == "NetworkPolicy"]
     assert policies

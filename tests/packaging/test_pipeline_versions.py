@@ -17,7 +17,7 @@ from share_metrics.java import JAVA_MIN
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
-def told() -> str:
+def rule_text() -> str:
     """Return the text of PM-4."""
     spec = (ROOT / "docs" / "spec" / "pipeline.md").read_text(encoding="utf-8")
     found = re.search(r"^- \*\*PM-4\*\* (.+)$", spec, re.MULTILINE)
@@ -42,7 +42,7 @@ def required() -> dict[str, SpecifierSet]:
 
 
 def number(pattern: str) -> str:
-    found = re.search(pattern, told())
+    found = re.search(pattern, rule_text())
     assert found is not None, f"PM-4 does not say {pattern}"
     return found[1]
 
@@ -75,7 +75,7 @@ def test_the_extra_asks_for_the_versions_that_the_specification_names() -> None:
     assert f"{beyond}.0" not in asked["pandas"]
     assert earlier(beyond) in asked["pandas"]
     assert {"redis", "hiredis", "protobuf"} <= asked.keys()
-    assert all(name in told() for name in ("redis-py", "hiredis", "protobuf"))
+    assert all(name in rule_text() for name in ("redis-py", "hiredis", "protobuf"))
     python = number(r"Python ≥ (\d+\.\d+)")
     assert project()["requires-python"] == f">={python}"
     assert int(number(r"Java (\d+)\+")) == JAVA_MIN

@@ -33,7 +33,7 @@ def test_every_public_name_has_its_place_on_the_page_of_the_api() -> None:
         assert f"\n### {name}\n" in page
 
 
-def test_the_page_of_the_api_tells_how_to_call_and_what_is_raised() -> None:
+def test_the_page_of_the_api_shows_how_to_call_and_what_is_raised() -> None:
     page = (FOLDER / "api.md").read_text(encoding="utf-8")
     assert "\n- `poll(timeout: float | None = None, *, max_records: int | None = None) -> Messages`: " in page
     assert "\n- `await poll(timeout: float | None = None, *, max_records: int | None = None) -> Messages`" in page

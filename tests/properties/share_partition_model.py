@@ -238,7 +238,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             return
         for offset, state in self.states().items():
             if state == ACQUIRED:
-                assert offset in self.holders, f"{offset} is Acquired but nobody fetched it"
+                assert offset in self.holders, f"{offset} is Acquired but no member fetched it"
                 assert self.holders[offset][1] > self.now, f"{offset} stays Acquired past its lock (PL-1206)"
 
     @invariant()

@@ -167,7 +167,7 @@ class Story:
                     if group is not self.buffer.in_flight()[0]:
                         return False
                     assert self.some_failed, "OUT_OF_ORDER_SEQUENCE_NUMBER"
-                    assert batch.unconfirmed is not None, "it could have been numbered anew"
+                    assert batch.unconfirmed is not None, "it could have been renumbered"
                     return False
                 self.stored[key] = list(batch.records)
                 self.expected[topic_id, identity] = batch.base_sequence + len(batch.records)

@@ -123,4 +123,4 @@ def test_cuts_add_up_and_one_heal_takes_them_all_away(pair: Pair) -> None:
 
 def test_a_refused_rule_says_what_iptables_said() -> None:
     with pytest.raises(AssertionError, match="iptables"):
-        Firewall(["ip", "netns", "exec", "sgchaos0-nobody"]).drop("10.231.0.1", incoming=True, outgoing=False)
+        Firewall(["ip", "netns", "exec", "sgchaos0-missing"]).drop("10.231.0.1", incoming=True, outgoing=False)

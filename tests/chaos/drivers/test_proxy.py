@@ -72,7 +72,7 @@ def test_a_service_that_is_gone_refuses_everybody_until_it_is_healed(world: Worl
     world.deployment.heal()
 
 
-def test_what_cannot_be_told_apart_is_unsupported_with_the_reason(world: World) -> None:
+def test_what_the_proxy_cannot_separate_is_unsupported_with_the_reason(world: World) -> None:
     with pytest.raises(Unsupported, match="one link to share_coordinator-0 for all that call it"):
         world.deployment.cut("partition_leader-0", "share_coordinator-0", Cut.SILENT)
     with pytest.raises(Unsupported, match="no link between partition_leader-0 and replica-0"):

@@ -36,7 +36,7 @@ async def test_released_records_wait_for_their_delay(services: Services) -> None
     released = part(await worker.acknowledge(*batches))
     assert released.error_code == 0, released.error_message
     found = acquired(await worker.fetch(wait_ms=500))
-    assert found == [(1, 2, 2)], "at once, and where nobody said anything"
+    assert found == [(1, 2, 2)], "a delay of 0 means at once, and -1 means that none is given"
     async for _ in attempts():
         if found := acquired(await worker.fetch(wait_ms=500)):
             break

@@ -94,7 +94,7 @@ async def test_members_share_what_they_subscribe_to(services: Services) -> None:
     one = await services.join(group, both)
     two = await services.join(group, both)
     parts = [(await assigned_to(services, group, name))[place.name] for name in (one, two)]
-    assert all(parts), "nobody is left out; who has which, and whether both, is the assignor's"
+    assert all(parts), "no member is left out; who has which, and whether both, is the assignor's"
     assert {number for part in parts for number in part} == {0, 1}
 
 

@@ -224,7 +224,7 @@ async def test_every_node_describes_an_open_transaction_and_an_operator_aborts_i
             await services.call(type(hostile).__name__.removesuffix("Request"), hostile)
         assert refused.value.status is TransportStatus.INVALID_ARGUMENT
     for node in {place.leaders[0], await other_node(services, place)}:
-        asked = DescribeTransactionsRequest(transactional_ids=[place.name, "nobody's", ""])
+        asked = DescribeTransactionsRequest(transactional_ids=[place.name, "unknown", ""])
         answer = await services.call("DescribeTransactions", asked, node)
         known, unknown, wrong = answer.transaction_states
         assert (known.transaction_state, known.producer_id) == ("Ongoing", producer.producer_id)

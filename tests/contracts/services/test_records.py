@@ -113,7 +113,7 @@ async def test_what_one_does_not_hold_one_cannot_acknowledge(services: Services)
     assert await one.ack(1, 1, ACCEPT) == INVALID_RECORD_STATE, "another holds it by now"
     assert await two.ack(1, 1, ACCEPT) == 0
     assert await two.ack(1, 1, ACCEPT) == INVALID_RECORD_STATE, "it is finished"
-    assert await one.ack(2, 2, ACCEPT) == INVALID_REQUEST, "nobody was given it"
+    assert await one.ack(2, 2, ACCEPT) == INVALID_REQUEST, "no member acquired it"
     assert await one.ack(0, 0, ACCEPT) == 0
     assert await two.ack(0, 1, REJECT) == 0, "what lies before the start offset is not looked at"
     assert await services.lag(one.group, place.name) == (2, 0)

@@ -18,7 +18,7 @@ from sharegroups import Producer
 def main():
     p = Producer(bootstrap_servers="{bootstrap}")
     for i in range(5):
-        p.produce("{topic}", str(i), on_delivery=lambda error, report: print("told", error))
+        p.produce("{topic}", str(i), on_delivery=lambda error, report: print("reported", error))
 main()
 """
 _ASYNC = """
@@ -84,7 +84,7 @@ def test_a_blocking_producers_records_are_sent_at_the_end(
     tmp_path: Path, cluster: Cluster, end: str, status: int
 ) -> None:
     done, topic = ended(tmp_path, _BLOCKING + end, cluster)
-    assert (done.returncode, done.stdout.splitlines()) == (status, ["told None"] * 5)
+    assert (done.returncode, done.stdout.splitlines()) == (status, ["reported None"] * 5)
     assert "a producer with 5 records that wait for their delivery was not closed" in done.stderr
     assert "may be lost" not in done.stderr
     assert stored(cluster, topic) == 5
@@ -110,7 +110,7 @@ def test_a_producer_that_is_closed_or_has_nothing_left_says_nothing(tmp_path: Pa
 def test_a_forked_process_sends_nothing_of_its_parents(tmp_path: Path, cluster: Cluster) -> None:
     forked = "import os, sys\nif os.fork() == 0:\n    sys.exit(0)\nassert os.wait()[1] == 0\n"
     done, topic = ended(tmp_path, _BLOCKING + forked, cluster)
-    assert (done.returncode, done.stdout.count("told"), "may be lost" in done.stderr) == (0, 5, False)
+    assert (done.returncode, done.stdout.count("reported"), "may be lost" in done.stderr) == (0, 5, False)
     assert stored(cluster, topic) == 5
 
 

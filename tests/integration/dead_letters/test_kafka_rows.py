@@ -52,7 +52,7 @@ def test_a_letter_goes_to_the_source_partition_modulo_their_number_and_in_order(
 
 
 @pytest.mark.rule("PL-909")
-def test_two_groups_on_one_topic_are_told_apart_by_header_and_key(queues: Queues) -> None:
+def test_two_groups_on_one_topic_are_distinguished_by_header_and_key(queues: Queues) -> None:
     other = Queues(queues.cluster, dlq=queues.dlq)
     try:
         for each in (queues, other):

@@ -79,7 +79,7 @@ def test_a_job_that_fails_goes_to_the_queue_and_back_as_often_as_it_is_sent(queu
 
 
 @pytest.mark.rule("CT-122", "CT-123")
-def test_letters_are_told_apart_by_their_cause(queues: Queues) -> None:
+def test_letters_are_distinguished_by_their_cause(queues: Queues) -> None:
     queues.configure(**{"share.delivery.count.limit": "2"})
     queues.produce(3)
     with queues.consumer() as consumer:

@@ -46,7 +46,7 @@ async def _until(failures: list[str]) -> None:
         if failures:
             return
         await asyncio.sleep(0.02)
-    raise AssertionError("nobody was told")
+    raise AssertionError("the failure was not reported")
 
 
 @pytest.mark.rule("CM-85")

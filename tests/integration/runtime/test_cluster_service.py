@@ -123,7 +123,7 @@ class CountedTurns(Turns):
 
 
 @pytest.mark.rule("CM-94", "CM-98")
-async def test_look_ups_and_configs_give_others_their_turn_at_every_entry_they_count(
+async def test_lookups_and_configs_give_other_tasks_a_turn_at_every_entry_they_count(
     wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in (lookups, config_admin):

@@ -265,7 +265,7 @@ async def test_a_wiped_store_is_never_taken_for_an_empty_one(world: World) -> No
 
 
 @pytest.mark.rule("CM-20", "CM-15")
-async def test_a_change_without_an_answer_is_looked_up_before_the_next(world: World) -> None:
+async def test_an_unanswered_change_is_checked_before_the_next(world: World) -> None:
     a = await world.log("a")
     world.memory.reachable = False
     world.memory.cut_all()

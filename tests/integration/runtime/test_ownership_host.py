@@ -40,7 +40,7 @@ FIRST = ShardId(ShardKind.GROUP, "0")
 
 @dataclass
 class Script:
-    """The store: grants every claim with a rising epoch, unless told otherwise; records the calls."""
+    """The store: grants every claim with a rising epoch, unless `answers` holds another answer; records the calls."""
 
     clock: HandClock
     events: list[str] = field(default_factory=list)
@@ -365,7 +365,7 @@ async def test_one_faulty_shard_holds_up_neither_the_others_nor_the_nodes_readin
     await world.until(lambda: world.loaded.count(FIRST.name) >= 4, pause_ms=30_000)
     said = capsys.readouterr()
     reported = (said.out + said.err).count("shard_unavailable")
-    assert reported == 1, "told once, not at each attempt"
+    assert reported == 1, "logged once, not at each attempt"
     world.owners[FIRST].failures.clear()
     await world.settled(pause_ms=30_000)
     assert world.ownership.core.faulty() == []

@@ -50,7 +50,7 @@ def test_an_empty_group_begins_again_where_it_is_asked_to_and_what_cannot_be_is_
 
 
 def test_without_its_offsets_a_group_begins_as_a_new_one(world: World, admin: Admin) -> None:
-    gone, unknown = world.topic, unique("nobody")
+    gone, unknown = world.topic, unique("unknown")
     reported = admin.delete_share_group_offsets(world.group, [gone, unknown])
     assert reported[gone] is None
     assert isinstance(reported[unknown], errors.UnknownTopicOrPartitionError)
@@ -60,7 +60,7 @@ def test_without_its_offsets_a_group_begins_as_a_new_one(world: World, admin: Ad
 
 
 def test_a_deleted_group_is_gone_and_one_that_cannot_be_deleted_hides_no_other(world: World, admin: Admin) -> None:
-    busy, no_one = World(world.cluster), unique("nobody")
+    busy, no_one = World(world.cluster), unique("unknown")
     busy.ask("produce", busy.topic_id, 1)
     with busy.consumer() as consumer:
         assert len(first(consumer)) == 1

@@ -97,7 +97,7 @@ async def test_a_batch_that_is_too_large_is_refused_and_its_transaction_goes_on(
 async def test_markers_of_transactions_that_were_not_decided_are_refused_and_not_written(wire: Wire) -> None:
     writer = await _writer(wire)
     assert await writer.write(1) == 0
-    no_one = await _marked(writer, commit=True, transactional_id=unique("nobody"))
+    no_one = await _marked(writer, commit=True, transactional_id=unique("unknown"))
     another = await _marked(writer, commit=True, producer_id=writer.producer_id + 1_000_000)
     still_open = await _marked(writer, commit=True)
     for refused in (no_one, another, still_open):
@@ -113,7 +113,7 @@ async def test_markers_of_transactions_that_were_not_decided_are_refused_and_not
 
 
 async def test_the_end_of_an_unknown_transaction_is_refused(wire: Wire) -> None:
-    asked = EndTxnRequest(transactional_id=unique("nobody"), producer_id=7, producer_epoch=0, committed=True)
+    asked = EndTxnRequest(transactional_id=unique("unknown"), producer_id=7, producer_epoch=0, committed=True)
     refused = await wire.call("EndTxn", asked)
     assert refused.error_code == errors.InvalidProducerIdMappingError.code
     assert "producer 7" in refused.error_message

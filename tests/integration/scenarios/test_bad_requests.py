@@ -148,7 +148,7 @@ async def test_what_is_not_served_is_unimplemented(wire: Wire, name: str) -> Non
 @pytest.mark.asyncio
 @pytest.mark.rule("GC-125")
 async def test_unknown_groups(wire: Wire) -> None:
-    group = unique("nobody")
+    group = unique("unknown")
     address = await wire.coordinator(group)
     request = describe_pb.ShareGroupDescribeRequest(group_ids=[group])
     (described,) = (await wire.call("ShareGroupDescribe", request, address)).groups

@@ -62,7 +62,7 @@ def test_delayed_records_are_reported_while_a_member_has_the_partition_and_after
                 one["offsets"] for one in json.loads(reported(cluster, world.group, "--verbose", "--output", "json"))
             ]
             assert (entry["waiting"], entry["delayed"]) == (2, 2)
-            assert described(backlog=False).delayed is None, "nobody asked"
+            assert described(backlog=False).delayed is None, "not asked for"
         deadline = time.monotonic() + 30
         while admin.explain_record(world.group, place, 0).loaded:
             assert time.monotonic() < deadline, "the share-partition of a group without members is let go"

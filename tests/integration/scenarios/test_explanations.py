@@ -106,7 +106,7 @@ def test_after_the_last_consumer_left_the_store_answers_and_nothing_is_loaded(wo
 def test_what_cannot_be_asked_of_a_real_cluster(world: World, admin: Admin) -> None:
     partition = TopicPartition(world.topic, 0)
     with pytest.raises(GroupIdNotFoundError):
-        admin.explain_record(unique("nobody"), partition, 0)
+        admin.explain_record(unique("unknown"), partition, 0)
     with world.consumer() as consumer:
         consumer.poll(0.2)
         with pytest.raises(InvalidRequestError, match="offset -1 is negative"):
@@ -123,7 +123,7 @@ def test_what_cannot_be_asked_of_a_real_cluster(world: World, admin: Admin) -> N
 async def test_the_raw_call_of_a_group_without_state_says_that_it_has_not_begun(wire: Wire) -> None:
     topic_id = await wire.create_topic(unique("t"))
     await wire.produce(topic_id, 1)
-    group = unique("nobody")
+    group = unique("unknown")
     async for _ in attempts():
         answer = await wire.call("ExplainRecord", pb.ExplainRecordRequest(group_id=group, topic_id=topic_id))
         if answer.error_code == 0:

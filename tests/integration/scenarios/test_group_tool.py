@@ -110,7 +110,7 @@ def test_offsets_are_forgotten_topic_by_topic(tool: Tool) -> None:
 def test_empty_groups_are_deleted_and_the_others_are_reported(tool: Tool) -> None:
     world, topic = World(tool.cluster), tool.topic(1)
     world.ask("produce", world.topic_id, 1)
-    a, b, no_one = tool.group(topic), tool.group(topic), unique("nobody")
+    a, b, no_one = tool.group(topic), tool.group(topic), unique("unknown")
     assert tool("--delete", "--group", a, "--group", b).exit_code == 0
     groups = {listing.group_id for listing in tool.admin.list_groups()}
     assert not groups & {a, b}

@@ -68,7 +68,7 @@ async def test_the_limit_of_sessions_and_the_end_of_their_connections(wire: Wire
         for _ in range(2):
             refused = await m3.fetch(epoch=0, wait_ms=100)
             assert (refused.error_code, list(refused.responses)) == (LIMIT, [])
-        assert (await m1.fetch(wait_ms=0)).error_code == 0, "nobody was evicted"
+        assert (await m1.fetch(wait_ms=0)).error_code == 0, "no session was evicted"
         for connection in connections[:3]:
             await connection.transport.close()
         async for _ in attempts():
@@ -109,7 +109,7 @@ async def test_an_uninitialised_start_offset_is_resolved_from_the_log_by_the_pol
 
 @pytest.mark.asyncio
 @pytest.mark.scenario("S-042")
-async def test_a_look_up_that_fails_guesses_no_start_offset(two_sessions: Cluster, wire: Wire) -> None:
+async def test_a_failed_lookup_guesses_no_start_offset(two_sessions: Cluster, wire: Wire) -> None:
     """The store refuses to read the batch in which a leader looks for a timestamp."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)

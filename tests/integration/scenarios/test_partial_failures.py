@@ -48,12 +48,12 @@ async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
         cluster.add_leader("second")
         leaders = await until_leaders(wire, topic, topic_id, 2)
         away = next(partition for partition, leader in leaders.items() if leader.address != here)
-        well, ill = [partition for partition, leader in leaders.items() if leader.address == here][:2]
-        for partition in (away, well, ill):
+        healthy, failing = [partition for partition, leader in leaders.items() if leader.address == here][:2]
+        for partition in (away, healthy, failing):
             await wire.produce(topic_id, 10, partition, leaders[partition].address)
         member = await wire.join(group, [topic])
-        edge.refuse(group, errors.FencedLeaderEpochError.code, READ, ill)
-        session = Session(wire, group, member, topic_id, partitions=(away, well, ill), address=here)
+        edge.refuse(group, errors.FencedLeaderEpochError.code, READ, failing)
+        session = Session(wire, group, member, topic_id, partitions=(away, healthy, failing), address=here)
         reported: dict[int, _Reported] = {}
         async for turn in attempts():  # a share-partition whose state is still being read is omitted, or empty
             answer = _reported(await session.fetch(epoch=0 if turn == 0 else None, wait_ms=300))
@@ -63,25 +63,25 @@ async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
             if len(reported) == len(session.partitions):
                 break
         assert (reported[away].error, reported[away].ranges) == (NOT_LEADER, [])
-        assert reported[well] == (0, [(0, 9, 1)], "")
-        assert (reported[ill].error, reported[ill].ranges) == (NOT_LEADER, [])
-        assert REFUSED in reported[ill].message
-        await _is_read_again(edge, session, ill)
+        assert reported[healthy] == (0, [(0, 9, 1)], "")
+        assert (reported[failing].error, reported[failing].ranges) == (NOT_LEADER, [])
+        assert REFUSED in reported[failing].message
+        await _is_read_again(edge, session, failing)
 
 
-async def _is_read_again(edge: StateEdge, session: Session, ill: int) -> None:
+async def _is_read_again(edge: StateEdge, session: Session, failing: int) -> None:
     """Assert that it was dropped from memory: fetches read its state again until that succeeds and its records
     arrive."""
     reads = edge.refused(session.group, READ)
     async for _ in attempts():
-        found = _reported(await session.fetch(wait_ms=300)).get(ill)
+        found = _reported(await session.fetch(wait_ms=300)).get(failing)
         assert found is None or not found.ranges
         if edge.refused(session.group, READ) > reads:
             break
     assert edge.refused(session.group, READ) > reads
     edge.repair(session.group, READ)
     async for _ in attempts():
-        found = _reported(await session.fetch(wait_ms=300)).get(ill)
+        found = _reported(await session.fetch(wait_ms=300)).get(failing)
         if found is not None and found.ranges:
             break
     assert found == (0, [(0, 9, 1)], "")

@@ -141,7 +141,7 @@ def test_a_request_with_renewals_fetches_nothing_and_new_records_come_beside_the
             _accept(consumer, messages)
             if len(seen) == 10:
                 break
-        assert sorted(seen) == [(offset, 1) for offset in [*ODD, *range(10, 15)]], "each once, none delivered anew"
+        assert sorted(seen) == [(offset, 1) for offset in [*ODD, *range(10, 15)]], "each once, none delivered again"
         assert set(consumer.commit_sync().values()) == {None}
         for _ in range(BOUND_S):  # some of them were sent with a fetch, and their results come with its answer
             if heard.offsets.total() >= 20:

@@ -132,17 +132,17 @@ async def test_errors_of_writes_are_reported_to_the_member_that_acknowledged(wir
         errors.GroupIdNotFoundError: (GROUP_GONE, dropped),
         errors.NotCoordinatorError: (NOT_AVAILABLE, kept),
         errors.CoordinatorLoadInProgressError: (NOT_AVAILABLE, kept),
-        # As far as this process can tell, another one leads: it claims the partition again.
+        # This process must assume that another one leads: it claims the partition again.
         errors.FencedLeaderEpochError: (NOT_LEADER, {NOT_LEADER, UNKNOWN_PARTITION}),
         errors.FencedStateEpochError: (NOT_LEADER, dropped),
         errors.KafkaStorageError: (errors.UnknownServerError.code, kept),
     }
 
     async def played(refusal: type[errors.KafkaError]) -> None:
-        told, repeats = expected[refusal]
+        first, repeats = expected[refusal]
         m1, topic = await holding(wire, 5, 14)
         edge.refuse(m1.group, refusal.code)
-        assert await m1.ack(5, 14, ACCEPT) == told, refusal
+        assert await m1.ack(5, 14, ACCEPT) == first, refusal
         edge.repair(m1.group)
         async for _ in attempts():
             if (again := await m1.ack(5, 14, ACCEPT)) != STATE:

@@ -131,7 +131,7 @@ class Wire:
             answer = await self.call("ListOffsets", request, leader.address)
             if answer.topics[0].partitions[0].error_code == 0:
                 return
-        raise AssertionError(f"nobody serves {name}-{partition}: {answer}")
+        raise AssertionError(f"no node serves {name}-{partition}: {answer}")
 
     async def leaders(self, topic: str, partitions: int = 1) -> dict[int, Leader]:
         """The leaders of a topic's partitions; waits until all are known."""

@@ -89,10 +89,10 @@ def lives(random: Random) -> Iterator[ShareRecord]:
         for _ in range(random.randrange(8)):
             offset += random.randrange(9)
             stats = random.choice([NO_STATS, WriteStats(hwm=offset + 100, speo=offset + 10)])
-            what = random.choice(["made anew", "reset", "snapshot", *["update"] * 6])
-            if what == "made anew":
+            what = random.choice(["recreated", "reset", "snapshot", *["update"] * 6])
+            if what == "recreated":
                 yield ShareTombstone(key)
-            epoch += what in {"made anew", "reset"}
+            epoch += what in {"recreated", "reset"}
             if what == "update":
                 yield update(offset, random.randrange(3), key=key, stats=stats)
             else:

@@ -50,15 +50,15 @@ class Process:
         that it may be run again.
         """
         assert self.process.stderr is not None
-        told: deque[str] = deque(maxlen=200)
+        newest: deque[str] = deque(maxlen=200)
         seen = 0
         for line in self.process.stderr:
             if not line.lstrip().startswith("at "):  # Java's stack frames would push out the messages above them
-                told.append(line)
+                newest.append(line)
             seen += "is written" in line
             if seen == batches:
                 return True
-        status, said = self.process.wait(BOUND_S), "".join(told)
+        status, said = self.process.wait(BOUND_S), "".join(newest)
         if status == 1 and "run it again" in said and "Python worker failed to connect back" in said:
             return False
         raise AssertionError(f"the job ended by itself, with {status}, in {self.data}:\n{said[-4000:]}")

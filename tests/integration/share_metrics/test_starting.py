@@ -14,7 +14,7 @@ from tests.chaos.processes import Handle, descendants
 BOUND_S = 60.0
 PROGRAM = """
 import signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever whoever runs the tests has set
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent process has set
 from share_metrics.spark import build_session
 session = build_session("history")
 print(session.sparkContext.master, session.range(3).count())

@@ -48,7 +48,7 @@ def lags(cluster: Cluster, folder: Path) -> tuple[int, float, float]:
         assert offset is not None
         assert offset.lag is not None
         trigger = {"topics": "jobs", "lagTarget": "1"}
-        worked, new = (asked.value("lag", group=group, **trigger) for group in ("workers", "nobody"))
+        worked, new = (asked.value("lag", group=group, **trigger) for group in ("workers", "new"))
         assert asked.active(group="workers", **trigger) == (worked > 0)
         return offset.lag, worked, new
 

@@ -384,7 +384,7 @@ def test_up_at_any_moment_of_its_start(tmp_path: Path) -> None:
     node = StartedProcess(up_words(tmp_path / "data"), tmp_path)
     node.first_line()
     os.kill(node.pid, signal.SIGINT)
-    assert node.ended() == 0, "Ctrl-C is how people end what serves until it is told to"
+    assert node.ended() == 0, "Ctrl-C is the usual way to end a server"
 
 
 @pytest.mark.rule("CT-80")

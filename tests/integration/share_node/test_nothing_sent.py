@@ -30,7 +30,7 @@ def _has_read(pipe: IO[str]) -> None:
         time.sleep(0.1)
         if is_empty:
             return
-    raise AssertionError("nobody reads the input")
+    raise AssertionError("the command does not read its input")
 
 
 @pytest.mark.rule("CT-80")

@@ -213,7 +213,7 @@ def until_value(asked: Asked, lag: int, trigger: dict[str, str]) -> None:
 
 
 def test_a_group_that_never_was_has_no_work_unless_topics_are_named(asked: Asked) -> None:
-    assert not asked.active(group=unique("nobody"), lagTarget="5")
+    assert not asked.active(group=unique("unknown"), lagTarget="5")
 
 
 def test_targets_are_what_the_trigger_says(asked: Asked) -> None:

@@ -318,7 +318,7 @@ def _get(port: int, path: str) -> tuple[int, str]:
         with error:
             return error.code, error.read().decode()
     except urllib.error.URLError:
-        return 0, "nobody listens yet"
+        return 0, "no process listens yet"
 
 
 @pytest.mark.rule("CL-129")

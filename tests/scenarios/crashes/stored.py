@@ -122,7 +122,7 @@ def _shown(group: Group, names: Mapping[bytes, str]) -> StoredGroup:
 
 
 def _kept(state: Rebuilt) -> tuple[int, int]:
-    assert not state.batches, "nobody has consumed anything"
+    assert not state.batches, "no member has consumed anything"
     return state.state_epoch, state.start_offset
 
 

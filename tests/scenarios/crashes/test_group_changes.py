@@ -57,7 +57,7 @@ async def _repeated(stage: Stage, name: str) -> None:
             assert code == 0
             return
         await asyncio.sleep(2)
-    raise AssertionError("thirty repeated commands were all told to come again")
+    raise AssertionError("thirty repeated commands were all refused with a retriable error")
 
 
 Body = Callable[[Stage, Places], Awaitable[None]]

@@ -27,7 +27,7 @@ COUNTED = [number for number, hop in enumerate(WAY) if hop.records is not None]
 SENT, ANSWERED = 5, 6
 
 
-def test_records_that_overlap_are_told_apart_by_counting() -> None:
+def test_records_that_overlap_are_distinguished_by_counting() -> None:
     """The first record alone, the next two together in a batch; two earlier ones are in all notes but the sender's."""
     notes = [Note(1, number, 2) for number in COUNTED if number > 2]
     notes += [Note(start, 0, 1) for start in (10, 20, 30)]

@@ -20,7 +20,7 @@ def test_a_worker_is_started_by_its_own_command_and_by_the_given_interpreter(nam
     words = system.command("/other/python", "redis://h:1/0")
     assert not [word for word in words if "{" in word]
     assert words[0] == (sys.executable if name == "worker" else "/other/python")
-    assert ("redis://h:1/0" in words) is (name == "rq"), "the others are told by their environment"
+    assert ("redis://h:1/0" in words) is (name == "rq"), "the others read it from their environment"
     if system.app:
         assert (ROOT / f"{system.app.replace('.', '/')}.py").is_file()
 

@@ -99,14 +99,14 @@ def test_the_process_settings_are_taken_over() -> None:
 def test_the_images_topics_are_the_same_object_until_something_changes() -> None:
     image, sound = MetadataImage().apply(1, [TopicCreated("t", b"t" * 16, 3)]), [True]
     images = [image]
-    look_up = newest_topics(lambda: images[-1], lambda: sound[-1])
-    view = look_up()
-    assert look_up() is view
+    newest = newest_topics(lambda: images[-1], lambda: sound[-1])
+    view = newest()
+    assert newest() is view
     assert (view.image, view.complete, view.by_name("t")) == (image, True, Topic(b"t" * 16, "t", 3))
     assert view.by_id(b"t" * 16) == Topic(b"t" * 16, "t", 3)
     sound.append(False)
-    assert look_up().complete is False
+    assert newest().complete is False
     images.append(image.apply(2, [TopicDeleted(b"t" * 16, "t")]))
-    after = look_up()
+    after = newest()
     assert (after.by_name("t"), after.by_id(b"t" * 16), after.is_deleted(b"t" * 16)) == (None, None, True)
     assert not view.is_deleted(b"t" * 16)

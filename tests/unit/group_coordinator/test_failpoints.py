@@ -237,7 +237,7 @@ async def _repeated(world: GroupCluster, story: Story) -> None:
             assert code == 0
             return
         await asyncio.sleep(1)
-    raise AssertionError("ten repeated commands were all told to come again")
+    raise AssertionError("ten repeated commands were all refused with a retriable error")
 
 
 @pytest.mark.parametrize("name", STORIES)

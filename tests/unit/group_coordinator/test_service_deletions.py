@@ -52,13 +52,13 @@ def test_each_group_has_a_result_of_its_own() -> None:
         before = groups_of(world)["g2"]
         world.persister.refuse[TopicIdPartition(topic_id("t4"), 0)] = REFUSED
         world.persister.calls.clear()
-        found = await delete_groups(world, "g1", "g2", "g3", "", "nobody", "g1")
+        found = await delete_groups(world, "g1", "g2", "g3", "", "unknown", "g1")
         assert _codes(found) == {
             "g1": 0,
             "g2": errors.NonEmptyGroupError.code,
             "g3": errors.UnknownServerError.code,
             "": errors.InvalidGroupIdError.code,
-            "nobody": errors.GroupIdNotFoundError.code,
+            "unknown": errors.GroupIdNotFoundError.code,
         }
         assert not found["g1"].HasField("error_message")
         assert "group g2 has 1 members" in found["g2"].error_message
@@ -97,8 +97,8 @@ def test_who_may_not_delete_a_group_learns_nothing_of_it() -> None:
     async def body(world: GroupCluster) -> None:
         await emptied(world, "foo", group_id="closed")
         await emptied(world, "foo", group_id="open")
-        found = await delete_groups(world, "closed", "nobody", "open")
-        assert _codes(found) == {"closed": 30, "nobody": 30, "open": 0}
+        found = await delete_groups(world, "closed", "unknown", "open")
+        assert _codes(found) == {"closed": 30, "unknown": 30, "open": 0}
         assert groups_of(world).keys() == {"closed"}
         for topics in (["foo"], None):
             assert (await delete_offsets(world, topics, "closed")).error_code == 30
@@ -118,7 +118,7 @@ def test_topics_that_may_not_be_read_are_refused_by_themselves() -> None:
         assert groups_of(world)["grp"].states.initialized == {U: (0, 1)}
         nothing = await delete_offsets(world, ["u"])
         assert deleted(nothing) == {"u": errors.TopicAuthorizationFailedError.code}
-        unknown = await delete_offsets(world, ["u"], "nobody")
+        unknown = await delete_offsets(world, ["u"], "unknown")
         assert (unknown.error_code, list(unknown.responses)) == (errors.GroupIdNotFoundError.code, [])
 
     play(body, GroupCluster(access=acls))
@@ -132,7 +132,7 @@ def test_what_of_a_deletion_of_offsets_is_checked_first() -> None:
         for group_id, topics, code in (
             ("", ["t"], errors.InvalidGroupIdError.code),
             ("", None, errors.InvalidGroupIdError.code),
-            ("nobody", ["t"], errors.GroupIdNotFoundError.code),
+            ("unknown", ["t"], errors.GroupIdNotFoundError.code),
             ("grp", [], 0),
             ("grp", None, 0),
         ):

@@ -84,9 +84,9 @@ def test_unknown_topics_partitions_and_groups_have_no_data_and_no_error() -> Non
         group = await _ask(world, {"bad": [1], "t": [5, -1]})
         assert _rows(group) == [("bad", 1, -1, 0, -1), ("t", 5, -1, 0, -1), ("t", -1, -1, 0, -1)]
         assert [topic.topic_id for topic in group.topics] == [NULL_TOPIC_ID, T]
-        unknown = await _ask(world, {"t": [0]}, "nobody")
+        unknown = await _ask(world, {"t": [0]}, "unknown")
         assert (unknown.error_code, _rows(unknown)) == (0, [("t", 0, -1, 0, -1)])
-        assert _rows(await _ask(world, None, "nobody")) == []
+        assert _rows(await _ask(world, None, "unknown")) == []
         assert (await _ask(world, None, "")).error_code == errors.InvalidGroupIdError.code
 
     play(body)

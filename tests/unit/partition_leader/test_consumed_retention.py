@@ -48,7 +48,7 @@ def test_what_every_group_has_finished_goes_and_is_reported() -> None:
         assert begins(world) == 20, "the slow group was deleted"
         asked = len(world.starts.asked)
         await asyncio.sleep(3 * ROUND_S)
-        assert len(world.starts.asked) == asked, "a log without records asks nobody"
+        assert len(world.starts.asked) == asked, "a log without records sends no request"
 
     run(scenario)
 

@@ -31,7 +31,7 @@ def test_a_flood_is_one_line_at_once_and_one_for_each_interval() -> None:
     assert reported == 1_001, lines
     assert len(lines) == 5
     assert sum(line.get("records", 0) for line in lines) == 2_000
-    assert lines[1]["number"] > lines[0]["number"], "the newest fields are told"
+    assert lines[1]["number"] > lines[0]["number"], "the newest fields are logged"
 
 
 def test_each_key_has_its_line_and_those_beyond_the_bound_share_one() -> None:

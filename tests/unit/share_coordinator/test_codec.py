@@ -87,7 +87,7 @@ def test_later_types_and_versions_are_skipped() -> None:
 
 @pytest.mark.rule("CM-16")
 @pytest.mark.parametrize(("kind", "data"), [("S", b"\xff\xff"), ("S", b""), ("U", None), ("S", None)])
-def test_broken_entries_are_told_apart_from_unknown_ones(kind: str, data: bytes | None) -> None:
+def test_broken_entries_are_distinguished_from_unknown_ones(kind: str, data: bytes | None) -> None:
     tombstone = ShareStateCodec().encode(ShareTombstone(KEY), 0)[1]
     with pytest.raises(ValueError, match=f"an entry of type {kind}"):
         ShareStateCodec().decode(kind, tombstone if data is None else data)

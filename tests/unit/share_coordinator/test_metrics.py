@@ -10,7 +10,7 @@ from tests.support.share_state import Driver, initialize, write
 
 
 @pytest.mark.rule("SC-41")
-def test_metrics_count_requests_and_look_at_the_shards_when_scraped() -> None:
+def test_metrics_count_requests_and_read_the_shards_when_scraped() -> None:
     driver = Driver()
     driver.run(initialize(1, 10))
     driver.run(write(start=20))

@@ -93,8 +93,8 @@ async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
     counted = (await client.call("ReadShareGroupStateSummary", name, delayed_at_ms=1)).results[0].partitions[0]
     assert (counted.HasField("delayed"), counted.delayed) == (True, 0)
     for through, last in ((8, 8), (99, 9), (None, 7)):
-        looked = await client.call("ReadShareGroupStateSummary", name, batches_from=7, batches_through=through)
-        (one,) = looked.results[0].partitions[0].state_batches
+        summary = await client.call("ReadShareGroupStateSummary", name, batches_from=7, batches_through=through)
+        (one,) = summary.results[0].partitions[0].state_batches
         assert (one.first_offset, one.last_offset, one.delivery_state) == (7, last, 2)
     assert _codes(await client.call("DeleteShareGroupState", name, state_epoch=0)) == {name: 124}
     assert _codes(await client.call("DeleteShareGroupState", name)) == {name: 0}
@@ -224,7 +224,7 @@ async def test_after_the_write_timeout_only_the_slow_shard_is_not_available_and_
 
 @pytest.mark.rule("SC-63", "P-12")
 @virtual
-async def test_one_command_ends_in_time_or_with_what_went_wrong_and_a_late_confirmation_hurts_nobody() -> None:
+async def test_one_command_ends_in_time_or_with_its_error_and_a_late_confirmation_does_no_harm() -> None:
     world = CoordinatorProcess(write_timeout_ms=5_000)
     key = SharePartitionKey("g", TOPIC, 0)
     host = world.directory.hosts[_shard(TOPIC, 0)]

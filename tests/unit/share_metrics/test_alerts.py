@@ -138,17 +138,17 @@ CASES: Final = {
     "one did while it was away": Case({**WELL, **partition(0.0, moving), **poison(away(4, 5))}, 90, (POISON,)),
     "another pod goes on": Case({**WELL, **partition(0.0, moving), **of_two_pods(4, 4)}, 90),
     "one failed before it did": Case({**WELL, **partition(0.0, moving), **of_two_pods(4, 5)}, 90, (POISON,)),
-    "a counter begins anew": Case({**WELL, **partition(0.0, moving), **poison(from_minute(85, 4, 0))}, 90),
-    "it begins anew, and one failed": Case(
+    "a counter is reset": Case({**WELL, **partition(0.0, moving), **poison(from_minute(85, 4, 0))}, 90),
+    "it is reset, and one failed": Case(
         {**WELL, **partition(0.0, moving), **poison(lambda at: 4.0 if at < 84 else float(at >= 86))}, 90, (POISON,)
     ),
-    "it begins anew while the ingest is away, and three failed": Case(
+    "it is reset while the ingest is away, and three failed": Case(
         {**WELL, **partition(0.0, moving), **poison(away(100, 3))}, 90, (POISON,)
     ),
-    "it begins anew while the ingest is away, and none failed": Case(
+    "it is reset while the ingest is away, and none failed": Case(
         {**WELL, **partition(0.0, moving), **poison(away(100, 0))}, 90
     ),
-    "it began anew in a pod before this one": Case(
+    "it was reset in a pod before this one": Case(
         {**WELL, **partition(0.0, moving), **of_three_pods(3)}, 90, (POISON,)
     ),
     "it did, and none failed": Case({**WELL, **partition(0.0, moving), **of_three_pods(0)}, 90),
@@ -158,7 +158,7 @@ CASES: Final = {
     ),
     "they were lost yesterday, and the ingest was away": Case({**members(2.0), **ingest(lost=away(7, 7))}, 90),
     "they were lost while it was away": Case({**members(2.0), **ingest(lost=away(7, 9))}, 90, (LOST,)),
-    "they were lost while it was away and began anew": Case({**members(2.0), **ingest(lost=away(7, 2))}, 90, (LOST,)),
+    "they were lost while it was away and was reset": Case({**members(2.0), **ingest(lost=away(7, 2))}, 90, (LOST,)),
     "the ingest is behind": Case({**members(2.0), **ingest(behind=200_000.0)}, 90, (BEHIND,)),
     "it hangs": Case({**members(2.0), **ingest(trigger=lambda at: 60.0 * min(at, 70))}, 90, (STALE,)),
     "it hung, and goes on": Case({**members(2.0), **ingest(trigger=lambda at: 60.0 * (at if at > 85 else 9))}, 90),

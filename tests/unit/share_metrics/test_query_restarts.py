@@ -7,7 +7,7 @@ import pytest
 from share_metrics.causes import PASSING
 from share_metrics.ingest.writing import RestartPolicy
 
-LATE = f"x\nCaused by: SparkException: {PASSING[0]}: nobody knows why"
+LATE = f"x\nCaused by: SparkException: {PASSING[0]}: for an unknown reason"
 #: A message of Spark's OutputCommitCoordinator.
 UNSURE = (
     "Caused by: org.apache.spark.SparkException: Job aborted due to stage failure: Authorized committer "

@@ -41,7 +41,7 @@ def running_of(begin: Begin, *more: Kind, reported: list[str] | None = None, awa
 
 
 AWAY = "StoreUnreachableError: the store at h:1 does not answer"
-LATE = "Python worker failed to connect back: nobody knows why"
+LATE = "Python worker failed to connect back: for an unknown reason"
 TWO = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple streaming jobs detected for 7."
 
 

@@ -52,4 +52,4 @@ def test_commands(words: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert (result.exit_code, f"no embedded store runs on {tmp_path}" in result.output) == (4, True)
     socket = _running(tmp_path)
     result = CliRunner().invoke(metrics, [*words, "--up", str(tmp_path)])
-    assert (result.exit_code, str(socket) in result.output) == (4, True), "it is asked: nobody listens there"
+    assert (result.exit_code, str(socket) in result.output) == (4, True), "it is asked: no process listens there"

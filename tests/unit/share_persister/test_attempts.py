@@ -18,7 +18,7 @@ from tests.support.virtual_time import now_s, virtual
 
 @pytest.mark.rule("GC-74", "PL-724", "SC-93", "PL-723", "SC-92")
 @virtual
-async def test_pauses_double_with_jitter_and_each_attempt_looks_the_coordinator_up_again() -> None:
+async def test_pauses_double_with_jitter_and_each_attempt_begins_with_a_lookup() -> None:
     net = Net()
     node = net.scripted(14, 15, 16, 3)
     persister = net.persister()
@@ -83,7 +83,7 @@ async def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s:
 
 @pytest.mark.rule("PL-723", "12.16")
 @virtual
-async def test_the_operation_timeout_caps_everything_and_the_last_error_is_told() -> None:
+async def test_the_operation_timeout_caps_everything_and_the_last_error_is_raised() -> None:
     net = Net()
     net.scripted(*[14] * 20)
     persister = net.persister()
@@ -180,7 +180,7 @@ async def test_whether_a_failed_write_may_have_landed(replies: list[Reply], code
 @pytest.mark.rule("SC-114", "GC-74", "PL-707")
 @pytest.mark.parametrize("beside", [False, True], ids=["another process", "this process"])
 @virtual
-async def test_what_is_in_quarantine_is_told_at_once_and_nothing_was_applied(beside: bool) -> None:
+async def test_what_is_in_quarantine_is_reported_at_once_and_nothing_was_applied(beside: bool) -> None:
     net = Net()
     world = net.real()
     for host in world.directory.hosts:
@@ -193,9 +193,9 @@ async def test_what_is_in_quarantine_is_told_at_once_and_nothing_was_applied(bes
             await call
         outcomes.append(failure.value)
     name = key().topic_partition
-    for told in (await persister.initialize("g", 1, {name: 0}), await persister.delete("g", {name: 1}),
+    for results in (await persister.initialize("g", 1, {name: 0}), await persister.delete("g", {name: 1}),
                  await persister.summary("g", [name])):  # fmt: skip
-        outcomes.append(told[name])
+        outcomes.append(results[name])
     for outcome in outcomes:
         assert isinstance(outcome, PersisterError)
         assert isinstance(outcome.error, errors.InQuarantineError)

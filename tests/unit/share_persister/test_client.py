@@ -47,8 +47,8 @@ async def test_all_operations_reach_the_coordinator_and_come_back(beside: bool) 
     for at_ms, delayed in ((4_999, 3), (5_000, 0)):
         counted = await persister.summary("g", names[:1], at_ms)
         assert counted == {names[0]: StateSummary(4, 3, 11, 4, 0, 0, delayed=delayed)}
-    looked = await persister.read_summary(ReadSummary(key(), StateSpan(13, 15)))
-    assert looked == StateSummary(4, 3, 11, 4, 0, 0, (StateBatch(13, 15, 2, 1),))
+    bounded = await persister.read_summary(ReadSummary(key(), StateSpan(13, 15)))
+    assert bounded == StateSummary(4, 3, 11, 4, 0, 0, (StateBatch(13, 15, 2, 1),))
     deleted = await persister.delete("g", {names[0]: 3, names[1]: 4})
     refused = deleted[names[0]]
     assert isinstance(refused, PersisterError)

@@ -45,7 +45,7 @@ async def test_a_lookup_is_cached_shared_and_retried_by_its_own_count() -> None:
 
 @pytest.mark.rule("SC-91")
 @virtual
-async def test_look_ups_go_to_nodes_by_chance() -> None:
+async def test_lookups_go_to_random_nodes() -> None:
     net = Net()
     net.scripted()
     second = Cluster("one:1")
@@ -62,7 +62,7 @@ async def test_look_ups_go_to_nodes_by_chance() -> None:
 
 @pytest.mark.rule("SC-94", "PL-723")
 @virtual
-async def test_look_ups_have_attempts_of_their_own_and_begin_anew_after_one_that_succeeded() -> None:
+async def test_lookups_have_attempts_of_their_own_and_a_success_restarts_the_count() -> None:
     net = Net()
     node = net.scripted(15, 15)
     net.cluster.codes = [15, 15, 0, 15, 15, 0, 15, 15]

@@ -101,7 +101,7 @@ async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_t
 
 @pytest.mark.rule("GC-74", "PL-720")
 @virtual
-async def test_a_look_up_does_not_wait_for_a_silent_node_until_the_end_of_the_operation() -> None:
+async def test_a_lookup_does_not_wait_for_a_silent_node_until_the_end_of_the_operation() -> None:
     net = Net()
     net.scripted()
     silent = Cluster("one:1")

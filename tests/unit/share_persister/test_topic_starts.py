@@ -51,7 +51,7 @@ class Two:
 
 @pytest.mark.rule("CM-161")
 @virtual
-async def test_the_groups_of_all_shards_are_told_by_topic_group_and_partition() -> None:
+async def test_the_groups_of_all_shards_are_returned_by_topic_group_and_partition() -> None:
     two = Two(1, 3)
     for offset, key in enumerate(KEYS):
         two.state(key, offset - 1)
@@ -76,7 +76,7 @@ async def test_this_process_answers_for_its_own_shards_without_a_message() -> No
 
 @pytest.mark.rule("CM-161")
 @virtual
-async def test_a_shard_that_nobody_is_known_for_refuses_or_is_not_answered_for_ends_it() -> None:
+async def test_a_shard_without_a_known_node_a_refusal_or_a_missing_answer_ends_it() -> None:
     two = Two(1)
     with pytest.raises(errors.CoordinatorNotAvailableError, match="no node is known to serve shard 0"):
         await two.asker(resolve=lambda _: None).ask([TOPIC])
@@ -101,7 +101,7 @@ async def test_a_node_that_cannot_be_reached_or_is_of_an_older_build_ends_it() -
 
 @pytest.mark.rule("CM-161", "SC-116")
 @virtual
-async def test_a_shard_tells_only_what_is_durable_and_is_waited_for_within_bounds() -> None:
+async def test_a_shard_reports_only_what_is_durable_and_is_waited_for_within_bounds() -> None:
     two = Two()
     (key,) = KEYS[:1]
     host = two.one.directory.hosts[state_shard(key, SHARDS)]

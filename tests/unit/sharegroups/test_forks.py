@@ -33,7 +33,7 @@ async def made():
     return aio.Producer(**at), aio.Admin(**at), aio.ShareConsumer(**at, group_id="g")
 others = asyncio.run(made())
 consumer._lock.acquire()
-waiting._inner.sender.lock.acquire()  # as by a thread of the parent: in the child nobody ever releases it
+waiting._inner.sender.lock.acquire()  # as by a thread of the parent: in the child no thread ever releases it
 uses = [
     lambda: producer.produce("t", b"x"), producer.flush, producer.poll,
     lambda: waiting.produce("t", b"x", partition=0), waiting.flush,

@@ -81,10 +81,10 @@ def test_key_and_value_are_what_the_deserializers_return_even_nothing_and_the_ra
 def test_deserializers_are_given_no_null_and_nothing_of_a_batch_that_cannot_be_read() -> None:
     (null,) = Messages(_delivery([Record()]), _refuse, _refuse)
     assert (null.key(), null.value(), null.headers(), null.error()) == (None, None, [], None)
-    (ill,) = Messages(_delivery([Record(value=b"v")], b"\xff"), _refuse, _refuse)
-    assert (ill.key(), ill.value(), ill.headers(), ill.timestamp()[0]) == (None, None, [], 1)
-    assert isinstance(ill.error(), CorruptMessageError)
-    assert "offset" in str(ill.error())
+    (corrupt,) = Messages(_delivery([Record(value=b"v")], b"\xff"), _refuse, _refuse)
+    assert (corrupt.key(), corrupt.value(), corrupt.headers(), corrupt.timestamp()[0]) == (None, None, [], 1)
+    assert isinstance(corrupt.error(), CorruptMessageError)
+    assert "offset" in str(corrupt.error())
 
 
 def test_the_deserializers_run_once_for_each_record() -> None:

@@ -168,7 +168,7 @@ async def test_a_leader_that_does_not_answer_holds_up_no_other_and_gets_its_mark
 
 @pytest.mark.rule("CM-155")
 @pytest.mark.parametrize("asks", ["leader", "producer", "successor"])
-def test_what_a_node_decided_and_did_not_finish_is_finished_by_whoever_asks(asks: str) -> None:
+def test_what_a_node_decided_and_did_not_finish_is_finished_when_another_node_is_asked(asks: str) -> None:
     @virtual
     async def played() -> None:
         async with World() as world:
@@ -223,7 +223,7 @@ async def test_while_clocks_may_be_wrong_a_transaction_is_as_old_as_its_leader_h
         identity = await opened(node, P, timeout_ms=3_000)
         await asyncio.sleep(WEEK_MS / 1_000)
         await ahead.join(ID, identity, [Q])
-        assert await ahead.resolve(ID, identity) == (Fate.WAITS, 3_000), "nobody has seen it for long"
+        assert await ahead.resolve(ID, identity) == (Fate.WAITS, 3_000), "no node has seen it for long"
         assert await ahead.resolve(ID, identity, 2_999) == (Fate.WAITS, 1)
         assert await ahead.resolve(ID, identity, 3_000) == (Fate.ABORTED, 0)
 

@@ -41,8 +41,8 @@ async def test_a_group_with_a_member(wire: Wire) -> None:
 
 async def test_an_unknown_topic_and_an_unknown_partition(wire: Wire) -> None:
     group, topic, topic_id = await _with_records(wire)
-    answer = await alter(wire, group, {"nobody-has-this": [(0, 0)], topic: [(9, 0)]})
-    assert altered(answer) == {"nobody-has-this": [(0, NO_TOPIC)], topic: [(9, NO_TOPIC)]}
+    answer = await alter(wire, group, {"no-such-topic": [(0, 0)], topic: [(9, 0)]})
+    assert altered(answer) == {"no-such-topic": [(0, NO_TOPIC)], topic: [(9, NO_TOPIC)]}
     assert [found.topic_id for found in answer.responses] == [NULL_TOPIC_ID, topic_id]
 
 

@@ -51,8 +51,8 @@ async def test_a_topic_that_does_not_exist_and_one_without_offsets_in_the_group(
     group, topic, topic_id = await _group(wire)
     other = unique("u")
     await wire.create_topic(other)
-    answer = await delete_offsets(wire, group, ["nobody-has-this", other, topic])
-    assert deleted(answer) == {"nobody-has-this": NO_TOPIC, other: NO_TOPIC, topic: NONE}
+    answer = await delete_offsets(wire, group, ["no-such-topic", other, topic])
+    assert deleted(answer) == {"no-such-topic": NO_TOPIC, other: NO_TOPIC, topic: NONE}
     assert [found.topic_id for found in answer.responses] == [NULL_TOPIC_ID, NULL_TOPIC_ID, topic_id]
     assert "nothing to delete" in answer.responses[1].error_message
 

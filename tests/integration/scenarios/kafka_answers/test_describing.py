@@ -57,7 +57,7 @@ async def _group(wire: Wire, *ids: str) -> list[Any]:
 
 
 @pytest.mark.rule("GC-112", "GC-113")
-@pytest.mark.parametrize("topics", [None, {}, {"known": [0, 1]}, {"nobody-has-this": [0]}])
+@pytest.mark.parametrize("topics", [None, {}, {"known": [0, 1]}, {"no-such-topic": [0]}])
 async def test_a_group_that_does_not_exist_has_no_offsets(wire: Wire, topics: Topics) -> None:
     known = unique("t")
     topic_id = await wire.create_topic(known, 2)

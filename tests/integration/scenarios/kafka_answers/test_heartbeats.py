@@ -66,7 +66,7 @@ async def test_a_first_request_without_topics(kafka: Wire, topics: list[str] | N
 
 
 @pytest.mark.parametrize(
-    "topics", [["nobody-has-this"], ["with blanks / and slashes"], [""], ["twice", "twice"], ["df-.*"]]
+    "topics", [["no-such-topic"], ["with blanks / and slashes"], [""], ["twice", "twice"], ["df-.*"]]
 )
 async def test_names_that_no_topic_has(kafka: Wire, topics: list[str]) -> None:
     assert _reported(await kafka.heartbeat(unique("g"), "m", 0, topics)) == (NONE, 2, {})

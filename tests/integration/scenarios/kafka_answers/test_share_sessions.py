@@ -35,7 +35,7 @@ def _request(session: Session, epoch: int, **fields: Any) -> ShareFetchRequest:
 
 async def test_epochs_that_are_not_the_next_one(wire: Wire) -> None:
     session, topic = await fx_rpc(wire)
-    assert (await Session(wire, session.group, "nobody", session.topic_id).fetch(epoch=1)).error_code == NO_SESSION
+    assert (await Session(wire, session.group, "unknown", session.topic_id).fetch(epoch=1)).error_code == NO_SESSION
     for epoch in (session.epoch + 1, -2, -100):
         assert (await session.fetch(epoch=epoch, wait_ms=0)).error_code == EPOCH
     assert (await session.fetch(wait_ms=0)).error_code == NONE, "the next one was not used up"

@@ -194,7 +194,7 @@ def test_a_group_with_members_is_left_as_it_is() -> None:
         with pytest.raises(NonEmptyGroupError, match="group g has 1 members"):
             driver.run(command)
     assert (len(driver.log), _epoch(driver)) == (size, epoch)
-    driver.run(c.RequireEmpty("nobody"))
+    driver.run(c.RequireEmpty("unknown"))
 
 
 @pytest.mark.rule("GC-105", "GC-102", "GC-104")

@@ -282,8 +282,8 @@ def test_a_group_without_a_state_record_has_nothing_to_answer_and_an_unknown_one
     driver.beat("A", 0, ["nowhere"])
     driver.beat("A", -1)
     assert delete_offsets(driver, "t", "x") == c.DeletionBegun(under_way=False)
-    with pytest.raises(GroupIdNotFoundError, match="group nobody does not exist"):
-        driver.run(c.DeleteOffsets("nobody", ("t",), 0))
+    with pytest.raises(GroupIdNotFoundError, match="group unknown does not exist"):
+        driver.run(c.DeleteOffsets("unknown", ("t",), 0))
 
 
 @pytest.mark.rule("GC-98", "GC-71")

@@ -114,7 +114,7 @@ def test_a_late_outcome_touches_only_entries_of_its_own_attempt() -> None:
     second = _order(driver)
     size = len(driver.log)
     driver.run(c.InitializationFinished("g", first.attempt, succeeded=_keys(0, 1)))
-    driver.run(c.InitializationFinished("nobody", first.attempt, succeeded=_keys(0, 1)))
+    driver.run(c.InitializationFinished("unknown", first.attempt, succeeded=_keys(0, 1)))
     assert len(driver.log) == size
     driver.run(c.InitializationFinished("g", second.attempt, succeeded=_keys(0, 1)))
     assert _initialized(driver) == {T: (0, 1)}
@@ -301,7 +301,7 @@ def test_repair_is_void_when_the_epoch_moved_or_the_topic_is_gone() -> None:
     assert driver.run(c.Repair("g", epoch - 1, _keys(1))) == 0
     driver.delete("t")
     assert driver.run(c.Repair("g", epoch, _keys(1))) == 0
-    assert driver.run(c.Repair("nobody", epoch, _keys(1))) is None
+    assert driver.run(c.Repair("unknown", epoch, _keys(1))) is None
     assert len(driver.log) == size
 
 

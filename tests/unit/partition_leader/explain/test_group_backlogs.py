@@ -53,7 +53,7 @@ def test_held_waiting_and_oldest_of_what_is_loaded_and_of_what_is_not(cache_byte
         assert 9_900 <= younger <= 10_100
         assert await backlogs(world, 7) == [(0, None, None)], "all is finished"
         assert await backlogs(world, None) == [(0, None, None)], "where the group begins is not known"
-        assert await backlogs(world, 0, group=None) == [(None, None, None)], "nobody asked"
+        assert await backlogs(world, 0, group=None) == [(None, None, None)], "not asked for"
         assert len(world.leader.share_partitions) == 0
         assert world.persister.calls == []
         member = world.member()

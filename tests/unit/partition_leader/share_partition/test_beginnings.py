@@ -183,7 +183,7 @@ def test_a_start_offset_by_duration_is_that_of_the_first_record_young_enough() -
 
 
 @pytest.mark.rule("PL-604", "PL-605")
-def test_a_start_offset_that_cannot_be_looked_up_fails_the_waiting_fetch() -> None:
+def test_a_start_offset_that_cannot_be_determined_fails_the_waiting_fetch() -> None:
     async def scenario(world: World) -> None:
         world.persister.stored[key()] = Stored(-1)
         world.persister.hold("read")

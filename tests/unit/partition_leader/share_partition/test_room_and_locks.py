@@ -76,11 +76,11 @@ def test_a_fault_in_one_share_partition_leaves_no_fetch_lock_on_another(monkeypa
     async def scenario(world: World) -> None:
         await world.member().fetch(0, 1, max_wait_ms=50).answer()
         await world.produce(2, 0)
-        ill = world.host(0).core
+        failing = world.host(0).core
         whole = SharePartition._expire
 
         def faulty(core: SharePartition) -> None:
-            if core is ill:
+            if core is failing:
                 raise RuntimeError("a fault that no check foresaw")
             whole(core)
 

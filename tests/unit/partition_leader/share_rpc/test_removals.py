@@ -116,7 +116,7 @@ def test_its_parked_fetch_ends_without_records_and_its_session_is_gone() -> None
         assert code(error) == "INVALID_SHARE_SESSION_EPOCH"
         await world.produce(2)
         await settle()
-        assert await other.fetch().ranges() == [(0, 1, 1)], "nobody else has acquired them"
+        assert await other.fetch().ranges() == [(0, 1, 1)], "no other member has acquired them"
         for late in (frozen.fetch(max_wait_ms=0), frozen.accept(0, 0)):
             assert code((await late.answer()).error) == "SHARE_SESSION_NOT_FOUND"
 

@@ -195,7 +195,7 @@ async def test_a_lost_tail_with_another_owner_jumps_and_leaves_a_hole_that_is_pa
 
 
 @pytest.mark.rule("CM-105")
-async def test_a_hole_is_known_to_whoever_leads_later_and_however_much_follows_it() -> None:
+async def test_a_hole_is_known_to_every_later_leader_however_much_follows_it() -> None:
     async with Cluster() as cluster:
         settings = TopicLogSettings(jump_offsets=100)
         log = await cluster.node().lead(settings, suspect=True)
@@ -294,7 +294,7 @@ async def test_the_end_in_memory_counts_even_where_its_batches_are_gone_from_the
 
 
 @pytest.mark.rule("CM-47")
-async def test_a_suspect_log_jumps_even_when_it_looks_empty() -> None:
+async def test_a_suspect_log_jumps_even_when_it_seems_empty() -> None:
     async with Cluster() as cluster:
         log = await cluster.node().lead(TopicLogSettings(jump_offsets=1_000), suspect=True)
         assert (await log.append([batch(1)], 1000)).base_offsets == (1_000,)

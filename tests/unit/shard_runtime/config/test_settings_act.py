@@ -49,7 +49,7 @@ def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> 
     }
     assert constants.keys() == DECLARED.keys() - set(UNSERVED), "what is served has a constant, and only that"
     idle = {name for name, constant in constants.items() if constant not in read and len(DECLARED[name].choices) != 1}
-    assert idle == set(), "served by nobody: read it, or declare it as unserved with the reason"
+    assert idle == set(), "no code reads it: read it, or declare it as unserved with the reason"
 
 
 def other_value(setting: AnySetting) -> str:

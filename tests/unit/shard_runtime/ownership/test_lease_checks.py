@@ -34,7 +34,7 @@ class Log:
         return shard not in self.away
 
 
-def looking(
+def lease_checks(
     log: Log, clock: HandClock | None = None, options: OwnershipOptions | None = None
 ) -> tuple[LeaseChecks, dict[ShardId, Lease], list[ShardId]]:
     """The lease checks, the leases that they check, and the shards that they reported as lost."""
@@ -45,36 +45,36 @@ def looking(
     }
     lost: list[ShardId] = []
     options = options or OwnershipOptions()
-    look = LeaseChecks(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), options)
-    return look, leases, lost
+    checks = LeaseChecks(cast("RecordLog", log), clock, leases, lambda shard, _: lost.append(shard), options)
+    return checks, leases, lost
 
 
 def test_an_interruption_counts_when_it_begins_and_when_it_ends_and_not_at_each_check() -> None:
     log = Log()
-    look, leases, _ = looking(log)
+    checks, leases, _ = lease_checks(log)
     all_away: list[set[ShardId]] = [set(), {ONE}, {ONE}, {ONE}, set(), set(), {ONE, TWO}]
     counts = []
     for away in all_away:
         log.away = away
-        assert look.tick() is None
+        assert checks.tick() is None
         counts.append((leases[ONE].pauses, leases[TWO].pauses))
     assert counts == [(0, 0), (1, 0), (1, 0), (1, 0), (2, 0), (2, 0), (3, 1)]
 
 
 def test_a_lease_that_ended_while_its_store_was_away_begins_again() -> None:
     log = Log(away={ONE})
-    look, leases, _ = looking(log)
-    look.tick()
-    look.ended(ONE)
+    checks, leases, _ = lease_checks(log)
+    checks.tick()
+    checks.ended(ONE)
     log.away = set()
-    look.tick()
+    checks.tick()
     assert leases[ONE].pauses == 1
 
 
 def test_a_lost_shard_is_reported_and_counts_no_interruption() -> None:
     log = Log(away={ONE}, failed={ONE: LogError("gone")})
-    look, leases, lost = looking(log)
-    look.tick()
+    checks, leases, lost = lease_checks(log)
+    checks.tick()
     assert (lost, leases[ONE].pauses) == ([ONE], 0)
 
 
@@ -85,23 +85,23 @@ async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_sl
     leases."""
     clock = HandClock()
     log = Log(failed={ONE: LogError("gone"), TWO: LogError("gone")})
-    look, _, lost = looking(log, clock, OwnershipOptions(tick_ms=1_000, checks_max=1))
-    first = look.tick()
+    checks, _, lost = lease_checks(log, clock, OwnershipOptions(tick_ms=1_000, checks_max=1))
+    first = checks.tick()
     assert first is not None
     running = asyncio.ensure_future(first)
     await asyncio.sleep(0)
     assert lost == [ONE], "other tasks run between the slices"
     clock.ms += 5_000
-    assert look.tick() is None, "the look before has not ended"
+    assert checks.tick() is None, "the check before has not ended"
     await running
     assert lost == [ONE, TWO]
-    second = look.tick()
+    second = checks.tick()
     assert second is not None
     await second
     clock.ms += 899
-    assert look.tick() is None
+    assert checks.tick() is None
     clock.ms += 1
-    third = look.tick()
+    third = checks.tick()
     assert third is not None
     await third
     assert lost == [ONE, TWO] * 3
@@ -109,7 +109,7 @@ async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_sl
 
 def test_as_many_leases_as_one_slice_holds_are_checked_at_each_tick() -> None:
     log = Log(failed={ONE: LogError("gone")})
-    look, _, lost = looking(log, options=OwnershipOptions(checks_max=2))
-    assert look.tick() is None
-    assert look.tick() is None
+    checks, _, lost = lease_checks(log, options=OwnershipOptions(checks_max=2))
+    assert checks.tick() is None
+    assert checks.tick() is None
     assert lost == [ONE, ONE]

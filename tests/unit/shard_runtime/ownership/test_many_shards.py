@@ -122,7 +122,7 @@ def test_groups_come_first_then_what_is_asked_for_most() -> None:
 
 @pytest.mark.rule("CM-88")
 @pytest.mark.parametrize("change", ["shards", "nodes"])
-def test_the_targets_of_many_are_looked_up_in_slices_and_until_then_nothing_is_settled(change: str) -> None:
+def test_the_targets_of_many_are_found_in_slices_and_until_then_nothing_is_settled(change: str) -> None:
     node = Node(topics(300))
     node.serve(node.checked().claims)
     assert node.core.settled(node.shards)
@@ -158,12 +158,12 @@ def settle(node: Node) -> None:
 
 
 @pytest.mark.rule("CM-88")
-@pytest.mark.parametrize("gone", ["nobody wants it", "another node"])
+@pytest.mark.parametrize("gone", ["not wanted", "another node"])
 def test_a_shard_that_leaves_while_its_claim_is_under_way_is_handed_over_once_the_answer_is_there(gone: str) -> None:
     node = Node(topics(200))
     claims = node.checked().claims
     moved = {each.shard for each in claims if gone[0] == "n" or target(each.shard, [ME, OTHER]) == OTHER}
-    if gone == "nobody wants it":
+    if gone == "not wanted":
         node.shards = frozenset()
     else:
         node.nodes = frozenset({ME, OTHER})
@@ -175,7 +175,7 @@ def test_a_shard_that_leaves_while_its_claim_is_under_way_is_handed_over_once_th
     for shard in plan.releases:
         node.core.released(shard)
     plan = node.reconcile()
-    assert set(plan.forgotten) == (moved if gone == "nobody wants it" else set())
+    assert set(plan.forgotten) == (moved if gone == "not wanted" else set())
     assert not plan.claims
     assert not plan.releases
 

@@ -115,7 +115,7 @@ async def test_who_is_let_in_when_its_time_ends_keeps_what_it_was_given() -> Non
 
 @pytest.mark.rule("CM-92")
 @virtual
-async def test_whoever_waits_is_bounded_and_one_that_left_holds_nothing() -> None:
+async def test_waiting_calls_are_bounded_and_one_that_left_holds_nothing() -> None:
     budget = Budget(8 * MIB)
     budget.add("a", 8 * MIB)
     waiting = asyncio.create_task(budget.wait("b", MIB, 60))
@@ -157,7 +157,7 @@ def test_above_its_share_is_who_took_more_while_there_were_fewer() -> None:
     assert budget.above_share() == {"early": 50 * MIB}
 
 
-def test_when_little_is_left_whoever_has_more_than_an_equal_part_is_above_its_share() -> None:
+def test_when_little_is_left_a_connection_with_more_than_an_equal_part_is_above_its_share() -> None:
     """Many connections that held a little each once kept all of the budget, since none of them held much."""
     budget = Budget(64 * MIB)
     hoarders = {f"hoarder {number}": 200_000 for number in range(330)}

@@ -110,5 +110,5 @@ async def test_what_is_refused_is_counted_by_key_and_logged_once_in_ten_seconds(
             codes = [part.error_code for topic in answer.results for part in topic.partitions]
             assert codes == [InvalidRequestError.code] * 3
         assert world.meter.refused == 12
-        told = [line for line in lines if line["event"] == "implausible_value_refused"]
-        assert len(told) == 1
+        logged = [line for line in lines if line["event"] == "implausible_value_refused"]
+        assert len(logged) == 1

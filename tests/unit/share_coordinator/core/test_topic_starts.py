@@ -17,7 +17,7 @@ ELSEWHERE = SharePartitionKey("G2", OTHER_TOPIC, 0)
 
 
 @pytest.mark.rule("SC-116")
-def test_every_group_with_state_for_the_topic_is_told_and_no_other() -> None:
+def test_every_group_with_state_for_the_topic_is_listed_and_no_other() -> None:
     driver = Driver()
     later, second = SharePartitionKey("G2", TOPIC, 3), SharePartitionKey("G1", TOPIC, 1)
     driver.run(initialize(5, 10))
@@ -35,21 +35,21 @@ def test_every_group_with_state_for_the_topic_is_told_and_no_other() -> None:
 
 @pytest.mark.rule("SC-116")
 @pytest.mark.parametrize(
-    ("damaged", "told"),
+    ("damaged", "reason"),
     [
         pytest.param(None, "share-partition is unknown", id="of an unknown key"),
         pytest.param(SharePartitionKey("G9", TOPIC, 4), "it is of SharePartitionKey", id="of the topic"),
     ],
 )
 def test_damage_that_may_be_of_the_topic_is_an_error_and_never_one_group_fewer(
-    damaged: SharePartitionKey | None, told: str
+    damaged: SharePartitionKey | None, reason: str
 ) -> None:
     driver = Driver()
     driver.run(initialize(5, 10))
     driver.shard.quarantine(DamagedEntry("{sgs:4}:log", "7-3", "is damaged", damaged))
     with pytest.raises(InQuarantineError, match=r"entry 7-3 of \{sgs:4\}:log is damaged") as refused:
         driver.run(ASKED)
-    assert told in str(refused.value)
+    assert reason in str(refused.value)
 
 
 @pytest.mark.rule("SC-116")

@@ -56,7 +56,7 @@ def test_an_update_holds_its_own_batches_combined_and_cut_at_its_own_start() -> 
 
 @pytest.mark.rule("SC-55")
 @pytest.mark.parametrize("cause", ["initialize", "cold", "tombstone", "limit"])
-def test_a_snapshot_of_any_cause_begins_the_count_of_updates_anew(cause: str) -> None:
+def test_a_snapshot_of_any_cause_restarts_the_count_of_updates(cause: str) -> None:
     driver = Driver(updates_per_snapshot=3)
     driver.run(initialize(1, 0))
     for _ in range(2):

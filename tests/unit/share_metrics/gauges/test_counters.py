@@ -112,7 +112,7 @@ def test_what_was_counted_is_there_again(tmp_path: Path) -> None:
     done(tmp_path, STATE, 5)
     assert file.load(never) == counters
     query(tmp_path, Kind.GROUP, "c")
-    assert file.load(never) == Counters(), "the rows of that kind were removed, and are ingested anew"
+    assert file.load(never) == Counters(), "the rows of that kind were removed, and are ingested again"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"batches": {"of tomorrow": 1}, "queries": {}}'])

@@ -36,7 +36,7 @@ def test_it_goes_on_behind_it_whatever_happened_there() -> None:
     assert gc.isenabled()
 
 
-def test_whoever_has_none_gets_none() -> None:
+def test_a_collector_that_was_off_stays_off() -> None:
     gc.disable()
     with collector_paused():
         pass
@@ -44,7 +44,7 @@ def test_whoever_has_none_gets_none() -> None:
 
 
 @pytest.mark.rule("PM-79")
-def test_it_waits_for_each_page_and_not_for_whoever_takes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_collector_waits_for_each_page_and_not_for_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     store = MemoryStore(MemoryStream(epochs(5)))
     amid_pages: list[bool] = []
     amid_rows: list[bool] = []

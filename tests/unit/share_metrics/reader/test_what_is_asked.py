@@ -134,10 +134,10 @@ class Moving(Store):
         super().__init__("redis+cluster://h:1", pause=lambda _: None)
         self.left = times
         self.error = error
-        self.looked_up = 0
+        self.lookups = 0
 
     def _slot_map(self) -> list[str]:
-        self.looked_up += 1
+        self.lookups += 1
         return ["h:1"] * 16_384
 
     def _run(self, node: str, commands: Sequence[Any]) -> list[Any]:
@@ -155,10 +155,10 @@ class Moving(Store):
         (ResponseError("BUSY a script runs"), "its node did not serve through 20 attempts: BUSY a script runs"),
     ],
 )
-def test_a_slot_that_is_between_two_nodes_is_looked_up_and_asked_for_again(error: Exception, why: str) -> None:
+def test_a_slot_between_two_nodes_causes_another_lookup_and_request(error: Exception, why: str) -> None:
     store = Moving(error, 3)
     assert store.call("k", "GET", "k") == b"found"
-    assert store.looked_up == 4
+    assert store.lookups == 4
     with pytest.raises(StoreUnreachableError, match=why):
         Moving(error, 100).call("k", "GET", "k")
 

@@ -71,7 +71,7 @@ class Target:
         self.store = MemoryStore(HandClock())
         self.calls_left = calls_left
 
-    async def look(self, point: FaultPoint) -> None:
+    async def count_calls(self, point: FaultPoint) -> None:
         if self.calls_left is None or point.client != "restore" or point.stage is not Stage.SEND:
             return
         if not self.calls_left:
@@ -85,7 +85,7 @@ class Target:
         # Short only where the store stops answering: otherwise a busy machine could end a call that is answered.
         call_ms = 60_000 if self.calls_left is None else 20
         streams = RestoredStreams(self.store.client("restore"), StoreSettings(call_ms=call_ms, backoff_ms=5))
-        self.store.hook = self.look
+        self.store.hook = self.count_calls
         try:
             return await restore(check(directory, Progress()), streams, cluster_id, Progress())
         finally:

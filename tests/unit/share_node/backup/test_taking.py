@@ -47,7 +47,7 @@ class Site:
         self._version = 0
         self._digest = ""
 
-    async def look(self, point: FaultPoint) -> None:
+    async def note_command(self, point: FaultPoint) -> None:
         if point.client == "backup" and point.stage is Stage.COMMAND:
             command = point.commands[point.index]
             self.before(command)
@@ -83,7 +83,7 @@ class Site:
     async def take(self, directory: Path, report: Callable[[str], None] = print) -> Manifest:
         copies = StreamCopies(self.store.client("backup"), StoreSettings())
         writer = SegmentWriter(directory)
-        self.store.hook = self.look
+        self.store.hook = self.note_command
         try:
             return await BackupRun(copies, writer, self.clock, on_damage=report).take("c1", "a test")
         except LogError:

@@ -144,14 +144,14 @@ def once(writer: Writer, stream: str, nth: int, act: object) -> None:
     """Call `act` just before the backup asks for a stream's end for the n-th time."""
     seen = 0
 
-    def look(command: Command) -> None:
+    def before(command: Command) -> None:
         nonlocal seen
         if command[:4] == ("EVALSHA", scripts.STREAM_TIP.digest, 1, stream):
             seen += 1
             if seen == nth:
                 act()  # type: ignore[operator]
 
-    writer.site.before = look
+    writer.site.before = before
 
 
 @pytest.mark.asyncio

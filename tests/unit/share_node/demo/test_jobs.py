@@ -60,7 +60,7 @@ def test_a_csv_row_that_cannot_be_read_is_rejected_and_the_next_one_read(tmp_pat
     assert direct_count(FileInput(path))[1:] == (2, 1)
 
 
-def test_jsonl_and_lines_are_told_apart_by_ending(tmp_path: Path) -> None:
+def test_jsonl_and_lines_are_distinguished_by_file_name_ending(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"k": 1}\nnot json\n')
     (tmp_path / "a.txt").write_text("one\nnot json\n")
     assert direct_count(FileInput(tmp_path / "a.jsonl"))[1:] == (1, 1)

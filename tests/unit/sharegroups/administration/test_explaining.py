@@ -87,7 +87,7 @@ async def test_what_cannot_be_is_raised_at_once(fake: FakeCluster) -> None:
     plant(fake)
     async with admin_of(fake) as admin:
         for group, partition, kind in (
-            ("nobody", P0, GroupIdNotFoundError),
+            ("unknown", P0, GroupIdNotFoundError),
             ("g", TopicPartition("nope", 0), UnknownTopicOrPartitionError),
             ("g", TopicPartition("t", 7), UnknownTopicOrPartitionError),
         ):

@@ -44,7 +44,7 @@ def offsets_with(code: ErrorCode.ValueType) -> Any:
 @pytest.mark.rule("CL-46")
 @pytest.mark.parametrize(("code", "checks"), [(_LOADING, 1), (_UNAVAILABLE, 2), (_MOVED, 2)])
 @on_fake_cluster(nodes=2)
-async def test_a_coordinator_that_loads_is_asked_again_and_one_that_moved_is_looked_up(
+async def test_a_coordinator_that_loads_is_asked_again_and_one_that_moved_causes_a_lookup(
     fake: FakeCluster, code: ErrorCode.ValueType, checks: int
 ) -> None:
     transport = HookedTransport(fake)

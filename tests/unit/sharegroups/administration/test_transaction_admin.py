@@ -62,12 +62,12 @@ async def test_each_id_has_its_own_answer_and_pages_are_one_list(fake: FakeClust
         listed = await a.list_transactions()
         assert [each.transactional_id for each in listed] == [*(f"tx-{n}" for n in range(5)), "worn"]
         assert [each.error is not None for each in listed] == [False] * 5 + [True]
-        found = await a.describe_transactions(["tx-1", "nobody's", "tx-1", ""])
+        found = await a.describe_transactions(["tx-1", "unknown", "tx-1", ""])
         assert [type(each).__name__ for each in found.values()] == [
             "TransactionDescription", "TransactionalIdNotFoundError", "InvalidRequestError",
         ]  # fmt: skip
         with pytest.raises(TransactionalIdNotFoundError):
-            await a.abort_transaction("nobody's")
+            await a.abort_transaction("unknown")
         with pytest.raises(InvalidRequestError, match="no transaction is ever in state 'Undone'"):
             await a.list_transactions(["Undone"])
 

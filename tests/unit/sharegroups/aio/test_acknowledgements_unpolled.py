@@ -77,17 +77,17 @@ async def test_acknowledgements_are_sent_before_a_callback_that_may_take_long_or
 @on_fake_cluster(kind=acknowledging_within(0.005))
 async def test_close_waits_for_acknowledgements_that_were_sent_while_it_waited_for_room(fake: FakeCluster) -> None:
     backlog(fake)
-    told: list[KafkaError | None] = []
+    reported: list[KafkaError | None] = []
     c = consumer(fake)
     await ahead(c)
-    c.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
+    c.set_acknowledgement_commit_callback(lambda _, error: reported.append(error))
     await c.poll(5)
     assert c._engine._runtime is not None
     (session,) = c._engine._runtime.fetcher._sessions.values()
     session.link.note_throttle(2_000)
     await asyncio.sleep(0.0007)
     await c.close(10)
-    assert told == [None]
+    assert reported == [None]
     assert {fake.states("t")[offset] for offset in range(500, 1_000)} == {"acknowledged"}
 
 
@@ -102,6 +102,6 @@ async def test_a_consumer_that_closes_with_unaccepted_records_says_which(
         c.subscribe(["t"])
         assert len(await c.poll(5)) == 20
     said = "group g: the consumer is closed with 20 records of the last poll that were not accepted, the first t-0 "
-    told = [record.getMessage().partition("offset 0: they are delivered again.")[0] for record in caplog.records]
-    assert told == ([] if config else [said])
+    logged = [record.getMessage().partition("offset 0: they are delivered again.")[0] for record in caplog.records]
+    assert logged == ([] if config else [said])
     assert set(fake.states("t").values()) == {"available"}

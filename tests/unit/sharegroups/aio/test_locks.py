@@ -199,7 +199,7 @@ async def test_a_lock_counts_from_when_its_request_was_sent(fake: FakeCluster, l
         assert (await c.poll(0)).is_empty()
         assert len(lines("not handed out")) == 1
         (again,) = await c.poll(5)
-        assert again.delivery_count() == 1, "nobody was given it"
+        assert again.delivery_count() == 1, "the application was not given it before"
 
 
 @pytest.mark.rule("CL-82")
@@ -270,7 +270,7 @@ def test_a_slow_application_has_nothing_fetched_ahead_from_other_leaders() -> No
     # Only records of the very first fetches waited too long and were released; then the client knew the application's
     # pace.
     assert len(given_back) == 2
-    assert {count for _, _, count in seen} == {1}, "nobody was given them before"
+    assert {count for _, _, count in seen} == {1}, "the application was not given them before"
     assert sorted((partition, offset) for partition, offset, _ in seen) == [(p, o) for p in range(3) for o in range(4)]
 
 

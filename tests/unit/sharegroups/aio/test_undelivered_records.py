@@ -62,7 +62,7 @@ def test_what_still_waits_at_the_end_of_close_is_logged(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize("is_asked", [True, False])
-def test_what_close_gives_up_is_told_apart_by_whether_it_was_sent(is_asked: bool) -> None:
+def test_what_close_gives_up_is_distinguished_by_whether_it_was_sent(is_asked: bool) -> None:
     failures: dict[bytes, type[KafkaError]] = {}
 
     def done(error: KafkaError | None, report: DeliveryReport) -> None:

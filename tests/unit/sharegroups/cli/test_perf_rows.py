@@ -40,7 +40,7 @@ def test_without_any_time_no_figure_is_infinite() -> None:
     assert Sent().line(0.0, with_percentiles=True).startswith("0 records sent, 0.0 records/sec")
 
 
-def test_joining_is_told_apart() -> None:
+def test_the_time_until_the_first_record_is_reported_separately() -> None:
     assert Consumed(0, 6_000, records=100, size=2**20, first_ms=5_000).from_the_first() == (
         "The first record came after 5000 ms; from then on 1.0000 MB and 100.0000 records per second."
     )

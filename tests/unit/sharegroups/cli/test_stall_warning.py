@@ -38,9 +38,9 @@ def test_trouble_names_what_was_found_where_and_what_to_try(fake: FakeCluster) -
 
 def test_a_cluster_that_is_down_is_named(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharegroups.cli.stall_warning._ASK_MS", 50)
-    found = find_trouble(GIVEN | {"bootstrap.servers": "nobody:1"}, "t")
+    found = find_trouble(GIVEN | {"bootstrap.servers": "unknown:1"}, "t")
     assert found is not None
-    for words in ("no cluster answers at nobody:1", "sharegroups up", "--bootstrap-server"):
+    for words in ("no cluster answers at unknown:1", "sharegroups up", "--bootstrap-server"):
         assert words in text_of(found)
 
 
@@ -167,7 +167,7 @@ def test_produce_says_at_once_that_the_topic_is_not_there(fake: FakeCluster) -> 
 @pytest.mark.rule("CM-72")
 def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tmp_path: Path) -> None:
     hurried = tmp_path / "client.properties"
-    hurried.write_text("default.api.timeout.ms=1\nbootstrap.servers=nobody:1\n")
+    hurried.write_text("default.api.timeout.ms=1\nbootstrap.servers=unknown:1\n")
     result = CliRunner().invoke(main, ["topics", "list", "--command-config", str(hurried)])
     status, reported = result.exit_code, result.output
     assert status == 1

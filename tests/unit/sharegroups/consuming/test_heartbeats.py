@@ -267,7 +267,7 @@ async def test_a_status_that_cannot_pass_is_fatal(fake: FakeCluster, status: Tra
 @pytest.mark.rule("CL-15")
 @pytest.mark.parametrize("named", [True, False])
 @on_fake_cluster(nodes=2)
-async def test_a_redirect_is_followed_at_once_to_the_node_it_names_else_it_is_looked_up(
+async def test_a_redirect_is_followed_at_once_to_the_node_it_names_or_else_causes_a_lookup(
     fake: FakeCluster, named: bool
 ) -> None:
     def elsewhere(answer: ShareGroupHeartbeatResponse) -> None:
@@ -290,7 +290,7 @@ async def test_a_redirect_is_followed_at_once_to_the_node_it_names_else_it_is_lo
 
 @pytest.mark.rule("CL-15")
 @on_fake_cluster(nodes=2)
-async def test_a_coordinator_that_is_not_available_is_looked_up_again_after_a_pause(fake: FakeCluster) -> None:
+async def test_an_unavailable_coordinator_causes_another_lookup_after_a_pause(fake: FakeCluster) -> None:
     def unavailable(answer: ShareGroupHeartbeatResponse) -> None:
         answer.Clear()
         answer.error_code = ErrorCode.ValueType(15)  # COORDINATOR_NOT_AVAILABLE

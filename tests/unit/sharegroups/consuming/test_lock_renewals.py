@@ -272,7 +272,7 @@ async def test_after_a_suspension_the_clock_shows_that_a_lock_is_lost_before_the
                 assert [kept.is_lost(message) for message in (first, second, third)] == [True, False, False]
                 with pytest.raises(InvalidRecordStateError, match=r"t-0 offset 0 is lost: .* suspended"):
                     kept.check()
-            assert not kept.lost, "the loop has told nothing, and could renew it"
+            assert not kept.lost, "the loop has reported no loss, and could renew it"
             c.acknowledge(third)
             await asyncio.sleep(50)
             assert not kept.lost, "each renewal moves the end"

@@ -90,7 +90,7 @@ def drained(made: Member, *, answered: int | None = None, held_ms: float = 1.0) 
 
 @pytest.mark.rule("CL-138")
 def test_it_fetches_ahead_with_whole_batches_a_backlog_a_quick_application_and_without_a_limit() -> None:
-    assert not ahead(paced(QUICK)), "nobody knows of a backlog"
+    assert not ahead(paced(QUICK)), "no backlog is known"
     assert ahead(drained(paced(QUICK)))
     whole = {"share_acquire_mode": "batch_optimized"}
     assert ahead(drained(member(**whole)))

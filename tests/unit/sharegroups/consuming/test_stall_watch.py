@@ -66,7 +66,7 @@ def test_a_name_that_no_topic_can_have_is_refused_at_once(caplog: pytest.LogCapt
             with pytest.raises(InvalidTopicError, match="topic name 'my orders' cannot be"):
                 await c.poll(60)
             assert now_s() < 0.1
-            assert (await c.poll(60)).count() == 1, "told once, and the other topics go on"
+            assert (await c.poll(60)).count() == 1, "raised once, and the other topics go on"
             c.subscribe(["t", "..", "x" * 250])
             for _ in range(2):
                 with pytest.raises(InvalidTopicError, match=r"'\.\.' cannot be|'x+' cannot be"):

@@ -131,7 +131,7 @@ async def test_while_a_partition_is_unavailable_the_metadata_are_asked_for_every
         await asyncio.sleep(60)
         asked = fake.metadata_requests
         await asyncio.sleep(60)
-        assert fake.metadata_requests == asked, "nobody is ill"
+        assert fake.metadata_requests == asked, "no partition is unavailable"
         fake.leaders[fake.partition("t", 0)] = (-1, 2)
         p.cluster.request_refresh()
         await asyncio.sleep(1)

@@ -69,5 +69,5 @@ async def test_what_finds_no_room_is_sent_when_the_other_end_reads() -> None:
     pipe.send(value)
     theirs.close()
     await asyncio.sleep(0.05)
-    assert pipe.is_sending, "and nobody is told: the process is seen to end"
+    assert pipe.is_sending, "no error is raised: the end of the process is noticed elsewhere"
     pipe.close()

@@ -74,7 +74,7 @@ async def test_who_swallows_its_cancellation_is_reported_and_when_all_do_the_wor
     assert caplog.text.count("it swallows asyncio.CancelledError") == 2
     assert [str(error).split(",")[0] for error in gave_up] == ["2 handlers run on after their cancellation"]
     await asyncio.sleep(200)
-    assert len(ended) == 2, "their late ends are reported to nobody"
+    assert len(ended) == 2, "their late ends are not reported"
 
 
 @pytest.mark.rule("CL-120")

@@ -172,7 +172,7 @@ def test_an_unknown_outcome_that_reached_the_store_in_part_is_reported_in_part()
 @pytest.mark.parametrize(
     ("stored", "wanted"),
     [
-        pytest.param(ev.ReadBack(2, 7, 0, ()), [], id="not stored: the log lost some of them, nobody rejected them"),
+        pytest.param(ev.ReadBack(2, 7, 0, ()), [], id="not stored: the log lost some of them, no member rejected them"),
         pytest.param(
             ev.ReadBack(2, 7, 0, (StateBatch(0, 3, STATE_ARCHIVED, 1),)), [(REJECTED, ((0, 3, 1),))], id="stored"
         ),

@@ -130,7 +130,7 @@ def test_what_is_stored_as_available_below_the_start_offset_is_archived_for_noth
 
 
 @pytest.mark.rule("PL-707")
-def test_the_record_at_the_start_offset_and_the_one_before_it_are_told_apart() -> None:
+def test_the_record_at_the_start_offset_and_the_one_before_it_are_distinguished() -> None:
     made = window((0, 9, PENDING_ACKNOWLEDGED, 1))
     made.move_start(5)
     settle_operation(made, operation((4, 5)), StoredRecords(0, [StateBatch(4, 5, STATE_AVAILABLE, 2)]))

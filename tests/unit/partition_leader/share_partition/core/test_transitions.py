@@ -120,7 +120,7 @@ def test_expiry_at_the_limit_writes_before_the_dead_letter_queue(succeeds: bool)
     assert not bench.dead
     if not succeeds:
         bench.failed(CoordinatorNotAvailableError(), unknown=True)
-        assert not bench.dead, "nobody knows whether it is stored as Archiving"
+        assert not bench.dead, "it is unknown whether Archiving is stored"
         bench.pass_time(5_000)
         assert written(bench.writes[0]) == (0, 0, [(0, 9, 3, 1)])
     bench.persisted()

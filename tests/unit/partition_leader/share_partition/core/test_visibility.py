@@ -50,7 +50,7 @@ def test_a_transaction_begins_with_the_batch_that_holds_its_first_offset(
     assert aborted_spans([written(4, A), marker(6, A)], [AbortedTransaction(A, first, 6)]) == hidden
 
 
-def test_transactions_of_several_producers_are_told_apart_in_whatever_order_they_are_named() -> None:
+def test_transactions_of_several_producers_are_distinguished_in_whatever_order_they_are_named() -> None:
     batches = [written(0, A), written(2, B), marker(4, B), written(5, B), written(7, A), marker(9, A)]
     named = [AbortedTransaction(B, 2, 4), AbortedTransaction(A, 0, 9)]
     assert aborted_spans(batches, named) == [(0, 1), (2, 3), (7, 8)]

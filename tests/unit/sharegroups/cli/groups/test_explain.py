@@ -54,7 +54,7 @@ WAITING = Record(
     last_offset=15,
     state=pb.RECORD_STATE_AVAILABLE,
     obstacle=pb.DELIVERY_OBSTACLE_NOT_FETCHED,
-    explanation="Available, and no delivery of it is known; nobody has fetched this partition.",
+    explanation="Available, and no delivery of it is known; no member has fetched this partition.",
     delivery_count=0,
 )
 MISSING = Record(
@@ -75,7 +75,7 @@ def test_the_transcript(fake: FakeCluster) -> None:
         [
             "groups explain --group g --topic t:0 --offset 12-15",
             "groups explain --group g --topic t:0 --offset 13 --output json",
-            "groups explain --group nobody --topic t:0 --offset 13",
+            "groups explain --group unknown --topic t:0 --offset 13",
             "groups explain --group g --topic T:0 --offset 13",
             "groups explain --group g --topic t:2 --offset 13",
             "groups explain --group g --topic t --offset 13",

@@ -40,7 +40,7 @@ def test_a_failure_ends_a_long_silence_soon_and_is_reported_once() -> None:
     lookout.examined(DOWN, 46.0)
     due_s = lookout.due_s
     lookout.doubted(46.5)
-    assert lookout.due_s == due_s, "what was told is not looked for again"
+    assert lookout.due_s == due_s, "what was reported is not examined again"
 
 
 def test_each_cause_is_reported_once_and_again_when_it_changes_or_comes_back() -> None:
@@ -59,7 +59,7 @@ def test_records_make_it_forget_what_it_reported() -> None:
 
 def test_the_return_of_a_lost_cluster_is_reported_once_and_a_second_loss_again() -> None:
     lookout = StallTimer(0.0)
-    assert lookout.answered(1.0) is None, "nothing was told"
+    assert lookout.answered(1.0) is None, "nothing was reported"
     assert lookout.examined(DOWN, 2.0) is DOWN
     lookout.heard(3.0)  # a record from a buffer is no answer
     assert lookout.examined(DOWN, 5.0) is DOWN

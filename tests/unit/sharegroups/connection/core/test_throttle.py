@@ -31,4 +31,4 @@ def test_wishes_that_follow_each_other_end_half_a_minute_after_the_first() -> No
         throttle.note("a", 20_000, now_ms)
     assert throttle.until_ms("a") == 100 + THROTTLE_MAX_MS + 1
     throttle.note("a", 20_000, 30_101)
-    assert throttle.until_ms("a") == 30_101 + 20_000 + 1, "what was sent in between may be refused anew"
+    assert throttle.until_ms("a") == 30_101 + 20_000 + 1, "what was sent in between may be refused again"

@@ -34,7 +34,7 @@ def test_records_are_reported_from_the_holes_between_them() -> None:
 
 
 @pytest.mark.rule("CL-35", "CL-23")
-def test_gaps_inside_accepted_ranges_are_told_apart() -> None:
+def test_gaps_inside_accepted_ranges_are_marked_as_gaps() -> None:
     delivery = Delivery([(10, 13)], [(12, 12)])
     delivery.accept_rest()
     assert delivery.take() == [AckBatch(10, 13, (1, 1, 0, 1))]

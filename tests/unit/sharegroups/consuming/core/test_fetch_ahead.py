@@ -65,7 +65,7 @@ def test_it_is_on_with_a_backlog_and_a_quick_application() -> None:
         pytest.param(500 * 65_536, 125, [500] * 5, id="64 KiB: a poll"),
         pytest.param(50_000, 250, [2 * BATCHES_MAX, 1_000, 666, 500, 500], id="two records in a batch: the batches"),
         pytest.param(50_000, 500, [500] * 5, id="one record in a batch: a poll"),
-        pytest.param(0, 0, [2_000, 1_000, 666, 500, 500], id="an answer that tells no size"),
+        pytest.param(0, 0, [2_000, 1_000, 666, 500, 500], id="an answer without a size"),
     ],
 )
 def test_so_many_are_asked_of_one_to_four_and_of_fifty_leaders(size: int, batches: int, expected: list[int]) -> None:

@@ -32,7 +32,7 @@ def test_a_cause_is_reported_again_after_five_minutes_with_the_count_of_what_hap
 
 
 @pytest.mark.parametrize(("ranges", "words"), [([(7, 7)], "gets it next"), ([(7, 8)], "gets them next")])
-def test_one_record_and_several_are_told_apart(ranges: list[tuple[int, int]], words: str) -> None:
+def test_the_warning_distinguishes_one_record_from_several(ranges: list[tuple[int, int]], words: str) -> None:
     line = LockWarnings("Poll fewer.").refused(HOLD, ranges, 1_000)
     assert line is not None
     assert words in line

@@ -349,7 +349,7 @@ def test_a_member_that_has_left_already_fails_without_a_heartbeat() -> None:
     back.succeeded(leave, -1, 5000, None)
     assert state(back) is MemberState.FATAL
     late = stable()
-    assert late.heartbeat(300_000) is not None, "nobody polled"
+    assert late.heartbeat(300_000) is not None, "the application did not poll"
     late.give_up(why)
     assert not late.poll(300_000)
     assert late.take_error() is why

@@ -61,7 +61,7 @@ def active(request: pytest.FixtureRequest) -> Membership:
 
 @pytest.mark.rule("CL-6")
 @pytest.mark.parametrize("error", [errors.FencedMemberEpochError(), errors.UnknownMemberIdError()])
-def test_whoever_is_fenced_joins_again_without_a_back_off(active: Membership, error: errors.KafkaError) -> None:
+def test_a_fenced_member_joins_again_without_a_back_off(active: Membership, error: errors.KafkaError) -> None:
     active.refused(beat(active, DUE_MS), error, DUE_MS)
     assert (active.state, active.epoch, active.assignment) == (MemberState.JOINING, 0, frozenset())
     assert active.unresolved == frozenset()
@@ -69,10 +69,10 @@ def test_whoever_is_fenced_joins_again_without_a_back_off(active: Membership, er
 
 
 @pytest.mark.rule("CL-7", "CL-11", "CL-18")
-def test_without_polls_whoever_is_active_leaves_is_silent_and_joins_with_the_next_poll(active: Membership) -> None:
+def test_without_polls_an_active_member_leaves_is_silent_and_joins_with_the_next_poll(active: Membership) -> None:
     leave = beat(active, 300_000)
     assert (leave.member_epoch, active.assignment) == (-1, frozenset())
-    assert (active.take_poll_timeout(), active.take_poll_timeout()) == (True, False), "told once"
+    assert (active.take_poll_timeout(), active.take_poll_timeout()) == (True, False), "reported once"
     active.succeeded(leave, -1, 0, None)
     assert state(active) is MemberState.STALE
     assert active.heartbeat(10_000_000) is None
@@ -93,7 +93,7 @@ def test_every_poll_restarts_the_poll_timer() -> None:
 
 @pytest.mark.rule("CL-8", "CL-11")
 @pytest.mark.parametrize("outcome", ["answered", "refused", "unanswered", "no coordinator"])
-def test_whoever_leaves_says_so_at_once_and_is_done_whatever_becomes_of_it(active: Membership, outcome: str) -> None:
+def test_a_leaving_member_says_so_at_once_and_is_done_whatever_the_outcome(active: Membership, outcome: str) -> None:
     active.leave()
     assert (state(active), active.assignment) == (MemberState.PREPARE_LEAVING, frozenset())
     leave = beat(active, 2)
@@ -195,7 +195,7 @@ def test_after_any_failed_heartbeat_the_next_one_is_a_full_request_and_a_leave_f
 
 
 @pytest.mark.rule("CL-14")
-def test_an_unanswered_heartbeat_backs_off_with_jitter_and_the_coordinator_is_looked_up_again() -> None:
+def test_an_unanswered_heartbeat_backs_off_with_jitter_and_causes_another_lookup() -> None:
     for random, delays in ((0.0, (80, 160)), (0.999, (120, 240))):
         m = joining(lambda fixed=random: fixed)  # type: ignore[misc]
         now_ms = 0

@@ -44,14 +44,14 @@ def test_a_topic_created_again_counts_from_zero_and_a_batch_keeps_its_number_whe
     assert [b.base_sequence for b in refused.batches] == [2]
     buffer.retry(refused, 0, None)
     buffer.append(T0, 3, 10, 0)
-    (anew,) = buffer.take([T0], ME, 1000, AGAIN)
-    assert [b.base_sequence for b in anew.batches] == [0, 1]
-    buffer.retry(anew, 0, None)
+    (renumbered,) = buffer.take([T0], ME, 1000, AGAIN)
+    assert [b.base_sequence for b in renumbered.batches] == [0, 1]
+    buffer.retry(renumbered, 0, None)
     (back,) = buffer.take([T0], ME, 1000, IDS)  # stale metadata named the former topic once more
     assert [b.base_sequence for b in back.batches] == [2, 3]
     buffer.retry(back, 0, None)
-    (anew,) = buffer.take([T0], ME, 1000, AGAIN)
-    assert [b.base_sequence for b in anew.batches] == [0, 1]
+    (renumbered,) = buffer.take([T0], ME, 1000, AGAIN)
+    assert [b.base_sequence for b in renumbered.batches] == [0, 1]
 
 
 @pytest.mark.rule("CL-14")
