@@ -8,7 +8,7 @@ before they run, so this costs nothing in normal use. Each wrapper notes when a 
 monotonic clock, which all processes share. Noting adds about a tenth to the total. Prints the hops on standard error,
 and one JSON object on standard output.
 
-Records pass each hop in order, so they are told apart by counting: a record has reached a hop once it and all those
+Records pass each hop in order, so counting identifies them: a record has reached a hop once it and all those
 sent before it have passed. For a hop that does not say how many pass, the nearest call between two hops that do is
 used.
 """
