@@ -25,5 +25,5 @@ class ConsumedMetrics:
         self._offsets.inc(offsets)
 
     def unknown(self) -> None:
-        """Count a round that deleted nothing because not every share coordinator answered."""
+        """Count a round that deleted nothing because not every share coordinator responded."""
         self._unknown.inc()

@@ -1,7 +1,8 @@
 """Deletes records that every share group has finished, in topics with `sharegroups.retention=consumed` (CM-160).
 
-Each round asks all share coordinators once for up to 100 topics, then moves log starts. It uses their answers for ten
-seconds at most. A round that does not get an answer from every coordinator deletes nothing.
+For up to 100 topics at a time, a round asks all share coordinators once and then moves log starts. It uses their
+responses for at most ten seconds. If any coordinator does not respond, nothing is deleted from these topics in this
+round.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: How long a round may use the coordinators' answers, counted from before it asked.
+#: How long a round may use the coordinators' responses, measured from before the request.
 ANSWERS_VALID_MS: Final = 10_000
-#: How many log starts are moved at a time.
+#: How many log starts are moved at the same time.
 MOVES_AT_ONCE: Final = 32
-#: How often it is logged, for each topic, that a group without a start offset keeps its records.
+#: The interval at which each topic's log line repeats that a group without a start offset keeps its records.
 KEPT_EVERY_S: Final = 600.0
 #: How many partitions are checked before other tasks run (CM-96).
 _SLICE: Final = 200
@@ -47,7 +48,7 @@ class StartOffsets(Protocol):
 
     async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
         """Return every group with state for any partition of these topics, and its durable start offsets. Raises
-        KafkaError unless every coordinator answers."""
+        KafkaError unless every coordinator responds."""
         ...
 
 
@@ -74,7 +75,8 @@ class ConsumedRetention:
         self._kept_lines = RateLimitedLog(log, every_s=KEPT_EVERY_S)
 
     async def round(self) -> None:
-        """Trim every led partition of such topics; failures are logged and left to the next round."""
+        """Trim every led partition of topics with consumed retention; failures are logged and left to the next
+        round."""
         topics = await self._topics()
         for first in range(0, len(topics), STARTS_TOPICS_MAX):
             await self._retain(topics[first : first + STARTS_TOPICS_MAX])
@@ -96,8 +98,8 @@ class ConsumedRetention:
     async def _retain(self, topic_ids: list[bytes]) -> None:
         until_ms = self._clock.now_ms() + ANSWERS_VALID_MS
         wanted = frozenset(topic_ids)
-        # The partitions are listed before the question. One that is lost and led again in between is skipped: its other
-        # leader may know more.
+        # The partitions are listed before the coordinators are asked. One that is lost and led again meanwhile is
+        # skipped, since the leader in between may know more.
         partitions = [each for each in self._led.led().items() if each[0].topic_id in wanted]
         try:
             groups = await self._starts.ask(topic_ids)

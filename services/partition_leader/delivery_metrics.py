@@ -1,7 +1,7 @@
-"""Metrics of delivery: acknowledgements, lock time-outs, loads, sessions, share requests by topic (Kafka's names).
+"""Delivery metrics, with Kafka's names: acknowledgements, lock timeouts, loads, sessions, share requests by topic.
 
-Delivering a record counts nothing for Prometheus: each scrape reads the numbers that share-partitions, sessions and
-`DeliveryCounts` keep. A load is observed once per object.
+Delivering a record updates no Prometheus metric: each scrape reads the numbers that share-partitions, sessions and
+`DeliveryCounts` keep. The load time of each share-partition object is observed once.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class _Delivery(ComputedMetrics):
         for declared, by_id in ((total, counts.total), (failed, counts.failed)):
             family = declared.empty()
             by_name: dict[str, int] = {}
-            for topic_id in counts.total.keys() | by_id.keys():  # failures begin at 0: a rate misses a first value
+            for topic_id in counts.total.keys() | by_id.keys():  # failures start at 0: a rate misses a first value
                 topic = self._counts.topic_name(topic_id)
                 by_name[topic] = by_name.get(topic, 0) + by_id[topic_id]
             for topic, number in sorted(by_name.items()):
@@ -153,7 +153,7 @@ class _Delays(ComputedMetrics):
         self._reports = delays
 
     def collect(self) -> Iterable[Metric]:
-        """Return the records that wait for the end of a delay, and those that ever did, by group (PL-938)."""
+        """Return how many records are delayed now, and how many ever were, by group (PL-938)."""
         found: dict[str, tuple[int, int]] = {}
         for host in self._partitions.hosts():
             self._reports.count(host.key, host.core)

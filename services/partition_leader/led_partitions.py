@@ -1,6 +1,6 @@
 """The directory of the topic-partitions that this process leads now, for the handlers.
 
-`partition_owners` adds and removes partitions. Leaders of other partitions are known only by hints (CM-14).
+`partition_owners` adds and removes partitions. Leaders of other partitions are known only from hints (CM-14).
 """
 
 from __future__ import annotations
@@ -28,13 +28,14 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: How many partitions a sweep checks before other tasks run: some 3 ms.
+#: How many partitions a sweep checks before other tasks run: about 3 ms.
 SWEEP_SLICE: Final = 200
 
 
 @dataclass(frozen=True, slots=True)
 class TailCaches:
-    """Memory, in bytes, for the tail caches of all led partitions, and the least that each gets (CM-46, P-8)."""
+    """The memory, in bytes, for the tail caches of all led partitions together, and the minimum for each (CM-46,
+    P-8)."""
 
     total_bytes: int = 256 * 1024 * 1024  # `log.tail.caches.bytes`
     least_bytes: int = 8 * 1024
@@ -60,7 +61,8 @@ class TopicFacts(Protocol):
         ...
 
     def consumed(self, topic_id: bytes) -> bool:
-        """Return whether records that every group has finished are deleted, too: `sharegroups.retention` (CM-160)."""
+        """Return whether records that every group has finished are deleted as well: `sharegroups.retention`
+        (CM-160)."""
         ...
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
@@ -68,7 +70,7 @@ class TopicFacts(Protocol):
         ...
 
     def created_under(self, topic_id: bytes) -> str:
-        """Return the store's history when the topic was created, "" when unknown (CM-47)."""
+        """Return the history that the store had when the topic was created; "" if unknown (CM-47)."""
         ...
 
 
@@ -96,7 +98,7 @@ class LedPartitions:
         return self._led
 
     def cached_bytes(self) -> int:
-        """Return the memory that the tail caches take now."""
+        """Return the memory that the tail caches use now."""
         return sum(led.log.cached_bytes() for led in self._led.values())
 
     # --- LogDirectory
@@ -125,7 +127,7 @@ class LedPartitions:
         raise NotLeaderOrFollowerError(f"this node does not lead {where}; clients look up its leader by themselves")
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """Return the leader by the hints."""
+        """Return the leader according to the hints."""
         return self._facts.leader(partition)
 
     def max_message_bytes(self, topic_id: bytes) -> int:
@@ -138,13 +140,13 @@ class LedPartitions:
     # --- called by owners
 
     def add(self, partition: TopicIdPartition, led: LedPartition) -> None:
-        """Lead the partition from now on; its log gets its part of the caches."""
+        """Lead the partition from now on; its log gets its share of the caches."""
         self._led[partition] = led
         self._divide_caches()
         led.log.set_cache_bytes(self._cache_share)
 
     def remove(self, partition: TopicIdPartition, topic_log: TopicLog) -> None:
-        """Stop leading the partition, if it is led with this log."""
+        """Stop leading the partition if this is its current log."""
         led = self._led.get(partition)
         if led is not None and led.log is topic_log:
             del self._led[partition]
@@ -163,8 +165,9 @@ class LedPartitions:
         self._demand.pop(partition, None)
 
     def _divide_caches(self) -> None:
-        """Give every led partition an equal part (CM-46). Their number is rounded up to a power of two, so that a node
-        that takes over a thousand partitions divides ten times and not a thousand."""
+        """Give every led partition an equal share of the caches (CM-46). The number of partitions is rounded up to a
+        power of two, so that a node that takes over a thousand partitions resizes the caches ten times, not a thousand
+        times."""
         parts = 1 << max(len(self._led) - 1, 0).bit_length()
         share = min(self._cache_max, max(self._caches.least_bytes, self._caches.total_bytes // parts))
         if share != self._cache_share:
@@ -175,7 +178,7 @@ class LedPartitions:
     async def retain(self) -> None:
         """Run one sweep of retention over every led partition (CM-45); failures are logged and left to the next sweep.
         Other tasks run in between (CM-96), so a partition may be lost, or led again with another log, during the sweep.
-        Nothing is deleted by age while the clocks are in doubt (CM-170); size still counts."""
+        Nothing is deleted by age while the clocks are in doubt (CM-170); retention by size continues."""
         turns = Turns(SWEEP_SLICE)
         for partition, led in list(self._led.items()):
             await turns.step()

@@ -1,4 +1,5 @@
-"""Metrics of the partition leader, with Kafka's names in snake_case; counted per batch or computed when asked (P-6)."""
+"""Metrics of the partition leader, with Kafka's names in snake_case; counted per batch or computed at a scrape
+(P-6)."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Led(Protocol):
         ...
 
     def cached_bytes(self) -> int:
-        """Return the memory that their tail caches take now."""
+        """Return the memory that their tail caches use now."""
         ...
 
 
@@ -40,8 +41,8 @@ class Letters(Protocol):
     """The dead letters of this process that are not written yet."""
 
     def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
-        """Yield for each share-partition with letters: its group, how many, the age of the oldest (ms), and whether
-        they are at the bound."""
+        """Yield, for each share-partition with unwritten dead letters: its group, their number, the age of the oldest
+        (ms), and whether they have reached the bound."""
         ...
 
 
@@ -49,7 +50,7 @@ class PartitionLeaderMetrics(LeaderMeter):
     """Counts what topic logs report, and computes gauges over sessions and share-partitions."""
 
     def __init__(self, registry: CollectorRegistry, host: HostMeter | None = None) -> None:
-        """`host`: counts what all services of a process report under the same names."""
+        """`host`: receives the counts that all services of a process report under the same names."""
         self._registry = registry
         self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
         self._host = host or HostMeter()
@@ -110,7 +111,8 @@ class PartitionLeaderMetrics(LeaderMeter):
         )
 
     def members_reported(self, outcome: str, reports: int) -> None:
-        """Count reports about members: sent, refused by a coordinator of an older build, or dropped (PL-527)."""
+        """Count reports about members, by outcome: sent, refused by a coordinator of an older build, or dropped
+        (PL-527)."""
         self._member_reports.labels(outcome).inc(reports)
 
     def member_removed(self, outcome: str) -> None:
@@ -130,15 +132,15 @@ class PartitionLeaderMetrics(LeaderMeter):
         self._jumps.inc(int(jumped))
 
     def end_raised(self, offsets: int) -> None:
-        """Count offsets by which a log end was raised to a share-partition's state (CM-47)."""
+        """Count the offsets by which a log end was raised to match a share-partition's state (CM-47)."""
         self._raised.inc(offsets)
 
     def refused(self, records: int) -> None:
-        """Count refused writes of topics, together with those of the other services."""
+        """Count refused topic writes, together with the refused writes of the other services."""
         self._host.refused(records)
 
     def end_not_raised(self) -> None:
-        """Count state beyond a log's end that was not believed (CM-83)."""
+        """Count a stored state that is too far beyond a log's end to be trusted (CM-83)."""
         self._not_raised.inc()
 
     def unreadable(self, offsets: int) -> None:
@@ -177,7 +179,8 @@ class PartitionLeaderMetrics(LeaderMeter):
 
 
 def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, values: Iterable[str]) -> Counter:
-    """Return a counter with all its series from the beginning: a rate over one that begins with 1 misses the first."""
+    """Return a counter whose series all exist from the start: a rate over a series that starts at 1 misses the first
+    event."""
     counter = Counter(name, text, [label], registry=registry)
     for value in values:
         counter.labels(value)
@@ -245,8 +248,9 @@ class _TransactionGauges(ComputedMetrics):
         self._clock = clock
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the transactions open in the logs led here, which hold up groups that read committed records: how many,
-        the age of the oldest, the partitions held up for long, and the unstable offsets (PL-1006)."""
+        """Yield gauges of the open transactions in the logs led here, which hold up groups that read committed records:
+        their number, the age of the oldest, the number of partitions held up for long, and of unstable offsets
+        (PL-1006)."""
         wall_ms = self._clock.wall_ms()
         oldest_ms = late = unstable = 0
         transactions: set[tuple[int, int]] = set()

@@ -1,4 +1,5 @@
-"""The owners of topic-partitions' shards: a log is loaded after a claim and closed when the lease ends (CM-10, CM-12).
+"""The owners of topic-partition shards: each loads its log after a claim and closes it when the lease ends (CM-10,
+CM-12).
 
 Each owner adds its partition to `LedPartitions` and removes it. When leadership ends, every share-partition of the
 topic-partition is dropped at once (PL-632).
@@ -28,7 +29,8 @@ from shard_runtime.record_log.protocol import AppendRefusedError, Claimed, Recor
 
 log = structlog.get_logger(__name__)
 
-#: How long a hand-over waits for state writes, and then for flushes; together less than ownership allows a hand-over.
+#: How long a hand-over waits for state writes, and then again for flushes; the sum is less than ownership allows for a
+#: hand-over.
 HAND_OVER_S: Final = 2.0
 DRAIN_S: Final = 5.0
 _LOAD_ATTEMPTS: Final = 3
@@ -46,7 +48,7 @@ def partition_of(shard: ShardId) -> TopicIdPartition:
 
 
 class PartitionOwners:
-    """Makes the shard owners for ownership, and holds what they share."""
+    """Creates the shard owners for ownership, and holds what they share."""
 
     def __init__(
         self,
@@ -158,7 +160,7 @@ class PartitionOwner:
 
     @property
     def demand(self) -> int:
-        """Requests that were turned away because this partition is not led here."""
+        """The number of requests that were turned away because this partition is not led here."""
         return self._owners.led.demand(self._partition)
 
     async def gained(self, claimed: Claimed, lease: Lease) -> None:
@@ -183,7 +185,7 @@ class PartitionOwner:
         self._owners.ended(self._partition)
 
     async def releasing(self) -> None:
-        """Hand over: take no new requests, finish the writes and flushes under way, drop the share-partitions."""
+        """Hand over: take no new requests, finish the writes and flushes in flight, drop the share-partitions."""
         topic_log, self._log = self._log, None
         if topic_log is None:
             return
@@ -193,7 +195,7 @@ class PartitionOwner:
             await owners.hand_over(partition, topic_log, error, HAND_OVER_S)
             await topic_log.close(drain_s=DRAIN_S, error=error)
         finally:
-            # If this is cut short, the log still closes, and `gained` waits for that before it loads the log again.
+            # If this is cancelled, the log still closes, and `gained` waits for that before it loads the log again.
             self._closing = asyncio.get_running_loop().create_task(topic_log.close(error=error))
             owners.ended(partition)
 
@@ -220,7 +222,7 @@ class PartitionOwner:
         raise AssertionError("the last attempt returns or raises")
 
     async def _closed(self) -> None:
-        """Wait until the former log runs no flush any more."""
+        """Wait until the former log has no flush running."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
             self._closing = None

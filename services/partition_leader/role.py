@@ -56,11 +56,11 @@ IDLE_INTERVAL_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """The dependencies and settings of the role. `config`: returns a group's effective configs;
-    `operation_timeout_ms`: how long a share-partition may take to retire (PL-631); `enabled`: whether share.version is
-    1 or higher (GC-8); `leader_of`: the node-to-node address of a partition's leader; `starts`: the share coordinators,
-    asked every `consumed_interval_ms` (CM-160); `coordinator_of`: the node-to-node address of a group's coordinator;
-    `address`: this node's address, for people."""
+    """The dependencies and settings of the role. `config`: returns a group's effective configs; `operation_timeout_ms`:
+    how long a share-partition may take to retire (PL-631); `enabled`: whether share.version is 1 or higher (GC-8);
+    `leader_of`: the node-to-node address of a partition's leader; `starts`: the share coordinators, asked every
+    `consumed_interval_ms` (CM-160); `coordinator_of`: the node-to-node address of a group's coordinator; `address`:
+    this node's address, as shown to people."""
 
     record_log: RecordLog
     clock: Clock
@@ -189,7 +189,7 @@ class PartitionLeader:
         )
 
     def topics_changed(self, deleted: frozenset[bytes]) -> None:
-        """Apply a new metadata image; `deleted` topics are led no more (PL-632)."""
+        """Apply a new metadata image, and stop leading `deleted` topics (PL-632)."""
         for partition in [partition for partition in self.led.led() if partition.topic_id in deleted]:
             self.owners.topic_deleted(partition)
         self._counts.forget(deleted)
@@ -200,7 +200,7 @@ class PartitionLeader:
         self.share_partitions.configs_changed()
 
     def start(self) -> None:
-        """Start the sweeps; needs a running loop."""
+        """Start the sweeps; needs a running event loop."""
         loop = asyncio.get_running_loop()
         self._tasks = [
             loop.create_task(self._sweep_retention(), name="retention"),

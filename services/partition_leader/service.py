@@ -42,15 +42,16 @@ from shard_runtime.rpc.binding import CallContext, ServerStream
 
 log = structlog.get_logger(__name__)
 
-#: Requests of one share stream that may be under way; further ones are not read until one is answered (CM-62).
+#: The maximum number of requests in flight on one share stream; no more are read until one is answered (CM-62).
 IN_FLIGHT_PER_STREAM: Final = 64
 
-#: Bytes of batches that answers of one share stream may hold: those under way, and those the client has not taken yet.
-#: There is room for one whole answer and a little more, for fetches that follow each other; a client that does not read
-#: gets no more.
+#: The maximum bytes of batches in the responses of one share stream that the client has not read yet, those of requests
+#: in flight included. There is room for one full response and a little more, for fetches in quick succession; a client
+#: that does not read gets no more.
 ANSWER_BYTES_PER_STREAM: Final = FETCH_MAX_BYTES + 8 * 1024 * 1024
 
-#: How long a stream whose client sends no more is kept for the last answers; a state write takes no longer (PL-723).
+#: How long a stream is kept open for its last responses once its client has stopped sending; a state write takes no
+#: longer (PL-723).
 HALF_CLOSED_S: Final = 20.0
 
 
@@ -74,7 +75,7 @@ class PartitionLeaderService:
         self._offsets = OffsetsService(led, min(fetch_max_bytes, OFFSET_FETCH_MAX_BYTES), progress)
 
     async def produce(self, request: produce_pb2.ProduceRequest, context: CallContext) -> produce_pb2.ProduceResponse:
-        """Append batches; answer once they are in the store."""
+        """Append batches; respond once they are in the store."""
         return await self._produce.produce(request, context)
 
     async def produce_stream(self, stream: ServerStream) -> None:
@@ -119,7 +120,7 @@ class PartitionLeaderService:
     async def share_acknowledge(
         self, request: share_acknowledge_pb2.ShareAcknowledgeRequest, context: CallContext
     ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
-        """Acknowledge records; answer once the outcome is in the store."""
+        """Acknowledge records; respond once the outcome is in the store."""
         response = share_acknowledge_pb2.ShareAcknowledgeResponse()
         await fill_acknowledge_response(response, await self._call(acknowledge_request(request, None)), self._led)
         return response
@@ -144,7 +145,7 @@ class PartitionLeaderService:
 
 
 class _Answered(NamedTuple):
-    """An answer that is ready to be written, with the bytes of its batches."""
+    """A response that is ready to be written, with the size of its batches."""
 
     correlation_id: int
     is_fetch: bool
@@ -153,10 +154,10 @@ class _Answered(NamedTuple):
 
 
 class _ShareStream:
-    """One share stream: requests are begun in the order of arrival, answers are written as they become ready.
+    """One share stream: requests are started in order of arrival, and responses are written as they become ready.
 
-    A client that does not take its answers is not read from beyond 64 requests under way, nor beyond the bytes that
-    their answers may hold. A fetch is given the room that is left (CM-62), so no request waits for a parked fetch
+    If a client does not read its responses, its requests are read only until 64 are in flight or the responses have
+    reached their byte limit. A fetch is given the room that is left (CM-62), so no request waits for a parked fetch
     (P-5).
     """
 
@@ -213,8 +214,8 @@ class _ShareStream:
             del message
 
     async def _half_closed(self, writer: asyncio.Task[None]) -> None:
-        """Serve a client that sends no more but still reads: answer all requests under way, parked fetches at once and
-        empty."""
+        """Serve a client that has stopped sending but still reads: answer all requests in flight, and parked fetches at
+        once without records."""
         self._half_closed_by_client = True
         for handle in list(self._running.values()):
             self._requests.hurry(handle)

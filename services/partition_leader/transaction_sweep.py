@@ -1,8 +1,8 @@
-"""Takes care of transactions that stay open in the logs this node leads (CM-155, CM-156).
+"""Ends transactions that stay open in the logs this node leads, once their records allow it (CM-155, CM-156).
 
-An open transaction holds up every consumer of committed records after it. So the leader, which is always there,
-consults the transaction's record: it aborts what is past its time-out, finishes what was decided but not completed, and
-waits for the rest.
+An open transaction holds up every consumer of committed records after it. So the leader, which unlike the producer is
+always there, reads the transaction's record: it aborts a transaction that is past its timeout, completes one that was
+decided but not completed, and otherwise waits.
 """
 
 from __future__ import annotations
@@ -23,15 +23,16 @@ from transaction_coordinator.core.transaction import Fate, Identity
 
 log = structlog.get_logger(__name__)
 
-#: How often the led logs are checked, in seconds. A transaction's record is consulted once two checks saw it open.
+#: The interval between checks of the led logs, in seconds. A transaction's record is read once two checks have seen it
+#: open.
 SWEEP_S: Final = 1.0
-#: How long an open transaction is left alone after its record was consulted, unless its time-out comes first, in ms.
+#: How long an open transaction is left alone after its record was read, unless its timeout comes first, in ms.
 CONSULT_AGAIN_MS: Final = 5_000
-#: How many records one sweep consults; the others have their turn in the next ones.
+#: The maximum number of records that one sweep reads; the others are left to the next sweeps.
 CONSULTED_MAX: Final = 200
-#: How many records are consulted at the same time.
+#: How many records are read at the same time.
 _CONSULTS_AT_ONCE: Final = 32
-#: How many long-open transactions are logged by name in one sweep, and how many of the partitions of each.
+#: How many long-open transactions one sweep logs by name, and how many partitions of each.
 LOGGED_MAX: Final = 5
 _PARTITIONS_LOGGED: Final = 5
 
@@ -40,7 +41,7 @@ class TransactionRecords(Protocol):
     """The records of transactional ids, for the sweep of open transactions."""
 
     async def resolve(self, transactional_id: str, identity: Identity, open_ms: int) -> tuple[Fate, int]:
-        """Return what becomes of it, and for how many ms it may still be open. `open_ms`: how long it has been seen
+        """Return the transaction's fate, and for how many ms it may still be open. `open_ms`: how long it has been seen
         open here, by the deadline clock. Raises KafkaError."""
         ...
 
@@ -52,9 +53,9 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Watched:
-    """One transaction in the logs led here. `consult_ms`: when its record is consulted next; `seen_ms`: when it was
-    first seen open. `open_ms`: the longest time for which it is open in one of them; `log_ms`: how long it must be open
-    to be logged, doubled each time it is."""
+    """One open transaction in the logs led here. `consult_ms`: when its record is read next; `seen_ms`: when it was
+    first seen open; `open_ms`: the longest time that it has been open in one of these logs; `log_ms`: how long it must
+    be open to be logged, doubled after each log line."""
 
     consult_ms: int
     seen_ms: int
@@ -73,7 +74,7 @@ class TransactionSweep:
         self._watched: dict[_Key, _Watched] = {}
 
     async def run(self) -> None:
-        """Sweep for ever."""
+        """Sweep repeatedly, until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             try:
@@ -92,8 +93,8 @@ class TransactionSweep:
             await asyncio.gather(*(self._ask(key) for key in keys[at : at + _CONSULTS_AT_ONCE]))
 
     async def _scan(self) -> None:
-        """Note which transactions are open now. Their records are read later: a record read before could be older than
-        the log."""
+        """Note which transactions are open now. Their records are read later, since a record read before this could be
+        older than the log."""
         turns, now_ms, wall_ms = Turns(SWEEP_SLICE), self._clock.now_ms(), self._clock.wall_ms()
         former, self._watched = self._watched, {}
         for partition, led in list(self._led.led().items()):
@@ -113,7 +114,7 @@ class TransactionSweep:
                 watched.open_ms = max(watched.open_ms, one.open_ms(wall_ms))
 
     def _log_late(self) -> None:
-        """Log which transactions hold up readers for long, the longest first."""
+        """Log the transactions that have held up readers for long, longest first."""
         long = [(watched.open_ms, key) for key, watched in self._watched.items() if watched.open_ms >= watched.log_ms]
         long.sort(reverse=True)
         for open_ms, key in long[:LOGGED_MAX]:

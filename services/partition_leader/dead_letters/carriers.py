@@ -1,7 +1,8 @@
-"""Sends packed letters to the leaders of their partitions: one Produce request in flight for each node (PL-912).
+"""Sends packed dead letters to the leaders of their partitions, with one Produce request in flight per node (PL-912).
 
-A partition that this process leads is appended to directly. Letters that accumulate for another node while a request is
-in flight go into the next one. Nothing is retried here. A node that does not answer holds a bounded number of rounds.
+Partitions that this process leads are appended to directly. Dead letters that accumulate for another node while a
+request is in flight go into the next request. Nothing is retried here. A node that does not respond holds up a bounded
+number of rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ from partition_leader.led_partitions import LedPartitions
 from partition_leader.topic_log.core.batch import NewBatch
 
 TIMEOUT_MS: Final = 8_000
-#: How many rounds may be on their way to one node or wait for it; a round has about 1 MiB at most, or one large letter.
+#: The maximum number of rounds in flight to one node or queued for it. A round has at most about 1 MiB, or one larger
+#: dead letter.
 ROUNDS_MAX: Final = 16
 REQUEST_BYTES: Final = 4 << 20
 _LOCAL: Final = ""
@@ -47,8 +49,8 @@ class _QueuedRound(NamedTuple):
 
 
 class NodeSenders:
-    """Sends letters to all nodes. `leader_of` returns the node-to-node address of a partition's leader, None when none
-    is known."""
+    """Sends dead letters to all nodes. `leader_of` returns the node-to-node address of a partition's leader, or None if
+    no leader is known."""
 
     def __init__(
         self, led: LedPartitions, transport: Transport, leader_of: Callable[[TopicIdPartition], str | None]
@@ -61,8 +63,8 @@ class NodeSenders:
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     async def carry(self, partition: TopicIdPartition, packed: Packed) -> None:
-        """Append all batches, or none; return once they are stored. Raises KafkaError; ThrottlingQuotaExceededError
-        when ROUNDS_MAX rounds are on their way to the leader already."""
+        """Append all batches or none, and return once they are stored. Raises KafkaError; it is a
+        ThrottlingQuotaExceededError if ROUNDS_MAX rounds for the leader are pending already."""
         try:
             log = self._led.log(partition)
         except NotLeaderOrFollowerError:
@@ -107,7 +109,7 @@ class NodeSenders:
                     load.answer.set_result(NetworkError("the way to that node was closed"))
 
     def _next(self, address: str) -> list[_QueuedRound]:
-        """Return the loads of the next request: each partition at most once, oldest first."""
+        """Return the rounds for the next request, oldest first, at most one per partition."""
         taken: dict[TopicIdPartition, _QueuedRound] = {}
         left: list[_QueuedRound] = []
         size = 0
@@ -131,7 +133,7 @@ class NodeSenders:
 
 
 class _Slot:
-    """Counts one round for a node while its block runs."""
+    """Counts one pending round for a node for the duration of a `with` block."""
 
     def __init__(self, taken: dict[str, int], address: str) -> None:
         self._taken = taken
@@ -152,8 +154,8 @@ async def _produce(
     parts: Mapping[TopicIdPartition, Sequence[NewBatch]],
     timeout_ms: int,
 ) -> dict[TopicIdPartition, KafkaError | None]:
-    """Append to partitions that the node at `address` leads. Returns each partition's error, None when its batches are
-    stored. When the node does not answer, every partition gets NetworkError, and its outcome is unknown."""
+    """Append to partitions that the node at `address` leads. Returns each partition's error, or None if its batches are
+    stored. If the node does not respond, every partition gets NetworkError and its outcome is unknown."""
     request = pb.ProduceRequest(acks=_ACKS_ALL, timeout_ms=timeout_ms)
     topics: dict[bytes, pb.ProduceRequest.TopicData] = {}
     for (topic_id, index), batches in parts.items():
@@ -166,7 +168,7 @@ async def _produce(
                 record_batch=batch.data, record_count=batch.record_count, max_timestamp_ms=batch.max_timestamp_ms
             )
     try:
-        # The node answers within its own time-out; some time after that it counts as unreachable.
+        # The node responds within its own timeout; some time after that it is treated as unreachable.
         response = await transport.call(address, _PRODUCE, request, 1.25 * timeout_ms / 1000)
     except TransportError as error:
         return dict.fromkeys(parts, NetworkError(str(error)))

@@ -1,7 +1,8 @@
-"""Letters left behind by share-partitions that retired because their groups have no member here any more (PL-922).
+"""Dead letters left behind by share-partitions that retired because their groups have no member here any more (PL-922).
 
-Remembers how many wait and since when, and has each such share-partition loaded again for its letters alone: when
-topics or configs change, and every half minute. The stored state decides then; the numbers here are only reported.
+Remembers how many there are and since when, and has each such share-partition loaded again just to write them: when
+topics or configs change, and every half minute. The stored state then decides what is written; the numbers here are
+only for reports.
 """
 
 from __future__ import annotations
@@ -34,16 +35,15 @@ log = structlog.get_logger(__name__)
 
 #: How long after an attempt the next one is due, unless topics or configs change earlier.
 AGAIN_MS: Final = 30_000
-#: For how long after such a change attempts are more frequent, and their interval: a new topic has no leader for a
-#: moment.
+#: How long attempts are more frequent after such a change, and their interval then: a new topic has no leader at first.
 SOON_MS: Final = 10_000
 SOON_RETRY_MS: Final = 2_000
 #: How many share-partitions are loaded at a time, and the pause before the next ones are loaded.
 SLICE: Final = 50
 SLICE_PAUSE_MS: Final = 200
-#: How many share-partitions are remembered; the letters of others wait until a member fetches.
+#: The maximum number of share-partitions remembered; the dead letters of others wait until a member fetches.
 LEFT_MAX: Final = 10_000
-#: After these errors nothing waits here any more: the state or the partition is deleted, or another process has it.
+#: Errors after which no dead letters are left here: the state or the partition is deleted, or another process has it.
 _NOTHING_WAITS: Final = (
     FencedLeaderEpochError,
     FencedStateEpochError,
@@ -56,7 +56,7 @@ _NOTHING_WAITS: Final = (
 
 @dataclass(slots=True)
 class LeftBehind:
-    """The letters that one share-partition left behind. `reason`: why they could not be written; empty when they were
+    """The dead letters that one share-partition left behind. `reason`: why they could not be written; empty if that was
     not tried."""
 
     letters: int
@@ -65,14 +65,14 @@ class LeftBehind:
     due_ms: int
 
     def waiting(self, topic: str, now_ms: int) -> LettersWaiting:
-        """Return them in the form that operators get."""
+        """Return them in the form that is reported to operators."""
         due_ms = max(0, self.due_ms - now_ms)
         return LettersWaiting(self.letters, max(0, now_ms - self.oldest_ms), 1, topic, self.reason, due_ms)
 
 
 class LeftBehindLetters:
-    """The left-behind letters of a process. `load` loads a share-partition for its letters; set it before the first
-    ones are left."""
+    """All dead letters left behind in a process. `load` loads a share-partition to write its dead letters; set it
+    before the first call of `note`."""
 
     def __init__(self, deadlines: Deadlines, clock: Clock) -> None:
         self.load: Callable[[SharePartitionKey], None] = lambda _: None
@@ -83,7 +83,7 @@ class LeftBehindLetters:
         self._lines = RateLimitedLog(log, every_s=REPORT_AGAIN_MS / 1000)
 
     def note(self, who: Who, stretches: Sequence[Stretch], reason: str) -> None:
-        """Note that these letters are left behind."""
+        """Note that these dead letters are left behind."""
         key = who.key
         if not stretches:
             return
@@ -107,19 +107,19 @@ class LeftBehindLetters:
         self._arm()
 
     def taken(self, key: SharePartitionKey) -> int | None:
-        """Forget a share-partition, because its new object has its letters. Returns since when the oldest was known to
-        wait; None when nothing was left behind."""
+        """Forget a share-partition whose new object has taken over its dead letters. Returns since when the oldest was
+        known to be waiting; None if nothing was left behind."""
         left = self._left.pop(key, None)
         return None if left is None else left.oldest_ms
 
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
-        """Forget a share-partition that was loaded, and so has taken its letters, or whose `error` shows that none wait
-        here."""
+        """Forget a share-partition if it was loaded, and so has taken over its dead letters, or if `error` shows that
+        none are left here."""
         if error is None or isinstance(error, _NOTHING_WAITS):
             self._left.pop(key, None)
 
     def get(self, key: SharePartitionKey) -> LeftBehind | None:
-        """Return what a share-partition has left behind, None for nothing."""
+        """Return what a share-partition has left behind; None if nothing."""
         return self._left.get(key)
 
     def items(self) -> Iterable[tuple[SharePartitionKey, LeftBehind]]:
@@ -127,7 +127,7 @@ class LeftBehindLetters:
         return self._left.items()
 
     def retry(self) -> None:
-        """Try failed letters again now, because topics or configs changed."""
+        """Retry failed dead letters now, because topics or configs changed."""
         now_ms = self._clock.now_ms()
         self._soon_until_ms = now_ms + SOON_MS
         for left in self._left.values():

@@ -1,4 +1,5 @@
-"""Builds letters and packs them into record batches: headers, key, copy, the topic's size limit (PL-909, PL-911)."""
+"""Builds dead letters (headers, key, copy of the record) and packs them into batches within the topic's size limit
+(PL-909, PL-911)."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from kip932.record_batches import open_batch
 from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
 
-#: Prefix of the server's headers; a source record's headers with this prefix are not copied.
+#: Prefix of the headers that the server adds; a source record's headers with this prefix are not copied.
 PREFIX: Final = "__dlq.errors."
 _HOPS: Final = PREFIX + "hops"
 _HOPS_DIGITS_MAX: Final = 9
@@ -22,8 +23,8 @@ MESSAGES: Final = {
 #: Upper bounds, in bytes: a record's tag and length in its batch, and the batch's timestamp.
 _FRAME_BYTES: Final = 6
 _BATCH_BYTES: Final = 12
-#: Timestamps of copies, in ms, are at least the first and below the second: a batch stores their differences, which
-#: must fit in 64 bits, as must the timestamps.
+#: The lowest timestamp of a copy, and the one above the highest, in ms: a batch stores differences between timestamps,
+#: which must fit in 64 bits, as must the timestamps themselves.
 _TIMES: Final = (-(2**62), 2**62)
 
 #: A decoded batch: its base timestamp, in ms, and its records.
@@ -38,7 +39,7 @@ class Source(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """The values that all letters of a share-partition have in common."""
+    """The values that all dead letters of a share-partition have in common."""
 
     group_id: str
     topic: str
@@ -47,7 +48,7 @@ class Origin(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """One letter, ready to be packed."""
+    """One dead letter, ready to be packed."""
 
     offset: int
     record: Record
@@ -55,7 +56,7 @@ class Letter(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The most bytes that it takes in a batch."""
+        """The maximum number of bytes that it takes in a batch."""
         return self.record.ByteSize() + _FRAME_BYTES
 
 
@@ -86,9 +87,9 @@ def letter(
     source: Source | None = None,
     hops: int = 1,
 ) -> Letter:
-    """Return the letter for one offset: a copy of `source`, or without a source only the headers and a key that names
-    the record. A timestamp that no letter may have is replaced by the present time. `hops`: which letter in a row it
-    is."""
+    """Return the dead letter for one offset: a copy of `source` with headers added or, without a source, only the
+    headers and a key that names the record. A timestamp that a copy cannot have is replaced by the current time.
+    `hops`: its position in a chain of dead letters."""
     record = Record()
     if source is None:
         record.key = f"{origin.group_id}:{origin.topic}:{origin.partition}:{offset}".encode()
@@ -116,7 +117,8 @@ def letter(
 
 
 def hops_of(source: Source | None) -> int:
-    """Return how many letters in a row led to a source record: 0 when it is no letter, or is unknown."""
+    """Return how long the chain of dead letters is that ends with a source record: 0 if it is not a dead letter, or is
+    unknown."""
     if source is None:
         return 0
     own = [header for header in source.record.headers if header.key.startswith(PREFIX)]
@@ -127,12 +129,12 @@ def hops_of(source: Source | None) -> int:
 
 
 def fits(found: Letter, max_message_bytes: int) -> bool:
-    """Return whether a batch of this letter alone is within the topic's limit."""
+    """Return whether a batch with only this dead letter is within the topic's limit."""
     return found.size + _BATCH_BYTES <= max_message_bytes
 
 
 def packed(letters: Sequence[Letter], max_message_bytes: int) -> Packed:
-    """Pack all letters, in order, into batches of at most `max_message_bytes`; each letter must pass `fits`."""
+    """Pack all dead letters, in order, into batches of at most `max_message_bytes`; each must pass `fits`."""
     groups: list[list[Letter]] = []
     size = max_message_bytes
     for found in letters:

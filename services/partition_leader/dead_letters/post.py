@@ -1,8 +1,9 @@
-"""Writes the dead letters of a process in rounds, one at a time for each share-partition, until all are written (§9).
+"""Writes the dead letters of a process in rounds, one round at a time per share-partition, until all are written (§9).
 
-The core decides where letters go and when they are tried next; the post reads sources, packs letters, waits for the
-append, and notifies the senders. A round that does not succeed leaves its letters waiting, or gives them up by PL-907,
-PL-917, PL-918. Letters that a crash interrupts are stored as Archiving, and the next leader sends them again (PL-611).
+The core decides where dead letters go and when they are retried; the post reads the source records, packs the dead
+letters, waits for the append, and notifies the senders. If a round fails, its dead letters wait for a retry or are
+given up (PL-907, PL-917, PL-918). If a crash interrupts it, the records are still stored as Archiving, and the next
+leader sends their dead letters again (PL-611).
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ from shard_runtime.record_log.protocol import LogError
 
 log = structlog.get_logger(__name__)
 
-#: Rounds that are read and packed at a time; each may hold a decompressed source batch.
+#: How many rounds are read and packed at the same time; each may hold a decompressed source batch.
 ROUNDS_AT_ONCE: Final = 4
 _REFUSALS: Final = (MessageTooLargeError, InvalidRecordError, CorruptMessageError, InvalidRequestError)
 _SOURCE_ADVICE: Final = "see why the topic's log cannot be read; the letters wait"
@@ -62,7 +63,7 @@ class LetterFacts(Protocol):
     """The cluster's metadata about dead-letter queues, as last seen."""
 
     def view(self, group_id: str) -> View:
-        """Return a group's configs, and the topic they name."""
+        """Return a group's dead-letter configs, and the topic that they name."""
         ...
 
     def name(self, topic_id: bytes) -> str:
@@ -70,16 +71,16 @@ class LetterFacts(Protocol):
         ...
 
     def takes_letters(self, topic_id: bytes) -> bool:
-        """Return whether the topic is enabled as a dead-letter topic, so that its records may be letters."""
+        """Return whether the topic is enabled as a dead-letter topic, so that its records may be dead letters."""
         ...
 
     async def create(self, name: str) -> None:
-        """Create a dead-letter topic (PL-908); one that exists already is accepted. Raises KafkaError."""
+        """Create a dead-letter topic (PL-908), or accept one that exists already. Raises KafkaError."""
         ...
 
 
 class _Outbox:
-    """The letters of one share-partition object."""
+    """The dead letters of one share-partition object."""
 
     __slots__ = ("gone", "leaving", "letters", "post", "reported", "sender", "task")
 
@@ -93,12 +94,12 @@ class _Outbox:
         self.task: asyncio.Task[None] | None = None
 
     def due(self, _: int) -> None:
-        """Begin the next round."""
+        """Start the next round."""
         self.post.begin(self)
 
 
 class LetterPost:
-    """Writes the letters of all share-partitions of a process; a `DeadLetterPost`."""
+    """Writes the dead letters of all share-partitions of a process; implements `DeadLetterPost`."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class LetterPost:
         self._clock = clock
         self._rng = rng
         self.left: Final = LeftBehindLetters(deadlines, clock)
-        self._outboxes: dict[LetterSender, _Outbox] = {}  # by sender: a key may have a successor already
+        self._outboxes: dict[LetterSender, _Outbox] = {}  # by sender: the key's next object may exist already
         self._by_key: dict[SharePartitionKey, _Outbox] = {}
         self._places = asyncio.Semaphore(ROUNDS_AT_ONCE)
         self._creating: dict[str, asyncio.Task[None]] = {}
@@ -126,7 +127,7 @@ class LetterPost:
     # --- what senders and metrics call
 
     def send(self, sender: LetterSender, letter: DeadLetter) -> None:
-        """Write these letters."""
+        """Write these dead letters."""
         box = self._outboxes.get(sender)
         if box is None:
             box = self._outboxes[sender] = self._by_key[sender.key] = _Outbox(self, sender)
@@ -136,18 +137,18 @@ class LetterPost:
         self._arm(box)
 
     def leave(self, sender: LetterSender) -> None:
-        """Postpone the letters that failed: the sender retires (PL-921)."""
+        """Postpone the dead letters that failed, because the sender retires (PL-921)."""
         box = self._outboxes.get(sender)
         if box is not None:
             box.leaving = True
             self._postpone(box, box.letters.take_failed())
 
     def forget(self, sender: LetterSender) -> None:
-        """Drop the letters of a sender that has ended."""
+        """Drop the dead letters of a sender that has ended."""
         box = self._outboxes.pop(sender, None)
         if box is not None:
             box.gone = True
-            if box.leaving:  # its time was over before all were tried
+            if box.leaving:  # it ran out of time before all were tried
                 self._note_left(box, box.letters.all())
             self._deadlines.set(box.due, None)
             if self._by_key.get(sender.key) is box:
@@ -160,7 +161,7 @@ class LetterPost:
         self.left.loaded(key, error)
 
     def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:
-        """Return the unwritten letters of a share-partition, None for nothing."""
+        """Return the unwritten dead letters of a share-partition; None if there are none."""
         box, left, now_ms = self._by_key.get(key), self.left.get(key), self._clock.now_ms()
         topic = self._facts.view(key.group_id).queue.topic
         if box is not None and (oldest := box.letters.oldest_ms) is not None:
@@ -171,8 +172,8 @@ class LetterPost:
         return None if left is None else left.waiting(topic, now_ms)
 
     def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
-        """Yield for each share-partition with letters: its group, how many, the age of the oldest (ms), and whether
-        they are at the bound."""
+        """Yield, for each share-partition with unwritten dead letters: its group, their number, the age of the oldest
+        (ms), and whether they have reached the bound."""
         now_ms = self._clock.now_ms()
         for box in self._outboxes.values():
             oldest = box.letters.oldest_ms
@@ -182,7 +183,7 @@ class LetterPost:
             yield key.group_id, left.letters, now_ms - left.oldest_ms, False
 
     def retry(self) -> None:
-        """Try failed letters again now, because topics or configs changed (PL-912)."""
+        """Retry failed dead letters now, because topics or configs changed (PL-912)."""
         now_ms = self._clock.now_ms()
         for box in list(self._outboxes.values()):
             box.letters.hurry(now_ms)
@@ -191,7 +192,7 @@ class LetterPost:
         self.left.retry()
 
     async def close(self) -> None:
-        """End every round. Call it after the share-partitions have been dropped."""
+        """Cancel every round. Call this after the share-partitions have been dropped."""
         tasks = [*self._tasks, *self._creating.values()]
         for task in tasks:
             task.cancel()
@@ -211,7 +212,7 @@ class LetterPost:
             self._deadlines.set(box.due, due_ms)
 
     def begin(self, box: _Outbox) -> None:
-        """Begin the next round of this share-partition, unless one is under way."""
+        """Start the next round of this share-partition, unless one is running."""
         if box.gone or box.task is not None:
             return
         self._deadlines.set(box.due, None)
@@ -229,7 +230,7 @@ class LetterPost:
             self._arm(box)
 
     async def _round(self, box: _Outbox, stretches: list[Stretch]) -> None:
-        """Run one round. After an unforeseen error its letters wait as after any other failure."""
+        """Run one round. An unexpected error is handled like any other failure of a round."""
         try:
             where = await self._destination(box)
             if isinstance(where, Failure):
@@ -244,7 +245,7 @@ class LetterPost:
             self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the letters wait"))
 
     async def _destination(self, box: _Outbox) -> tuple[Destination, QueueTopic] | Failure:
-        """Return where the letters go, after creating the topic if need be, or why they cannot be written."""
+        """Return where the dead letters go, after creating the topic if necessary, or why they cannot be written."""
         key = box.sender.key
         name = ""
         for _ in range(2):
@@ -262,7 +263,7 @@ class LetterPost:
         return Failure(Reason.NOT_CREATED, f"topic {name!r} was created, and is not seen here yet", "nothing")
 
     async def _create(self, name: str) -> None:
-        """Create a topic; all who ask for the same name wait for one creation."""
+        """Create a topic; concurrent calls for the same name share one creation."""
         task = self._creating.get(name)
         if task is None:
             task = self._creating[name] = asyncio.get_running_loop().create_task(self._facts.create(name))
@@ -308,8 +309,8 @@ class LetterPost:
         return failure
 
     def _written(self, box: _Outbox, prepared: Prepared, topic: QueueTopic, who: Who) -> None:
-        """Note that the letters are in their topic. Letters that were too large wait on their own; letters beyond the
-        round's bytes are due at once."""
+        """Note that the round's dead letters are in their topic. Those that were too large are handled on their own;
+        those beyond the byte limit of a round are due at once."""
         letters = box.letters
         if prepared.letters:
             letters.succeeded()
@@ -325,8 +326,8 @@ class LetterPost:
             self._give_up(box, prepared.circling, circling(who.topic, who.queue))
 
     def _refused(self, box: _Outbox, prepared: Prepared, where: Destination, failure: Failure) -> None:
-        """Find the record at fault: try letter by letter, then that one without its copy, then let it wait. It never
-        shares a round again, since its refusal would break up the round."""
+        """Find the record at fault: send the dead letters one by one, then the refused one without its copy; if that is
+        refused too, it waits. It never shares a round again, since its refusal would break up that round."""
         taken, rest = prepared.taken, [*prepared.left, *prepared.too_large, *prepared.circling]
         if len(prepared.letters) > 1:
             box.letters.end([*rest, *(single for found in taken for single in found.singles())])
@@ -339,7 +340,8 @@ class LetterPost:
     # --- failures
 
     def _failed(self, box: _Outbox, stretches: list[Stretch], failure: Failure) -> None:
-        """Handle a failure that stops all letters of this share-partition: they wait, or are given up."""
+        """Handle a failure that affects all dead letters of this share-partition: they are retried, postponed or given
+        up."""
         letters, now_ms = box.letters, self._clock.now_ms()
         letters.failed(failure)
         if failure.reason in GIVEN_UP or self._drops(box, failure, letters.attempts):
@@ -352,12 +354,12 @@ class LetterPost:
             pause = pause_ms(letters.pace, self._rng.random())
             letters.end(stretches)
             letters.put_off(now_ms + pause)
-            if failure.reason is not Reason.METADATA:  # the metadata has log lines of its own
+            if failure.reason is not Reason.METADATA:  # metadata failures have log lines of their own
                 who = self._who(box)
                 self._reports.failed(who, letters, failure, reported=box.reported, now_ms=now_ms, pause_ms=pause)
 
     def _alone(self, box: _Outbox, stretches: Sequence[Stretch], failure: Failure) -> None:
-        """Handle letters that failed on their own: no others have to wait for them."""
+        """Handle dead letters that failed on their own; no others have to wait for them."""
         if self._drops(box, failure, DROP_ATTEMPTS):
             self._give_up(box, stretches, failure)
         elif box.leaving:
@@ -373,7 +375,7 @@ class LetterPost:
             )
 
     def _drops(self, box: _Outbox, failure: Failure, attempts: int) -> bool:
-        """Return whether the group's policy gives letters up now (PL-907)."""
+        """Return whether the group's policy gives up dead letters now (PL-907)."""
         if failure.reason is Reason.METADATA or not self._facts.view(box.sender.key.group_id).queue.drops:
             return False
         return failure.reason not in TRANSIENT or attempts >= DROP_ATTEMPTS

@@ -1,5 +1,5 @@
-"""Makes one round's letters from its stretches: with copies of the source records where possible, which are read from
-the share-partition's log (PL-911), up to the bytes of a round.
+"""Builds one round's dead letters from its stretches, up to the byte limit of a round. Where possible they contain
+copies of the source records, which are read from the share-partition's log (PL-911).
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _DECODED_AT_ONCE: Final = 1 << 14
 
 
 class SourceRecords:
-    """Source records of one round, to be read in ascending order; keeps one decoded batch, and the batches of one read
-    of the log.
+    """Reads the source records of one round, in ascending order of offsets. Keeps one decoded batch, and the batches of
+    one log read.
 
     `through`: the last offset that the round needs.
     """
@@ -47,9 +47,9 @@ class SourceRecords:
         self._records: DecodedBatch | None = None
 
     async def at(self, offset: int) -> Source | None:
-        """Return the record; None when the log does not have it any more, or it cannot be decoded.
+        """Return the record; None if the log no longer has it, or if it cannot be decoded.
 
-        Raises KafkaError, LogError when the log cannot be read at present, or this node does not lead it any more.
+        Raises KafkaError or LogError if the log cannot be read at present or this node no longer leads it.
         """
         batch = self._in_memory(offset)
         if batch is None and offset > self._missing_to:
@@ -88,9 +88,9 @@ class SourceRecords:
 
 @dataclass(slots=True)
 class Prepared:
-    """The letters of one round. `taken`: their stretches. `left`: stretches beyond the bytes of a round. `too_large`:
-    those that do not fit even without a copy. `circling`: those that too many letters in a row led to. `without_copy`:
-    offsets whose letter lacks the copy that the group asks for."""
+    """The dead letters of one round. `taken`: their stretches. `left`: stretches beyond the byte limit of a round.
+    `too_large`: those that do not fit even without a copy. `circling`: those whose chain of dead letters is too long
+    (PL-923). `without_copy`: offsets whose dead letter lacks the copy that the group asks for."""
 
     letters: list[Letter] = field(default_factory=list)
     taken: list[Stretch] = field(default_factory=list)
@@ -101,10 +101,10 @@ class Prepared:
 
 
 class LetterBuilder:
-    """Makes letters of one share-partition for one topic.
+    """Builds the dead letters of one share-partition for one topic.
 
-    `log`: where source records are read; unused when neither copies nor hops are needed. `copies`: whether letters get
-    copies. `counts_hops`: whether the source records may be letters themselves.
+    `log`: the log with the source records; unused if neither copies nor hops are needed. `copies`: whether dead letters
+    get copies. `counts_hops`: whether the source records may be dead letters themselves.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class LetterBuilder:
         self._now_ms = now_wall_ms
 
     async def prepare(self, stretches: list[Stretch]) -> Prepared:
-        """Make the letters of a round. Raises KafkaError, LogError when the source cannot be read at present."""
+        """Build the dead letters of a round. Raises KafkaError or LogError if the source cannot be read at present."""
         sources = None if self._log is None else SourceRecords(self._log, stretches[-1].last)
         prepared, size = Prepared(), 0
         for stretch in stretches:
@@ -147,7 +147,7 @@ class LetterBuilder:
     async def _letter(
         self, stretch: Stretch, offset: int, sources: SourceRecords | None, prepared: Prepared
     ) -> Letter | None:
-        """Return the letter of an offset; None when too many letters in a row led to it."""
+        """Return the dead letter for an offset; None if its chain of dead letters is too long."""
         count, cause, now_ms = stretch.delivery_count, stretch.cause, self._now_ms
         source, hops = None, 1
         if sources is not None:
@@ -165,7 +165,7 @@ class LetterBuilder:
 
 
 def _extend(stretches: list[Stretch], stretch: Stretch, offset: int) -> None:
-    """Add one offset of `stretch`; it joins its neighbour."""
+    """Add one offset of `stretch`, joined to the neighbouring offset if that belongs to the same stretch."""
     if stretches and stretches[-1].last == offset - 1 and stretches[-1].first >= stretch.first:
         stretches[-1] = stretch.cut(stretches[-1].first, offset)
     else:

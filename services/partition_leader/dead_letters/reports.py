@@ -21,7 +21,7 @@ _SPANS_SHOWN: Final = 20
 
 
 class Reported:
-    """The reports that were made about one share-partition's letters."""
+    """What was last logged about one share-partition's dead letters."""
 
     __slots__ = ("at_ms", "full", "reason")
 
@@ -32,7 +32,7 @@ class Reported:
 
 
 class LetterReports:
-    """The log lines and metrics of all letters of a process."""
+    """The log lines and metrics of all dead letters of a process."""
 
     def __init__(self, meter: LeaderMeter) -> None:
         self.meter: Final = meter
@@ -41,7 +41,7 @@ class LetterReports:
     def failed(
         self, who: Who, waiting: WaitingLetters, failure: Failure, *, reported: Reported, now_ms: int, pause_ms: int
     ) -> None:
-        """Log that letters could not be written and are tried again."""
+        """Log that dead letters could not be written and will be retried."""
         if reported.reason is failure.reason and now_ms < reported.at_ms + AGAIN_MS:
             return
         reported.reason, reported.at_ms = failure.reason, now_ms
@@ -60,7 +60,7 @@ class LetterReports:
         )
 
     def given_up(self, who: Who, spans: Spans, failure: Failure) -> None:
-        """Count and log records that are archived without a letter."""
+        """Count and log records that are archived without a dead letter."""
         letters = sum(last - first + 1 for first, last in spans)
         self.meter.letters_dropped(who.key.group_id, failure.reason.value, letters)
         self._lines.error(
@@ -75,7 +75,7 @@ class LetterReports:
         )
 
     def without_copy(self, who: Who, offsets: Sequence[int], max_message_bytes: int) -> None:
-        """Log that letters were written without the copy that the group asks for."""
+        """Log that dead letters were written without the copy that the group asks for."""
         self._lines.warning(
             "dead_letters_written_without_copy",
             key=(who.key, "without copy"),
@@ -88,7 +88,7 @@ class LetterReports:
         )
 
     def written(self, who: Who, letters: int, reported: Reported) -> None:
-        """Count letters that are in their topic; log the recovery when a failure was logged before."""
+        """Count dead letters that were written; log the recovery if a failure was logged before."""
         self.meter.letters_written(who.key.group_id, letters)
         if reported.reason is not None:
             reported.reason = None
@@ -97,7 +97,7 @@ class LetterReports:
             )
 
     def full(self, who: Who, full: bool, letters: int) -> None:
-        """Log that the bound of PL-916 was reached, or is no longer."""
+        """Log that the dead letters have reached the bound of PL-916, or no longer do."""
         if full:
             self._lines.error(
                 "dead_letter_limit_reached",
@@ -126,7 +126,7 @@ class Who:
         self.queue = queue
 
     def names(self) -> dict[str, Any]:
-        """Return the fields that name them in a log line."""
+        """Return the names as log fields."""
         return {
             "group": self.key.group_id,
             "topic": self.topic,
@@ -136,7 +136,7 @@ class Who:
 
 
 def offsets_text(spans: Spans) -> str:
-    """Return ascending offsets as text: touching ranges are joined, and the first twenty are shown."""
+    """Return ascending offsets as text: adjacent ranges are joined, and the first twenty are shown."""
     joined: list[tuple[int, int]] = []
     for first, last in spans:
         if joined and joined[-1][1] + 1 == first:

@@ -1,1 +1,1 @@
-"""The log of a topic-partition, in two streams of the store: append, read, find, trim, load (CM-40…CM-47)."""
+"""The log of a topic-partition, kept in two streams of the store: append, read, find, trim, load (CM-40…CM-47)."""

@@ -1,6 +1,6 @@
 """Translates batches, markers and snapshots to and from entries of a topic's two streams (CM-16, CM-40, CM-41).
 
-It never decodes a batch's bytes. An entry of a kind or version that this build does not know is read as None.
+It never decodes a batch's bytes. An entry of an unknown kind or version is read as None.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Hole(NamedTuple):
 
 
 def batch_entry(epoch: int, batch: LogBatch) -> Entry:
-    """Return the entry of one batch; the `seq` of its id is the offset after the batch."""
+    """Return the log entry for one batch; the `seq` of its id is the offset after the batch."""
     value = pb.BatchEntry(
         base_offset=batch.base_offset,
         count=batch.record_count,
@@ -58,7 +58,7 @@ def batch_entry(epoch: int, batch: LogBatch) -> Entry:
 
 
 def read_batch(entry: Entry) -> LogBatch | None:
-    """Return the batch of an entry; None for claims, markers, entries of unknown kinds, and damaged entries (CM-101).
+    """Return the batch in an entry; None for claims, markers, entries of unknown kinds, and damaged entries (CM-101).
 
     If an entry claims more records than its bytes can hold (leaders before CM-112 accepted such batches), the batch
     gets only as many as they can hold, and the offsets after them are a hole.
@@ -87,14 +87,15 @@ def read_batch(entry: Entry) -> LogBatch | None:
 
 
 def marker_entry(epoch: int, log_end: int, append_time_ms: int, jump_from: int | None = None) -> Entry:
-    """Return the marker that keeps `log_end`; `jump_from`: where the hole before `log_end` begins (CM-47)."""
+    """Return the marker that records `log_end`. `jump_from`: the start of the hole before `log_end` (CM-47)."""
     value = pb.Marker(log_end_offset=log_end, jump=jump_from is not None, jump_from=jump_from or 0)
     record = pb.TopicLogRecord(append_time_ms=append_time_ms, marker=value)
     return Entry(StreamId(epoch, log_end), MARKER_TYPE, record.SerializeToString())
 
 
 def read_marker(entry: Entry) -> Hole | None:
-    """Return the hole that a marker leaves, whose `end` is the log end it keeps; None for any other entry."""
+    """Return the hole that a marker leaves, whose `end` is the log end that the marker records; None for any other
+    entry."""
     if entry.kind != MARKER_TYPE or entry.damage:
         return None
     marker = pb.TopicLogRecord.FromString(entry.record).marker
@@ -102,7 +103,8 @@ def read_marker(entry: Entry) -> Hole | None:
 
 
 def log_start_entry(at: StreamId, log_start: int, append_time_ms: int, cold: bool = False) -> Entry:
-    """Return a log start as an entry of the control log; `cold`: a copy made by compaction, not an event (CM-18)."""
+    """Return a log start as an entry of the control log. `cold`: whether it is a copy made by compaction rather than a
+    change (CM-18)."""
     record = pb.ControlLogRecord(
         append_time_ms=append_time_ms,
         cause=_COLD if cold else 0,

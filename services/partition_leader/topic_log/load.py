@@ -1,8 +1,8 @@
 """Loads a topic log from its streams after a claim (CM-40, CM-43, CM-47). It reads, lets the core decide, and makes the
-log's end durable by a marker before any producer may append.
+log's end durable with a marker before any producer may append.
 
 The claim entry `e-0` is already in both streams, so the store refuses appends of an older owner. Every read ends at
-that entry. A load that fails leaves at most the marker in the streams: claim again, then load again.
+that entry. A failed load leaves at most the marker in the streams: claim again, then load again.
 """
 
 from __future__ import annotations
@@ -51,13 +51,14 @@ class _Main:
     unsure: bool
     """Whether the log's end is known only from a damaged entry."""
     holes: Holes
-    """Offsets that markers left out, as far as these were read: all jumps of the present setting or more (CM-105)."""
+    """Offsets skipped by the markers that were read, which include every jump at least as long as the present setting
+    (CM-105)."""
 
 
 @dataclass(slots=True)
 class _Control:
-    """The content of the control log below this owner's claim. `damaged`: whether an entry is damaged that may hold a
-    newer value."""
+    """The content of the control log below this owner's claim. `damaged`: whether a damaged entry may hold a newer
+    value."""
 
     log_start: int | None = None
     snapshot: ProducersSnapshot | None = None
@@ -96,9 +97,9 @@ async def load_state(
         log_start = max(log_start, await _first_held(record_log, shard, epoch))
     log_end = max(main.log_end, log_start)
     previous = claimed.previous.epoch if claimed.previous is not None else 0
-    # Entries without an owner record were restored from a backup: the log may have been longer (CM-145).
+    # Entries without an owner record were restored from a backup, so the log may have been longer (CM-145).
     restored = claimed.previous is None and bool(main.epochs.newest)
-    torn = log_end > main.log_end  # the log start is above the end found, so the log once reached that start
+    torn = log_end > main.log_end  # a log start above the end found: the log once reached that start
     lossy = claimed.lossy or suspect or torn or main.unsure
     found = Found(log_end, main.epochs.newest, previous, lossy or restored)
     decision = recover(found, memory, settings.jump_offsets)
@@ -134,13 +135,13 @@ async def load_state(
 
 
 async def _read_main(record_log: RecordLog, shard: ShardId, epoch: int, jump_offsets: int) -> _Main:
-    """Read back from claim to claim, newest first: each epoch's last entry has the log's end in that epoch (CM-40)."""
+    """Read backwards from claim to claim: each epoch's last entry shows the log's end in that epoch (CM-40)."""
     stream = shard.streams[0]
     ends: dict[int, int] = {}
     newest_damaged: dict[int, bool] = {}
     data_end = -1
     holes = Holes()
-    unseen: list[int] = []  # epochs whose first entries were not among those read
+    unseen: list[int] = []  # epochs whose first entries were not read
     skipped_entries = False  # whether an epoch may have batches that were not read
     cursor = StreamId(epoch, 0)
     while True:
@@ -205,7 +206,7 @@ async def _read_control(record_log: RecordLog, shard: ShardId, epoch: int) -> _C
 
 def _note_control(control: _Control, entry: Entry) -> None:
     if entry.damage:
-        control.damaged = True  # it may have been either; an older entry's value is a lower bound
+        control.damaged = True  # it may have been of either type; an older entry's value is a lower bound
     elif entry.kind == LOG_START_TYPE and control.log_start is None:
         control.log_start = read_log_start(entry)
     elif entry.kind == PRODUCERS_TYPE and control.snapshot is None:
@@ -232,7 +233,7 @@ async def _rebuild_producers(
             batch = read_batch(entry)
             if batch is None:
                 report.unknown += entry.kind == BATCH_TYPE and not entry.damage
-                # The producer of a damaged batch continues after it, with a sequence that is not its first.
+                # The producer of a damaged batch continues after it, with a sequence number that is not its first.
                 state.producers.forgot = state.producers.forgot or bool(entry.damage)
                 continue
             report.indexed += 1
@@ -259,8 +260,8 @@ async def _secure_end(
     rewrite: bool = False,
     restored: bool = False,
 ) -> None:
-    """Append the marker, the jump or the lost batches, and wait until that is durable (CM-40, CM-47). `restored`: a
-    backup was restored, and nothing else is wrong."""
+    """Append the marker, the jump or the lost batches, and wait until that is durable (CM-40, CM-47). `restored`:
+    whether a backup was restored and nothing else is wrong."""
     found_end = state.high_watermark
     tip = await record_log.tip(state.control)
     state.control_entries = tip.length if tip is not None else 0
@@ -312,7 +313,7 @@ async def _secure_end(
 
 
 async def commit_load(record_log: RecordLog, state: LogState, draft: Draft) -> None:
-    """Append one draft during the load, when no operation can."""
+    """Append one draft during the load, while no operations are accepted."""
     appended = await record_log.append(state.shard, state.epoch, draft.appends())
     state.control_seq = appended.tip.seq if appended.tip.epoch == state.epoch else 0
     state.control_entries += len(draft.control) + appended.noops

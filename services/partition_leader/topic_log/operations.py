@@ -1,8 +1,8 @@
-"""The operations on a topic log, and how one flush is formed of them (CM-42 … CM-44, CM-47). No I/O, no waiting.
+"""The operations on a topic log, and how they are combined into one flush (CM-42 … CM-44, CM-47). No I/O, no waiting.
 
-An operation is planned only while no flush is in flight. So a repeated batch that the producer table knows is either
-confirmed, and is answered with its old offset at once, or is in the same draft, and is answered with that draft. Thus a
-repetition is never answered before the batch is durable.
+An operation is planned only while no flush is in flight. So a duplicate of a batch in the producer table is either
+confirmed already and is answered with its old offset at once, or it is in the same draft and is answered with that
+draft. A duplicate is never answered before the batch is durable.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Draft:
         return not self.main and not self.control
 
     def add_batch(self, batch: LogBatch) -> None:
-        """Add a batch at the end of the log; also for batches whose offset is already known (CM-47)."""
+        """Add a batch at the end of the log; also used for batches that already have an offset (CM-47)."""
         self.main.append(batch_entry(self.state.epoch, batch))
         self.batches.append(batch)
         self.next_offset = batch.end_offset
@@ -77,7 +77,7 @@ class Draft:
             self.undo.append(self.state.producers.accept(batch))
 
     def add_marker(self, log_end: int, jump_from: int | None = None) -> None:
-        """Add a marker that keeps `log_end`."""
+        """Add a marker that records `log_end`."""
         self.main.append(marker_entry(self.state.epoch, log_end, self.wall_ms, jump_from))
         if jump_from is not None:
             self.holes.append((jump_from, log_end))
@@ -105,7 +105,7 @@ class Draft:
         return result
 
     def roll_back(self, mark: int = 0) -> None:
-        """Undo the accepted batches of producers, except the first `mark`."""
+        """Undo the producers' accepted batches, except the first `mark`."""
         while len(self.undo) > mark:
             self.state.producers.undo(self.undo.pop())
 
@@ -143,7 +143,8 @@ class LogOperation:
 
 
 class ProduceOperation(LogOperation):
-    """One produce's batches for this partition: all are appended, or none (a repetition counts as appended)."""
+    """The batches of one produce request for this partition: all are appended, or none (a duplicate counts as
+    appended)."""
 
     __slots__ = ("batches",)
 
@@ -154,7 +155,7 @@ class ProduceOperation(LogOperation):
         self.batches = batches
 
     def plan(self, draft: Draft) -> None:
-        """Give each batch its offset, or find the one it repeats (CM-43)."""
+        """Give each batch its offset, or find the batch that it repeats (CM-43)."""
         accepted, batches, next_offset, size = len(draft.undo), len(draft.batches), draft.next_offset, draft.size
         entries = len(draft.main)
         base_offsets = []
@@ -180,7 +181,7 @@ class ProduceOperation(LogOperation):
 
 
 class EndTransactionOperation(LogOperation):
-    """Appends the marker that ends a transaction here, unless it has one (CM-44)."""
+    """Appends the marker that ends a transaction here, unless the transaction has one already (CM-44)."""
 
     __slots__ = ("control_type", "producer")
 
@@ -190,8 +191,8 @@ class EndTransactionOperation(LogOperation):
         self.control_type = control_type
 
     def plan(self, draft: Draft) -> None:
-        """Add the control batch. It is written even where the transaction has no batch: a batch that arrives late is
-        then refused by its epoch. The join is undone, even when the store refuses this flush: a later batch must ask
+        """Add the control batch. It is written even if the transaction has no batch here, so that a batch that arrives
+        late is refused for its epoch. The join is undone even if the store refuses this flush: a later batch must check
         again whether the transaction is still open."""
         producer_id, epoch = self.producer
         state = draft.state
@@ -203,7 +204,7 @@ class EndTransactionOperation(LogOperation):
 
 
 def _check_offset(draft: Draft, records: int) -> None:
-    """Raise OffsetOutOfRangeError when no offset is left for so many records."""
+    """Raise OffsetOutOfRangeError if not enough offsets are left for this many records."""
     if draft.next_offset + records > OFFSET_MAX:
         raise OffsetOutOfRangeError(
             f"{draft.state.shard.name}: {records} records from offset "
@@ -212,8 +213,8 @@ def _check_offset(draft: Draft, records: int) -> None:
 
 
 def _check_transaction(state: LogState, batch: NewBatch) -> None:
-    """Raise unless this log may take a batch of the transaction: it holds one, or the transaction was joined for it and
-    has had no marker since (CM-44)."""
+    """Raise unless this log may take a batch of the transaction: it already holds one, or the transaction has joined
+    this partition and has had no marker here since (CM-44)."""
     opened = state.transactions.open.get(batch.producer_id)
     if opened is not None and opened.producer_epoch == batch.producer_epoch:
         return
@@ -278,8 +279,8 @@ class MoveStartOperation(LogOperation):
 
 
 def form_draft(state: LogState, queue: Sequence[LogOperation], settings: TopicLogSettings, wall_ms: int) -> Draft:
-    """Plan operations in order of arrival until the flush is full. The draft lists all operations it took. The caller
-    must answer those that were refused or need no write; `outcome.error` says which were refused."""
+    """Plan operations in order of arrival until the flush is full. The draft lists all operations that it took. The
+    caller must answer those that were refused or need no write; `outcome.error` is set for the refused ones."""
     draft = Draft(state, wall_ms)
     for operation in queue:
         if draft.size >= settings.flush_max_bytes or len(draft.main) >= settings.flush_max_batches:

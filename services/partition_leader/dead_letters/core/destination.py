@@ -1,4 +1,4 @@
-"""Decides where the letters of a group go at this moment, or why they cannot be written (PL-906, PL-917, PL-918)."""
+"""Decides where a group's dead letters go at this moment, or why they cannot be written (PL-906, PL-917, PL-918)."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ ENABLE_CONFIG: Final = "errors.deadletterqueue.group.enable"
 AUTO_CREATE_CONFIG: Final = "errors.deadletterqueue.auto.create.topics.enable"
 
 
-#: The most letters in a row: of a record, of its letter when that fails too, and so on (PL-923).
+#: The maximum length of a chain of dead letters: that of a record, that of this dead letter if it fails too, and so on
+#: (PL-923).
 HOPS_MAX: Final = 4
 
 
 class Reason(StrEnum):
-    """Why a letter is not written; a label of the metrics, and a field of log lines."""
+    """Why a dead letter is not written; used as a metric label and a log field."""
 
     METADATA = "metadata"  # this node's view of the cluster is incomplete
     SWITCHED_OFF = "switched_off"
@@ -31,20 +32,20 @@ class Reason(StrEnum):
     TOO_LARGE = "too_large"
     REFUSED = "refused"
     UNREACHABLE = "unreachable"  # the leader of the DLQ partition, or its store, does not accept letters at present
-    BUSY = "busy"  # too many rounds are on their way to that leader already
+    BUSY = "busy"  # too many rounds for that leader are pending already
     SOURCE_UNREADABLE = "source_unreadable"
 
 
-#: A letter cannot be written for these reasons, whatever the policy: its record is archived (PL-917, PL-918).
+#: Reasons for which a dead letter is never written, whatever the policy: its record is just archived (PL-917, PL-918).
 GIVEN_UP: Final = frozenset({Reason.SWITCHED_OFF, Reason.LOOP})
-#: These may clear up by themselves: `drop` waits for them as well, up to its last attempt (PL-907).
+#: Reasons that may go away by themselves: even the policy `drop` retries after these, up to its last attempt (PL-907).
 TRANSIENT: Final = frozenset(
     {Reason.METADATA, Reason.NOT_CREATED, Reason.UNREACHABLE, Reason.BUSY, Reason.SOURCE_UNREADABLE}
 )
 
 
 class Failure(NamedTuple):
-    """Why letters were not written, and what an operator can do about it."""
+    """Why dead letters were not written, and what an operator can do about it."""
 
     reason: Reason
     text: str
@@ -52,7 +53,7 @@ class Failure(NamedTuple):
 
     @property
     def with_advice(self) -> str:
-        """The reason and the advice in one text, for an operator who asks why letters wait."""
+        """The reason and the advice in one text, for an operator who asks why dead letters are not written yet."""
         return f"{self.text} (what to do: {self.advice})"
 
 
@@ -75,8 +76,8 @@ class QueueTopic(NamedTuple):
 
 
 class View(NamedTuple):
-    """The facts that this node knows at this moment. `complete_since_ms`: everything that was in the metadata by then
-    is known here. `served`: whether share.version is 2 or higher."""
+    """What this node knows at this moment. `complete_since_ms`: this node has seen all metadata up to this time.
+    `served`: whether share.version is 2 or higher."""
 
     complete_since_ms: int
     served: bool
@@ -95,8 +96,9 @@ class Destination(NamedTuple):
 
 
 def destination(view: View, source: str, since_ms: int) -> Destination | Failure:
-    """Return where letters of topic `source` go, or the first check of PL-906 that fails. `since_ms`: when the oldest
-    of them was ordered; a failure counts only if everything that was in the metadata then is known here."""
+    """Return where dead letters of topic `source` go, or the first check of PL-906 that fails. `since_ms`: when the
+    oldest of them was submitted. If this node has not seen all metadata up to then, a failed check is reported as
+    METADATA."""
     failure = _without_a_queue(view, source) or _of_the_name(view)
     if failure is not None and view.complete_since_ms < since_ms:
         text = f"this node's view of the metadata is too old to decide; by it, {failure.text}"
@@ -116,7 +118,7 @@ def _without_a_queue(view: View, source: str) -> Failure | None:
 
 
 def circling(source: str, queue: str) -> Failure:
-    """Return the failure of records of topic `source` that already are the HOPS_MAXth dead letter in a row."""
+    """Return the failure for records of topic `source` that are already the HOPS_MAXth dead letter of their chain."""
     text = (
         f"the record is a dead letter itself, the {HOPS_MAX}th in a row; groups whose dead-letter topics lead to each "
         f"other would write letters for ever. It remains in topic {source!r}"

@@ -1,6 +1,6 @@
-"""Keeps the letters of one share-partition that are not written yet: which are next, and when (PL-907, PL-912).
+"""Keeps the unwritten dead letters of one share-partition: which are written next, and when (PL-907, PL-912).
 
-Letters are kept as stretches of offsets, so that a rejected range costs one entry, however long it is.
+They are kept as stretches of offsets, so that a rejected range costs one entry, however long it is.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ DROP_ATTEMPTS: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Neighbouring letters that are alike. `attempts`: how often they failed on their own, while others of the
-    share-partition were written. `alone`: whether it is one letter that gets a round of its own; `bare`: whether its
-    copy is left out."""
+    """Dead letters of consecutive offsets that are treated alike. `attempts`: how many times they failed on their own,
+    while others of the share-partition were written. `alone`: whether this is a single dead letter that gets a round of
+    its own. `bare`: whether the copy of its record is left out."""
 
     first: int
     last: int
@@ -46,7 +46,7 @@ class Stretch:
         return replace(self, first=first, last=last)
 
     def singles(self, bare: bool = False) -> list[Stretch]:
-        """Return each letter as a stretch with a round of its own; `bare`: without its copy."""
+        """Return each dead letter as a stretch with a round of its own. `bare`: leave out the copies of the records."""
         return [
             replace(self, first=offset, last=offset, alone=True, bare=self.bare or bare)
             for offset in range(self.first, self.last + 1)
@@ -58,9 +58,9 @@ class Stretch:
 
 
 class WaitingLetters:
-    """The letters of one share-partition that wait or are being written. `failure`: why the last attempt failed;
-    `attempts`: how many failed in a row; `pace`: how many of them failed since topics or configs last changed, which
-    sets the pause before the next one (PL-912)."""
+    """The dead letters of one share-partition that are waiting or being written. `failure`: why the last attempt
+    failed; `attempts`: how many failed in a row; `pace`: how many of them failed since topics or configs last changed,
+    which sets the pause before the next one (PL-912)."""
 
     __slots__ = ("_out", "_waiting", "attempts", "failure", "pace")
 
@@ -73,25 +73,25 @@ class WaitingLetters:
 
     @property
     def count(self) -> int:
-        """How many letters are not written yet."""
+        """How many dead letters are not written yet."""
         return sum(stretch.letters for stretch in self._waiting) + sum(stretch.letters for stretch in self._out)
 
     @property
     def oldest_ms(self) -> int | None:
-        """When the oldest of them was ordered; None when there are none."""
+        """When the oldest of them was submitted; None if there are none."""
         return min((stretch.since_ms for stretch in (*self._waiting, *self._out)), default=None)
 
     @property
     def due_ms(self) -> int | None:
-        """When the next round may begin; None while one is under way, or when nothing waits."""
+        """When the next round may start; None while one is running, or if nothing is waiting."""
         return None if self._out else min((stretch.due_ms for stretch in self._waiting), default=None)
 
     def spans(self) -> list[tuple[int, int]]:
-        """Return the offsets of all unwritten letters, ascending."""
+        """Return the offsets of all unwritten dead letters, ascending."""
         return sorted((stretch.first, stretch.last) for stretch in (*self._waiting, *self._out))
 
     def all(self) -> list[Stretch]:
-        """Return all unwritten letters; they stay here."""
+        """Return all unwritten dead letters without removing them."""
         return [*self._waiting, *self._out]
 
     def add(
@@ -102,8 +102,9 @@ class WaitingLetters:
         now_ms: int,
         since_ms: int | None = None,
     ) -> None:
-        """Add the letters of one `DeadLetter`: ascending (first, last, delivery count). While earlier ones wait to be
-        tried again, these wait with them. `since_ms`: since when they are known to wait; None for now."""
+        """Add the dead letters of one `DeadLetter`; `ranges`: ascending (first, last, delivery count). If earlier ones
+        are waiting for a retry, these wait with them. `since_ms`: since when they are known to have been waiting; None
+        means now."""
         due_ms = now_ms
         if self.attempts and self._waiting:
             due_ms = max(now_ms, min(stretch.due_ms for stretch in self._waiting))
@@ -112,7 +113,8 @@ class WaitingLetters:
         self._waiting = list(merge(self._waiting, fresh, key=_first))
 
     def take(self, now_ms: int, letters_max: int = ROUND_LETTERS_MAX) -> list[Stretch]:
-        """Take the next round: letters that are due, in order of offsets; none while a round is under way."""
+        """Take the next round: the dead letters that are due, in offset order. Returns none while a round is
+        running."""
         if self._out:
             return []
         left: list[Stretch] = []
@@ -132,39 +134,41 @@ class WaitingLetters:
         return list(self._out)
 
     def end(self, put_back: Iterable[Stretch]) -> None:
-        """End the round; `put_back` are those of its letters that are still to be written."""
+        """End the round. `put_back`: those of its dead letters that still have to be written."""
         self._out = []
         self._waiting = sorted([*self._waiting, *put_back], key=_first)
 
     def failed(self, failure: Failure) -> None:
-        """Note an attempt that failed for all letters. Incomplete metadata does not count as an attempt."""
+        """Note an attempt that failed for all dead letters. Incomplete metadata does not count as an attempt."""
         counts = failure.reason is not Reason.METADATA
         self.attempts += counts
         self.pace += counts
         self.failure = failure
 
     def succeeded(self) -> None:
-        """Note that letters were written."""
+        """Note that dead letters were written."""
         self.attempts = self.pace = 0
         self.failure = None
 
     def put_off(self, due_ms: int) -> None:
-        """Make no letter due before `due_ms`: the last failure would hit every one of them."""
+        """Postpone all dead letters until at least `due_ms`, because the last failure would affect every one of
+        them."""
         self._waiting = [replace(stretch, due_ms=max(due_ms, stretch.due_ms)) for stretch in self._waiting]
 
     def hurry(self, now_ms: int) -> None:
-        """Make every letter due now: something changed that may let them be written. If that fails, as when a new topic
-        has no leader for a moment, the next pause is short."""
+        """Make every dead letter due now, because something changed that may let them be written. If that attempt
+        fails, for example because a new topic has no leader yet, the next pause is short."""
         self.pace = 0
         self._waiting = [replace(stretch, due_ms=min(now_ms, stretch.due_ms)) for stretch in self._waiting]
 
     def take_all(self) -> list[Stretch]:
-        """Take the letters that wait, not those being written, to give them up or leave them to a successor."""
+        """Remove and return the dead letters that are waiting, not those being written; they are given up or left to a
+        successor."""
         waiting, self._waiting = self._waiting, []
         return waiting
 
     def take_failed(self) -> list[Stretch]:
-        """Take the letters that wait because they failed, not those that were never tried."""
+        """Remove and return the dead letters that are waiting because they failed, not those that were never tried."""
         if self.attempts:
             return self.take_all()
         failed = [stretch for stretch in self._waiting if stretch.attempts]
@@ -173,7 +177,7 @@ class WaitingLetters:
 
 
 def by_letter(stretches: Iterable[Stretch]) -> dict[int, list[tuple[int, int]]]:
-    """Return the offsets of each `DeadLetter`, ascending."""
+    """Return the offsets of each `DeadLetter`, by its id, ascending."""
     found: dict[int, list[tuple[int, int]]] = {}
     for stretch in sorted(stretches, key=_first):
         found.setdefault(stretch.dead_letter_id, []).append((stretch.first, stretch.last))
@@ -181,7 +185,8 @@ def by_letter(stretches: Iterable[Stretch]) -> dict[int, list[tuple[int, int]]]:
 
 
 def pause_ms(attempts: int, jitter: float) -> int:
-    """Return the pause after so many failures in a row; `jitter` (0 to 1) makes it up to a fifth shorter or longer."""
+    """Return the pause after this many failures in a row; `jitter` (0 to 1) makes it up to a fifth shorter or
+    longer."""
     base = min(BACKOFF_MAX_MS, BACKOFF_MS << min(max(attempts - 1, 0), 10))
     return int(base * (0.8 + 0.4 * jitter))
 

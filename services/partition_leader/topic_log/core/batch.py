@@ -1,4 +1,4 @@
-"""One record batch in the leader: the values of its log entry, and its bytes, which are not decoded here (CM-41)."""
+"""A record batch in the leader: the fields of its log entry, and its bytes, which are not decoded here (CM-41)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class LogBatch(NamedTuple):
 
 
 class NewBatch(NamedTuple):
-    """A validated batch that is to be appended; it has no offset yet."""
+    """A validated batch that will be appended; it has no offset yet."""
 
     data: bytes
     record_count: int
@@ -56,12 +56,13 @@ class NewBatch(NamedTuple):
     base_sequence: int = -1
     is_transactional: bool = False
     sequence_given: bool = True
-    """False when `base_sequence` is 0 because the producer sent none, so it must not count as a repetition (CM-110)."""
+    """False if `base_sequence` is 0 only because the producer sent none, so that the batch is not treated as a
+    duplicate (CM-110)."""
     transactional_id: str = ""
 
     @property
     def idempotent(self) -> bool:
-        """Return whether the batch has a producer id, and so a sequence number of that producer (CM-43)."""
+        """Return whether the batch has a producer id, and therefore a sequence number (CM-43)."""
         return self.producer_id != NO_PRODUCER
 
     def at(self, base_offset: int, append_time_ms: int) -> LogBatch:

@@ -12,16 +12,16 @@ from typing import Final
 from partition_leader.topic_log.core.batch import LogBatch
 
 _COMPACT_AT = 256
-#: The memory of a batch besides its bytes: measured with tracemalloc, 439 bytes with a producer and 371 without (the
-#: tuple, its numbers, the head of the bytes object, and its places in the lists).
+#: The memory overhead of a batch beyond its bytes: measured with tracemalloc, 439 bytes with a producer and 371 without
+#: (the tuple, its numbers, the header of the bytes object, and its list entries).
 BATCH_BYTES: Final = 440
 
 
 class BatchRun:
-    """Every batch of a log that has an offset in [`start`, `end`), up to a memory limit; the oldest are evicted first.
+    """All batches of a log with offsets in [`start`, `end`), up to a memory limit; the oldest are evicted first.
 
-    The limit counts BATCH_BYTES for each batch in addition to its bytes. By their bytes alone, batches of one small
-    record took two hundred times the limit.
+    Each batch counts towards the limit with its bytes plus BATCH_BYTES. When only the bytes counted, batches of one
+    small record took two hundred times the limit.
     """
 
     __slots__ = ("_batches", "_before", "_ends", "_head", "_limit", "_total", "end", "start")
@@ -83,9 +83,10 @@ class BatchRun:
     def read(
         self, offset: int, max_bytes: int, max_offsets: int, max_batches: int | None = None
     ) -> tuple[LogBatch, ...]:
-        """Return batches from the one that has `offset` (or the first after it) on: at least one, then as many as fit.
+        """Return batches, starting with the one that has `offset` or else the first after it: at least one, then as
+        many as fit.
 
-        With `max_offsets` > 0 the result ends when that many offsets from `offset` on are covered.
+        With `max_offsets` > 0 the result ends once it covers that many offsets from `offset` on.
         """
         batches = self._batches
         first = bisect_left(self._ends, offset, self._head)

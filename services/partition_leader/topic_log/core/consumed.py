@@ -1,4 +1,4 @@
-"""Decides where a log may begin that keeps only what some group still needs (`sharegroups.retention=consumed`, CM-160).
+"""Decides where a log that keeps only what some group still needs may start (`sharegroups.retention=consumed`, CM-160).
 
 Records are kept unless it is certain that no group needs them.
 """
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Kept(StrEnum):
-    """Why records stay. Operators must be informed of NO_STATE and NOT_BEGUN: no lag shows them."""
+    """Why records stay. Operators must be informed of NO_STATE and NOT_BEGUN, because no lag shows them."""
 
     NO_GROUP = "no group has state for the topic"
     NO_STATE = "a group has state for other partitions of the topic, and none for this one yet"
@@ -22,8 +22,8 @@ class Kept(StrEnum):
 
 
 class Needed(NamedTuple):
-    """`start`: the first offset that may still be needed; `why` it stays, and `group_id` of the group that needs it, ""
-    for none."""
+    """`start`: the first offset that may still be needed. `why`: why it stays. `group_id`: the group that needs it; ""
+    if none."""
 
     start: int
     why: Kept

@@ -1,6 +1,6 @@
-"""Finds offsets of a part of the log that are lost: they had records, but their entry is damaged or missing.
+"""Finds lost offsets in a part of the log: they had records, but their entry is damaged or missing.
 
-Entries are noted in the order of the stream. Offsets that a marker left out on purpose (CM-47) are not lost.
+Entries are noted in stream order. Offsets that a marker skipped on purpose (CM-47) are not lost.
 """
 
 from __future__ import annotations

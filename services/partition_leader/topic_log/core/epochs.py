@@ -1,7 +1,8 @@
-"""Finds which epoch wrote an offset: the epoch→start list of a log, rebuilt by reading from claim to claim (CM-40).
+"""Finds which epoch wrote an offset, from a log's epoch→start list, which is rebuilt by reading from claim to claim
+(CM-40).
 
-The batch with offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts may be equal, when an
-epoch wrote nothing; then the last of these epochs has the offset. A hole belongs to the epoch that skipped it.
+The batch with offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts are equal if an epoch
+wrote nothing; the offset then belongs to the last of these epochs. A hole belongs to the epoch that skipped it.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable
 
 
 class EpochStarts:
-    """The epochs of one log, each with the log's end when it began; both ascend."""
+    """The epochs of one log, each with the log's end when it started; both ascend."""
 
     __slots__ = ("_epochs", "_starts")
 
@@ -30,7 +31,7 @@ class EpochStarts:
         return self._epochs[-1] if self._epochs else 0
 
     def begin(self, epoch: int, start: int) -> None:
-        """Begin a new epoch at `start`. Raises ValueError when epoch or start would decrease."""
+        """Start a new epoch at `start`. Raises ValueError if the epoch or the start would decrease."""
         if self._epochs and (epoch <= self._epochs[-1] or start < self._starts[-1]):
             raise ValueError(
                 f"epoch {epoch} at offset {start} cannot follow epoch {self._epochs[-1]} at offset {self._starts[-1]}"
@@ -39,7 +40,7 @@ class EpochStarts:
         self._starts.append(start)
 
     def epoch_at(self, offset: int) -> int:
-        """Return the epoch whose entries have `offset`, or would have it; 0 when no epoch is known."""
+        """Return the epoch whose entries contain `offset`, or would contain it; 0 if no epoch is known."""
         if not self._epochs:
             return 0
         return self._epochs[max(bisect_right(self._starts, offset) - 1, 0)]
@@ -61,7 +62,7 @@ class EpochStarts:
 
 
 def rebuild(ends: dict[int, int]) -> tuple[EpochStarts, int]:
-    """Return the list and the log's end, computed from each epoch's last sequence (0: the epoch has only its claim)."""
+    """Return the list and the log's end, computed from each epoch's last `seq` (0: the epoch has only its claim)."""
     starts = EpochStarts()
     end = 0
     for epoch in sorted(ends):

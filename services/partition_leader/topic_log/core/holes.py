@@ -1,6 +1,6 @@
-"""Offsets known to have no record: those that markers left out, and those that cannot be read (CM-47, CM-102).
+"""Offsets known to have no record: those that markers skipped, and those that cannot be read (CM-47, CM-102).
 
-A lag does not count them. Offsets not known here count as records, so that a lag never hides work.
+They are not part of a lag. Any other offset is counted as a record, so that a lag never hides work.
 """
 
 from __future__ import annotations

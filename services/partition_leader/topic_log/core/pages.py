@@ -1,7 +1,7 @@
 """A sparse index of one log: pages of a thousand batches or 8 MiB, with their bytes and largest timestamp (CM-45).
 
-It is only built when a look-up by timestamp or size needs it, so an append costs nothing. Timestamps are the producers'
-and need not ascend, so a page keeps its largest one, and a search goes through all pages (they are few).
+It is built only when a look-up by timestamp or size needs it, so an append costs nothing. Timestamps come from
+producers and need not ascend, so a page keeps its largest one, and a search goes through all pages (there are few).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from partition_leader.topic_log.core.batch import LogBatch
 
 PAGE_BATCHES: Final = 1_000
-#: Also bounds what is read again when the log start moves into a page.
+#: Also limits how much is read again when the log start moves into a page.
 PAGE_BYTES: Final = 8 * 1024 * 1024
 
 
@@ -28,11 +28,11 @@ class Page(NamedTuple):
 
     @property
     def full(self) -> bool:
-        """Return whether no batch joins it any more."""
+        """Return whether no more batches may join it."""
         return self.batches >= PAGE_BATCHES or self.size >= PAGE_BYTES
 
     def joined(self, page: Page) -> Page:
-        """Return one page of both; `page` follows this one."""
+        """Return both joined into one page; `page` follows this one."""
         largest = self if self.max_timestamp_ms >= page.max_timestamp_ms else page
         return Page(
             self.start, page.end, self.batches + page.batches, self.size + page.size,
@@ -54,18 +54,18 @@ class PageIndex:
         return self._pages
 
     def size(self, log_start: int) -> int:
-        """Return the bytes of the indexed batches from `log_start` on, without a page that is partly below it: too few
-        rather than too many."""
+        """Return the bytes of the indexed batches from `log_start` on. A page that is partly below it is left out: the
+        result may be too low, but never too high."""
         return sum(page.size for page in self._pages if page.start >= log_start)
 
     def resume(self, log_start: int) -> int:
-        """Return the offset from which to continue the index. Drops the pages that `trim` drops."""
+        """Trim as `trim` does, and return the offset from which to continue the index."""
         self.trim(log_start)
         return max(self._pages[-1].end, log_start) if self._pages else log_start
 
     def room(self) -> tuple[int, int]:
-        """Return how many batches, and how many bytes, the next ones to `add` should have: what the last page has room
-        for, else a page."""
+        """Return how many batches and bytes the next call of `add` should have: the room left in the last page, or a
+        full page."""
         last = self._pages[-1] if self._pages else None
         if last is None or last.full:
             return PAGE_BATCHES, PAGE_BYTES
@@ -80,19 +80,20 @@ class PageIndex:
         return page.end
 
     def trim(self, log_start: int) -> None:
-        """Forget pages below `log_start`. One that is only partly below stays as it is until `cut` replaces it; if it
-        is the only page it is dropped, too, and indexed again from `log_start`."""
+        """Forget pages below `log_start`. One that is only partly below stays as it is until `cut` replaces it; but if
+        it is the only page, it is dropped and indexed again from `log_start`."""
         keep = next((i for i, page in enumerate(self._pages) if page.end > log_start), len(self._pages))
         del self._pages[:keep]
         if len(self._pages) == 1 and self._pages[0].start < log_start:
             self._pages.clear()
 
     def partly_below(self, log_start: int) -> Page | None:
-        """Return the first page if its bytes and timestamps include batches that the log does not hold any more."""
+        """Return the first page if its bytes and timestamps include batches that the log no longer has; else None."""
         return self._pages[0] if self._pages and self._pages[0].start < log_start else None
 
     def cut(self, log_start: int, batches: Sequence[LogBatch]) -> None:
-        """Replace the page that is partly below `log_start` by its batches from there on; without any it is dropped."""
+        """Replace the page that is partly below `log_start` with `batches`, its batches from there on; drop it if there
+        are none."""
         self._pages[:1] = [_page(log_start, batches)] if batches else []
 
     def from_timestamp(self, timestamp_ms: int) -> int | None:

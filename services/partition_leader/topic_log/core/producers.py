@@ -1,9 +1,9 @@
-"""Idempotent producers of one partition: the last five batches of each, and the check of the next one (CM-43).
+"""The idempotent producers of one partition: the last five batches of each, and the check of its next batch (CM-43).
 
-For a transactional producer the table also keeps the last epoch that a marker ended: every transaction has an epoch of
-its own, so a batch that arrives late for an ended one is refused (CM-44).
+For a transactional producer the table also keeps the last epoch that a marker ended. Every transaction has its own
+epoch, so a batch that arrives after its transaction has ended is refused (CM-44).
 
-Only `accept` adds batches; it returns a token with which `undo` takes the batch back when the store refused the append.
+Only `accept` adds batches; it returns a token with which `undo` removes the batch if the store refuses the append.
 Producers are bounded in number and age; the producer whose last append is oldest is forgotten first.
 """
 
@@ -34,7 +34,8 @@ NO_EPOCH: Final = -1
 
 
 class ProducerState(NamedTuple):
-    """One producer's state; its batches are oldest first. `ended_epoch`: the last that a marker ended, −1 for none."""
+    """One producer's state; its batches are oldest first. `ended_epoch`: the last epoch that a marker ended, −1 for
+    none."""
 
     epoch: int
     batches: tuple[SequencedBatch, ...]
@@ -58,19 +59,19 @@ class ProducerTable:
         self._limit = limit
         self._producers: OrderedDict[int, ProducerState] = OrderedDict()
         self.forgot = False
-        """Whether producers may have been forgotten, or lost with a tail: an unknown one may then begin with any
-        sequence."""
+        """Whether producers may have been forgotten, or lost with a tail: an unknown one may then start with any
+        sequence number."""
 
     def __len__(self) -> int:
         return len(self._producers)
 
     def check(self, batch: NewBatch) -> SequencedBatch | None:
-        """Check the next batch. Returns None when it may be appended; otherwise the batch that it repeats, whose offset
-        is the answer.
+        """Check the next batch. Returns None if it may be appended; otherwise the batch that it repeats, whose offset
+        is then returned to the producer.
 
-        Raises OutOfOrderSequenceNumberError for a gap, InvalidProducerEpochError for an epoch older than the known one
-        or one whose transaction has ended, DuplicateSequenceNumberError when a batch without a sequence would count as
-        a repetition.
+        Raises OutOfOrderSequenceNumberError for a gap; InvalidProducerEpochError for an epoch older than the known one,
+        or one whose transaction has ended; DuplicateSequenceNumberError if a batch without a sequence number would be
+        taken for a duplicate.
         """
         known = self._producers.get(batch.producer_id)
         if known is None:
@@ -110,7 +111,7 @@ class ProducerTable:
         return None
 
     def ended(self, producer_id: int, epoch: int) -> bool:
-        """Return whether a marker has ended the producer's transaction of this epoch, or of a later one."""
+        """Return whether a marker has ended the producer's transaction with this epoch or a later one."""
         known = self._producers.get(producer_id)
         return known is not None and known.ended_epoch >= epoch
 
@@ -133,7 +134,7 @@ class ProducerTable:
         return Undo(batch.producer_id, known)
 
     def undo(self, token: Undo) -> None:
-        """Take one `accept` back. Call it in reverse order of acceptance."""
+        """Undo one `accept`. Undo the latest one first."""
         if token.state is None:
             self._producers.pop(token.producer_id, None)
         else:
@@ -148,8 +149,8 @@ class ProducerTable:
             self._producers[producer_id] = state._replace(batches=kept[-KEPT_BATCHES:])
 
     def expire(self, appended_before_ms: int) -> int:
-        """Forget producers without an append since then, and the oldest ones above the limit. Returns how many. Do not
-        call it between `accept` and the outcome of the append: `undo` must find its producers."""
+        """Forget producers whose last append is older than this, and the oldest ones above the limit. Returns how many.
+        Do not call this between `accept` and the outcome of the append: `undo` must find its producers."""
         gone = 0
         while self._producers:
             producer_id, state = next(iter(self._producers.items()))
@@ -161,5 +162,5 @@ class ProducerTable:
         return gone
 
     def items(self) -> Iterable[tuple[int, ProducerState]]:
-        """Return all producers, those with the oldest last append first."""
+        """Return all producers, the one with the oldest last append first."""
         return self._producers.items()

@@ -1,7 +1,7 @@
-"""Decides how a new owner continues at the log's end (CM-40, CM-47): as found, with lost batches appended, or by a
-jump.
+"""Decides how a new owner continues at the log's end (CM-40, CM-47): from the end found, by appending lost batches
+again, or with a jump.
 
-No offset is given to two records: the second would count as already acknowledged, and never be delivered.
+No offset is ever given to two records: the second would count as acknowledged already, and never be delivered.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class TailMemory:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """The log as the streams show it. `newest_epoch`: the epoch of the last claim before this owner's.
-    `previous_epoch`: the owner record's epoch."""
+    """The log as found in the streams. `newest_epoch`: the epoch of the last claim before this owner's.
+    `previous_epoch`: the epoch in the owner record."""
 
     log_end: int
     newest_epoch: int
@@ -37,7 +37,8 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The decision: append `again` from `log_end` on; or, with `jump`, continue at `log_end` after a hole."""
+    """The decision: append the batches `again` from `log_end` on or, with `jump`, continue at `log_end` after a
+    hole."""
 
     log_end: int
     again: tuple[LogBatch, ...] = ()

@@ -1,4 +1,4 @@
-"""Decides where a log should begin, by the age and size of its batches (CM-45). Whole batches only, oldest first."""
+"""Decides where a log should start, by the age and size of its batches (CM-45). Whole batches only, oldest first."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Retention:
     """The batches that may be deleted: those appended before `appended_before_ms` (None: none by age), and
     `excess_bytes` by size.
 
-    Age counts from the append, not from the producer's timestamps, so that a producer with a wrong clock can neither
-    keep a log for ever nor empty it at once.
+    Age is measured from the append, not from the producer's timestamps, so that a producer with a wrong clock can
+    neither keep a log for ever nor empty it at once.
     """
 
     appended_before_ms: int | None

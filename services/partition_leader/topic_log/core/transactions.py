@@ -1,7 +1,7 @@
 """The transactions in the log of one partition: which are open, and which were aborted (CM-44, PL-006, PL-008).
 
-Owns the last stable offset and the index of aborted transactions. It learns of them only by batches that the log holds,
-so a replay gives the same. It never decides how a transaction ends: markers do.
+Owns the last stable offset and the index of aborted transactions. It learns of transactions only from batches in the
+log, so a replay gives the same result. It never decides how a transaction ends: markers do.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from typing import Final, NamedTuple
 
 from partition_leader.topic_log.core.batch import LogBatch
 
-#: The most transactions of one partition that may be open, and the most aborted ones that its log may still hold.
-#: Beyond either, no further transaction begins in the partition; markers are always taken.
+#: The maximum numbers of open transactions in one partition, and of aborted ones that its log still holds. Beyond
+#: either, no new transaction can start in the partition; markers are always accepted.
 OPEN_MAX: Final = 10_000
 ABORTED_MAX: Final = 100_000
-#: How many aborted transactions and how many other markers, the newest ones, are considered when offsets without work
-#: are counted.
+#: How many aborted transactions and how many other markers, the newest of each, are considered when offsets that hold
+#: no work are counted.
 COUNTED_MAX: Final = 1_000
-#: A transaction that is open for this long is reported to operators, in ms.
+#: How long a transaction must be open to be reported to operators, in ms.
 LATE_MS: Final = 30_000
 _last_offset = attrgetter("last_offset")
 
 
 class OpenTransaction(NamedTuple):
     """A transaction without a marker yet. `first_append_ms`, `last_append_ms`: when its first and its newest batch were
-    appended (ms since 1970); the first is 0 when it comes from a snapshot of a build without this field."""
+    appended (ms since 1970); the first is 0 if it comes from a snapshot by a build without this field."""
 
     producer_id: int
     producer_epoch: int
@@ -37,16 +37,16 @@ class OpenTransaction(NamedTuple):
     last_append_ms: int
     first_append_ms: int = 0
     records: int = 0
-    """How many offsets its batches have; too few where a snapshot from before this field leaves some out."""
+    """How many offsets its batches have; too low if a snapshot from before this field left some out."""
 
     def open_ms(self, wall_ms: int) -> int:
-        """Return how long it is open here, at least."""
+        """Return the minimum time that it has been open here."""
         return max(wall_ms - (self.first_append_ms or self.last_append_ms), 0)
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction: its producer, its first offset, the offset of its ABORT marker, and how many offsets its
-    batches have, as in `OpenTransaction`."""
+    """An aborted transaction: its producer, its first offset, the offset of its ABORT marker, and the number of offsets
+    in its batches, as in `OpenTransaction`."""
 
     producer_id: int
     first_offset: int
@@ -56,7 +56,7 @@ class AbortedTransaction(NamedTuple):
 
 @dataclass(slots=True)
 class LogTransactions:
-    """The transactions of one log. `open` is by producer id, in the order of their first offsets: a producer has at
+    """The transactions of one log. `open` is keyed by producer id, in the order of first offsets: a producer has at
     most one, and appends are in offset order. `aborted` is in the order of the markers. `markers`: the offsets of other
     markers, at least the newest COUNTED_MAX that this leader has seen."""
 
@@ -101,7 +101,7 @@ class LogTransactions:
                     batch.append_time_ms,
                     batch.record_count,
                 )
-            else:  # an earlier epoch only when its marker was lost: the later epoch's marker then ends both
+            else:  # `known` has an earlier epoch only if its marker was lost; the later epoch's marker then ends both
                 self.open[batch.producer_id] = known._replace(
                     producer_epoch=batch.producer_epoch,
                     last_append_ms=batch.append_time_ms,
@@ -130,8 +130,8 @@ class LogTransactions:
         return tuple(one for one in aborted[begin:end] if one.first_offset <= last)
 
     def empty_in(self, first: int, last: int, *, committed: bool) -> int:
-        """Return how many offsets in `first`…`last` are known to be markers, or with `committed` records of aborted
-        transactions. The number is too low where a transaction begins before `first`, and where COUNTED_MAX leaves some
+        """Return how many offsets in `first`…`last` are known to be markers or, with `committed`, records of aborted
+        transactions. The number is too low if a transaction starts before `first`, or if COUNTED_MAX leaves some
         out."""
         begin = bisect_left(self.aborted, first, key=_last_offset)
         end = bisect_left(self.aborted, last + 1, lo=begin, key=_last_offset)
@@ -147,7 +147,7 @@ class LogTransactions:
             del self.aborted[: bisect_left(self.aborted, log_start, key=_last_offset)]
 
     def restore(self, opened: Iterable[OpenTransaction], aborted: Iterable[AbortedTransaction], below: int) -> None:
-        """Begin with the transactions of a snapshot; `below`: the surviving end of the log (CM-47)."""
+        """Start with the transactions of a snapshot; `below`: the surviving end of the log (CM-47)."""
         kept = sorted((one for one in opened if one.first_offset < below), key=attrgetter("first_offset"))
         self.open = {one.producer_id: one for one in kept}
         self.aborted = sorted(aborted, key=_last_offset)
