@@ -12,13 +12,13 @@ from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic
 
 
 def question_of(message: pb.ExplainRecordRequest) -> Asked:
-    """Return the request as a value. Raises InvalidRequestError for a topic id of a wrong size."""
+    """Return the request as a value. Raises InvalidRequestError for a topic id of the wrong size."""
     key = SharePartitionKey(message.group_id, checked_topic_id(message.topic_id), message.partition_index)
     return Asked(key, message.offset, message.last_offset if message.HasField("last_offset") else message.offset)
 
 
 def explained(answered: Answered) -> pb.ExplainRecordResponse:
-    """Return the answer as a message."""
+    """Return the explanation as a message."""
     question, explanation = answered
     return pb.ExplainRecordResponse(
         start_offset=explanation.start_offset,
@@ -41,7 +41,7 @@ def explained(answered: Answered) -> pb.ExplainRecordResponse:
 
 
 def refused(message: pb.ExplainRecordRequest, error: KafkaError, directory: LogDirectory) -> pb.ExplainRecordResponse:
-    """Return an error as a message; it names the leader when that is another node."""
+    """Return an error as a message, which names the leader if that is another node."""
     response = pb.ExplainRecordResponse(error_code=wire_code(error), error_message=error.message, start_offset=-1)
     names = LeaderNames(directory)
     names.fill(response.current_leader, TopicIdPartition(message.topic_id, message.partition_index), error)

@@ -1,4 +1,5 @@
-"""A share group's progress in a led partition, for ListOffsets, from what is loaded; it loads nothing (PL-827)."""
+"""A share group's progress in a led partition, for ListOffsets, from loaded share-partitions only; it loads none
+(PL-827)."""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ class GroupBacklogs:
         stored_start: int,
         allowance: ReadAllowance,
     ) -> GroupBacklog:
-        """Return how many records a group holds, how many wait, and since when. Where nothing is loaded, no member
-        holds any, and the caller computes how many wait from the stored state that it has. Raises KafkaError when the
-        log cannot be read."""
+        """Return how many records a group holds, how many wait, and since when. If the share-partition is not loaded,
+        no member holds any, and the caller computes how many wait from the stored state that it has. Raises KafkaError
+        if the log cannot be read."""
         host = self._partitions.peek(SharePartitionKey(group_id, *partition))
         empty_from = partial(topic_log.empty_from, committed=self._partitions.config(group_id).read_committed)
         holes_from = topic_log.holes_from
@@ -50,7 +51,8 @@ class GroupBacklogs:
         return GroupBacklog(held, waiting, oldest_ms, count, age_ms, delayed, empty)
 
     async def _age_ms(self, topic_log: TopicLog, start: int, allowance: ReadAllowance) -> int | None:
-        """Return the age of the first record from `start` on; None when there is none, or no more read is allowed."""
+        """Return the age of the first record from `start` on; None if there is none, or if no more reads are
+        allowed."""
         if start <= _UNSET or start >= topic_log.high_watermark:
             return None
         offset = max(start, topic_log.log_start_offset)

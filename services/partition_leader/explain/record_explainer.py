@@ -1,7 +1,7 @@
 """Answers ExplainRecord: gathers what the leader knows of some records, and lets the core explain it (PL-820 … PL-826).
 
-It changes nothing: it makes no host, so a question loads no share-partition and keeps none; it reads the log without a
-change of the caches; and it reads stored state by the summary, which fences no leader (SC-50).
+It changes nothing: it creates no host, so a question neither loads a share-partition nor keeps one in memory; it reads
+the log without changing the caches; and it reads stored state with ReadSummary, which fences no leader (SC-50).
 """
 
 from __future__ import annotations
@@ -41,12 +41,11 @@ from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.clock import Clock
 from share_persister.values import LeaderPersister, PersisterError
 
-#: Questions that are answered at a time; further ones wait. Each may hold the headers of 1,000 batches.
+#: How many questions are answered at the same time; others wait. Each may hold the headers of 1,000 batches.
 AT_A_TIME: Final = 16
-#: How long one question may take, including its wait for others.
+#: How long one question may take, including its wait for other questions.
 TIMEOUT_S: Final = 10.0
-#: How often the log is read again because records were appended during the read, at or before the last offset asked
-#: for.
+#: How many times the log is read at most, if records up to the last requested offset are appended during the read.
 READS_MAX: Final = 3
 
 
@@ -59,7 +58,7 @@ class Asked(NamedTuple):
 
 
 class Answered(NamedTuple):
-    """The explanation, and the question with all values that it was computed from."""
+    """The explanation, and the question with all the values that it was computed from."""
 
     question: Question
     explanation: Explanation
@@ -89,8 +88,8 @@ class RecordExplainer:
         self._places = asyncio.Semaphore(AT_A_TIME)
 
     async def explain(self, asked: Asked) -> Answered:
-        """Answer a question. Raises KafkaError for an invalid question (PL-826), a partition that is not led here, or
-        stored state or a log that cannot be read at present."""
+        """Answer a question. Raises KafkaError if the question is invalid (PL-826), if the partition is not led here,
+        or if the stored state or the log cannot be read at present."""
         if not self._enabled():
             raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
         _check_group(asked.key.group_id)
@@ -138,7 +137,7 @@ class RecordExplainer:
         return view._replace(kept_by=keeper.transactional_id, kept_ms=keeper.open_ms(self._clock.wall_ms()))
 
     def _parts(self, topic_log: TopicLog, batches: Sequence[LogBatch], low: int, high: int) -> list[TransactionPart]:
-        """Return how the log's transactions concern these batches."""
+        """Return the transaction roles of these batches."""
         aborted = [AbortedTransaction(*one[:3]) for one in topic_log.transactions.aborted_in(low, high)]
         wall_ms = self._clock.wall_ms()
         opened = {
@@ -183,7 +182,7 @@ class RecordExplainer:
 
 
 def _letters(waiting: LettersWaiting | None) -> str:
-    """Return the dead letters of a share-partition that are not written yet, in words."""
+    """Describe in words the dead letters of a share-partition that are not written yet."""
     if waiting is None:
         return ""
     text = f"{waiting.letters} dead letters for {waiting.topic!r} are not written, the oldest for "
@@ -202,6 +201,6 @@ def _check_group(group_id: str) -> None:
 
 def _unreadable(asked: Asked, error: KafkaError) -> KafkaError:
     if isinstance(error, InQuarantineError):
-        return error  # it is complete, and asking again would not help
+        return error  # its message is complete, and asking again would not help
     text = f"the stored state of {asked.key.text} cannot be read at present: {error.message}; ask again"
     return error_for(error.code, text) or error

@@ -1,1 +1,1 @@
-"""One ShareFetch: what it may take, its reads, its waits, and what it has acquired (PL-201 … PL-257)."""
+"""One ShareFetch: what it may acquire, its reads, its waits, and its results (PL-201 … PL-257)."""

@@ -1,8 +1,8 @@
-"""Hosts one ShareFetch: checks its share-partitions, reads, has the records acquired, and waits between attempts.
+"""Runs one ShareFetch: checks its share-partitions, reads, acquires the records, and waits between attempts.
 
-`core.fetch_policy` decides what an attempt does and how much it may take (PL-201 … PL-215). An attempt whose reads are
-all in the tail cache runs without an await. A fetch gives its fetch locks back on every path, and each release lets the
-next waiter try (PL-214).
+`core.fetch_policy` decides what an attempt does and how much it may acquire (PL-201 … PL-215). An attempt whose reads
+are all in the tail cache runs without an await. A fetch releases its fetch locks on every path, and each release lets
+the next waiter try (PL-214).
 """
 
 from __future__ import annotations
@@ -29,13 +29,14 @@ from shard_runtime.rpc.budget import UNBOUNDED, Share
 
 log = structlog.get_logger(__name__)
 
-#: How long a fetch with records to read waits before it checks again for room in its connection's answers, s (CM-92).
+#: How long a fetch with records to read waits before it checks again whether its connection has room for the response,
+#: in seconds (CM-92).
 _ROOM_CHECK_S: Final = 0.05
 
 
 class FetchParameters(NamedTuple):
-    """The parameters of one fetch. `share` is its connection's part of the bytes in flight at this node (CM-92);
-    `readable` names the compressions that its member can read (PL-257)."""
+    """The parameters of one fetch. `share` is its connection's share of the bytes in flight at this node (CM-92);
+    `readable` names the compression types that its member can read (PL-257)."""
 
     fetch_id: int
     member_id: str
@@ -73,14 +74,15 @@ class Reading:
     host: SharePartitionHost
     order: ReadLog
     committed: bool = False
-    """Whether the group reads only committed records, as of the lock: one read follows one level (PL-801, PL-806)."""
+    """Whether the group reads only committed records, as of the lock: a read has one isolation level throughout
+    (PL-801, PL-806)."""
     result: ReadResult | KafkaError | None = None
 
 
 class ShareFetchOperation:
     """One fetch over the partitions of a session, in the session's order.
 
-    It calls `on_done` once, with the results of the share-partitions that it reached; after `cancel` it does not.
+    It calls `on_done` once, with the results of the share-partitions that it reached, but not after `cancel`.
     """
 
     def __init__(
@@ -92,8 +94,8 @@ class ShareFetchOperation:
         *,
         acknowledging: bool = False,
     ) -> None:
-        """`acknowledging`: whether its request has acknowledgements without an outcome; `acknowledged` reports the
-        outcome."""
+        """`acknowledging`: whether its request has acknowledgements whose outcome is still unknown; call `acknowledged`
+        when it is known."""
         self._acknowledging = acknowledging
         self._parameters = parameters
         self._keys = keys
@@ -102,7 +104,7 @@ class ShareFetchOperation:
         self._budget = FetchBudget(parameters.sizes, len(keys))
         self._results: dict[SharePartitionKey, FetchedPartition] = {}
         self._done = False
-        #: True once it has acquired records, and once those have failed often and so come alone (PL-243).
+        #: Whether it has acquired records; whether these have failed often, so that no others may join them (PL-243).
         self._has_records = self._comes_alone = False
         self._reading: asyncio.Task[None] | None = None
         self._expired = False
@@ -117,7 +119,7 @@ class ShareFetchOperation:
 
     @property
     def needs_bytes(self) -> bool:
-        """Return whether it waits for records, rather than for a share-partition that it can lock (PL-212)."""
+        """Return whether it waits for records rather than for a share-partition that it can lock (PL-212)."""
         return self._budget.needs_bytes
 
     def start(self) -> None:
@@ -132,10 +134,10 @@ class ShareFetchOperation:
             self._arm()
 
     def acknowledged(self) -> None:
-        """Stop waiting for the acknowledgements of its request, which have their outcome (PL-216)."""
+        """Stop waiting for its request's acknowledgements, because their outcome is known (PL-216)."""
         if self._acknowledging:
             self._acknowledging = False
-            if not self._done:  # not within the event that brought the outcome: it gives no fetch lock
+            if not self._done:  # later, since no fetch lock can be taken within the event that brought the outcome
                 asyncio.get_running_loop().call_soon(self.attempt)
 
     def expire(self) -> None:
@@ -146,22 +148,22 @@ class ShareFetchOperation:
             self._deadline()
 
     def conclude(self) -> None:
-        """Answer now and acquire nothing: the caller can use no more records."""
+        """Answer now and acquire nothing more: the caller cannot use further records."""
         self._complete()
 
     def cancel(self) -> None:
-        """Forget the fetch, whose caller no longer waits, and never call `on_done`. Acquired records stay acquired
+        """Forget the fetch, whose caller is no longer waiting, and never call `on_done`. Acquired records stay acquired
         (PL-215)."""
         if not self._done:
             self._finish()
 
     def attempt(self) -> None:
-        """Try once to complete. Does nothing when the fetch is done, or while it reads (PL-206 … PL-212)."""
+        """Try once to complete. Does nothing if the fetch is done or is reading (PL-206 … PL-212)."""
         if self._done or self._reading is not None:
             return
         hosts = self._lockable(self._keys)
         if self._acknowledging and not self._expired and not self._budget.is_filled_by(map(self._acquirable, hosts)):
-            return  # the answer waits for the acknowledgements anyway; by then more can be acquired (PL-216)
+            return  # the response waits for the acknowledgements anyway; by then more may be acquired (PL-216)
         room = self._parameters.share.room_bytes
         available = map(SharePartitionHost.bytes_available, hosts)
         step = self._budget.next_step(len(self._results), len(hosts), available, room, self._expired)
@@ -187,12 +189,12 @@ class ShareFetchOperation:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
 
     def _check_room(self) -> None:
-        """Check again for room in the connection's answers (CM-92): no event reports it."""
+        """Check again whether the connection has room for the response (CM-92); no event reports it."""
         self._room_timer = None
         self.attempt()
 
     def _obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """Return the share-partition's host; None when it is not served now. Errors go into the results (PL-205)."""
+        """Return the share-partition's host; None if it is not served now. Errors go into the results (PL-205)."""
         try:
             return self._partitions.obtain(key)
         except KafkaError as error:
@@ -200,7 +202,7 @@ class ShareFetchOperation:
             return None
 
     def _lockable(self, keys: Sequence[SharePartitionKey]) -> list[SharePartitionHost]:
-        """Return those of these share-partitions that could be locked now, in order."""
+        """Return which of these share-partitions could be locked now, in order."""
         lockable: list[SharePartitionHost] = []
         for key in keys:
             if key not in self._results:
@@ -232,7 +234,7 @@ class ShareFetchOperation:
             self._reading = asyncio.get_running_loop().create_task(self._read_cold(reads, max_bytes))
 
     def _read_cached(self, reads: Sequence[Reading], max_bytes: int) -> bool:
-        """Read up to `max_bytes` of each from memory; return whether nothing is left to read from the store."""
+        """Read up to `max_bytes` from each, in memory only; return whether nothing is left to read from the store."""
         found = True
         for read in reads:
             order = read.order
@@ -285,7 +287,7 @@ class ShareFetchOperation:
 
     def _acquire_from(self, reads: Sequence[Reading]) -> None:
         """Acquire from the reads, in order, as many records as the budget allows for each (PL-204, PL-207). Records
-        that have failed often come without those of other share-partitions (PL-243)."""
+        that have failed often are delivered without records of other share-partitions (PL-243)."""
         budget, room = self._budget, self._parameters.share.room_bytes
         for read in reads:
             result = read.result
@@ -299,17 +301,18 @@ class ShareFetchOperation:
                 self._has_records = self._has_records or acquired > 0
 
     def _acquirable(self, host: SharePartitionHost) -> int:
-        """Return how many new records it could acquire now at most, by its share of the room and by the log."""
+        """Return the maximum number of new records that it could acquire now, given its share of the room and the log's
+        end."""
         room = host.core.room(host.config)
         return max(0, min(room, self._even_part(host), host.log.high_watermark - host.core.speo))
 
     def _even_part(self, host: SharePartitionHost) -> int:
-        """Return an even share of the room for new records among the fetches that wait (PL-217)."""
+        """Return this fetch's even share, among the waiting fetches, of the room for new records (PL-217)."""
         waiting = self._partitions.waiting(host.key) + (not self._parked)
         return RECORDS_MAX if waiting <= 1 else even_part(host.core.room(host.config), waiting)
 
     def _acquire(self, reading: Reading, read: ReadResult, max_records: int) -> int:
-        """Acquire up to `max_records` from a read, or more to end at a batch's end; return how many."""
+        """Acquire up to `max_records` from a read, or more to finish a batch; return how many."""
         host, offset = reading.host, reading.order.first_offset
         result = self._results[host.key] = FetchedPartition(host.key, host=host)
         batches = read.batches
@@ -356,8 +359,8 @@ class ShareFetchOperation:
     # --- ends
 
     def _deadline(self) -> None:
-        """Make the last attempt when max_wait_ms is over, with the share-partitions that can be locked; during a read,
-        answer without it (PL-213)."""
+        """When max_wait_ms is over, make the last attempt with the share-partitions that can be locked; if a read is
+        running, answer without it (PL-213)."""
         self._expired = True
         self._timer = None
         if self._reading is not None:

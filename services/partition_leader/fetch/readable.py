@@ -1,6 +1,6 @@
-"""Decides which batches a member can decompress, and the error for one that it cannot (PL-257, CM-116).
+"""Decides which batches a member can decompress, and returns the error for one that it cannot (PL-257, CM-116).
 
-The leader reads how a batch is compressed from its outer fields, and needs no library for that.
+The leader reads a batch's compression type from its outer fields, and needs no library for that.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from partition_leader.topic_log.core.batch import LogBatch
 #: Every member reads these; older clients cannot name others.
 _BASE: Final = frozenset({Compression.NONE, Compression.GZIP})
 BY_ALL: Final = frozenset[int](Compression)
-#: The most numbers of a request that are considered.
+#: The maximum number of compression types in a request that are considered.
 KINDS_MAX: Final = 16
 
 
 @lru_cache(maxsize=64)
 def readable_kinds(named: tuple[int, ...]) -> frozenset[int]:
-    """Return the kinds that a member reads whose ShareFetch names these numbers, KINDS_MAX at most."""
+    """Return the kinds that a member can read, given the numbers in its ShareFetch, of which at most KINDS_MAX are
+    considered."""
     return _BASE | frozenset(named)
 
 
@@ -37,7 +38,7 @@ def readable_part(batches: tuple[LogBatch, ...], kinds: frozenset[int]) -> tuple
 
 
 def refusal(batch: LogBatch, offset: int, kinds: frozenset[int]) -> UnsupportedCompressionTypeError:
-    """Return the error for a member that cannot read the batch with the first record that it could acquire."""
+    """Return the error for a member that cannot read `batch`, which has the first record that it could acquire."""
     number = compression_of(batch.data)
     known = ", ".join(kind.label for kind in Compression if kind in kinds)
     try:

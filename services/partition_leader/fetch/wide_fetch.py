@@ -1,10 +1,10 @@
-"""Hosts a ShareFetch over very many partitions: it walks through them in slices and lets other tasks run in between.
+"""Runs a ShareFetch over very many partitions: it goes through them in slices and lets other tasks run in between.
 
 `fetch` does each attempt in one step; here it takes many turns of the event loop (CM-97). The walk first checks all
-share-partitions without locks. When there is enough to read, it locks, reads, acquires from and unlocks one slice after
-another, until the budget is spent. It holds no fetch lock while other tasks run, except during a read from the store.
-Between two slices anything may happen, so each step checks its share-partitions again, and whether the fetch is still
-wanted.
+share-partitions without locks. If there is enough to read, it then locks, reads, acquires from and unlocks one slice
+after another, until the budget is spent. It holds no fetch lock while other tasks run, except during a read from the
+store. Between two slices anything may happen, so each step checks its share-partitions again, and whether the fetch is
+still wanted.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from partition_leader.fetch.core.fetch_policy import Step
 from partition_leader.fetch.fetch import ShareFetchOperation
 from shard_runtime.rpc.bounds import Turns
 
-#: A fetch over more partitions than this is walked through in turns.
+#: A fetch over more partitions than this goes through them in slices.
 WIDE: Final = 500
 #: How many partitions are checked, and how many are read from, in one turn of the event loop: about 5 ms each.
 CHECK_SLICE: Final = 500
 READ_SLICE: Final = 200
-#: Making a share-partition costs as much as checking this many.
+#: Creating a share-partition costs as much as checking this many.
 _MAKE_COST: Final = 4
 
 
 class WideShareFetch(ShareFetchOperation):
-    """A fetch like its parent, over many partitions. An attempt is a walk, and a walk is never cut short: when the
+    """A fetch like its parent class, over many partitions. An attempt is a walk, and a walk is never cut short: if the
     deadline passes during a walk, that walk is the last attempt."""
 
     _walk: asyncio.Task[None] | None = None
@@ -36,8 +36,8 @@ class WideShareFetch(ShareFetchOperation):
     _waits = False
 
     def start(self) -> None:
-        """Begin the first walk. It waits for all partitions before it checks them, so a change in a partition that it
-        has already passed brings another walk."""
+        """Start the first walk. It registers as a waiter on all partitions before it checks them, so a change in a
+        partition that it has already passed causes another walk."""
         if self._budget.asks_for_nothing:
             self._complete()
             return
@@ -47,13 +47,13 @@ class WideShareFetch(ShareFetchOperation):
         self._walk = asyncio.get_running_loop().create_task(self._run(), name="wide-share-fetch")
 
     def attempt(self) -> None:
-        """Walk now; during a walk, walk once more after it."""
+        """Walk now or, if a walk is running, once more after it."""
         self._woken = True
         if not self._done and self._walk is None:
             self._walk = asyncio.get_running_loop().create_task(self._run(), name="wide-share-fetch")
 
     def acknowledged(self) -> None:
-        """Does nothing: a walk does not wait for the acknowledgements, so their outcome is no reason for another one
+        """Do nothing: a walk does not wait for the acknowledgements, so their outcome is no reason for another one
         (PL-218)."""
 
     # --- the walk
@@ -69,7 +69,7 @@ class WideShareFetch(ShareFetchOperation):
             self._walk = None
 
     async def _wait(self) -> None:
-        """Wait for every partition, a slice at a time."""
+        """Register as a waiter on every partition, a slice at a time."""
         self._waits = True
         for first in range(0, len(self._keys), CHECK_SLICE):
             if self._done:
@@ -89,8 +89,8 @@ class WideShareFetch(ShareFetchOperation):
             self._complete()
 
     async def _count_available(self) -> tuple[int, list[int]]:
-        """Return how many share-partitions could be locked, and the bytes available in those that have any. Makes the
-        share-partitions that are not there yet."""
+        """Return how many share-partitions could be locked, and the bytes available in those that have any. Creates the
+        share-partitions that do not exist yet."""
         lockable, available = 0, []
         turns = Turns(CHECK_SLICE)
         for key in self._keys:

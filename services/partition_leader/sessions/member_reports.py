@@ -1,6 +1,6 @@
-"""Reports to group coordinators which members this leader has lost, and which are back (PL-527).
+"""Reports to group coordinators the members that this leader has lost, and those that are back (PL-527).
 
-When a report is lost, the group's session time-out does the same later.
+If a report is lost, the group's session timeout has the same effect later.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from shard_runtime.rpc.peer_notices import CALL_S, PeerNotices
 
 #: How long a report is worth sending.
 WORTH_MS: Final = 10_000
-#: In place of an address, while a group's coordinator is not known.
+#: Used in place of an address while a group's coordinator is not known.
 _UNKNOWN: Final = ""
 _REPORT: Final[Method[pb.ReportMemberConnectionsRequest, pb.ReportMemberConnectionsResponse]] = Method(
     f"/{service_pb.DESCRIPTOR.services_by_name['MemberConnectionsService'].full_name}/ReportMemberConnections",
@@ -30,8 +30,8 @@ _REPORT: Final[Method[pb.ReportMemberConnectionsRequest, pb.ReportMemberConnecti
 
 
 class MemberReports(MemberWatch):
-    """Sends the reports. `coordinator_of` returns the node-to-node address of a group's coordinator, None when none is
-    known; `leader` names this leader for people; `count` counts reports by outcome."""
+    """Sends the reports. `coordinator_of` returns the node-to-node address of a group's coordinator, None if none is
+    known; `leader` returns this leader's name as shown to people; `count` counts reports by outcome."""
 
     def __init__(
         self,
@@ -91,5 +91,5 @@ class MemberReports(MemberWatch):
 
 
 def _retriable(code: int) -> bool:
-    """Return whether another coordinator, or the same one a little later, would take the report."""
+    """Return whether another coordinator, or the same one a little later, would accept the report."""
     return issubclass(error_class(code), CoordinatorError)

@@ -1,4 +1,5 @@
-"""How `ShareRequests` reports members whose sessions ended with their stream, and those that are back (PL-527)."""
+"""The interface by which `ShareRequests` reports members whose sessions ended with their stream, and those that are
+back (PL-527)."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from partition_leader.sessions.core.session import SessionKey
 
 
 class MemberWatch:
-    """Receives members that are lost or back; its methods must not block or raise. This one reports to no
-    coordinator."""
+    """Is called for members that are lost or back; the methods must not block or raise. This base class does
+    nothing."""
 
     def lost(self, keys: Iterable[SessionKey]) -> None:
-        """Take members whose sessions ended with their stream, and not because this process ends."""
+        """Handle members whose sessions ended with their stream, but not because this process shuts down."""
 
     def back(self, key: SessionKey) -> None:
-        """Take a member that opened a session over a stream."""
+        """Handle a member that opened a session over a stream."""

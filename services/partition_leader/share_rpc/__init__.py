@@ -1,1 +1,2 @@
-"""ShareFetch and ShareAcknowledge as a client sends them: messages, checks, the order of one request (KIP-932)."""
+"""ShareFetch and ShareAcknowledge as clients send them: messages, checks, and the order of steps in a request
+(KIP-932)."""

@@ -20,7 +20,7 @@ from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 
-#: How many partitions of an answer are written in one turn of the event loop: about 5 ms, with errors 10.
+#: How many partitions of a response are written in one turn of the event loop: about 5 ms, or 10 ms with errors.
 _SLICE: Final = 500
 
 
@@ -30,7 +30,7 @@ def fetch_request(
     room_bytes: int = FETCH_MAX_BYTES,
     share: Share = UNBOUNDED,
 ) -> ShareRequest:
-    """Return a ShareFetch as a value. Its answer has room for `room_bytes` of batches, and no more than `share` has
+    """Return a ShareFetch as a value. Its response may contain `room_bytes` of batches, but no more than `share` has
     left.
 
     Raises InvalidRequestError for a bad topic id, or for more entries than one request may hold (CM-62).
@@ -102,10 +102,10 @@ def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: 
 async def fill_fetch_response(
     response: fetch_pb.ShareFetchResponse, answer: ShareAnswer, directory: LogDirectory
 ) -> None:
-    """Write the answer to a ShareFetch into an empty message; each batch is copied once.
+    """Write the response to a ShareFetch into an empty message; each batch is copied once.
 
-    Many partitions are written in slices (CM-97). Other tasks may run in between: the answer is decided and does not
-    change.
+    If there are many partitions, they are written in slices (CM-97). Other tasks may run in between: the response is
+    final and does not change.
     """
     if answer.error is not None:
         response.error_code = wire_code(answer.error)
@@ -131,14 +131,14 @@ async def fill_fetch_response(
 
 
 def batch_bytes(answer: ShareAnswer) -> int:
-    """Return the bytes of the record batches in an answer: nearly all of its size."""
+    """Return the bytes of the record batches in a response, which are nearly all of its size."""
     return sum([one.size_bytes for one in answer.partitions])
 
 
 async def fill_acknowledge_response(
     response: ack_pb.ShareAcknowledgeResponse, answer: ShareAnswer, directory: LogDirectory
 ) -> None:
-    """Write the answer to a ShareAcknowledge into an empty message, as `fill_fetch_response` does."""
+    """Write the response to a ShareAcknowledge into an empty message, as `fill_fetch_response` does."""
     if answer.error is not None:
         response.error_code = wire_code(answer.error)
         response.error_message = answer.error.message
@@ -218,5 +218,5 @@ def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBat
 def _add(
     into: dict[TopicIdPartition, tuple[AckBatch, ...]], name: TopicIdPartition, batches: tuple[AckBatch, ...]
 ) -> None:
-    """Keep both lists of a partition that is named twice: validation finds ranges out of order and refuses them."""
+    """Keep both lists if a partition is named twice: validation refuses ranges that are out of order."""
     into[name] = into.get(name, ()) + batches

@@ -1,7 +1,7 @@
 """Ends the share sessions of members that their group coordinators have removed, and logs it (PL-528).
 
-A process that is suspended, or whose event loop is blocked, keeps its connections open: without this its records stay
-locked until their lock time is over, and its parked fetch acquires records that no handler processes.
+A process that is suspended, or whose event loop is blocked, keeps its connections open. Without this module its records
+would stay locked until the locks end, and its parked fetch would acquire records that no handler processes.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: After how long a release is logged although some share-partitions have not answered, s.
+#: How long, in seconds, to wait for all share-partitions before a release is logged anyway.
 LOG_AFTER_S: Final = 1.0
 
 
 class MemberRemovals:
-    """Carries out removals on this leader. `counted` takes the outcome of each."""
+    """Carries out removals on this leader. `counted` is called with the outcome of each."""
 
     def __init__(
         self, requests: ShareRequests, partitions: SharePartitions, clock: Clock, counted: Callable[[str], None]
@@ -38,12 +38,12 @@ class MemberRemovals:
         self._count_outcome = counted
 
     def removed(self, key: SessionKey, group_epoch: int) -> Removed:
-        """End the session of a member whose removal gave the group this epoch, if the session's member epoch is older:
-        answer its parked fetch, and release what the member holds in the group at once."""
+        """End the session of a member whose removal gave the group this epoch, if the session's member epoch is lower:
+        answer its parked fetch, and at once release what the member holds in the group."""
         outcome, closed = self._requests.sessions.member_removed(key, group_epoch, self._clock.now_ms())
         self._count_outcome(outcome)
         if closed is not None:
-            # All share-partitions of the group, also those that the member does not fetch from any more (PL-508).
+            # All share-partitions of the group, including those that the member no longer fetches from (PL-508).
             asked = tuple(self._partitions.of_group(key.group_id))
             released = _Released(key, len(asked))
             self._partitions.later(asked, released.release)
@@ -53,10 +53,10 @@ class MemberRemovals:
 
 
 class _Released:
-    """Adds up what a removed member's share-partitions give back, and logs it once.
+    """Adds up the records that are released for a removed member, over all share-partitions, and logs the sum once.
 
-    `asked`: how many share-partitions there are. Many are not asked at once, and one that is dropped before its turn
-    never answers.
+    `asked`: how many share-partitions there are. If there are many, they are not all asked at once, and one that is
+    dropped before its turn never answers.
     """
 
     def __init__(self, key: SessionKey, asked: int) -> None:
@@ -68,12 +68,12 @@ class _Released:
         self._timer: asyncio.TimerHandle | None = None
 
     def release(self, host: SharePartitionHost) -> None:
-        """Let one share-partition give back what the member holds."""
+        """Release what the member holds in one share-partition."""
         host.release(self._key.member_id, on_result=self._done)
 
     def asked(self) -> None:
-        """Log the result once all share-partitions have answered, or after LOG_AFTER_S; call it when all were asked,
-        or will be."""
+        """Log the result once all share-partitions have answered, or after LOG_AFTER_S. Call this when all have been
+        asked or are sure to be."""
         self._timer = asyncio.get_running_loop().call_later(LOG_AFTER_S, self._log_result)
         self._log_if_answered()
 

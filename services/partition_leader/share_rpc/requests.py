@@ -1,9 +1,9 @@
-"""Hosts ShareFetch and ShareAcknowledge over plain values: session step, acknowledgements, fetch, and the one answer.
+"""Runs ShareFetch and ShareAcknowledge on plain values: session step, acknowledgements, fetch, and one response.
 
-The order is that of PL-420 and PL-422: validate, consume the session epoch, apply acknowledgements, then fetch. The
-acknowledgements and the fetch run concurrently, and the answer leaves when both have ended. Everything up to the first
-wait happens in one step: requests of one stream take their epochs in the order of arrival, and no acknowledgement waits
-for a parked fetch (P-5). An answer without a write is given only while the lease holds (PL-411).
+The order is that of PL-420 and PL-422: validate, advance the session epoch, apply acknowledgements, then fetch. The
+acknowledgements and the fetch run concurrently, and the response is sent when both have finished. Everything up to the
+first wait happens in one step: requests of one stream take their epochs in order of arrival, and no acknowledgement
+waits for a parked fetch (P-5). A result that needed no write is returned only while the lease is valid (PL-411).
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: The longest max_wait_ms of a fetch; a longer one is cut to it.
+#: The maximum of a fetch's max_wait_ms; a longer wait is reduced to it.
 MAX_WAIT_MS: Final = 300_000
 
 
 @dataclass(slots=True, eq=False)
 class _DelayedRefusal:
-    """A refusal that is answered when its timer fires, so that the client does not retry at once (PL-506).
+    """A refusal that is sent when its timer fires, so that the client does not retry at once (PL-506).
 
-    `answer` sends the refusal; a caller that calls it earlier cancels `timer`.
+    `answer` sends the refusal; to send it earlier, cancel `timer` too.
     """
 
     answer: Callable[[], None]
@@ -70,10 +70,10 @@ class _DelayedRefusal:
 
 @dataclass(slots=True, eq=False)
 class _Run:
-    """One request between its session step and its answer.
+    """One request between its session step and its response.
 
-    `unwritten`: acknowledgements that succeeded without a write, and their records by type. `waiting`: parts of the
-    request that have not ended.
+    `unwritten`: acknowledgements that succeeded without a write, and their records by type. `waiting`: the number of
+    parts of the request that have not finished.
     """
 
     request: ShareRequest
@@ -83,7 +83,7 @@ class _Run:
     unwritten: list[tuple[PartitionAnswer, SharePartitionHost, Sequence[int]]] = field(default_factory=list)
     waiting: int = 1
     fetch: ShareFetchOperation | None = None
-    #: How long the group's locks lasted when the request came; its renewals count from then on.
+    #: The group's lock duration when the request arrived; renewed locks last this long.
     lock_ms: int = 0
 
     def fetched(self, one: FetchedPartition) -> None:
@@ -97,8 +97,8 @@ class _Run:
         return found
 
     def answered_lock_ms(self, now_ms: int) -> int:
-        """Return the lock duration for the answer: no longer than that of any lock that this request has begun
-        (PL-254). `now_ms`: the group's present lock duration."""
+        """Return the lock duration for the response: no longer than any lock that this request has started (PL-254).
+        `now_ms`: the group's present lock duration."""
         begun = [one.fetched.lock_ms for one in self.results.values() if one.fetched is not None and one.fetched.ranges]
         if self.request.is_renew_ack:
             begun.append(self.lock_ms)
@@ -106,7 +106,7 @@ class _Run:
 
 
 class ShareRequests:
-    """All share sessions of this leader, and the requests that are not answered yet."""
+    """All share sessions of this leader, and the requests that have not been answered yet."""
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class ShareRequests:
         enabled: Callable[[], bool] = lambda: True,
         members: MemberWatch | None = None,
     ) -> None:
-        """`fetch_max_bytes`: the most bytes of batches in an answer; `enabled`: the feature gate (GC-8)."""
+        """`fetch_max_bytes`: the maximum bytes of batches in a response; `enabled`: the feature gate (GC-8)."""
         self.sessions = sessions
         self._fetch_max_bytes = fetch_max_bytes
         self._enabled = enabled
@@ -149,7 +149,7 @@ class ShareRequests:
     def handle(self, request: ShareRequest, on_answer: OnAnswer) -> object:
         """Take a request. `on_answer` is called once, perhaps before this returns.
 
-        The returned value names the request in `abandon` and `hurry`.
+        The returned value identifies the request in `abandon` and `hurry`.
         """
         try:
             step = self._session_step(request)
@@ -174,8 +174,8 @@ class ShareRequests:
         return run
 
     def abandon(self, handle: object) -> None:
-        """Forget a request whose caller no longer waits, and never call its `on_answer`. Records that it acquired stay
-        acquired (PL-215)."""
+        """Forget a request whose caller is no longer waiting, and never call its `on_answer`. Records that it acquired
+        stay acquired (PL-215)."""
         if isinstance(handle, _DelayedRefusal):
             handle.timer.cancel()
             self._delayed.pop(handle, None)
@@ -186,7 +186,8 @@ class ShareRequests:
             self.sessions.finished(handle.step, self._clock.now_ms())
 
     def hurry(self, handle: object) -> None:
-        """Answer a parked fetch now, empty: the caller sends no more requests, but reads the answers."""
+        """Answer a parked fetch now, without records: the caller sends no more requests, but still reads the
+        responses."""
         if isinstance(handle, _DelayedRefusal):
             self._refuse(handle)
         elif isinstance(handle, _Run) and handle.fetch is not None:
@@ -207,7 +208,7 @@ class ShareRequests:
             self._members.lost([closed.key for closed in ended])
 
     def end(self, closed: ClosedSession) -> None:
-        """Release a session that neither its client nor its stream ended (PL-528)."""
+        """Release a session that was ended by neither its client nor its stream (PL-528)."""
         self._release(closed)
 
     def expire_idle(self) -> None:
@@ -217,7 +218,8 @@ class ShareRequests:
             self._release(closed)
 
     def drain(self) -> None:
-        """Answer parked fetches now, with what they can acquire at once: the process shuts down (CM-4)."""
+        """Answer parked fetches now, with what they can acquire at once, because the process is shutting down
+        (CM-4)."""
         self._draining = True
         for run in list(self._runs):
             if run.fetch is not None:
@@ -332,8 +334,9 @@ class ShareRequests:
         task.add_done_callback(self._gathering.discard)
 
     async def _fetched_in_turns(self, run: _Run, fetched: list[FetchedPartition]) -> None:
-        """Note the results of many partitions, a slice per turn of the event loop (CM-97). In between the caller may
-        abandon the request, and its session may end: one step at the end decides whether it is answered (PL-505)."""
+        """Note the results of many partitions, one slice per turn of the event loop (CM-97). Meanwhile the caller may
+        abandon the request, or its session may end; whether the request is answered is decided in one step at the end
+        (PL-505)."""
         turns = Turns(WIDE)
         for one in fetched:
             run.fetched(one)
@@ -351,7 +354,7 @@ class ShareRequests:
             self.sessions.finished(run.step, self._clock.now_ms())
             try:
                 run.on_answer(answer)
-            except Exception:  # otherwise it would break off the share-partition whose event brought the last result
+            except Exception:  # must not interrupt the share-partition whose event brought the last result
                 log.exception("share_answer_failed", group=run.request.group_id)
 
     def _forget(self, run: _Run) -> None:
@@ -396,8 +399,8 @@ class ShareRequests:
         )
 
     def _gate(self, run: _Run) -> None:
-        """Refuse results without a confirmed write if the lease has lapsed: the process may have been paused (PL-411).
-        The records that this request acquired are released then."""
+        """If the lease has lapsed, refuse results that no write confirmed, since the process may have been paused
+        (PL-411). The records that this request acquired are then released."""
         for result, host, acknowledged in run.unwritten:
             if host.lease_valid():
                 self._counts.records_acknowledged(acknowledged)
@@ -410,10 +413,11 @@ class ShareRequests:
                 result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
 
     def _release(self, closed: ClosedSession) -> None:
-        """Release what a session's member holds, without waiting for it. Retire a group that has no session left.
+        """Release what a session's member holds, without waiting for the outcome. Retire the group's share-partitions
+        if it has no session left.
 
-        Parked fetches of the session end first. Their answer can only be an error (PL-505), and until then they would
-        open share-partitions of a group that has no session left (PL-523).
+        Parked fetches of the session end first. They can only get an error (PL-505), and otherwise they could open
+        share-partitions of a group that has no session left (PL-523).
         """
         for run in tuple(self._by_session.get(closed.key, ())):
             if run.fetch is not None:

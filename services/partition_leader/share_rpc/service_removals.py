@@ -1,6 +1,6 @@
 """MemberSessionsService: ends the sessions of members that group coordinators have removed (PL-528).
 
-It is served to nodes only (CM-80), so it checks no access.
+It is served only to nodes (CM-80), so it checks no permissions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from partition_leader.share_rpc.removals import MemberRemovals
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns
 
-#: The most removals of one call.
+#: The maximum number of removals in one call.
 REMOVALS_MAX: Final = 1_000
 #: How many are carried out in one turn of the event loop.
 _SLICE: Final = 20

@@ -1,4 +1,4 @@
-"""Requests and answers of ShareFetch and ShareAcknowledge, as values between the RPC edge and `ShareRequests`."""
+"""Requests and responses of ShareFetch and ShareAcknowledge, as values between the RPC edge and `ShareRequests`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from partition_leader.fetch.readable import BY_ALL
 from partition_leader.share_partition.core import events as ev
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 
-#: Service-wide cap of a fetch's max_bytes and of its answer (`fetch.max.bytes`).
+#: Service-wide limit on a fetch's max_bytes and on its response (`fetch.max.bytes`).
 FETCH_MAX_BYTES: Final = 57_671_680
 
 Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
 
 
 class ShareRequest(NamedTuple):
-    """A ShareFetch, or with `limits` None a ShareAcknowledge.
+    """A ShareFetch or, if `limits` is None, a ShareAcknowledge.
 
-    `room_bytes`: the most bytes of the whole answer (CM-62). `share`: its connection's part of the bytes in flight
-    (CM-92). `readable`: the compressions that the member can read (PL-257). `member_epoch`: the member's newest epoch;
-    None when its client does not name it (PL-528). `refused`: the error for a request that no session can take
-    (PL-510).
+    `room_bytes`: the maximum bytes of the whole response (CM-62). `share`: its connection's share of the bytes in
+    flight (CM-92). `readable`: the compression types that the member can read (PL-257). `member_epoch`: the member's
+    newest epoch; None if its client does not send it (PL-528). `refused`: the error for a request that no session can
+    accept (PL-510).
     """
 
     group_id: str
@@ -50,7 +50,7 @@ class ShareRequest(NamedTuple):
 
 @dataclass(slots=True)
 class PartitionAnswer:
-    """One partition of an answer. `acknowledged`: whether the request named acknowledgements for it; if not,
+    """One partition of a response. `acknowledged`: whether the request had acknowledgements for it; if not,
     `acknowledge_error` has no meaning."""
 
     partition: TopicIdPartition
@@ -67,7 +67,7 @@ class PartitionAnswer:
 
 @dataclass(slots=True)
 class ShareAnswer:
-    """The answer to a ShareRequest. When `error` is set, the other fields have no meaning (PL-421)."""
+    """The response to a ShareRequest. If `error` is set, the other fields have no meaning (PL-421)."""
 
     error: KafkaError | None = None
     lock_ms: int = 0

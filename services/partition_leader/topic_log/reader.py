@@ -1,7 +1,7 @@
 """Reads one topic log: from the tail cache without waiting, else from the store in pages (PL-006, CM-45, CM-46).
 
-It never reads beyond the high watermark. It returns a batch's bytes as they are; only a search by timestamp decodes
-one. Each partition has at most one cold read at a time: groups that need the same batches share it, and memory stays
+It never reads beyond the high watermark. It returns a batch's bytes as they are; only a search by timestamp decodes a
+batch. Each partition runs at most one cold read at a time: groups that need the same batches share it, and memory stays
 bounded.
 """
 
@@ -34,8 +34,8 @@ _last_offset = attrgetter("last_offset")
 _LOSSES_LOGGED_MAX: Final = 1_000
 _LARGEST_PAGE = 512
 _NO_LIMIT: Final = 1 << 62
-#: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB, since zstd makes
-#: at most 32,768 bytes of one.
+#: The largest batch, in bytes, that is decoded on the event loop. Decompressed it has at most 16 MiB, since zstd
+#: expands one byte to at most 32,768.
 _DECODED_AT_ONCE = 1 << 9
 
 
@@ -82,7 +82,7 @@ class LogReader:
         return None
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int) -> ReadResult:
-        """Read like `cached`, and from the store what is not in memory."""
+        """Read like `cached`, but read from the store what is not in memory."""
         result = self.cached(offset, max_bytes, max_offsets)
         if result is not None:
             return result
@@ -94,12 +94,12 @@ class LogReader:
             self._state.window = window
             self._note_end(window)
         self.cached(offset, 0, 1)  # the log start may have passed the offset during the read
-        # Without batches the hole ends where this read ended: later appends are after it (CM-47).
+        # If there are no batches, the hole ends where this read ended: later appends are after it (CM-47).
         return self._result(offset, window.read(offset, max_bytes, max_offsets), window.end)
 
     async def _read_window(self, offset: int, max_bytes: int) -> BatchRun:
-        """Read one part of the log from the store. XRANGE has no byte limit, so COUNT follows the size of the batches
-        just read. It begins small, since old batches may be far larger than recent ones."""
+        """Read one part of the log from the store. XRANGE has no byte limit, so COUNT follows from the size of the
+        batches just read. It is small at first, since old batches may be far larger than recent ones."""
         settings, state = self._settings, self._state
         want = min(max(max_bytes, settings.read_ahead_bytes), settings.cold_read_max_bytes)
         end = state.high_watermark
@@ -120,7 +120,7 @@ class LogReader:
                 elif (hole := read_marker(entry)) is not None:
                     coverage.holds(hole.start, hole.end)
                     state.holes.add(hole.start, hole.end)
-                elif not entry.damage and entry.id.seq:  # an entry of a later build: it is known not to be lost
+                elif not entry.damage and entry.id.seq:  # an entry of a later build: it is not lost
                     coverage.holds(coverage.next, entry.id.seq)
             if len(entries) < count:
                 coverage.holds(end, end)
@@ -132,9 +132,9 @@ class LogReader:
             after, page = entries[-1].id, min(page * 8, _LARGEST_PAGE)
 
     async def _note_losses(self, coverage: Coverage) -> None:
-        """Log once which records cannot be read; every group moves past them, as past a hole (CM-102).
+        """Log once which records cannot be read; every group skips them like a hole (CM-102).
 
-        Raises KafkaError when a later owner or the deletion of the topic may have removed their entries.
+        Raises KafkaError if a later owner or the topic's deletion may have removed their entries.
         """
         state = self._state
         if not tuple(coverage.above(state.log_start)):
@@ -160,7 +160,7 @@ class LogReader:
             )
 
     def _note_end(self, window: BatchRun) -> None:
-        """Note where the data ends when no batch was found up to the end and none was appended during the read."""
+        """Note where the data ends, if no batch was found up to the end and none was appended during the read."""
         state = self._state
         if not window.size and window.start < state.data_end <= window.end:
             state.data_end = window.start
@@ -174,7 +174,7 @@ class LogReader:
 
     def committed(self, offset: int, read: ReadResult) -> ReadResult:
         """Return the part of a read from `offset` on that is below LAST_STABLE, with the aborted transactions in it
-        (PL-006). A transaction begins with a batch, so LAST_STABLE is at a batch's first offset, or at the log's start.
+        (PL-006). A transaction starts with a batch, so LAST_STABLE is a batch's first offset or the log's start.
         """
         stable = read.last_stable
         batches = read.batches
@@ -190,7 +190,7 @@ class LogReader:
         """Return the first offset whose record has this timestamp or a later one; −1, −2 and −3 as in `TopicLog`
         (CM-45).
 
-        Returns None when there is no such record. The offset is never beyond the high watermark, with `committed` never
+        Returns None when there is no such record. The offset is never beyond the high watermark or, with `committed`,
         beyond LAST_STABLE.
         """
         state = self._state
@@ -213,8 +213,8 @@ class LogReader:
         return None if start is None else await self._search(start, timestamp_ms)
 
     async def update_pages(self) -> None:
-        """Index the batches that are not indexed yet, and the rest of a page that the log start has cut: an indexed
-        batch is not read again."""
+        """Index the batches that are not indexed yet, and re-index what is left of a page that the log start has cut;
+        other indexed batches are not read again."""
         async with self._indexing:
             state = self._state
             log_start = state.log_start
@@ -229,11 +229,12 @@ class LogReader:
                 if not batches:
                     return
                 start = state.pages.add(start, batches)
-                await asyncio.sleep(0)  # the tail cache may have all of them; others get their turn between pages
+                await asyncio.sleep(0)  # the tail cache may have all of them: let other tasks run between pages
 
     async def headers(self, offset: int, first: int = 0, end: int = -1) -> AsyncIterator[Sequence[LogBatch]]:
-        """Yield batches from the one with `offset` on, in pages; their bytes may be left out. `first`: the most batches
-        in the first page; 0 for as many as in the others. `end`: −1 for the high watermark; a few more may come."""
+        """Yield batches in pages, starting with the one that has `offset`; their bytes may be left out. `first`: the
+        maximum number of batches in the first page, 0 for as many as in the others. `end`: where to stop, −1 for the
+        high watermark; a few more batches may follow."""
         end = self._state.high_watermark if end < 0 else end
         size = first or PAGE_BATCHES
         while True:
@@ -245,8 +246,7 @@ class LogReader:
             offset, size = batches[-1].end_offset, PAGE_BATCHES
 
     async def between(self, first: int, last: int) -> tuple[LogBatch, ...]:
-        """Return the batches with offsets in `first`…`last`: from memory when they are all there, else without their
-        bytes."""
+        """Return the batches with offsets in `first`…`last`: from memory if all are there, else without their bytes."""
         cached = self.cached(first, _NO_LIMIT, last - first + 1)
         if cached is not None and (not cached.batches or cached.last_offset >= last):
             return cached.covering(first, last)
@@ -258,8 +258,8 @@ class LogReader:
         return tuple(found)
 
     async def append_time(self, offset: int, cold: bool) -> int | None:
-        """Return when the first record from `offset` on was appended (ms since 1970); None when there is none, or when
-        it is not in memory and `cold` is False."""
+        """Return when the first record from `offset` on was appended (ms since 1970); None if there is none, or if it
+        is not in memory and `cold` is False."""
         found = self.cached(offset, 0, 1)
         if found is not None:
             return found.batches[0].append_time_ms if found.batches else None
@@ -269,8 +269,8 @@ class LogReader:
         return None
 
     async def _index_page(self, offset: int, end: int, size: int, max_bytes: int) -> Sequence[LogBatch]:
-        """Return some of the next batches, at most `size`, of about `max_bytes`; none when there are none below `end`.
-        What the tail cache has is not read from the store."""
+        """Return at most `size` of the next batches, of about `max_bytes` in total; none if there are none below `end`.
+        Batches in the tail cache are not read from the store."""
         state = self._state
         while offset < (stored_end := min(state.tail.start, end)):
             batches = await self._stored_page(offset, stored_end, size, max_bytes)
@@ -280,7 +280,8 @@ class LogReader:
         return state.tail.read(offset, max_bytes, 0, size) if offset < end else ()
 
     async def _stored_page(self, offset: int, end: int, size: int, max_bytes: int) -> list[LogBatch]:
-        """Return the next batches below `end` without their bytes: `size`, or as many as have about `max_bytes`."""
+        """Return the next batches below `end` without their bytes: `size` of them, or as many as have about
+        `max_bytes`."""
         state = self._state
         after, through = state.position(offset), StreamId(state.epoch, end)
         batches: list[LogBatch] = []
@@ -332,5 +333,5 @@ def _timestamps_of(batch: LogBatch) -> list[int]:
     try:
         base_ms, records = open_batch(batch.data, batch.record_count)
     except KafkaError:
-        return [batch.max_timestamp_ms]  # it cannot be decoded: the answer is its first offset
+        return [batch.max_timestamp_ms]  # it cannot be decoded: its first offset is returned
     return [base_ms + record.timestamp_delta_ms for record in records]

@@ -18,15 +18,16 @@ from partition_leader.topic_log.core.transactions import AbortedTransaction, Log
 from shard_runtime.record_log.protocol import ShardId, StreamId
 
 _SMOOTHING = 16
-#: The most transactions that a leader remembers as joined; beyond it the oldest is forgotten, and must join again.
+#: The maximum number of transactions that a leader remembers as joined; beyond it the oldest is forgotten and must join
+#: again.
 JOINED_MAX: Final = 10_000
 _base_offset = attrgetter("base_offset")
 _last_offset = attrgetter("last_offset")
 
 
 class ReadResult(NamedTuple):
-    """A read's result (PL-006). `data_offset`: there is no record from the requested offset up to this one, so the
-    caller may move past the hole at once (CM-47). With batches it is their first offset, but not below the requested
+    """A read's result (PL-006). `data_offset`: no record exists from the requested offset up to this one, so the caller
+    may skip the hole at once (CM-47). If there are batches, it is their first offset, but not below the requested
     one."""
 
     batches: tuple[LogBatch, ...]
@@ -36,11 +37,11 @@ class ReadResult(NamedTuple):
     last_stable: int
     epoch: int
     aborted: tuple[AbortedTransaction, ...] = ()
-    """The aborted transactions with offsets among these batches; set only by a read of committed records."""
+    """The aborted transactions with offsets in these batches; set only by a read of committed records."""
 
     @property
     def last_offset(self) -> int:
-        """The last offset of the last batch; −1 without batches."""
+        """The last offset of the last batch; −1 if there are no batches."""
         return self.batches[-1].last_offset if self.batches else -1
 
     def covering(self, first: int, last: int) -> tuple[LogBatch, ...]:
@@ -61,7 +62,7 @@ class AppendOutcome(NamedTuple):
 
 
 class FoundOffset(NamedTuple):
-    """An offset found by timestamp; `timestamp_ms` is -1 when the request named no timestamp."""
+    """An offset found by timestamp; `timestamp_ms` is -1 if the request named no timestamp."""
 
     offset: int
     timestamp_ms: int
@@ -69,12 +70,12 @@ class FoundOffset(NamedTuple):
 
 
 class LogListener(Protocol):
-    """Receives changes of a log, at once and on the event loop (PL-008). A listener must not wait: note the change, and
-    do the work later."""
+    """Is called on changes of a log, at once and on the event loop (PL-008). A listener must not wait: note the change,
+    and do the work later."""
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
-        """Take a new high watermark: records below it may be read now. LAST_STABLE moves at the same time: by a marker,
-        or without open transactions (PL-808)."""
+        """Handle a new high watermark: records below it may be read now. This is also how LAST_STABLE moves: with a
+        marker or, without open transactions, with the high watermark (PL-808)."""
         ...
 
     def log_start_advanced(self, log_start: int) -> None:
@@ -82,7 +83,8 @@ class LogListener(Protocol):
         ...
 
     def log_closed(self, error: KafkaError) -> None:
-        """Answer `error`: this node no longer leads the partition, or the topic was deleted. This is the last call."""
+        """Answer requests with `error` from now on: this node no longer leads the partition, or the topic was deleted.
+        This is the last call."""
         ...
 
 
@@ -113,8 +115,8 @@ class LogState:
     holes: Holes = field(default_factory=Holes)
     transactions: LogTransactions = field(default_factory=LogTransactions.none)
     joined: dict[int, int] = field(default_factory=dict)
-    """Epochs by producer id: transactions that hold this partition by their durable record, and had no marker here
-    since (CM-44). At most JOINED_MAX; memory of this leader only."""
+    """Epochs by producer id, for transactions whose durable record names this partition and which have had no marker
+    here since (CM-44). At most JOINED_MAX; only in this leader's memory."""
     main: str = field(init=False)
     """The key of the stream with the batches."""
     control: str = field(init=False)
@@ -129,11 +131,11 @@ class LogState:
         return self.transactions.last_stable(self.log_start, self.high_watermark)
 
     def position(self, offset: int) -> StreamId:
-        """Return the id after which the batch with `offset` is the first entry (CM-40)."""
+        """Return the id such that the batch with `offset` is the first entry after it (CM-40)."""
         return StreamId(*self.epochs.position(offset))
 
     def learn_size(self, size: int, records: int, batches: int) -> None:
-        """Update the weighted mean of recent batch sizes, for the COUNT of cold reads (CM-46)."""
+        """Update the weighted mean of recent batch sizes, from which cold reads compute their COUNT (CM-46)."""
         weight = min(batches, _SMOOTHING)
         rest = _SMOOTHING - weight
         self.mean_batch_bytes = max((self.mean_batch_bytes * rest + size // batches * weight) // _SMOOTHING, 1)
@@ -146,8 +148,8 @@ class LogState:
         self.joined[producer_id] = epoch
 
     def bytes_available(self, offset: int, committed: bool = False) -> int:
-        """Return the bytes from `offset` to the high watermark, with `committed` to LAST_STABLE: exact within the tail
-        cache, else an estimate (at least 1)."""
+        """Return the bytes from `offset` to the high watermark or, with `committed`, to LAST_STABLE: exact within the
+        tail cache, else an estimate (at least 1)."""
         if offset >= self.high_watermark:
             return 0
         if committed and self.transactions.open:

@@ -1,8 +1,8 @@
 """The log of one topic-partition in its leader: append, read, find, trim, and the transactions in it
 (CM-40…CM-47, PL-006…PL-008).
 
-A TopicLog lives from one claim until the shard is lost. It owns the partition's two streams under that epoch, and the
-memory of their end. It never claims, renews or releases (that is ownership), and never decodes a batch to serve it
+A TopicLog lives from one claim until the shard is lost. It owns the partition's two streams under that epoch, and keeps
+their tail in memory. It never claims, renews or releases (that is ownership), and never decodes a batch to serve it
 (P-7). It answers only while the lease is valid (CM-3).
 """
 
@@ -47,12 +47,12 @@ log = structlog.get_logger(__name__)
 
 
 class TopicTransactions:
-    """The transactions of one topic log, for those that join, end and supervise them (CM-44).
+    """The transactions of one topic log, for the code that joins, ends and supervises them (CM-44).
 
-    A transaction's durable record decides how it ends; the transaction coordinator keeps it. Here its batches and
-    markers are put in order: after the marker of a transaction none of its batches is appended.
+    A transaction's durable record, kept by the transaction coordinator, decides how it ends. The log only keeps batches
+    and markers in order: no batch of a transaction is appended after its marker.
 
-    `end`: appends a marker of (producer id, epoch) with this control type, and waits until it is durable.
+    `end`: appends a marker for (producer id, epoch) with this control type, and waits until it is durable.
     """
 
     __slots__ = ("_end", "_state")
@@ -63,7 +63,7 @@ class TopicTransactions:
 
     @property
     def open(self) -> Collection[OpenTransaction]:
-        """The transactions that have records here and no marker yet, in the order of their first offsets."""
+        """The transactions that have records here but no marker yet, in the order of their first offsets."""
         return self._state.transactions.open.values()
 
     @property
@@ -89,18 +89,19 @@ class TopicTransactions:
             self._state.join(producer_id, epoch)
 
     async def end(self, producer_id: int, epoch: int, *, commit: bool) -> None:
-        """Append the COMMIT or ABORT marker; does nothing when the transaction has its marker here. The marker is
-        durable when this returns, and no batch of this epoch is taken any more. Call it only as the durable record of
-        the transaction says. Raises KafkaError."""
+        """Append the COMMIT or ABORT marker; does nothing if the transaction already has its marker here. When this
+        returns, the marker is durable and no more batches of this epoch are accepted. Call it only as the transaction's
+        durable record says. Raises KafkaError."""
         await self._end((producer_id, epoch), CONTROL_COMMIT if commit else CONTROL_ABORT)
 
 
 class BeyondLogError(KafkaStorageError):
-    """Stored state is further beyond the log's end than a lost tail explains (CM-83); it is not used."""
+    """Stored state is too far beyond the log's end to be explained by a lost tail (CM-83); it is not used."""
 
 
 class TopicLog:
-    """One partition's log under one epoch. `load` makes it; it ends by `close`, or on its own when it is fenced."""
+    """One partition's log under one epoch. Create it with `load`; it ends with `close`, or by itself if it is
+    fenced."""
 
     def __init__(
         self,
@@ -152,13 +153,14 @@ class TopicLog:
         meter: LeaderMeter | None = None,
         refusals: RateLimitedLog | None = None,
     ) -> TopicLog:
-        """Load the log after a claim. Its end is durable when this returns, so the owner may then send `tail_ok`.
+        """Load the log after a claim. When this returns, the log's end is durable, so the owner may send `tail_ok`.
 
-        `memory`: `former.memory()` of this process's former TopicLog of the partition, if it had one. `refusals`: the
-        log of refused writes, shared by all logs of a process. `suspect`: the topic is older than the store's history
+        `memory`: `memory()` of this process's former TopicLog of the partition, if there was one. `refusals`: logs
+        refused writes, shared by all topic logs of a process. `suspect`: the topic is older than the store's history
         and had no owner record (CM-47).
 
-        After LogError, drop the shard and claim again. After AppendRefusedError nothing was written: call `load` again.
+        After a LogError, drop the shard and claim again. After an AppendRefusedError nothing was written: call `load`
+        again.
         """
         settings = settings or TopicLogSettings()
         state, report = await load_state(record_log, lease, claimed, clock, settings, memory=memory, suspect=suspect)
@@ -198,7 +200,7 @@ class TopicLog:
 
     @property
     def last_stable(self) -> int:
-        """LAST_STABLE: the first offset of the earliest open transaction, else the high watermark (PL-008)."""
+        """LAST_STABLE: the first offset of the earliest open transaction; without one, the high watermark (PL-008)."""
         return self._state.last_stable
 
     @property
@@ -217,23 +219,24 @@ class TopicLog:
         self._commit.check_open()
 
     def add_listener(self, listener: LogListener) -> None:
-        """Call `listener` on every change from now on; at once when the log is already closed."""
+        """Call `listener` on every change from now on, and at once if the log is already closed."""
         if self._closed is not None:
             listener.log_closed(again(self._closed))
         else:
             self._listeners.append(listener)
 
     def remove_listener(self, listener: LogListener) -> None:
-        """Stop calling `listener`; does nothing when it was not added."""
+        """Stop calling `listener`; does nothing if it was not added."""
         with suppress(ValueError):
             self._listeners.remove(listener)
 
     def submit(self, batches: Sequence[NewBatch], timeout_ms: int) -> asyncio.Future[AppendOutcome]:
-        """Append batches as one: all get offsets, or none. Never waits; batches are appended in the order of the calls.
+        """Append batches atomically: all get offsets, or none. Never waits; batches are appended in the order of the
+        calls.
 
         The future always gets an AppendOutcome. After `timeout_ms` its `error` is REQUEST_TIMED_OUT; the batches may
-        still be committed. Raises KafkaError when they are refused at once: not the leader, too many bytes queued, or
-        the store does not confirm writes.
+        still be committed. Raises KafkaError if they are refused at once: not the leader, too many bytes queued, or the
+        store does not confirm writes.
         """
         size = sum(len(batch.data) for batch in batches)
         operation = ProduceOperation(self._future(), batches, size, self._clock.now_ms() + timeout_ms)
@@ -250,35 +253,36 @@ class TopicLog:
         """Return batches from `offset` on if they are in memory, without waiting; None when `read` is needed (PL-006,
         CM-46).
 
-        The first batch may begin below `offset`. When there is a batch, at least one is returned, even above
-        `max_bytes`; with `max_offsets` > 0 the result ends when that many offsets are covered. `committed`: only up to
-        LAST_STABLE, and with the aborted transactions. Raises OffsetOutOfRangeError (PL-007), NotLeaderOrFollowerError.
+        The first batch may start below `offset`. If there is a batch, at least one is returned, even above `max_bytes`;
+        with `max_offsets` > 0 the result ends once it covers that many offsets. `committed`: return only batches below
+        LAST_STABLE, and the aborted transactions in them. Raises OffsetOutOfRangeError (PL-007),
+        NotLeaderOrFollowerError.
         """
         self._commit.check_open()
         found = self._reader.cached(offset, max_bytes, max_offsets)
         return self._reader.committed(offset, found) if committed and found is not None else found
 
     async def read(self, offset: int, max_bytes: int, max_offsets: int = 0, *, committed: bool = False) -> ReadResult:
-        """Read like `read_cached`, and from the store what is not in memory. Also raises KafkaStorageError."""
+        """Read like `read_cached`, but read from the store what is not in memory. Also raises KafkaStorageError."""
         with self._reading():
             found = await self._reader.read(offset, max_bytes, max_offsets)
             return self._reader.committed(offset, found) if committed else found
 
     async def batches_between(self, first: int, last: int) -> tuple[LogBatch, ...]:
-        """Return the batches with offsets in `first`…`last`, both of which the log must have; a cold read leaves out
-        their bytes. The caches do not change. Raises as `read`."""
+        """Return the batches with offsets in `first`…`last`, both of which must be in the log; a cold read leaves out
+        their bytes. The caches do not change. Raises the errors of `read`."""
         with self._reading():
             return await self._reader.between(first, last)
 
     async def append_time(self, offset: int, cold: bool) -> int | None:
-        """Return when the first record from `offset` on was appended (ms since 1970); None when there is none, or when
-        it is not in memory and `cold` is False. Raises as `read`."""
+        """Return when the first record from `offset` on was appended (ms since 1970); None if there is none, or if it
+        is not in memory and `cold` is False. Raises the errors of `read`."""
         with self._reading():
             return await self._reader.append_time(offset, cold)
 
     def bytes_available(self, offset: int, committed: bool = False) -> int:
-        """Return the bytes between `offset` and the high watermark, with `committed` to LAST_STABLE, for min_bytes; an
-        estimate below the tail cache."""
+        """Return the bytes between `offset` and the high watermark or, with `committed`, LAST_STABLE, to compare with
+        min_bytes; an estimate below the tail cache."""
         return self._state.bytes_available(offset, committed)
 
     def holes_from(self, offset: int) -> int:
@@ -289,10 +293,12 @@ class TopicLog:
         return max(0, start - offset) + state.holes.count(start, state.high_watermark)
 
     def empty_from(self, offset: int, *, committed: bool) -> int:
-        """Return how many offsets from `offset` to the high watermark have nothing for a group at present: those of
-        `holes_from`, markers, and with `committed` aborted records and those beyond LAST_STABLE (PL-827).
+        """Return how many offsets from `offset` to the high watermark hold nothing that a group could get at present:
+        those of `holes_from`, markers and, with `committed`, aborted records and everything from LAST_STABLE on
+        (PL-827).
 
-        The number is never too high: where holes and the others may be the same offsets, the larger number counts.
+        The number is never too high: holes and the others may be the same offsets, so only the larger of the two
+        numbers is used.
         """
         state = self._state
         high = state.high_watermark
@@ -302,19 +308,21 @@ class TopicLog:
         return max(0, start - offset) + max(state.holes.count(start, high), empty)
 
     async def offset_for(self, timestamp_ms: int, committed: bool = False) -> FoundOffset | None:
-        """Return the first offset at or after a time; or −1: latest, −2: earliest, −3: largest timestamp. None when
-        there is no such record.
+        """Return the first offset at or after a timestamp, or for −1 the latest offset, −2 the earliest, −3 that of the
+        largest timestamp. None if there is no such record.
 
-        Never beyond the high watermark, with `committed` never beyond LAST_STABLE (CM-45, PL-605). Raises KafkaError.
+        The offset is never beyond the high watermark or, with `committed`, beyond LAST_STABLE (CM-45, PL-605). Raises
+        KafkaError.
         """
         with self._reading():
             return await self._reader.offset_for(timestamp_ms, committed)
 
     async def raise_log_end(self, min_end: int) -> int:
-        """Raise the log end to at least `min_end`; return the high watermark after that. Only for values that a leader
-        wrote: a share-partition's start offset, or its last stored batch + 1 (CM-47).
+        """Raise the log end to at least `min_end`; return the resulting high watermark. Only for values that a leader
+        wrote: a share-partition's start offset, or the offset after its last stored batch (CM-47).
 
-        Raises KafkaError; BeyondLogError when no lost tail explains the value: the log end then stays (CM-83).
+        Raises KafkaError; BeyondLogError if no lost tail can explain the value: the log end then stays as it is
+        (CM-83).
         """
         before = self._state.high_watermark
         if min_end <= before:
@@ -330,7 +338,7 @@ class TopicLog:
         return self._state.high_watermark
 
     async def move_log_start(self, offset: int) -> int:
-        """Delete records below `offset` (−1: the high watermark); return the log start after that (CM-45).
+        """Delete records below `offset` (−1: the high watermark); return the resulting log start (CM-45).
 
         The new log start is durable before it is visible and before anything is trimmed. Raises OffsetOutOfRangeError
         for an offset above the high watermark.
@@ -347,8 +355,8 @@ class TopicLog:
         return self._state.log_start
 
     async def retain(self, now_wall_ms: int, retention_ms: int, retention_bytes: int, *, topic: str = "") -> int:
-        """Trim whole batches by age and size (−1: no limit); return the log start after that. The work per call is
-        bounded; the next sweep trims the rest. `topic` is its name, for the log line. Raises KafkaError."""
+        """Trim whole batches by age and size (−1: no limit); return the resulting log start. The work per call is
+        bounded; the next sweep trims the rest. `topic`: the topic's name, for the log line. Raises KafkaError."""
         with self._reading():
             trim = await self._trimmer.start_after(now_wall_ms, retention_ms, retention_bytes)
         before = self._state.log_start
@@ -370,20 +378,22 @@ class TopicLog:
         self._state.tail.set_limit(limit_bytes)
 
     def cached_bytes(self) -> int:
-        """Return the memory that the tail cache takes now."""
+        """Return the memory that the tail cache uses now."""
         return self._state.tail.memory
 
     def memory(self) -> TailMemory:
-        """Return what this process knows of the log's end; pass it to the next `load`, under a higher epoch (CM-47).
+        """Return what this process remembers of the log's tail; pass it to the next `load`, under a higher epoch
+        (CM-47).
 
-        Only confirmed batches: an unconfirmed offset was never read or answered, so another record may get it.
+        It has only confirmed batches: an unconfirmed offset was never read or returned to a producer, so another record
+        may get it.
         """
         return TailMemory(self.epoch, self._state.high_watermark, self._state.tail.batches)
 
     async def close(self, drain_s: float = 0.0, error: KafkaError | None = None) -> None:
-        """Stop leading. With `drain_s`, queued operations are written and answered first, for at most that time; submit
-        nothing meanwhile. When this returns, all callers have been answered and no flush runs: then call
-        `record_log.drop` or `release`. Safe to repeat."""
+        """Stop leading. With `drain_s`, queued operations are written and answered first, for at most that long; submit
+        nothing meanwhile. When this returns, all callers have been answered and no flush is running; then call
+        `record_log.drop` or `release`. May be called repeatedly."""
         if drain_s > 0 and self._closed is None:
             await self._commit.drain(drain_s)
         self._end(error or NotLeaderOrFollowerError(f"this node no longer leads {self.shard.name}; clients look it up"))
@@ -394,7 +404,8 @@ class TopicLog:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Guard a read for an answer: this node leads before and after it. Store failures become Kafka errors."""
+        """Wrap a read for a response: check that this node leads before and after it, and turn store failures into
+        Kafka errors."""
         self._commit.check_open()
         try:
             yield
@@ -415,7 +426,8 @@ class TopicLog:
         _checked(await operation.future)
 
     def _committed(self, draft: Draft) -> None:
-        """Update memory, then call listeners; callers are answered right after, in the same step of the loop."""
+        """Update memory, then call listeners; callers are answered right afterwards, in the same step of the event
+        loop."""
         state, log_start, high_watermark = self._state, self._state.log_start, self._state.high_watermark
         apply_draft(state, draft)
         if draft.batches:
@@ -473,7 +485,7 @@ class TopicLog:
                 log.exception("topic_log_listener_failed", shard=self.shard.name, event_name=event)
 
     def _trim_later(self, before: StreamId) -> None:
-        """Trim the control log in a task of its own, unless such a trim is still running."""
+        """Trim the control log in its own task, unless such a trim is still running."""
         if self._trimming is None or self._trimming.done():
             self._trimming = asyncio.get_running_loop().create_task(
                 self._trimmer.trim_control(before), name=f"topic-log-trim {self.shard.name}"
@@ -487,7 +499,7 @@ def _checked(outcome: AppendOutcome) -> AppendOutcome:
 
 
 def _beyond_log(name: str, log_end: int, stored_end: int, jump_offsets: int) -> BeyondLogError:
-    """Return the error for the partition `name`, with what to do."""
+    """Return the error for the partition `name`, with advice on what to do."""
     return BeyondLogError(
         f"{name}: the log ends at {log_end}, but state is stored up to {stored_end}; at most "
         f"{jump_offsets} offsets can be of a tail that the store lost, so the stored state is "

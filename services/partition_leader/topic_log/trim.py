@@ -1,8 +1,8 @@
 """Trims the old end of a topic's streams: by retention, after moved log starts, in the control log (CM-18, CM-45).
 
-The new log start is durable in the control log before anything is trimmed, so a take-over in between only finds entries
-below the start. The entry that keeps the log's end always stays (CM-40). After a failed trim, the next one trims the
-rest.
+The new log start is durable in the control log before anything is trimmed, so a take-over in between merely finds extra
+entries below the start. The entry that records the log's end always stays (CM-40). After a failed trim, the next one
+trims the rest.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ _SWEEP_BATCHES: Final = 50_000
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """Where the log should begin, and where it should by age alone."""
+    """Where the log should start, and where it should start by age alone."""
 
     log_start: int
     by_age: int
 
     def why(self, log_start: int, retention_ms: int, retention_bytes: int) -> str:
-        """Return which settings ask for it, for a log that begins at `log_start`."""
+        """Return which settings require it, for a log that starts at `log_start`."""
         aged = [f"older than retention.ms={retention_ms}"] if self.by_age > log_start else []
         large = [f"more than retention.bytes={retention_bytes}"] if self.log_start > self.by_age else []
         return " and ".join(aged + large)
 
 
 class LogTrimmer:
-    """Computes, with the core, where the log should begin; trims the streams after that is durable."""
+    """Computes, with the core, where the log should start, and trims the streams once that is durable."""
 
     __slots__ = ("_lease", "_log", "_reader", "_state")
 
@@ -49,7 +49,7 @@ class LogTrimmer:
         self._reader = reader
 
     async def start_after(self, now_wall_ms: int, retention_ms: int, retention_bytes: int) -> Trim:
-        """Return where the log should begin by these settings (−1: no limit). One call reads a bounded number of
+        """Return where the log should start by these settings (−1: no limit). One call reads a bounded number of
         batches."""
         state = self._state
         if state.log_start >= state.data_end:
@@ -84,7 +84,7 @@ class LogTrimmer:
             state.epochs.trim(start)
 
     async def trim_control(self, before: StreamId) -> None:
-        """Trim the control log below `before`; from there on its values were written again."""
+        """Trim the control log below `before`; its current values have been written again from there on."""
         await self._compact(self._state.control, before)
 
     async def _compact(self, stream: str, before: StreamId) -> bool:

@@ -2,7 +2,7 @@
 
 No flush waits for a timer. It ends in one of three ways: it is confirmed; it is refused, undone, and its ids are free
 again; or its outcome is unknown: the log ends, its waiting callers get NOT_LEADER_OR_FOLLOWER, and the owner claims
-again (CM-13). At its time-out a caller gets REQUEST_TIMED_OUT; its batches may still be committed (CM-15). After the
+again (CM-13). At its timeout a caller gets REQUEST_TIMED_OUT; its batches may still be committed (CM-15). After the
 lease's deadline no caller gets an offset (CM-3).
 """
 
@@ -30,7 +30,7 @@ from shard_runtime.record_log.protocol import Appended, AppendRefusedError, Reco
 
 Committed = Callable[[Draft], None]
 Lost = Callable[[KafkaError, BaseException], None]
-#: Called when writes are refused, with their number of records and the error that their callers get.
+#: Called when writes are refused, with the number of their records and the error that their callers get.
 Refused = Callable[[int, KafkaError], None]
 
 
@@ -92,7 +92,7 @@ class GroupCommit:
             )
 
     def submit(self, operation: LogOperation) -> None:
-        """Queue an operation for the next flush with room. Raises KafkaError when it is refused at once."""
+        """Queue an operation for the next flush that has room. Raises KafkaError if it is refused at once."""
         self.check_open()
         name = self._state.shard.name
         if not self._log.available_for(self._state.shard):
@@ -131,7 +131,8 @@ class GroupCommit:
         self._queued_bytes = 0
 
     async def drain(self, timeout_s: float) -> bool:
-        """Wait until nothing is queued or in flight; return False after `timeout_s`. Stop submitting before."""
+        """Wait until nothing is queued or in flight; return False after `timeout_s`. Stop submitting before calling
+        this."""
         task = self._task
         if task is None:
             return True
@@ -153,7 +154,7 @@ class GroupCommit:
                     self._queue.popleft()
                     operation.sent = True
                 await self._flush(draft)
-        except Exception as error:  # memory and log may differ now, so give the partition up
+        except Exception as error:  # memory and log may differ now, so give up the partition
             self._give_up(error)
         finally:
             self._task = None
@@ -186,8 +187,8 @@ class GroupCommit:
         self._committed(draft)
 
     def _refused(self, draft: Draft, error: AppendRefusedError) -> None:
-        """Undo a flush that the store refused, and refuse all queued operations, too. Otherwise a producer's next batch
-        would be checked before its first one is sent again."""
+        """Undo a flush that the store refused, and refuse all queued operations as well. Otherwise a producer's next
+        batch would be checked before its refused one is sent again."""
         draft.roll_back()
         waiting = [*draft.operations, *self._queue]
         self._queue.clear()
@@ -196,7 +197,7 @@ class GroupCommit:
             self._settle(operation, AppendOutcome((), -1, -1, answer))
 
     def _reported(self, operations: Iterable[LogOperation], error: KafkaError) -> KafkaError:
-        """Count and log that these operations were refused; returns their error."""
+        """Count and log that these operations were refused; return `error`."""
         produced = [operation for operation in operations if isinstance(operation, ProduceOperation)]
         self._refusal(sum(batch.record_count for operation in produced for batch in operation.batches), error)
         return error
@@ -237,11 +238,12 @@ class GroupCommit:
 
 
 def again(error: KafkaError) -> KafkaError:
-    """Return a copy of an error to raise: one exception that is raised many times would collect all tracebacks."""
+    """Return a copy of an error to raise: one exception that is raised many times would collect all the tracebacks."""
     return type(error)(error.message)
 
 
 def refusal(name: str, error: AppendRefusedError) -> KafkaError:
-    """Return the error for a producer when the store refused: 19 for too few replicas, else a storage error."""
+    """Return the error for a producer whose write the store refused: NOT_ENOUGH_REPLICAS (19) for too few replicas,
+    else a storage error."""
     kind = NotEnoughReplicasError if "NOREPLICAS" in str(error) else KafkaStorageError
     return kind(f"{name}: the store refused the write ({error}); nothing was written, try again")

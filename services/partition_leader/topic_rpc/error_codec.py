@@ -14,14 +14,14 @@ _LEADER_ELSEWHERE: Final = frozenset({NotLeaderOrFollowerError.code, FencedLeade
 
 
 class LeaderNames:
-    """Fills `current_leader` of results, and collects the leaders' endpoints for the end of the response (CM-14)."""
+    """Fills in `current_leader` of results, and collects the leaders' endpoints for the end of the response (CM-14)."""
 
     def __init__(self, directory: LogDirectory) -> None:
         self._directory = directory
         self._endpoints: dict[int, common_pb2.NodeEndpoint] = {}
 
     def fill(self, into: common_pb2.LeaderIdAndEpoch, partition: TopicIdPartition, error: KafkaError) -> None:
-        """Name the leader when the error says that it is another node, and a leader is known."""
+        """Name the leader if the error means that another node leads the partition, and that node is known."""
         if error.code not in _LEADER_ELSEWHERE:
             return
         leader = self._directory.leader(partition)

@@ -1,6 +1,7 @@
 """ListOffsets, plain Fetch and DeleteRecords (CM-45): for tools, and for look-ups by producers and consumers.
 
-Plain Fetch reads by offset, independently of share groups. All three answer per partition, in the request's order.
+Plain Fetch reads by offset, independently of share groups. All three return a result per partition, in the request's
+order.
 """
 
 from __future__ import annotations
@@ -31,16 +32,18 @@ from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S
 from shard_runtime.rpc.change_log import log_changes
 
 FETCH_MAX_BYTES: Final = 8 << 20
-#: How many bytes a fetch may read even with little room in the budget; it waits for that much room.
+#: How many bytes a fetch may read even if the budget has little room left; it waits until there is that much.
 FETCH_MIN_BYTES: Final = 64 << 10
 #: How many partitions are answered without letting other tasks run.
 SLICE: Final = 250
 FETCH_WAIT_MAX_MS: Final = 30_000
 DELETE_TIMEOUT_MS: Final = 30_000
 DELETE_TIMEOUT_MAX_MS: Final = 300_000
-#: The cost of counting a loaded share-partition's window, in units of `SLICE`: up to 5 ms with 2,000 locks (CM-94).
+#: The cost of counting a loaded share-partition's window, in partitions of a `SLICE`: up to 5 ms with 2,000 locks
+#: (CM-94).
 _LOADED_COST: Final = SLICE // 2
-#: For how many partitions of one ListOffsets the age of a group's oldest record may be read from the store (PL-827).
+#: For how many partitions of one ListOffsets request the age of a group's oldest record may be read from the store
+#: (PL-827).
 OLDEST_READS_MAX: Final = 200
 
 
@@ -57,7 +60,7 @@ class OffsetsService:
     async def list_offsets(
         self, request: list_offsets_pb2.ListOffsetsRequest, context: object = None
     ) -> list_offsets_pb2.ListOffsetsResponse:
-        """Answer offsets by timestamp; offset and timestamp are −1 when no record is that late.
+        """Return offsets by timestamp; offset and timestamp are −1 if no record is that recent.
 
         Raises InvalidRequestError for a bad topic id or too many partitions.
         """
@@ -133,7 +136,7 @@ class OffsetsService:
             into.group_empty = found.empty
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
-        """Read batches; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError as `list_offsets`."""
+        """Read batches; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError like `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         _reads_committed(request.isolation_level)
         loop = asyncio.get_running_loop()
@@ -155,8 +158,8 @@ class OffsetsService:
             growth.forget()
 
     async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _LogWatch, context: object) -> _FetchAttempt:
-        """Read all partitions once, with room taken for the answer (CM-92). Raises ThrottlingQuotaExceededError when
-        there is no room."""
+        """Read all partitions once, after reserving room for the response (CM-92). Raises ThrottlingQuotaExceededError
+        if there is no room."""
         share = context.share if isinstance(context, CallContext) else UNBOUNDED
         max_bytes = max(1, min(request.max_bytes, self._fetch_max_bytes, max(share.room_bytes, FETCH_MIN_BYTES)))
         if not await share.wait(max_bytes, WAIT_S):
@@ -186,7 +189,7 @@ class OffsetsService:
     async def delete_records(
         self, request: delete_records_pb2.DeleteRecordsRequest, context: object = None
     ) -> delete_records_pb2.DeleteRecordsResponse:
-        """Move log starts; answer when they are durable. Raises InvalidRequestError as `list_offsets`."""
+        """Move log starts; respond when they are durable. Raises InvalidRequestError like `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         response = delete_records_pb2.DeleteRecordsResponse()
         names, turns = LeaderNames(self._directory), Turns(SLICE)
@@ -236,7 +239,7 @@ def _known_epoch(
 
 
 class _LogWatch:
-    """Listens to the logs of one fetch, from before the read on, so that it misses no change."""
+    """Listens to the logs of one fetch, starting before the read, so that it misses no change."""
 
     def __init__(self) -> None:
         self.changed = asyncio.Event()
@@ -262,7 +265,7 @@ class _LogWatch:
         self.changed.set()
 
     def log_closed(self, error: KafkaError) -> None:
-        """Wake the fetch: the next attempt answers the error."""
+        """Wake the fetch: the next attempt returns the error."""
         self.changed.set()
 
 
@@ -285,7 +288,7 @@ class _FetchAttempt:
         asked: fetch_pb2.FetchRequest.Partition,
         into: fetch_pb2.FetchResponse.PartitionResult,
     ) -> None:
-        """Add one partition's batches; when the fetch is full, only its offsets."""
+        """Add one partition's batches, or only its offsets if the fetch is full."""
         self._growth.watch(topic_log)
         room = min(asked.partition_max_bytes, self._max_bytes - self.size)
         if room > 0 or not self.size:
@@ -301,14 +304,14 @@ class _FetchAttempt:
     def fail(
         self, into: fetch_pb2.FetchResponse.PartitionResult, partition: TopicIdPartition, error: KafkaError
     ) -> None:
-        """Answer an error for one partition; the fetch then does not wait."""
+        """Return an error for one partition; the fetch then does not wait."""
         self.failed = True
         into.error_code, into.error_message = wire_code(error), error.message
         into.high_watermark = into.last_stable_offset = into.log_start_offset = -1
         self._names.fill(into.current_leader, partition, error)
 
     def finish(self) -> fetch_pb2.FetchResponse:
-        """Return the response, with the endpoints of all leaders named."""
+        """Return the response, with the endpoints of all leaders named in it."""
         self.response.node_endpoints.extend(self._names.endpoints)
         return self.response
 

@@ -1,4 +1,4 @@
-"""The handlers' view of the process in Produce, Fetch and ListOffsets: its logs, and hints for other leaders."""
+"""What the handlers of Produce, Fetch and ListOffsets see of the process: its logs, and hints about other leaders."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DESCRIBE: Final = "DESCRIBE"
 
 
 class Leader(NamedTuple):
-    """A partition's leader by the hints (CM-14)."""
+    """A partition's leader according to the hints (CM-14)."""
 
     node_id: int
     epoch: int
@@ -24,15 +24,16 @@ class Leader(NamedTuple):
 
 
 class LogDirectory(Protocol):
-    """The topic logs of this node. No call waits. Handlers answer the errors per partition."""
+    """The topic logs of this node. No call waits. Handlers return the errors per partition."""
 
     def log(self, partition: TopicIdPartition) -> TopicLog:
         """Return the log, if this node leads it now. Raises UnknownTopicIdError, UnknownTopicOrPartitionError (no such
-        partition), NotLeaderOrFollowerError (another node leads it, or it is still loading: answer with `leader`)."""
+        partition), NotLeaderOrFollowerError (another node leads it, or it is still loading: name `leader` in the
+        response)."""
         ...
 
     def leader(self, partition: TopicIdPartition) -> Leader | None:
-        """Return the leader by the hints; None when none is known: answer without a leader."""
+        """Return the leader according to the hints; None if none is known."""
         ...
 
     def max_message_bytes(self, topic_id: bytes) -> int:
@@ -47,10 +48,10 @@ class LogDirectory(Protocol):
 
 class GroupBacklog(NamedTuple):
     """The work that a share group has left in a partition (PL-827). `waiting`: None when its share-partition is not
-    loaded. `oldest_age_ms`: None when everything is finished, or it was not looked up. `dead_letters`: those not
-    written yet (PL-920); None when not loaded. `delayed`: records that wait for the end of a delay (PL-938); None when
-    not loaded. `empty`: offsets from the stored start to the high watermark that have nothing for the group at present;
-    None without a start."""
+    loaded. `oldest_age_ms`: None if everything is finished, or if it was not determined. `dead_letters`: those not
+    written yet (PL-920); None if not loaded. `delayed`: records whose delay has not ended (PL-938); None if not loaded.
+    `empty`: offsets from the stored start to the high watermark that hold nothing for the group at present; None if
+    there is no start."""
 
     in_flight: int
     waiting: int | None
@@ -62,7 +63,7 @@ class GroupBacklog(NamedTuple):
 
 
 class ReadAllowance:
-    """The number of reads of the store that one request may still cause."""
+    """How many more reads of the store one request may cause."""
 
     def __init__(self, reads: int) -> None:
         self._left = reads
@@ -85,8 +86,8 @@ class GroupProgress(Protocol):
         stored_start: int,
         allowance: ReadAllowance,
     ) -> GroupBacklog:
-        """Return a group's progress without changing it. `stored_start`: the group's stored start offset, −1 when it
-        has none. Raises KafkaError."""
+        """Return a group's progress without changing it. `stored_start`: the group's stored start offset, −1 if it has
+        none. Raises KafkaError."""
         ...
 
 
@@ -101,7 +102,7 @@ def checked_topic_id(topic_id: bytes) -> bytes:
 def check_leader_epoch(topic_log: TopicLog, partition: TopicIdPartition, known: int | None) -> None:
     """Compare the caller's leader epoch (None or −1: unchecked) with the log's.
 
-    Raises FencedLeaderEpochError when the caller's is older, NotLeaderOrFollowerError when it is newer.
+    Raises FencedLeaderEpochError if the caller's is older, NotLeaderOrFollowerError if it is newer.
     """
     if known is None or known in {-1, topic_log.epoch}:
         return

@@ -1,7 +1,7 @@
-"""WriteTxnMarkers: has the markers of a decided transaction appended to the logs that this node leads (CM-155).
+"""WriteTxnMarkers: appends the markers of a decided transaction to the logs that this node leads (CM-155).
 
-The request is only a hint. The marker follows the transaction's record, as read after the request came: so a message
-that comes twice, late, or from a mistaken sender ends no transaction in another way than it was decided.
+The request is only a hint: the marker is chosen by the transaction's record, read after the request arrived. So a
+request that arrives twice, late, or by mistake cannot end a transaction differently from how it was decided.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from shard_runtime.rpc.bounds import Turns, check_partitions
 from transaction_coordinator.core.transaction import Fate, Identity, fate
 from transaction_coordinator.records import ReadRecord
 
-#: How many partitions are taken before other tasks run.
+#: How many partitions are handled before other tasks run.
 _STEP: Final = 256
 _Result = pb.WriteTxnMarkersResponse.PartitionResult
 
@@ -41,7 +41,7 @@ class MarkerService:
     async def write_txn_markers(
         self, request: pb.WriteTxnMarkersRequest, context: object = None
     ) -> pb.WriteTxnMarkersResponse:
-        """Append markers; answer per partition when they are durable. Raises InvalidRequestError for a bad topic id or
+        """Append markers; respond per partition once they are durable. Raises InvalidRequestError for a bad topic id or
         too many partitions."""
         check_partitions(*((marker.topics, "partition_indexes") for marker in request.markers))
         response, turns, names = pb.WriteTxnMarkersResponse(), Turns(_STEP), LeaderNames(self._directory)

@@ -1,9 +1,10 @@
-"""Produce, unary and as a stream (CM-42, CM-43, P-1, P-4): translates messages for `TopicLog.submit` and back.
+"""Produce, as a unary call and as a stream (CM-42, CM-43, P-1, P-4): translates messages for `TopicLog.submit` and
+back.
 
-A request is checked and put into its partitions' queues before the next one of its stream is read. So requests of one
-stream are appended in the order of their arrival. An answer is sent when its partitions are confirmed; answers may
-overtake each other. Each batch is decoded once, to check that it matches its header. When that takes long it is done in
-a thread, and a request of many batches is taken in steps (CM-112, CM-113), so that no request blocks the event loop.
+A request is checked and put into its partitions' queues before the next one of its stream is read, so requests of one
+stream are appended in order of arrival. A response is sent when its partitions are confirmed; responses may be out of
+order. Each batch is decoded once, to check that it matches its header. If that takes long, it is done in a thread, and
+a request with many batches is handled in steps (CM-112, CM-113), so that no request blocks the event loop.
 """
 
 from __future__ import annotations
@@ -36,16 +37,17 @@ TIMEOUT_MAX_MS: Final = 300_000
 IN_FLIGHT_PER_STREAM: Final = 64
 #: How many bytes of a request's batches are checked on the event loop; the rest is checked in a thread.
 _CHECKED_AT_ONCE: Final = 1 << 20
-#: How many partitions and batches are taken before other tasks run: some 5 ms.
+#: How many partitions and batches are handled before other tasks run: about 5 ms.
 _STEP: Final = 256
-#: How many batches of one request may be queued for the store at a time; all partitions share its connection.
+#: How many batches of one request may be queued for the store at the same time; all partitions share the store's
+#: connection.
 _QUEUED_BATCHES_MAX: Final = 1024
 
 _Result = tuple[TopicIdPartition, "asyncio.Future[AppendOutcome] | AppendOutcome"]
 
 
 class PendingProduce:
-    """One request from its submission to its answer. `when_done` callbacks run when all partitions are settled."""
+    """One request from its submission to its response. `when_done` callbacks run when all partitions are settled."""
 
     __slots__ = ("_directory", "_left", "_results", "_when_done", "correlation_id")
 
@@ -78,8 +80,8 @@ class PendingProduce:
                 await result
 
     async def response(self) -> pb.ProduceResponse:
-        """Return the answer, with topics and partitions in the request's order. It is built in steps (CM-98), which is
-        safe because all partitions are settled and nothing changes any more."""
+        """Return the response, with topics and partitions in the request's order. It is built in steps (CM-98), which
+        is safe because all partitions are settled and nothing can change."""
         response, turns = pb.ProduceResponse(), Turns(_STEP)
         names = LeaderNames(self._directory)
         topic: pb.ProduceResponse.TopicResult | None = None
@@ -119,7 +121,7 @@ class ProduceService:
         self._checks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check-batches")
 
     async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
-        """Append batches; answer when every partition is confirmed or refused. Raises InvalidRequestError for a bad
+        """Append batches; respond when every partition is confirmed or refused. Raises InvalidRequestError for a bad
         topic id, or for more partitions or batches than a request may have (CM-62)."""
         pending = await self._take(request, context)
         await pending.wait()
@@ -164,7 +166,7 @@ class ProduceService:
         answers.close()
 
     async def _take(self, request: pb.ProduceRequest, context: object, correlation_id: int = 0) -> PendingProduce:
-        """Validate a request and put its batches into their partitions' queues. Raises InvalidRequestError as
+        """Validate a request and put its batches into their partitions' queues. Raises InvalidRequestError like
         `produce`."""
         check_partitions((request.topic_data, "partition_data"))
         check_batches(sum(len(data.batches) for topic in request.topic_data for data in topic.partition_data))
@@ -207,7 +209,7 @@ class ProduceService:
         return room_bytes
 
     async def _submitted(self, parts: Sequence[ProducedPart], timeout_ms: int) -> list[_Result]:
-        """Put all valid batches into their partitions' queues, at most _WAVE at a time: the rest waits for earlier
+        """Put all valid batches into their partitions' queues, at most _WAVE at a time: the rest wait for earlier
         ones."""
         results: list[_Result] = []
         clock = asyncio.get_running_loop().time
@@ -253,7 +255,7 @@ class ProduceService:
                 return self._directory.log(part.partition).submit(part.batches, timeout_ms)
             except KafkaError as error:
                 part.error = error
-        # The error's traceback would keep the request in memory until the answer is read.
+        # The error's traceback would keep the request in memory until the response is read.
         return AppendOutcome((), -1, -1, part.error.with_traceback(None))
 
 
@@ -264,7 +266,7 @@ async def _step() -> int:
 
 
 class _Answers:
-    """The answers of one stream: one task writes them one at a time, in the order in which they become ready."""
+    """The responses of one stream: one task writes them one at a time, in the order in which they become ready."""
 
     def __init__(self, write: Write, limit: int, share: Share = UNBOUNDED) -> None:
         self._write = write
@@ -277,19 +279,20 @@ class _Answers:
         self._closed = False
 
     def came(self, size: int) -> None:
-        """Charge the budget for a request of `size` bytes that was read, from now on, also during its check (CM-92)."""
+        """Charge the budget for a request of `size` bytes that was just read, so that it also counts during its check
+        (CM-92)."""
         self._next.came()
         self._share.add(size)
 
     def gone(self, size: int) -> None:
-        """Return a request's bytes to the budget, when it was refused as a whole or its stream has ended."""
+        """Return a request's bytes to the budget, because it was refused as a whole or its stream has ended."""
         self._share.give(size)
 
     async def expect(self, pending: PendingProduce, size: int = 0) -> None:
-        """Note that one more answer is due; wait until there is room for it, before the next request is read.
+        """Note that one more response is due, and wait until there is room for it before the next request is read.
 
-        `size`: as passed to `came`. The bytes are given back when the request is settled, also after the stream's end
-        (CM-92).
+        `size`: as passed to `came`. The bytes are returned to the budget when the request is settled, even after the
+        stream's end (CM-92).
         """
         self._expected += 1
         pending.when_done(partial(self._done, size))
@@ -298,7 +301,7 @@ class _Answers:
             await self._next.until_room(size)
 
     def close(self) -> None:
-        """Note that no further answer is due."""
+        """Note that no further responses are due."""
         self._closed = True
         self._wake.set()
 
@@ -308,7 +311,7 @@ class _Answers:
         self._wake.set()
 
     async def run(self) -> None:
-        """Write answers until `close` was called and all due ones are written, or until `write` fails."""
+        """Write responses until `close` was called and all due ones are written, or until `write` fails."""
         while self._expected or not self._closed:
             await self._wake.wait()
             self._wake.clear()

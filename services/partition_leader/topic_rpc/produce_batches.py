@@ -1,7 +1,7 @@
 """Checks a producer's batches for one partition before they may be stored (CM-42, CM-110, CM-112, CM-113).
 
-Headers are always checked at once, bytes only up to a limit that the caller gives. `check_rest` checks the rest and may
-run in a thread. Nothing here waits, and no object is made per record.
+Headers are always checked at once, bytes only up to a limit that the caller sets. `check_rest` checks the rest and may
+run in a thread. Nothing here waits, and no object is created per record.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ALL_THREE: Final = "set all three, zeros too, as InitProducerId gave them, or n
 
 
 class ProducedPart:
-    """The batches of one partition; when `error` is set, store none of them."""
+    """The batches of one partition; if `error` is set, store none of them."""
 
     __slots__ = ("batches", "error", "partition", "unchecked")
 
@@ -41,8 +41,8 @@ class ProducedPart:
         room_bytes: int,
         transactional_id: str = "",
     ) -> int:
-        """Validate all headers, and check batches of up to `room_bytes` in total. Returns how many bytes are left.
-        Batches beyond that become `unchecked`: call `check_rest`.
+        """Validate all headers, and check batches of up to `room_bytes` in total. Returns how many of these bytes are
+        left. Batches beyond them go into `unchecked`: call `check_rest`.
 
         Raises InvalidRecordError, CorruptMessageError, MessageTooLargeError, InvalidRequestError,
         UnsupportedCompressionTypeError.
@@ -126,8 +126,8 @@ def _new_batch(message: ProduceRequest.Batch, max_message_bytes: int, transactio
 def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> NewBatch:
     """Return a batch of an idempotent producer.
 
-    Clients from before CM-110 leave out zeros, and their epoch is 0. So an unset epoch is accepted when the sequence is
-    unset or above 0. Any other incomplete identity is refused.
+    Clients from before CM-110 leave out zeros, and their epoch is 0. So an unset epoch is accepted if the sequence
+    number is unset or above 0. Any other incomplete identity is refused.
     """
     has_epoch, has_sequence = message.HasField("producer_epoch"), message.HasField("base_sequence")
     epoch, sequence = message.producer_epoch, message.base_sequence

@@ -1,6 +1,6 @@
-"""Has a transaction's record name a partition before its first batch is appended there (CM-153).
+"""Adds a partition to a transaction's record before the transaction's first batch is appended there (CM-153).
 
-Only requests with a transactional id come here. Nothing is awaited for a partition that holds the transaction already.
+Used only for requests with a transactional id. Nothing is awaited for a partition that already has the transaction.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Transactions(Protocol):
 async def join_transaction(
     transactions: Transactions, directory: LogDirectory, transactional_id: str, parts: Sequence[ProducedPart]
 ) -> None:
-    """Join the partitions of one request that need it; a part that cannot be joined gets its `error`."""
+    """Join those partitions of one request that need it; if a part cannot be joined, its `error` is set."""
     waiting: dict[Identity, list[ProducedPart]] = {}
     for part in parts:
         if part.error is not None:
@@ -52,7 +52,7 @@ async def join_transaction(
 
 
 def _identity(part: ProducedPart) -> Identity:
-    """Return the one identity of a part's batches. Raises InvalidRequestError."""
+    """Return the identity that all batches of a part share. Raises InvalidRequestError."""
     found = {Identity(batch.producer_id, batch.producer_epoch) for batch in part.batches}
     if len(found) != 1:
         raise InvalidRequestError(

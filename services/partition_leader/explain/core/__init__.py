@@ -1,1 +1,1 @@
-"""Finds out and says what holds a record up, from the state of its share-partition. Pure."""
+"""Finds out and describes what holds a record up, from the state of its share-partition. Pure."""

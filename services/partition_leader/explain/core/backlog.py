@@ -1,4 +1,4 @@
-"""Counts a group's backlog in a share-partition from its window: held records and waiting ones (PL-827).
+"""Counts a group's backlog in a share-partition, the records held and waiting, from the window (PL-827).
 
 It changes nothing. Its cost grows with the cached batches, and a little with their records.
 """
@@ -18,8 +18,8 @@ from partition_leader.share_partition.core.transitions import PENDING_CODES
 
 class Backlog(NamedTuple):
     """`held`: records that are acquired, or whose acknowledgement or release is being written. `waiting`: records that
-    are Available or not fetched yet. `start_offset`: everything before it is finished. `delayed`: records that wait for
-    the end of a delay (PL-938)."""
+    are Available or not fetched yet. `start_offset`: everything before it is finished. `delayed`: records whose delay
+    has not ended (PL-938)."""
 
     held: int
     waiting: int
@@ -32,8 +32,8 @@ def backlog(
 ) -> Backlog | None:
     """Count the backlog (PL-827); None while the share-partition is not ACTIVE.
 
-    `holes_from`: how many offsets from a given one to the high watermark are known to have no record (CM-105).
-    `empty_from`: how many offsets of that range have nothing for the group at present, those holes included.
+    `holes_from`: returns how many offsets from a given one to the high watermark are known to have no record (CM-105).
+    `empty_from`: returns how many offsets of that range hold nothing for the group at present, those holes included.
     """
     if partition.status is not Status.ACTIVE:
         return None
@@ -62,7 +62,7 @@ def _count(batch: InFlightBatch, first: int, wanted: bytes) -> int:
 
 
 def _uncovered_by_state(window: Window, holes_from: Callable[[int], int]) -> int:
-    """Count the offsets that the stored state does not cover (PL-606): they are delivered if the log has them."""
+    """Count the offsets that the stored state does not cover (PL-606); they are delivered if the log has them."""
     gap = window.open_gap
     if gap is None:
         return 0

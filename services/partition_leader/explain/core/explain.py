@@ -1,4 +1,4 @@
-"""The answer to an ExplainRecord: the fates of the records, with sentences and the effect of transactions, and the
+"""The response to ExplainRecord: the fates of the records, with sentences and the effect of transactions, and the
 group's position (PL-820, PL-821).
 
 A share-partition that is not ACTIVE holds no record, so it is explained as one that is not loaded (PL-825).
@@ -39,9 +39,9 @@ _HELD_OBSTACLES: Final = frozenset({Obstacle.HELD, Obstacle.WRITE_PENDING})
 
 
 class Explanation(NamedTuple):
-    """The answer. `start_offset`: −1 when none is set. `end_offset`: the first offset never fetched. `window_offsets`:
-    how many offsets there are from the start offset to the last one fetched (PL-130). `held`: records that members hold
-    (PL-827)."""
+    """An explanation. `start_offset`: −1 if none is set. `end_offset`: the first offset never fetched.
+    `window_offsets`: the number of offsets from the start offset to the last one fetched (PL-130). `held`: the number
+    of records that members hold (PL-827)."""
 
     loaded: bool
     state_epoch: int
@@ -117,7 +117,7 @@ def _front(state: PartitionState, asked: Question) -> str:
 
 
 def _with_roles(fates: list[Fate], asked: Question) -> list[Fate]:
-    """Return the fates with the transaction roles that matter to the group, cut where the role changes (PL-821).
+    """Return the fates with the transaction roles that matter to the group, split where the role changes (PL-821).
 
     Markers are not records; a group that reads committed records skips those of aborted transactions, and waits for
     those of open ones.
@@ -140,7 +140,7 @@ def _cut_at_roles(fate: Fate, asked: Question, parts: Sequence[TransactionPart])
 
 
 def _with_role(fate: Fate) -> Fate | None:
-    """Return the fate of a record with this role; None where the role makes no difference."""
+    """Return the fate of a record that has this role; None if the role makes no difference."""
     if fate.state is RecordState.FINISHED:
         return fate if fate.role.kind is not TransactionKind.OPEN else None
     if fate.role.kind is TransactionKind.MARKER and fate.obstacle not in _HELD_OBSTACLES:
@@ -166,7 +166,7 @@ def _passed_over(fate: Fate) -> bool:
 
 
 def _appended(fate: Fate, asked: Question, first: int) -> int | None:
-    """Return when the first record of a piece was appended; None when the append time is not known."""
+    """Return when the first record of a piece was appended; None if that is not known."""
     if fate.append_time_ms is None or first == fate.first:
         return fate.append_time_ms
     batches = asked.log.batches

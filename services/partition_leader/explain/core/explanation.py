@@ -1,7 +1,7 @@
-"""Finds out why a record is, or is not, delivered now, for ExplainRecord (PL-820 … PL-826).
+"""Finds out why a record is or is not delivered now, for ExplainRecord (PL-820 … PL-826).
 
-Determines the state and the obstacle of each offset, from the window of a loaded share-partition, or from the share
-coordinator's stored state of one that is not loaded. It changes no state, lock or counter. The sentences are in
+Determines the state and the obstacle of each offset, from the window of a loaded share-partition, or else from the
+state that the share coordinator has stored. It changes no state, lock or counter. The sentences are in
 `explanation_words`.
 """
 
@@ -68,13 +68,13 @@ class WriteStage(StrEnum):
     """The stage of the write that a pending record waits for."""
 
     RUNNING = "running"
-    QUEUED = "queued"  # after the running write
-    UNKNOWN = "unknown"  # its write was not answered, so the stored state is read (PL-707)
+    QUEUED = "queued"  # behind the running write
+    UNKNOWN = "unknown"  # its write got no response, so the stored state is read (PL-707)
 
 
 class PendingWrite(NamedTuple):
-    """The write that a record waits for. `running_ms`: the time since it was ordered; None when it is not running,
-    because it is queued or was not answered."""
+    """The write that a record waits for. `running_ms`: the time since it was started; None if it is not running,
+    because it is queued or got no response."""
 
     stage: WriteStage
     running_ms: int | None
@@ -90,10 +90,11 @@ class KnownBatch(NamedTuple):
 
 
 class LogView(NamedTuple):
-    """The log at this moment, and its batches that contain offsets of the question, in order.
+    """The log at this moment, and its batches that contain requested offsets, in order.
 
     `kept_by`: the transactional id of the open transaction that holds the last stable offset back, "" for none;
-    `kept_ms`: how long that has been open here. `parts`: the transaction roles of some of the batches, in order.
+    `kept_ms`: how long that transaction has been open here. `parts`: the transaction roles of some of the batches, in
+    order.
     """
 
     log_start: int
@@ -108,9 +109,9 @@ class LogView(NamedTuple):
 class Question(NamedTuple):
     """The offsets to explain, and what the leader knows besides the share-partition.
 
-    `fetching`: how many members have the partition in a session here. `write_attempts`: how often the running write has
-    been sent. `reset_policy`: the group's share.auto.offset.reset. `loading`: the share-partition is being loaded.
-    `letters`: in words, how many dead letters wait and why; "" for none.
+    `fetching`: how many members have the partition in a session here. `write_attempts`: how many times the running
+    write has been sent. `reset_policy`: the group's share.auto.offset.reset. `loading`: the share-partition is being
+    loaded. `letters`: a sentence on how many dead letters are not written yet, and why; "" for none.
     """
 
     group_id: str
@@ -128,9 +129,9 @@ class Question(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """Neighbouring offsets with the same fate. `delivery_count`: None when not kept. `lock_ms`, `delay_ms`: remaining
-    lock and delay; None when not locked or delayed. `beyond`: never fetched, so it needs a free record lock to be
-    delivered. `taken_back`: how often in a row its delivery was taken back (PL-941)."""
+    """Consecutive offsets with the same fate. `delivery_count`: None if it is not kept. `lock_ms`, `delay_ms`:
+    remaining lock and delay; None when not locked or delayed. `beyond`: never fetched, so it needs a free record lock
+    to be delivered. `taken_back`: how many times in a row its delivery was taken back (PL-941)."""
 
     first: int
     last: int
@@ -150,7 +151,7 @@ class Fate(NamedTuple):
 
     @property
     def merge_key(self) -> tuple[object, ...]:
-        """The fields by which neighbours can be joined when they are equal."""
+        """The fields that must be equal for neighbours to be joined."""
         return self._replace(first=0, last=0, append_time_ms=None)
 
 
@@ -167,7 +168,7 @@ def fates_loaded(state: PartitionState, asked: Question) -> list[Fate]:
 
 
 def fates_stored(stored: StateSummary, asked: Question) -> list[Fate]:
-    """Return the fates of a share-partition that is not in memory, from its stored state: no member holds anything."""
+    """Return the fates for a share-partition that is not in memory, from its stored state: no member holds anything."""
     if stored.start_offset < 0:
         obstacle = Obstacle.START_NOT_SET if stored.state_epoch else Obstacle.NO_STATE
         in_log, found = _outside(asked, -1)
@@ -183,8 +184,8 @@ def fates_stored(stored: StateSummary, asked: Question) -> list[Fate]:
 
 
 def _outside(asked: Question, start_offset: int) -> tuple[Span | None, list[Fate]]:
-    """Return the asked span between the start offset and the log's end, None when empty; and the fates of the asked
-    offsets outside it."""
+    """Return the requested span between the start offset and the log's end (None if empty), and the fates of the
+    requested offsets outside it."""
     first, last, log = asked.first, asked.last, asked.log
     found: list[Fate] = []
     no_record = Obstacle.NO_RECORD
@@ -220,7 +221,7 @@ def _window_fates(state: PartitionState, asked: Question, low: int, high: int) -
 
 
 def _renewed(window: Window, low: int, high: int) -> dict[int, list[Span]]:
-    """Return the renewed stretches by the end of their lock."""
+    """Return the stretches whose lock was renewed, by the end of that lock."""
     by_end: dict[int, list[Span]] = {}
     for end, first, last in window.renewals.entries():
         if first <= high and low <= last:
@@ -229,8 +230,8 @@ def _renewed(window: Window, low: int, high: int) -> dict[int, list[Span]]:
 
 
 def _uncached(window: Window, first: int, last: int) -> Iterator[Fate]:
-    """Yield the fates of offsets that no batch covers: a hole of the log, one that the stored state does not cover
-    (PL-606), or beyond the window."""
+    """Yield the fates of offsets that no batch covers: holes in the log, offsets that the stored state does not cover
+    (PL-606), and offsets beyond the window."""
     gap = window.open_gap
     inside = min(last, window.next_offset - 1)
     unsaid = inside + 1 if gap is None else max(first, min(gap[0], inside + 1))
@@ -286,7 +287,7 @@ def _delayed(first: int, last: int, count: int, left_ms: int) -> Fate:
 def _writes(
     state: PartitionState, asked: Question, unknown: Sequence[Span], first: int, last: int
 ) -> Iterator[tuple[int, int, PendingWrite]]:
-    """Split pending offsets by the write that they wait for. `unknown`: the spans whose write was not answered."""
+    """Split pending offsets by the write that they wait for. `unknown`: the spans whose write got no response."""
     outstanding = state.write_back.outstanding
     for low, high, runs in cut(first, last, outstanding.spans if outstanding else ()):
         if runs and outstanding is not None:
@@ -339,8 +340,8 @@ def _spans(asked: Question) -> list[Span]:
 
 
 def _on_the_log(fate: Fate, asked: Question, spans: Sequence[Span]) -> Iterator[Fate]:
-    """Cut the fate where the log has no record: nothing can be delivered there, unless a member holds it. `spans`:
-    those of the log's batches, made once for all fates of a question."""
+    """Split the fate where the log has no record: nothing can be delivered there, unless a member holds it. `spans`:
+    the spans of the log's batches, computed once for all fates of a question."""
     batches = asked.log.batches
     at = bisect_left(spans, fate.first, key=_LAST)
     for first, last, exists in cut(fate.first, fate.last, spans):
@@ -386,8 +387,8 @@ def joined(fates: Iterable[Fate]) -> list[Fate]:
 
 
 def front(state: PartitionState) -> tuple[int, InFlightBatch] | None:
-    """Return the first cached offset that is not below the start offset, which holds the start offset back, and its
-    batch; None when nothing is cached."""
+    """Return the first cached offset at or above the start offset, which holds the start offset back, and its batch;
+    None if nothing is cached."""
     window = state.window
     if window.is_empty:
         return None
@@ -403,5 +404,5 @@ _STATES: Final = {
     STATE_ARCHIVING: RecordState.ARCHIVING,
     STATE_ARCHIVED: RecordState.ARCHIVED,
 }
-#: Acquired is never stored; if it is read, no member holds the record any more (PL-101).
+#: Acquired is never stored; if it is read all the same, no member holds the record any more (PL-101).
 _STORED_STATES: Final = _STATES | {STATE_ACQUIRED: RecordState.AVAILABLE}

@@ -1,7 +1,7 @@
-"""Describes a record's fate in words, for a person who waits for it: what holds it up, until when, and what follows
-(PL-823).
+"""Describes a record's fate in words, for a person who waits for it: what holds it up, until when, and what happens
+next (PL-823).
 
-All numbers of a sentence are of one moment. Programs do not parse the sentences: they read the fields.
+All numbers in a sentence are from the same moment. Programs should not parse the sentences: they read the fields.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ _DELIVERY_LIMIT_CONFIG: Final = "share.delivery.count.limit"
 class Place(NamedTuple):
     """The share-partition that the records are in. `front`: what holds the start offset back, "" for nothing.
 
-    `next_fetch`: where the next fetch begins. `end`: the first offset never fetched. `letters_full`: dead letters keep
-    new records back (PL-916). `delayed_full`: the delayed records, `delayed` of them, keep new records back (PL-935).
-    `only_rejects`: records were archived by rejection and none at the delivery limit; False when that is not known.
+    `next_fetch`: where the next fetch starts. `end`: the first offset never fetched. `letters_full`: whether dead
+    letters keep new records from being delivered (PL-916). `delayed_full`: whether the delayed records, `delayed` of
+    them, do so (PL-935). `only_rejects`: whether records were archived by rejection and none at the delivery limit;
+    False if that is not known.
     """
 
     loaded: bool

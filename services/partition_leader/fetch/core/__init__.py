@@ -1,1 +1,1 @@
-"""Decides how much one ShareFetch may take, and when it has enough. Pure."""
+"""Decides how much one ShareFetch may acquire, and when it has enough. Pure."""

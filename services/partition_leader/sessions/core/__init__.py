@@ -1,1 +1,1 @@
-"""Which partitions a member fetches here, and which members are gone. Pure."""
+"""Decides which partitions a member fetches here, and records which members are gone. Pure."""

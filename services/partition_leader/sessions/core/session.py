@@ -1,9 +1,9 @@
 """Share sessions: which partitions a member fetches here, and the epoch that keeps its requests in order (§5).
 
 Owns the sessions of one leader process, their epochs and partition order, and remembers the members that were removed.
-It never acquires, releases or answers. It decides what a request may do, what must be released, and which partitions a
-response contains. No session is evicted to make room for another (PL-506). The random session id is passed in
-(PL-502a).
+It never acquires or releases records or sends responses. It decides what a request may do, what must be released, and
+which partitions a response contains. No session is evicted to make room for another (PL-506). The random session id is
+passed in (PL-502a).
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from kip932.ids import SESSION_PARTITIONS_MAX, TopicIdPartition
 OPENING_EPOCH: Final = 0
 CLOSING_EPOCH: Final = -1
 _LAST_EPOCH: Final = 2**31 - 1
-#: How long an opening request of a life that is over is refused. Longer would not help: a running member is notified by
-#: its coordinator, and a group whose epochs fell, as after its store lost its last writes, must be able to continue.
+#: How long an opening request from a life that is over is refused. Longer would not help: a running member is notified
+#: by its coordinator. And a group whose epochs went back, because its store lost the last writes, must be able to
+#: continue.
 REMOVAL_REMEMBERED_MS: Final = 60_000
 #: How many removed members are remembered.
 REMOVED_MEMBERS_MAX: Final = 10_000
@@ -42,8 +43,8 @@ class SessionKey(NamedTuple):
 class SessionRequest(NamedTuple):
     """The session part of a ShareFetch or ShareAcknowledge.
 
-    `session_id`: None when the client does not know the field. `connection_id`: the stream that the request came over;
-    None for a single call (PL-524). `member_epoch`: the member's newest epoch; None when the client does not know the
+    `session_id`: None if the client does not support the field. `connection_id`: the stream that the request came over;
+    None for a unary call (PL-524). `member_epoch`: the member's newest epoch; None if the client does not support the
     field (PL-528).
     """
 
@@ -59,9 +60,10 @@ class SessionRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClosedSession:
-    """A session that has ended: release what its member holds on these partitions (PL-520).
+    """A session that has ended: what its member holds on these partitions must be released (PL-520).
 
-    `group_is_empty`: it was the group's last session here, so the group's share-partitions retire (PL-523).
+    `group_is_empty`: whether it was the group's last session here, so that the group's share-partitions retire
+    (PL-523).
     """
 
     key: SessionKey
@@ -73,7 +75,7 @@ class SessionStep(NamedTuple):
     """The result of the session step: what the request may do.
 
     `fetch`: the partitions to fetch, in order (PL-204). `closed`: the ended session to release after this request's
-    acknowledgements; the answer does not wait for that.
+    acknowledgements; the response does not wait for that.
     """
 
     key: SessionKey
@@ -93,12 +95,12 @@ class Removed(StrEnum):
 
     ENDED = "ended"
     NO_SESSION = "no_session"
-    NO_EPOCH = "no_epoch"  # its client names no member epoch, so its life is unknown
+    NO_EPOCH = "no_epoch"  # its client sends no member epoch, so its life is unknown
     LATER_LIFE = "later_life"  # the member has joined again since
 
 
 class Outcome(NamedTuple):
-    """The contents of a request's answer for one partition."""
+    """The contents of a request's response for one partition."""
 
     has_records: bool = False
     has_error: bool = False
@@ -113,11 +115,12 @@ class _Session:
     session_id: int
     connection_id: int | None
     last_request_ms: int
-    member_epoch: int | None = None  # the highest that its requests have carried
+    member_epoch: int | None = None  # the highest in its requests so far
     epoch: int = 1
     requests_running: int = 0
-    empty_fetches: int = 0  # fetches in a row that brought no records, the present one included
-    # In fetch order. True: the partition is new, or was in error, so report its next clean entry too (PL-511).
+    empty_fetches: int = 0  # consecutive fetches without records, the present one included
+    # In fetch order. True: the partition is new or was in error, so its next entry is reported even if it is empty
+    # (PL-511).
     partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
 
 
@@ -129,10 +132,11 @@ def next_epoch(epoch: int) -> int:
 
 
 class RemovedMembers:
-    """The newest removal of each member, for a minute: which of the member's lives is over (PL-528, PL-529). Bounded.
+    """The newest removal of each member, kept for a minute: it shows which of the member's lives are over (PL-528,
+    PL-529). Bounded.
 
     A life is one membership of a member id. A removal gives the group a new epoch. The member epochs of the life that
-    it ended are lower; those of a later life are not. So no clock is needed to distinguish the two, and a removal that
+    it ended are lower; those of a later life are not. So no clock is needed to tell them apart, and a removal that
     arrives late, twice, or from a former coordinator does not affect a later life.
     """
 
@@ -186,7 +190,7 @@ class SessionCache:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def fetching(self, group_id: str, partition: TopicIdPartition) -> int:
-        """Count the members of the group that have the partition in their session here. Reads every session."""
+        """Count the members of the group whose session here contains the partition. Reads every session."""
         return sum(
             key.group_id == group_id and partition in session.partitions for key, session in self._sessions.items()
         )
@@ -194,11 +198,12 @@ class SessionCache:
     # Requests.
 
     def fetch(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
-        """Run the session step of a ShareFetch (PL-502, PL-507). The epoch is consumed when this returns (PL-504).
+        """Run the session step of a ShareFetch (PL-502, PL-507). When this returns, the session's epoch has advanced
+        (PL-504).
 
         Raises InvalidRequestError, ShareSessionNotFoundError, InvalidShareSessionEpochError, and UnknownMemberIdError
         for a member that was removed and has not joined again (PL-529). It also raises ShareSessionLimitReachedError,
-        which must be answered only after max_wait_ms (PL-506).
+        which must be sent to the client only after max_wait_ms (PL-506).
         """
         if request.epoch == OPENING_EPOCH:
             return self._open(request, new_session_id, now_ms)
@@ -262,7 +267,8 @@ class SessionCache:
         return SessionStep(key, OPENING_EPOCH, new_session_id, tuple(session.partitions), closed)
 
     def _continued(self, request: SessionRequest, now_ms: int) -> _Session:
-        """Consume the epoch of the session that a request belongs to, and return the session."""
+        """Find the session that a request belongs to, check the request's epoch, advance the session's epoch, and
+        return the session."""
         key = request.key
         session = self._sessions.get(key)
         if session is None:
@@ -288,7 +294,7 @@ class SessionCache:
         return session
 
     def _check_partitions(self, request: SessionRequest) -> None:
-        """Bound the partitions of a session, because one answer may name all of them (CM-91). Raises
+        """Limit the partitions of a session, because one response may name all of them (CM-91). Raises
         InvalidRequestError."""
         session = self._sessions.get(request.key)
         if session is None or len(session.partitions) + len(request.topics) <= SESSION_PARTITIONS_MAX:
@@ -302,9 +308,9 @@ class SessionCache:
             )
 
     def check_current(self, step: SessionStep) -> None:
-        """Check, before a response is built, that the session of its request is still there (PL-505).
+        """Check, before a response is built, that the session of its request still exists (PL-505).
 
-        Raises InvalidShareSessionEpochError when it was removed or replaced. The caller must then release what the
+        Raises InvalidShareSessionEpochError if it was removed or replaced. The caller must then release what the
         request acquired.
         """
         if step.is_final:
@@ -343,7 +349,7 @@ class SessionCache:
         return tuple(reported)
 
     def finished(self, step: SessionStep, now_ms: int) -> None:
-        """Note that the request was answered or abandoned: its session's idle time begins when no request is left
+        """Note that the request was answered or abandoned: its session's idle time starts when no request is left
         (PL-524)."""
         session = self._sessions.get(step.key)
         if session is not None and session.session_id == step.session_id and session.requests_running:
@@ -353,15 +359,15 @@ class SessionCache:
     # Ends.
 
     def connection_lost(self, connection_id: int) -> tuple[ClosedSession, ...]:
-        """End the sessions opened over a stream that ended (PL-522), but not those opened again over another one."""
+        """End the sessions opened over a stream that has ended (PL-522), except those reopened over another stream."""
         closed = tuple(self._remove(key) for key in sorted(self._by_connection.get(connection_id, ())))
         self.evictions += len(closed)
         return closed
 
     def member_removed(self, key: SessionKey, group_epoch: int, now_ms: int) -> tuple[Removed, ClosedSession | None]:
-        """End the session of a member that the coordinator has removed, if it is of the life that is over (PL-528), and
-        refuse to open another one of that life for a while (PL-529). `group_epoch`: the epoch that the removal gave the
-        group."""
+        """End the session of a member that the coordinator has removed, if it belongs to the life that is over
+        (PL-528), and refuse for a while to open another one for that life (PL-529). `group_epoch`: the epoch that the
+        removal gave the group."""
         self._removed_members.note(key, group_epoch, now_ms)
         session = self._sessions.get(key)
         if session is None:
@@ -373,8 +379,7 @@ class SessionCache:
         return Removed.ENDED, self._remove(key)
 
     def expire_idle(self, now_ms: int, idle_ms: Mapping[str, int], default_idle_ms: int) -> tuple[ClosedSession, ...]:
-        """End sessions without a stream that have no request under way, and had none for their group's idle time
-        (PL-524).
+        """End sessions without a stream that have had no request in flight for their group's idle time (PL-524).
 
         The idle time is max(session timeout, lock duration), in ms; `idle_ms` is by group id.
         """
@@ -403,8 +408,8 @@ class SessionCache:
 
 
 def _rotated(partitions: tuple[TopicIdPartition, ...], empty_fetches: int) -> tuple[TopicIdPartition, ...]:
-    """Begin one partition further after each fetch without records, so that a partition without records does not block
-    the others (PL-204)."""
+    """Start one partition further on after each fetch without records, so that a partition without records does not
+    block the others (PL-204)."""
     if not empty_fetches or len(partitions) < 2:
         return partitions
     by = empty_fetches % len(partitions)

@@ -1,6 +1,6 @@
 """Validates requests as plain values (PL-321, PL-322, PL-401, PL-422, PL-423): each check raises or returns None.
 
-It never reads sessions or share-partitions: it runs before both.
+It never reads sessions or share-partitions: it runs before either is used.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def check_identity(group_id: str, member_id: str) -> None:
 def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: bool) -> None:
     """Check the fields of a ShareFetch that do not depend on a session (PL-237, PL-322, PL-423).
 
-    Raises InvalidRequestError; the session's epoch is then not consumed.
+    Raises InvalidRequestError; the session's epoch then does not advance.
     """
     if min(limits) < 0:
         negative = [f"{name} = {value}" for name, value in limits._asdict().items() if value < 0]
@@ -61,7 +61,7 @@ def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: boo
 def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, delay_max_ms: int = POLICY_DELAY) -> None:
     """Check the acknowledgements of one partition, in request order (PL-321, PL-401, PL-930, PL-941).
 
-    Raises InvalidRequestError, which is that partition's error; other partitions of the request go on.
+    Raises InvalidRequestError, which becomes that partition's error; the request's other partitions continue.
     """
     previous = -1
     for first, last, types, delays, undelivered in batches:
