@@ -22,8 +22,7 @@ KINDS_MAX: Final = 16
 
 @lru_cache(maxsize=64)
 def readable_kinds(named: tuple[int, ...]) -> frozenset[int]:
-    """Return the kinds that a member can read, given the numbers in its ShareFetch, of which at most KINDS_MAX are
-    considered."""
+    """Return the kinds that a member can read. `named`: the numbers in its ShareFetch, at most KINDS_MAX of them."""
     return _BASE | frozenset(named)
 
 

@@ -1,1 +1,1 @@
-"""Share-partitions of this process: each one's host, locks and deadlines, reports (KIP-932)."""
+"""The share-partitions of this process: each one's host, locks and deadlines, and reports (KIP-932)."""

@@ -1,4 +1,4 @@
-"""Reports records that were archived without being accepted: a log line, and a count by cause (PL-810)."""
+"""Reports records that were archived without being accepted, with a log line and a count by cause (PL-810)."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _RANGES_SHOWN: Final = 20
 
 
 class ArchivedRecords:
-    """Reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic; `count` adds a
-    number of records to a cause."""
+    """Makes the reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic; `count`
+    adds a number of records to a cause."""
 
     def __init__(self, topic_name: Callable[[bytes], str], count: Callable[[str, int], None]) -> None:
         self._topic_name = topic_name
@@ -27,8 +27,8 @@ class ArchivedRecords:
         self._lines = RateLimitedLog(log)
 
     def __call__(self, key: SharePartitionKey, effect: Archived) -> None:
-        """Count the records, and log one line per share-partition and cause in ten seconds, with the offsets of the
-        newest write."""
+        """Count the records, and log at most one line per share-partition and cause every ten seconds, with the offsets
+        of the newest write."""
         self._count(effect.cause, effect.records)
         self._lines.warning(
             "records_archived",

@@ -1,4 +1,4 @@
-"""The port between hosts of share-partitions and the post that writes their dead letters (PL-914)."""
+"""The interface between hosts of share-partitions and the post that writes their dead letters (PL-914)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Spans = Sequence[tuple[int, int]]
 
 
 class LetterSender(Protocol):
-    """The share-partition whose records the letters are."""
+    """The share-partition that the dead letters come from."""
 
     @property
     def key(self) -> SharePartitionKey:
@@ -27,21 +27,21 @@ class LetterSender(Protocol):
         ...
 
     def letters_done(self, dead_letter_id: int, spans: Spans) -> None:
-        """Note that these letters are written, or given up for good (T15)."""
+        """Note that these dead letters are written, or given up for good (T15)."""
         ...
 
     def letters_postponed(self, dead_letter_id: int, spans: Spans) -> None:
-        """Note that these letters are left to a successor (PL-921)."""
+        """Note that these dead letters are left to a successor (PL-921)."""
         ...
 
     def letters_full(self) -> bool:
-        """Return whether letters that wait keep new records from being acquired (PL-916)."""
+        """Return whether unwritten dead letters keep new records from being acquired (PL-916)."""
         ...
 
 
 class LettersWaiting(NamedTuple):
-    """The letters of one share-partition that are not written yet. `reason`: why the last attempt failed; empty when
-    none did. `next_ms`: the time until the next one; None while one is under way."""
+    """The dead letters of one share-partition that are not written yet. `reason`: why the last attempt failed; empty if
+    none did. `next_ms`: the time until the next attempt; None while one is running."""
 
     letters: int
     oldest_ms: int
@@ -52,18 +52,20 @@ class LettersWaiting(NamedTuple):
 
 
 class DeadLetterPost(Protocol):
-    """Writes letters, tries those again that could not be written, and gives up what cannot be (PL-906 … PL-912)."""
+    """Writes dead letters, retries those that could not be written, and gives up those that cannot be (PL-906 …
+    PL-912)."""
 
     def send(self, sender: LetterSender, letter: DeadLetter) -> None:
-        """Write these letters, and notify their sender of each, however long that takes. Never waits."""
+        """Write these dead letters, and notify their sender of each, however long that takes. Never waits."""
         ...
 
     def leave(self, sender: LetterSender) -> None:
-        """Finish the letters under way, since the sender retires, and postpone the others (PL-921)."""
+        """Finish the dead letters that are being written or were never tried, and postpone the others, because the
+        sender retires (PL-921)."""
         ...
 
     def forget(self, sender: LetterSender) -> None:
-        """Drop the letters of a sender that has ended, and notify it no more."""
+        """Drop the dead letters of a sender that has ended, and stop notifying it."""
         ...
 
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
@@ -72,5 +74,5 @@ class DeadLetterPost(Protocol):
         ...
 
     def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:
-        """Return the unwritten letters of a share-partition; None when it has none."""
+        """Return the unwritten dead letters of a share-partition; None if it has none."""
         ...

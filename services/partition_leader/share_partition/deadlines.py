@@ -1,4 +1,4 @@
-"""One heap of deadlines for the whole process, with one armed timer (P-13).
+"""One heap of deadlines for the whole process, with a single timer (P-13).
 
 A holder has one current deadline. Setting another replaces it; the replaced entry is dropped when it reaches the top of
 the heap. Idle holders cost nothing.
@@ -17,12 +17,12 @@ from shard_runtime.clock import Clock
 
 log = structlog.get_logger(__name__)
 
-#: How many holders are called back at most before the event loop gets a turn.
+#: The maximum number of holders that are called back before the event loop gets a turn.
 _BATCH: Final = 256
 
 
 class Deadlines:
-    """Calls holders back at their deadlines, on the running event loop. All times are in ms, by the given clock."""
+    """Calls holders back at their deadlines, on the running event loop. All times are in ms on the given clock."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -32,7 +32,7 @@ class Deadlines:
         self._timer = ArmedTimer(self._fire)
 
     def set(self, holder: Callable[[int], None], deadline_ms: int | None) -> None:
-        """Call `holder(now_ms)` once at `deadline_ms`, in place of its former deadline; None cancels the call."""
+        """Call `holder(now_ms)` once at `deadline_ms`, which replaces its former deadline; None cancels the call."""
         if deadline_ms is None:
             self._current.pop(holder, None)
             return
@@ -56,8 +56,8 @@ class Deadlines:
         self._timer.cancel()
 
     def _rebuild(self) -> None:
-        """Drop the replaced entries. Done when they are most of the heap, so that the number of holders bounds its
-        size."""
+        """Drop the replaced entries. Called when they are most of the heap, so that the heap's size is bounded by the
+        number of holders."""
         self._heap = [(deadline, i, holder) for i, (holder, deadline) in enumerate(self._current.items())]
         self._sequence = len(self._heap)
         heapq.heapify(self._heap)

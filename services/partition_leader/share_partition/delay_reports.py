@@ -1,8 +1,9 @@
-"""Log lines and metrics of records that wait for the end of a delay (PL-935, PL-938), and of records that are given
-back unseen again and again (PL-941).
+"""Log lines and metrics of delayed records (PL-935, PL-938), and of records whose delivery is taken back too many times
+in a row (PL-941).
 
-Logs once when a share-partition reaches its bound and once when it has left it, and adds up all records that ever
-waited. Nothing is done per record: a share-partition is checked after an event, and its counts are read at a scrape.
+Logs once when a share-partition reaches its limit of delayed records and once when it is clearly below it again, and
+adds up all records that were ever delayed. Nothing is done per record: a share-partition is checked after an event, and
+its counts are read at a scrape.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 log = structlog.get_logger(__name__)
 
 _SETTING: Final = "sharegroups.retry.delayed.max"
-#: The greatest value of the setting.
+#: The maximum of the setting.
 _SETTING_MAX: Final = 5_000
 
 
 class Delaying(Protocol):
-    """The core of a share-partition, as far as delays are concerned."""
+    """What these reports need of a share-partition's core."""
 
     def delays(self) -> Delays:
-        """Return how many records wait, and how many ever did."""
+        """Return how many records are delayed now, and how many ever were."""
         ...
 
     def delayed_full(self, settings: GroupConfig) -> bool:
@@ -40,12 +41,12 @@ class Delaying(Protocol):
 
     @property
     def not_taken_back(self) -> int:
-        """How many releases left their delivery counted although they were to take it back."""
+        """The number of records whose release counted as a delivery although it should have taken the delivery back."""
         ...
 
 
 class DelayReports:
-    """Reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic."""
+    """Makes the reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic."""
 
     def __init__(self, topic_name: Callable[[bytes], str]) -> None:
         self._topic_name = topic_name
@@ -57,12 +58,12 @@ class DelayReports:
 
     @property
     def ever(self) -> Mapping[tuple[str, DelayCause], int]:
-        """How many records ever waited since the process began, by group and cause, as of the last `count`."""
+        """How many records have been delayed since the process started, by group and cause, as of the last `count`."""
         return self._ever
 
     def check(self, key: SharePartitionKey, core: Delaying, config: GroupConfig) -> None:
-        """Check a share-partition after an event: log when it reaches its bound or has left it, and when deliveries
-        count that were to be taken back."""
+        """Check a share-partition after an event: log when it reaches its limit of delayed records or is below it
+        again, and when releases counted as deliveries although they should have taken them back."""
         if core.not_taken_back:
             self._log_not_taken_back(key, core)
         delays, was_full = core.delays(), core in self._full
@@ -83,14 +84,14 @@ class DelayReports:
             )
 
     def count(self, key: SharePartitionKey, core: Delaying) -> None:
-        """Add the records that began to wait since the last call for the share-partition's object."""
+        """Add the records that became delayed since the last call for the share-partition's object."""
         before = self._counted.get(core, {})
         ever = self._counted[core] = dict(core.delays().ever)
         for cause, records in ever.items():
             self._ever[key.group_id, cause] += records - before.get(cause, 0)
 
     def forget(self, key: SharePartitionKey, core: Delaying) -> None:
-        """Forget a share-partition's object that is dropped; its successor is reported and counted on its own."""
+        """Forget a share-partition object that is dropped; its successor is reported and counted separately."""
         self.count(key, core)
         for cause in self._counted.pop(core):
             if not self._ever[key.group_id, cause]:  # a group that never had delayed records leaves no series

@@ -1,8 +1,8 @@
-"""Hosts the core of one share-partition: carries out its effects, and feeds their results back as events.
+"""Runs the core of one share-partition: carries out its effects, and feeds their results back as events.
 
 All events of a share-partition pass through `feed`, one at a time (PL-003). `handle` decides, then the host carries out
-the effects; an event that arises from them is handled next. Persister calls run in tasks of their own, and each ends
-with an event. The host decides nothing.
+the effects; an event that arises from them is handled next. Persister calls run in their own tasks, and each ends with
+an event. The host decides nothing.
 """
 
 from __future__ import annotations
@@ -40,10 +40,11 @@ log = structlog.get_logger(__name__)
 
 #: The log line for a share-partition object that was dropped; its `reason` is a `DropReason`.
 DROPPED_LINE: Final = "share_partition_dropped"
-#: How often the state of a share-partition that is not initialised yet is read, and the pause between reads (PL-635).
+#: How many times the state of a share-partition that is not initialised yet is read, and the pause between reads
+#: (PL-635).
 INITIALIZE_ATTEMPTS = 5
 INITIALIZE_RETRY_S = 0.2
-#: Events that touch no record: after them, nothing is due at another time than before.
+#: Events that touch no record, so that they change no deadline.
 _OF_THE_FETCH_LOCK: Final = frozenset({ev.TakeFetchLock, ev.ReleaseFetchLock})
 
 
@@ -55,16 +56,17 @@ class HostOwner(Protocol):
         ...
 
     def activated(self, host: SharePartitionHost) -> None:
-        """Let waiting fetches try the share-partition, now that it is loaded, or retire it if it was loaded for its
-        letters alone (PL-922)."""
+        """Let waiting fetches try the share-partition, now that it is loaded, or retire it if it was loaded only to
+        write its dead letters (PL-922)."""
         ...
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
-        """Give every waiting fetch of the share-partition `error` once, since it could not be loaded (PL-604)."""
+        """Report `error` once to every fetch that waits for the share-partition, because it could not be loaded
+        (PL-604)."""
         ...
 
     def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
-        """Take it out of the cache. When `retiring`, it still finishes its writes (PL-631)."""
+        """Take the share-partition out of the cache. If `retiring`, it still finishes its writes (PL-631)."""
         ...
 
     def dropped(self, host: SharePartitionHost, generation: int) -> None:
@@ -118,7 +120,7 @@ class SharePartitionHost:
     # --- entry point
 
     def feed(self, event: ev.Event) -> None:
-        """Handle one event now, or right after the one that is being handled."""
+        """Handle one event now, or right after the event that is being handled."""
         self._inbox.append(event)
         if self._running:
             return
@@ -147,13 +149,13 @@ class SharePartitionHost:
             return self.core.give_up(error)
 
     def start(self) -> None:
-        """Begin initialisation: read the stored state (PL-602). Call it once."""
+        """Start initialisation: read the stored state (PL-602). Call it once."""
         self._spawn(self._initialize())
 
     def lock(self, fetch_id: int, max_records: int) -> fx.ReadLog | None:
-        """Ask for the fetch lock: what to read, or None when this fetch did not get the lock (PL-206).
+        """Ask for the fetch lock. Returns what to read, or None if this fetch did not get the lock (PL-206).
 
-        After you get the lock you must call `acquire` or `unlock`, on every path.
+        If you get the lock, you must call `acquire` or `unlock` afterwards, on every path.
         """
         self._locking, self._read_log = fetch_id, None
         self.feed(ev.TakeFetchLock(fetch_id, max_records, self.config))
@@ -161,12 +163,12 @@ class SharePartitionHost:
         return self._read_log
 
     def unlock(self, fetch_id: int) -> None:
-        """Give the fetch lock back, unless `acquire` has done so (PL-206)."""
+        """Release the fetch lock, unless `acquire` has done so (PL-206)."""
         if self.core.fetch_lock == fetch_id:
             self.feed(ev.ReleaseFetchLock(fetch_id))
 
     def acquire(self, event: ev.Acquire) -> tuple[fx.AcquiredRange, ...]:
-        """Acquire from a finished log read, and give the fetch lock back; return the ranges, perhaps none."""
+        """Acquire from a finished log read, and release the fetch lock; return the ranges, perhaps none."""
         self._acquired = None
         self.feed(event)
         acquired: fx.Acquired | None = self._acquired
@@ -184,8 +186,8 @@ class SharePartitionHost:
         ranges: Sequence[fx.AcquiredRange] | None = None,
         on_result: OnResult | None = None,
     ) -> None:
-        """Give back what the member holds, because its session ended (PL-520); or only `ranges`, because what it just
-        acquired cannot be delivered (PL-505). `on_result` is called once, with what was given back."""
+        """Release what the member holds, because its session ended (PL-520), or only `ranges`, because what it just
+        acquired cannot be delivered (PL-505). `on_result` is called once, with what was released."""
         self.feed(ev.Release(self._operation(on_result or _ignore), member_id, self.config, ranges))
 
     def drop(self, error: KafkaError) -> None:
@@ -195,7 +197,7 @@ class SharePartitionHost:
     def skip_hole(self, offset: int) -> None:
         """Skip the hole at `offset`, the next offset to fetch, if the tail cache knows where it ends (CM-47).
 
-        A read from the store does not show that: records may have arrived since it ended.
+        A read from the store does not show that: records may have been appended since it ended.
         """
         with contextlib.suppress(KafkaError):
             read = self.log.read_cached(offset, 1, 1)
@@ -212,29 +214,29 @@ class SharePartitionHost:
 
     def bytes_available(self) -> int:
         """Return the bytes that a fetch could read now: from its next fetch offset to the high watermark, or to
-        LAST_STABLE where the group reads committed records (PL-211, PL-802)."""
+        LAST_STABLE if the group reads committed records (PL-211, PL-802)."""
         return self.log.bytes_available(self.core.next_fetch_offset(), self.config.read_committed)
 
     def ready(self) -> bool:
-        """Return whether a fetch could acquire here now: it could lock, and there are records to read."""
+        """Return whether a fetch could acquire here now: it could get the lock, and there are records to read."""
         return self.core.can_fetch(self.config) and self.bytes_available() > 0
 
     # --- called by the dead-letter post
 
     def letters_done(self, dead_letter_id: int, spans: Spans) -> None:
-        """Pass on that these letters are written, or given up for good (T15)."""
+        """Pass on that these dead letters are written, or given up for good (T15)."""
         self.feed(ev.DlqDone(dead_letter_id, tuple(spans)))
 
     def letters_postponed(self, dead_letter_id: int, spans: Spans) -> None:
-        """Pass on that these letters are left to a successor (PL-921)."""
+        """Pass on that these dead letters are left to a successor (PL-921)."""
         self.feed(ev.DlqPostponed(dead_letter_id, tuple(spans)))
 
     def letters_full(self) -> bool:
-        """Return whether letters that wait keep new records from being acquired (PL-916)."""
+        """Return whether unwritten dead letters keep new records from being acquired (PL-916)."""
         return self.core.dead_letters_full(self.config)
 
     async def close(self) -> None:
-        """Cancel the tasks of this host and wait for their end. Call `drop` first."""
+        """Cancel the tasks of this host and wait until they have ended. Call `drop` first."""
         self._deadlines.set(self._tick, None)
         self._cancel_tasks()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -276,7 +278,7 @@ class SharePartitionHost:
     def _on_fenced(self, effect: fx.Fenced) -> None:
         self._dropped(effect.reason)
         why = {"reason": effect.reason.value, "cause": effect.error.message, "retiring": effect.retiring}
-        # State in quarantine is read again every second, and its owner has logged the damage.
+        # State in quarantine is read again every second, and its owner has already logged the damage.
         say = log.debug if isinstance(effect.error, InQuarantineError) else log.info
         say(DROPPED_LINE, **self._names(), **why)
         if self.core.status is Status.FAILED:
@@ -294,7 +296,7 @@ class SharePartitionHost:
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(OperationResult(effect.error, persisted=True))
-        # Calls that still run have no effect any more, and a write among them must not delay a successor's.
+        # Calls that are still running no longer have an effect, and a write among them must not delay a successor's.
         self._cancel_tasks()
         self._owner.dropped(self, effect.generation)
 
@@ -345,8 +347,8 @@ class SharePartitionHost:
             return UnknownServerError(f"the topic log could not be read: {failure}")
         stored = failure.leader_epoch
         if isinstance(failure.error, FencedLeaderEpochError) and (stored is None or stored > self.log.epoch):
-            # The store has a higher epoch than our claim's: give up, and claim again above it (CM-13 `floor`). If the
-            # epoch is our own, a successor of this object wrote it with a higher generation: we still lead.
+            # The store has a higher epoch than our claim: give up, and claim again above it (CM-13 `floor`). If it is
+            # our own epoch, a successor of this object wrote it with a higher generation: we still lead.
             self._lease.give_up(f"fenced at {self.key.text}: {failure.error.message}", stored or 0)
         return failure.error
 
@@ -408,15 +410,15 @@ class SharePartitionHost:
 
 
 def _ignore(_: OperationResult) -> None:
-    """The callback of operations whose result has no receiver (PL-521)."""
+    """The callback for operations whose result has no receiver (PL-521)."""
 
 
 async def _initial_start_offset(topic_log: TopicLog, policy: str, wall_ms: int) -> int:
-    """Return the start offset of a share-partition that has none stored, by `policy`, its group's
+    """Return the start offset of a share-partition that has none stored, according to `policy`, its group's
     `share.auto.offset.reset`: latest, earliest or by_duration:<ISO-8601> (PL-605).
 
-    `latest` is the high watermark at either isolation level. So is by_duration when no record is young enough [P].
-    Raises KafkaError when the log cannot be read.
+    `latest` is the high watermark at either isolation level. So is by_duration if no record is recent enough [P].
+    Raises KafkaError if the log cannot be read.
     """
     if policy == EARLIEST:
         timestamp = OFFSET_EARLIEST
@@ -429,8 +431,8 @@ async def _initial_start_offset(topic_log: TopicLog, policy: str, wall_ms: int) 
 
 
 def _stats_of_write(effect: fx.Persist, high_watermark: int, delivery_count_limit: int) -> WriteStats:
-    """Return the statistics that a write of share-partition state carries (PM-20), which only the leader knows. The
-    group's limit is in writes that release or archive records; other writes do not need it."""
+    """Return the statistics for a write of share-partition state (PM-20), which only the leader knows. Writes that
+    release or archive records include the group's limit; other writes do not need it."""
     counters = effect.counters
     matters = effect.archived or counters.n_release or counters.n_timeout or counters.n_limit
     limit = delivery_count_limit if matters else None

@@ -1,4 +1,4 @@
-"""The parts that a process gives the hosts of share-partitions: a led topic-partition's log and lease, and its
+"""What a process passes to the hosts of share-partitions: a led topic-partition's log and lease, and shared
 services."""
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class LedPartition:
 
 @dataclass(frozen=True, slots=True)
 class LeaderParts:
-    """The parts that hosts need from the process.
+    """What hosts need from the process.
 
-    `config` returns a group's effective configs under the present metadata. `lead` raises the KafkaError of a partition
-    that this process does not lead. `loaded` receives how many ms an object took to become ACTIVE, or to fail.
-    `dropped` counts dropped objects, and `archived` receives records that will not be delivered again. `letters` writes
-    dead letters, `delays` reports records that wait. `chance` returns numbers in 0…1 (PL-936).
+    `config` returns a group's effective configs under the present metadata. `lead` raises KafkaError for a partition
+    that this process does not lead. `loaded` receives how many ms an object took to become ACTIVE or to fail. `dropped`
+    counts dropped objects, and `archived` receives records that will not be delivered again. `letters` writes dead
+    letters, `delays` reports delayed records. `chance` returns random numbers in 0…1 (PL-936).
     """
 
     persister: Persister

@@ -10,8 +10,9 @@ from kip932.errors import KafkaError
 
 @dataclass(frozen=True, slots=True)
 class OperationResult:
-    """The outcome of an Acknowledge or Release. `persisted`: False when it needed no write (PL-411). `acknowledged`:
-    records by acknowledge type (PL-413); for a session's release, the records that it gave back."""
+    """The outcome of an Acknowledge or Release. `persisted`: False if it needed no write (PL-411). `acknowledged`: the
+    numbers of records by acknowledge type (PL-413); for the release at a session's end, the number of released
+    records."""
 
     error: KafkaError | None
     persisted: bool

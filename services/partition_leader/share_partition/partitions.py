@@ -1,9 +1,9 @@
 """The share-partitions of this process, and the fetches that wait for them.
 
-Keeps one host per share-partition, made by the first fetch that names it (PL-601). When one is dropped, its generation
-is kept, because its successor must exceed it (PL-602). Wake-ups are collected. Once per turn of the event loop the
-waiters try again, in order of arrival, for as long as their share-partition can serve one more (P-5). Work on many
-share-partitions that no caller waits for is deferred.
+Keeps one host per share-partition, created by the first fetch that names it (PL-601). When one is dropped, its
+generation is remembered, because its successor's must be higher (PL-602). Wake-ups are collected: once per turn of the
+event loop the waiters try again, in order of arrival, for as long as their share-partition can serve one more (P-5).
+Work on many share-partitions is deferred if no caller waits for it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
-#: How many woken share-partitions are served, or waits are ended, in one turn of the event loop.
+#: How many woken share-partitions are served, or how many waits are ended, in one turn of the event loop.
 _WAKE_SLICE: Final = 500
-#: How many share-partitions deferred work is done on in one turn of the event loop: about 10 ms.
+#: On how many share-partitions deferred work is done in one turn of the event loop: about 10 ms.
 DEFERRED_SLICE: Final = 200
 
 #: Work on one share-partition.
@@ -41,11 +41,11 @@ HostWork = Callable[[SharePartitionHost], object]
 class DeferredWork:
     """Work on many share-partitions that no caller waits for, in the order in which it came.
 
-    It is done in slices, so that other tasks run in between (CM-97). To callers it appears to be done at once: the work
-    due on a share-partition is done before it is handed out.
+    It is done in slices, so that other tasks run in between (CM-97). To callers it appears to be done at once: work due
+    on a share-partition is done before its host is returned to a caller.
 
-    `is_live`: whether a share-partition is still in the cache. Work on one that was dropped is forgotten, because a
-    drop leaves nothing to do.
+    `is_live`: returns whether a share-partition is still in the cache. Work on a dropped one is discarded, because
+    after a drop nothing is left to do.
     """
 
     def __init__(self, is_live: Callable[[SharePartitionHost], bool]) -> None:
@@ -58,7 +58,7 @@ class DeferredWork:
         return bool(self._due)
 
     def add(self, hosts: Iterable[SharePartitionHost], work: HostWork) -> None:
-        """Do `work` on each: at once when there are few, else a slice per turn of the event loop."""
+        """Do `work` on each: at once if there are few, else one slice per turn of the event loop."""
         hosts = list(hosts)
         if len(hosts) <= DEFERRED_SLICE:
             for host in hosts:
@@ -77,7 +77,7 @@ class DeferredWork:
             self._task = asyncio.get_running_loop().create_task(self._run(), name="share-partitions-later")
 
     def settle(self, host: SharePartitionHost) -> None:
-        """Do now what is due on this share-partition."""
+        """Do the work that is due on this share-partition now."""
         for work in self._due.pop(host, ()):
             if self._is_live(host):
                 work(host)
@@ -96,7 +96,7 @@ class DeferredWork:
             while self._order:
                 try:
                     self.settle(self._order.popleft())
-                except Exception:  # the other share-partitions must be worked on all the same
+                except Exception:  # the work on the other share-partitions must go on
                     log.exception("share_partition_work_failed")
                 await turns.step()
         finally:
@@ -112,11 +112,11 @@ class Waiter(Protocol):
         ...
 
     def attempt(self) -> None:
-        """Try to complete; does nothing when it already has."""
+        """Try to complete; does nothing if it already has."""
         ...
 
     def partition_failed(self, key: SharePartitionKey, error: KafkaError) -> None:
-        """Take the `error` with which one of its share-partitions failed to initialise (PL-604)."""
+        """Handle the `error` with which one of its share-partitions failed to initialise (PL-604)."""
         ...
 
 
@@ -154,7 +154,7 @@ class SharePartitions:
         return self._by_group
 
     def configs_changed(self) -> None:
-        """Give each share-partition its group's present configs, by which it decides from now on (PL-1003); parked
+        """Give each share-partition its group's current configs, which it uses from now on (PL-1003), and let parked
         fetches try again (PL-214)."""
         for group_id, hosts in self._by_group.items():
             config = self._parts.config(group_id)
@@ -169,7 +169,8 @@ class SharePartitions:
         return self._parts.config(group_id)
 
     def cached(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """Return the host if there is one, after doing the work due on it. Acknowledgements never make one (PL-402)."""
+        """Return the host if there is one, after doing the work due on it. Acknowledgements never create one
+        (PL-402)."""
         host = self._hosts.get(key)
         if host is not None and self._later:
             self._later.settle(host)
@@ -177,28 +178,28 @@ class SharePartitions:
         return host
 
     def peek(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """Return the host if there is one. Work that is due on it stays due."""
+        """Return the host if there is one, without doing the work that is due on it."""
         return self._hosts.get(key)
 
     def has(self, key: SharePartitionKey) -> bool:
-        """Return whether there is a host. Work that is due on it stays due."""
+        """Return whether there is a host, without doing the work that is due on it."""
         return key in self._hosts
 
     def later(self, keys: Iterable[SharePartitionKey], work: HostWork) -> None:
-        """Do `work` on those of these that are cached: at once when they are few; otherwise in slices, and on any one
-        of them before it is handed out (CM-97)."""
+        """Do `work` on those of these share-partitions that are cached: at once if they are few; otherwise in slices,
+        and on each one before its host is returned to a caller (CM-97)."""
         self._later.add([host for key in keys if (host := self._hosts.get(key)) is not None], work)
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
-        """Return the host, made if needed; None while its predecessor retires (PL-631). Raises the KafkaError of a
-        partition that this process does not lead, and InQuarantineError until the state was found whole (PL-604)."""
+        """Return the host, created if necessary; None while its predecessor retires (PL-631). Raises KafkaError for a
+        partition that this process does not lead, and InQuarantineError until the state is found intact (PL-604)."""
         host = self.cached(key)
         if not self._quarantined.is_empty:
             return self._obtain_quarantined(key, host)
         return host or self._make(key)
 
     def _obtain_quarantined(self, key: SharePartitionKey, host: SharePartitionHost | None) -> SharePartitionHost | None:
-        """Return what `obtain` does, while the state of some share-partitions is in quarantine."""
+        """Do what `obtain` does while the state of some share-partitions is in quarantine."""
         now_ms = self._parts.clock.now_ms()
         error = self._quarantined.error_of(key, now_ms)
         if host is not None and host.core.status is not Status.INITIALIZING:
@@ -242,7 +243,8 @@ class SharePartitions:
                         del table[key]
 
     def stop_waiting_in_turns(self, waiter: Waiter, keys: Sequence[SharePartitionKey]) -> None:
-        """Forget a waiter, a slice at a time. Until that ends the waiter may still be called, and must do nothing."""
+        """Forget a waiter, a slice at a time. Until that is done the waiter may still be called, and must do
+        nothing."""
         task = asyncio.get_running_loop().create_task(self._forget(waiter, keys), name="waiter-forgotten")
         self._forgetting.add(task)
         task.add_done_callback(self._forgetting.discard)
@@ -294,7 +296,7 @@ class SharePartitions:
     def _serve(self, key: SharePartitionKey) -> None:
         """Let waiters of a share-partition try, in order of arrival, for as long as it can serve one more.
 
-        When there is no host every waiter tries: each makes a new one, or learns that leadership is lost.
+        If there is no host, every waiter tries: it creates a new one, or learns that leadership is lost.
         """
         for table in (self._waiters, self._waiters_without_bytes):
             if not self._can_serve(key, table):
@@ -311,16 +313,16 @@ class SharePartitions:
         return host.ready() if table is self._waiters else host.lockable()
 
     def load_for_letters(self, key: SharePartitionKey) -> None:
-        """Load a share-partition for the letters that wait in it, and retire it once each was tried (PL-922). Does
-        nothing when it is loaded. Raises the KafkaError of a partition that this process does not lead."""
+        """Load a share-partition to write the dead letters left in it, and retire it once each was tried (PL-922). Does
+        nothing if it is already loaded. Raises KafkaError for a partition that this process does not lead."""
         if key not in self._hosts and (host := self._make(key)) is not None:
             self._for_letters.add(host)
 
     # --- called by hosts
 
     def activated(self, host: SharePartitionHost) -> None:
-        """Let the waiters of a loaded share-partition try. If it was loaded for its letters, and no fetch waits for it,
-        it retires: letters that were not tried yet still are (PL-921)."""
+        """Let the waiters of a loaded share-partition try. If it was loaded only to write its dead letters, and no
+        fetch waits for it, it retires: dead letters that were not tried yet still are (PL-921)."""
         self._parts.letters.loaded(host.key, None)
         if host in self._for_letters:
             self._for_letters.discard(host)
@@ -329,7 +331,8 @@ class SharePartitions:
         self._wake_key(host.key)
 
     def initialize_failed(self, host: SharePartitionHost, error: KafkaError) -> None:
-        """Take the share-partition out of the cache, and give every waiting fetch of it the error once (PL-604)."""
+        """Take the share-partition out of the cache, and report the error once to every fetch that waits for it
+        (PL-604)."""
         if self._hosts.get(host.key) is not host:
             return
         self._remove(host)
@@ -341,7 +344,7 @@ class SharePartitions:
             waiter.partition_failed(host.key, error)
 
     def fenced(self, host: SharePartitionHost, retiring: bool) -> None:
-        """Take the share-partition out of the cache. A retiring one finishes its writes before a successor is made
+        """Take the share-partition out of the cache. A retiring one finishes its writes before a successor is created
         (PL-631)."""
         self._remove(host)
         if retiring:
@@ -368,14 +371,14 @@ class SharePartitions:
             host.drop(error)
         remembered = self._generations.get(partition)
         if remembered is not None and remembered[0] <= topic_log.epoch:
-            del self._generations[partition]  # an epoch that has ended is never served again (CM-12)
+            del self._generations[partition]  # an epoch that has ended is never used again (CM-12)
 
     async def hand_over(
         self, partition: TopicIdPartition, topic_log: TopicLog, error: KafkaError, timeout_s: float
     ) -> None:
         """Retire every share-partition on this log, wait up to `timeout_s` for their writes, then drop the others.
 
-        So the outgoing calls of a leader end before it gives its shard back (CM-4, CM-12).
+        So a leader's outgoing calls end before it releases its shard (CM-4, CM-12).
         """
         for host in self._on_log(partition, topic_log):
             self._later.settle(host)
@@ -425,7 +428,8 @@ class SharePartitions:
         _discard(self._by_group, key.group_id, key)
 
     def _next_generation(self, partition: TopicIdPartition, epoch: int) -> int:
-        """Return a generation above all that this process used for share-partitions of the partition in this epoch."""
+        """Return a generation above all those that this process has used for share-partitions of the partition in this
+        epoch."""
         remembered = self._generations.get(partition)
         generation = remembered[1] + 1 if remembered is not None and remembered[0] == epoch else 1
         self._remember_generation(partition, epoch, generation)

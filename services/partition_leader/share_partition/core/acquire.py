@@ -1,7 +1,7 @@
-"""One acquire pass over a log read: which offsets a fetch gets (PL-220 … PL-237), and the gaps it resolves (PL-608).
+"""One acquire pass over a log read: which offsets a fetch gets (PL-220 … PL-237), and which gaps it resolves (PL-608).
 
-Owns the walk over the cached batches that a read overlaps, and makes new batches from log data. While no gap window is
-active, it visits only batches that hold Available records (P-3).
+Owns the walk over the cached batches that a read overlaps, and creates new batches from log data. While no gap window
+is active, it visits only batches with Available records (P-3).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DELIVERED_ONCE: Final = 1
 
 
 class AcquirePass:
-    """The state of one pass. `run` returns the ranges; after it, `archived` holds the spans that T17 and T18 archived,
+    """The state of one pass. `run` returns the ranges; afterwards `archived` holds the spans that T17 and T18 archived,
     which no write has stored yet (PL-621)."""
 
     __slots__ = (
@@ -43,7 +43,7 @@ class AcquirePass:
     )
 
     def __init__(self, window: Window, event: Acquire, now_ms: int, room: int | None = None) -> None:
-        """`room`: how many new offsets may be acquired (PL-915); None uses what the record-lock limit leaves."""
+        """`room`: how many new offsets may be acquired (PL-915); None means as many as the record-lock limit leaves."""
         self._window = window
         self._event = event
         self._room = event.settings.max_record_locks - window.in_flight if room is None else room
@@ -86,13 +86,13 @@ class AcquirePass:
         return self._visible()
 
     def _archive_compacted(self) -> None:
-        """Archive the Available records that the log read skipped: the log no longer has them (T17, PL-226)."""
+        """Archive the Available records that the log read skipped, because the log no longer has them (T17, PL-226)."""
         low, high = self._event.fetch_offset, self.pass_.first_read - 1
         if low <= high:
             self.archived += remove_unheld(self._window, low, high)
 
     def _base(self) -> int:
-        """Return the offset where the pass begins (PL-223)."""
+        """Return the offset where the pass starts (PL-223)."""
         window, base = self._window, self.pass_.first_read
         found = window.floor(base)
         if found is not None and found.last >= base:
@@ -193,7 +193,7 @@ class AcquirePass:
         self.ranges.append(AcquiredRange(first, last, _DELIVERED_ONCE))
 
     def _cache_limited(self, first: int, last: int, cap: int) -> int:
-        """Cache whole log batches as one batch, of which the fetch gets at most `cap` offsets (PL-236)."""
+        """Cache whole log batches as one batch, from which the fetch gets at most `cap` offsets (PL-236)."""
         if last - first + 1 <= cap:
             self._cache(first, last)
             return last - first + 1
@@ -208,7 +208,8 @@ class AcquirePass:
         return cap
 
     def _resolve_gaps(self) -> None:
-        """Resolve the holes that this pass walked over: they are acquired now, or not in the log (PL-607, PL-608)."""
+        """Resolve the holes that this pass walked over: their records are now acquired, or are not in the log (PL-607,
+        PL-608)."""
         window = self._window
         gap = window.gap
         if gap is None:
@@ -225,7 +226,7 @@ class AcquirePass:
             window.note_gap(gap[0], gap[1])
 
     def _visible(self) -> tuple[AcquiredRange, ...]:
-        """Archive records of aborted transactions, and leave them out of the answer (PL-803)."""
+        """Archive records of aborted transactions, and leave them out of the response (PL-803)."""
         event = self._event
         if not event.read_committed:
             return tuple(self.ranges)

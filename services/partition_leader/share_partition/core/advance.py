@@ -1,4 +1,4 @@
-"""Moves the start offset, and computes where it would be if the outstanding changes commit (PL-120 … PL-125, PL-704).
+"""Moves the start offset, and computes where it will be once the outstanding changes commit (PL-120 … PL-125, PL-704).
 
 Owns the walk from the front of the window. It stops at the first record that is not finished, so its cost is
 proportional to the batches it passes (P-3).
@@ -21,7 +21,7 @@ _IS_CLOSING: Final = [code in CLOSING_CODES for code in range(255)] + [True]
 
 
 class Progress(NamedTuple):
-    """Start offset and delivery_complete_count of one view of the window."""
+    """The start offset and delivery_complete_count in one view of the window."""
 
     start_offset: int
     delivery_complete_count: int
@@ -39,7 +39,7 @@ def advance(window: Window) -> bool:
 
 
 def committed(window: Window) -> Progress:
-    """Return the start offset in memory, and how many records from there on are finished or will be once their write
+    """Return the start offset in memory, and how many records from there on are finished, or will be once their write
     commits (PL-125)."""
     return Progress(window.start_offset, _closed_from(window, window.start_offset))
 

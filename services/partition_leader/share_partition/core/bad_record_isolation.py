@@ -1,7 +1,7 @@
-"""Hands out Available records of one batch, fewer at a time the more often they have failed (PL-240 … PL-242).
+"""Acquires Available records of one batch, fewer at a time the more often they have failed (PL-240 … PL-242).
 
-Owns the subset path of an acquire pass and the throttling of batches that may be poisoned. Work is per run of equal
-records as long as nothing in the batch has failed often.
+Owns the subset path of an acquire pass, and the throttling of batches that may contain bad records. The work is per run
+of equal records, unless something in the batch has failed often.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class AcquisitionPass(NamedTuple):
 
     @property
     def throttle_at(self) -> int:
-        """The delivery count from which a batch is handed out in parts (PL-241)."""
+        """The delivery count from which a batch is acquired in parts (PL-241)."""
         return throttle_at(self.limit)
 
 
 def throttle_at(limit: int) -> int:
-    """The delivery count from which a batch is handed out in parts under this delivery count limit (PL-241)."""
+    """The delivery count from which a batch is acquired in parts, given this delivery count limit (PL-241)."""
     return max(2, (limit + 1) // 2)
 
 
@@ -55,11 +55,11 @@ def is_throttled(batch: InFlightBatch, now: AcquisitionPass) -> bool:
 
 def acquire_subset(window: Window, batch: InFlightBatch, now: AcquisitionPass, cap: int | None) -> list[AcquiredRange]:
     """Acquire Available records of the batch inside the read (PL-240), at most `cap`. Record-limit mode passes its
-    remaining cap; None allows as many as isolation does."""
+    remaining cap; None leaves only the limit set by isolation."""
     low, high = max(batch.first, now.first_read), min(batch.last, now.last_acquirable)
     if low > high or not batch.available:
         return []
-    if batch.max_count >= now.throttle_at:  # for limits above 2, a last delivery is never below this
+    if batch.max_count >= now.throttle_at:  # if the limit is above 2, a last delivery is never below this
         return _acquire_isolated(window, batch, now, cap, (low, high))
     if cap is None:
         result = [
@@ -122,7 +122,7 @@ def _acquire_isolated(
 
 
 def _take(window: Window, batch: InFlightBatch, now: AcquisitionPass, ranges: list[AcquiredRange]) -> None:
-    """Acquire each range, whose records the caller has found Available (T3): set code, count, owner and lock end, and
+    """Acquire each range, whose records the caller knows to be Available (T3): set code, count, owner and lock end, and
     push one lock entry for all of them (PL-302)."""
     codes, counts, members, deadlines = batch.track(), batch.counts, batch.members, batch.deadlines
     member, deadline = now.member, now.deadline

@@ -1,7 +1,8 @@
-"""One in-flight batch: a range of offsets with one state for all, or, once they differ, one compact array per field.
+"""One in-flight batch: a range of offsets with one state for all or, once they differ, with one compact array per
+field.
 
-Owns states, delivery counts, owners and lock deadlines of its offsets, and counters by which other code can skip the
-batch without reading its records (P-3). Never reads the clock, other batches or the start offset. Carries out PL-001.
+Owns the states, delivery counts, owners and lock deadlines of its offsets, and counters that let other code skip the
+batch without reading its records (P-3). Never reads the clock, other batches or the start offset. Implements PL-001.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ StateFields = tuple[int, int, int, int, int]  # the fields of a state batch
 
 
 class Written(NamedTuple):
-    """One batch's part of a write: its states, and the greatest delivery count and the sum of the delivery counts of
-    the records that the write finishes."""
+    """One batch's part of a write: its states, and the maximum and the sum of the delivery counts of the records that
+    the write finishes."""
 
     states: list[StateBatch]
     max_count: int
@@ -96,24 +97,25 @@ class InFlightBatch:
         self.closing = size if self.code in CLOSING_CODES else 0
         self.pending = size if self.code in PENDING_CODES else 0
 
-    # Counted on demand: not needed while no record of the share-partition waits.
+    # Counted on demand: not needed while no record of the share-partition is delayed.
 
     @property
     def counting(self) -> int:
-        """The records that count against the limit: neither finished, Archiving nor delayed (PL-935)."""
+        """The number of records that count towards the limit: those neither finished, Archiving nor delayed
+        (PL-935)."""
         if self.codes is None:
             return 0 if self.code in SETTLED_CODES else len(self)
         return len(self.codes.translate(None, SETTLED_CODES))
 
     @property
     def delayed(self) -> int:
-        """The records that wait for the end of a delay (PL-932)."""
+        """The number of delayed records (PL-932)."""
         if self.codes is None:
             return len(self) if self.code == DELAYED else 0
         return self.codes.count(DELAYED)
 
     def track(self) -> bytearray:
-        """Give every offset a state of its own, for good (PL-001): count, owner, lock and pending mark are copied."""
+        """Give every offset its own state, permanently (PL-001): count, owner, lock and pending mark are copied."""
         if self.codes is None:
             size = len(self)
             self.codes = bytearray([self.code]) * size
@@ -166,7 +168,7 @@ class InFlightBatch:
 
     def assign(self, first: int, new: bytes | bytearray) -> None:
         """Set the codes of an offset-tracked stretch that starts at `first`. The caller has checked that each may
-        follow the code it replaces."""
+        follow the code that it replaces."""
         codes = self.track()
         low = first - self.first
         high = low + len(new)
@@ -209,7 +211,7 @@ class InFlightBatch:
         self.counts[low : low + size] = array("i", [count]) * size
 
     def first_other(self, first: int, codes: bytes) -> int | None:
-        """The first offset from `first` on whose code is not one of `codes`; None when there is none."""
+        """The first offset from `first` on whose code is not one of `codes`; None if there is none."""
         if self.codes is None:
             return None if self.code in codes else first
         at = first - self.first
@@ -239,8 +241,8 @@ class InFlightBatch:
         return runs_of(first, self.track()[low:high], self.counts[low:high], _AVAILABLE)
 
     def states_to_write(self, spans: Sequence[Span]) -> Written:
-        """Return what a write contains for ascending spans that do not touch each other: states without pending marks,
-        Acquired left out, neighbours with equal state and count joined."""
+        """Return what a write contains for ascending, non-adjacent spans: states without pending marks, Acquired left
+        out, neighbours with equal state and count joined."""
         if self.codes is None:
             return self._state_to_write(spans)
         codes, start = self.codes, self.first
@@ -267,7 +269,7 @@ class InFlightBatch:
         return Written(found, max(finished, default=0), sum(finished))
 
     def _state_to_write(self, spans: Sequence[Span]) -> Written:
-        """Like `states_to_write`, while all offsets have one state."""
+        """Like `states_to_write`, for a batch whose offsets all have one state."""
         state, count = STATE_OF[self.code], self.count
         if state == STATE_ACQUIRED:
             return Written([], 0, 0)
@@ -277,8 +279,8 @@ class InFlightBatch:
         return Written(found, count, count * sum([last - first + 1 for first, last in spans]))
 
     def _states_in(self, spans: Sequence[Span]) -> bytearray:
-        """Return the states from the first span to the last, with Acquired, which is never written, between the
-        spans."""
+        """Return the states from the first span to the last, filled between the spans with Acquired, which is never
+        written."""
         low, codes = spans[0][0] - self.first, self.track()
         states = bytearray([STATE_ACQUIRED]) * (spans[-1][1] - spans[0][0] + 1)
         for first, last in spans:
@@ -292,7 +294,7 @@ class InFlightBatch:
         if self.codes is None:
             return self.first + low if self.deadline == deadline else None
         deadlines, high = self.deadlines, last - self.first + 1
-        if low < len(deadlines) and deadlines[low] == deadline:  # the usual case when the query repeats
+        if low < len(deadlines) and deadlines[low] == deadline:  # the usual case if the query is repeated
             return self.first + low
         try:
             return self.first + deadlines.index(deadline, low, high)
@@ -351,8 +353,8 @@ def runs_of(first: int, codes: bytes | bytearray, counts: array[int], only: byte
 def _run_columns(
     first: int, codes: bytes | bytearray, counts: array[int], only: bytes | None
 ) -> tuple[Iterable[int], Iterable[int], Iterable[int], Iterable[int]]:
-    """Return the firsts, lasts, codes and counts of `runs_of`, without a Python step per record while all counts are
-    equal."""
+    """Return the columns of `runs_of`: firsts, lasts, codes and counts. If all counts are equal, this takes no Python
+    step per record."""
     size, cuts = len(codes), borders(codes)
     if counts != counts[:1] * size:
         cuts = bytes(map(or_, cuts, map(ne, counts, counts[1:])))

@@ -1,8 +1,8 @@
-"""Phase 2 of the dead-letter flow: the Archiving records sent as letters, and the room they leave (PL-904, T15).
+"""Phase 2 of the dead-letter flow: Archiving records that were sent as dead letters, and the room they leave (PL-904,
+T15).
 
-Owns the letters of one share-partition that are being written or wait to be tried again (PL-907), and how many new
-offsets may be acquired beside them (PL-915, PL-916). It never decides whether a letter is tried again: `DeadLetterPost`
-does.
+Owns the dead letters of one share-partition that are being written or wait for a retry (PL-907), and how many new
+offsets may be acquired meanwhile (PL-915, PL-916). Whether a dead letter is retried is decided by `DeadLetterPost`.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from partition_leader.share_partition.core.spans import Span
 from partition_leader.share_partition.core.transitions import DLQ_DONE, LEAVING_CODES
 from shard_runtime.config.group_config import GroupConfig
 
-#: Limit on pieces of finished records before the first unfinished one: the limit on stored state batches.
+#: The limit on pieces of finished records before the first unfinished one, equal to the limit on stored state batches.
 PIECES_MAX: Final = SHARE_PARTITION_BATCHES_MAX
 
 
 class DeadLetters:
-    """Numbers the letters that are sent, and archives their records when they are done. `waiting`: records whose
-    letters are outstanding.
+    """Numbers the dead letters that are sent, and archives their records when they are done. `waiting`: the number of
+    records whose dead letters are outstanding.
 
-    `_front`: the first offset found that is neither finished nor Archiving. It only rises, so the search costs each
-    batch once. `_passed`: how many outstanding letters are below it. `_lowest_ahead`: no letter from `_front` on is
-    below this offset.
+    `_front`: the first offset found that is neither finished nor Archiving. It only rises, so the search visits each
+    batch once. `_passed`: how many outstanding dead letters are below it. `_lowest_ahead`: a lower bound for the
+    offsets of the outstanding ones from `_front` on.
     """
 
     __slots__ = ("_front", "_lowest_ahead", "_next_id", "_out", "_passed", "_squeeze_at", "_squeezed", "waiting")
@@ -54,7 +54,7 @@ class DeadLetters:
 
     def send(self, window: Window, causes: Iterable[tuple[Span, str]]) -> list[DeadLetter]:
         """Return one effect per cause, with those records of the spans that are Archiving and not pending. Records
-        below the start offset are not stored as Archiving, and get no letter (PL-905)."""
+        below the start offset are not stored as Archiving, and get no dead letter (PL-905)."""
         by_cause: dict[str, list[AcquiredRange]] = {}
         for span, cause in causes:
             first, last = max(span[0], window.start_offset), span[1]
@@ -74,8 +74,8 @@ class DeadLetters:
         return result
 
     def finish(self, window: Window, dead_letter_id: int, spans: Sequence[Span] | None = None) -> list[Span]:
-        """Archive these ascending spans of the letters sent under this id (T15); None means all of them. Returns the
-        archived spans, empty for an unknown id."""
+        """Archive these ascending spans of the dead letters sent under this id (T15); None means all of them. Returns
+        the archived spans; none for an unknown id."""
         done = self._take(dead_letter_id, spans)
         for first, last in done:
             for batch in window.overlapping(first, last):
@@ -83,11 +83,12 @@ class DeadLetters:
         return done
 
     def postpone(self, dead_letter_id: int, spans: Sequence[Span] | None = None) -> None:
-        """Stop waiting for these letters: their records stay Archiving, and a successor sends them again (PL-921)."""
+        """Stop waiting for these dead letters: their records stay Archiving, and a successor sends them again
+        (PL-921)."""
         self._take(dead_letter_id, spans)
 
     def forget(self) -> None:
-        """Stop waiting for all letters, because the share-partition stopped."""
+        """Stop waiting for all dead letters, because the share-partition stopped."""
         self._out.clear()
         self.waiting = self._passed = 0
 
@@ -101,7 +102,7 @@ class DeadLetters:
         return settings.max_record_locks - (window.next_offset - self._front - (self.waiting - self._passed))
 
     def is_full(self, window: Window, settings: GroupConfig) -> bool:
-        """Return whether letters keep new offsets from being acquired (PL-916)."""
+        """Return whether dead letters keep new offsets from being acquired (PL-916)."""
         if not self.waiting:
             return False
         return self.waiting >= settings.dead_letters_max or window.batches_before(self._front) >= PIECES_MAX
@@ -145,7 +146,7 @@ class DeadLetters:
             self._squeezed = front
 
     def _count(self, found: AcquiredRange) -> None:
-        """Count a letter in `_passed` and `_lowest_ahead`."""
+        """Include a range of dead letters in `_passed` and `_lowest_ahead`."""
         first, last, front = found.first_offset, found.last_offset, self._front
         self._passed += max(0, min(last + 1, front) - first)
         if last >= front:
@@ -153,7 +154,8 @@ class DeadLetters:
 
 
 def stored_letters(window: Window, settings: GroupConfig) -> list[tuple[Span, str]]:
-    """Records loaded as Archiving, with the cause that follows from their delivery count (PL-611, PL-910)."""
+    """Return the records loaded as Archiving, with the cause that follows from their delivery count (PL-611,
+    PL-910)."""
     return [
         (
             (first, last),
@@ -166,7 +168,7 @@ def stored_letters(window: Window, settings: GroupConfig) -> list[tuple[Span, st
 
 def _first_unfinished(window: Window, offset: int) -> int:
     """Return the first offset from `offset` on that is neither finished nor Archiving, or that the stored state does
-    not cover (PL-606); without one, the first offset never fetched."""
+    not cover (PL-606); if there is none, the first offset never fetched."""
     gap = window.open_gap
     for batch in window.overlapping(offset, window.end_offset):
         if gap is not None and gap[0] < batch.first:

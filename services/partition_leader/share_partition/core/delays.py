@@ -1,7 +1,8 @@
-"""Delays of releases: which records of a request wait and how long, and how a write stores them (PL-930 … PL-936).
+"""Delays of releases: which records of a request are delayed, for how long, and how a write stores that (PL-930 …
+PL-936).
 
-Owns the ends of delays that one operation begins, and their place among the state batches of a write. Times are those
-of the leader's clock; the host converts them to wall-clock instants (PL-934).
+Owns the ends of the delays that one operation starts, and their place in the state batches of a write. Times are on the
+leader's clock; the host converts them to wall-clock instants (PL-934).
 """
 
 from __future__ import annotations
@@ -15,13 +16,12 @@ from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.spans import Span
 from partition_leader.share_partition.core.transitions import DELAYED
 
-#: Offsets that wait, and until when (ms).
+#: Delayed offsets, and the end of their delay (ms).
 Delay = tuple[Span, int]
 
 
 def delay_of(given: int, count: int, retries: Retries) -> int:
-    """Return how long released records wait, in ms (0: not at all): the request's delay, or else the group's
-    back-off."""
+    """Return the delay of released records in ms (0: none): the request's delay, or else the group's back-off."""
     return retries.delay_ms(count) if given == POLICY_DELAY else given
 
 
@@ -55,7 +55,7 @@ def released_runs(
 
 
 def with_delays(batches: Sequence[StateBatch], delays: Iterable[Delay]) -> list[StateBatch]:
-    """Return the state batches of a write, with the end of the delay on the parts of Available ones that wait; equal
+    """Return the state batches of a write, with the end of the delay set on the delayed parts of Available ones; equal
     neighbours are joined (PL-703)."""
     result: list[StateBatch] = []
     waiting = sorted(delays)

@@ -1,4 +1,5 @@
-"""The orders of a share-partition: frozen values that `SharePartition.handle` returns, in the order they must happen.
+"""The effects of a share-partition: frozen values that `SharePartition.handle` returns, in the order in which they must
+happen.
 
 The host carries each out and feeds the result back as an event.
 """
@@ -20,7 +21,7 @@ CAUSE_LOCK_EXPIRY: Final = 4
 CAUSE_DLQ: Final = 8
 CAUSE_ADMIN: Final = 16
 CAUSE_INIT: Final = 32
-CAUSE_CATCH_UP: Final = 64  # PL-621: not for an operation, but because the stored state is older than memory
+CAUSE_CATCH_UP: Final = 64  # PL-621: not for an operation, but because memory is ahead of the stored state
 
 # Causes of a dead letter (PL-905).
 DLQ_CLIENT_REJECT: Final = "client reject"
@@ -36,10 +37,10 @@ class AcquiredRange(NamedTuple):
 
 
 class Counters(NamedTuple):
-    """The facts that only the leader knows about a write (PM-20 X3, X4).
+    """What only the leader knows about a write (PM-20 X3, X4).
 
-    All are numbers of records, except max_dc and sum_dc: the highest and the summed delivery count of the records that
-    the write finishes.
+    All are numbers of records, except max_dc and sum_dc: the maximum and the sum of the delivery counts of the records
+    that the write finishes.
     """
 
     n_accept: int = 0
@@ -78,7 +79,7 @@ class Persist(NamedTuple):
 
     This is not yet a `WriteState`: the host adds the leader epoch and the high watermark, which the core does not know,
     and converts the ends of delays, if there are any (`has_delays`), to wall-clock instants (PL-934). `archived`:
-    records that the write gives up for good, also below the start offset (PM-20 X9).
+    records that the write gives up for good, including those below the start offset (PM-20 X9).
     """
 
     write_id: int
@@ -95,7 +96,7 @@ class Persist(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """Answer an Acknowledge or Release. `persisted` False: it needed no write, so check the lease first (PL-411).
+    """Answer an Acknowledge or Release. If `persisted` is False, it needed no write: check the lease first (PL-411).
 
     `acknowledged`: how many records of each acknowledge type took effect, in the order of the types' values; empty for
     none (PL-413).
@@ -109,7 +110,7 @@ class Reply(NamedTuple):
 
 class ReadLog(NamedTuple):
     """The fetch has the fetch lock (PL-206): read the log from `first_offset` on, at most `offsets_max` offsets. Then
-    send `Acquire`; or `ReleaseFetchLock`, when the read returned no batches or the fetch takes none."""
+    send `Acquire`, or `ReleaseFetchLock` if the read returned no batches or the fetch acquires nothing."""
 
     fetch_id: int
     first_offset: int
@@ -117,7 +118,7 @@ class ReadLog(NamedTuple):
 
 
 class Acquired(NamedTuple):
-    """The result of an Acquire: ascending ranges without overlap, perhaps none."""
+    """The result of an Acquire: ascending, disjoint ranges, perhaps none."""
 
     fetch_id: int
     ranges: tuple[AcquiredRange, ...]
@@ -142,8 +143,8 @@ class ReadBackWanted:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """Write these records to the dead-letter queue; send `DlqDone` for those written or given up, all at once or piece
-    by piece, however long that takes (PL-904, PL-907)."""
+    """Write these records to the dead-letter queue; send `DlqDone` for those that were written or given up, all at once
+    or piece by piece, however long that takes (PL-904, PL-907)."""
 
     dead_letter_id: int
     ranges: tuple[AcquiredRange, ...]
@@ -152,7 +153,7 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Archived:
-    """Report that these records, which were never accepted, will not be delivered again, now that this is stored
+    """Report that these records, which were never accepted, will not be delivered again; this is now stored
     (PL-810)."""
 
     cause: str
@@ -171,8 +172,8 @@ class Activated:
 
 @dataclass(frozen=True, slots=True)
 class Fenced:
-    """Take the share-partition out of the cache and wake its waiters (PL-630, PL-631). When `retiring`, go on feeding
-    it events until `Dropped`; until then fetches park, as for one that is INITIALIZING."""
+    """Take the share-partition out of the cache and wake its waiters (PL-630, PL-631). If `retiring`, continue to feed
+    it events until `Dropped`; until then fetches park, as they do while it is INITIALIZING."""
 
     error: KafkaError
     retiring: bool

@@ -1,7 +1,7 @@
 """The events of a share-partition: frozen values that go into `SharePartition.handle`.
 
-Every event that leads to a decision carries the group's settings of that moment, because they are dynamic (PL-104,
-PL-301, PL-1003). The events of every fetch are tuples: a tuple costs a third of a frozen dataclass.
+Every event that leads to a decision carries the group's current settings, because they are dynamic (PL-104, PL-301,
+PL-1003). The events that every fetch sends are tuples: a tuple costs a third of a frozen dataclass.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ class BatchHeader(Protocol):
 
     @property
     def producer_id(self) -> int:
-        """The id of its producer; −1 when there is none."""
+        """The id of its producer; −1 if there is none."""
         ...
 
     @property
     def is_transactional(self) -> bool:
-        """Written within a transaction."""
+        """Whether it was written within a transaction."""
         ...
 
     @property
     def is_control(self) -> bool:
-        """A control batch: it holds no records for consumers."""
+        """Whether it is a control batch, which holds no records for consumers."""
         ...
 
     @property
     def is_abort(self) -> bool:
-        """The marker that a transaction was aborted."""
+        """Whether it is the marker of an aborted transaction."""
         ...
 
 
 class AbortedTransaction(NamedTuple):
-    """An aborted transaction that overlaps the read data: the producer, its first offset, and the offset of the marker
+    """An aborted transaction that overlaps the data read: its producer, its first offset, and the offset of its marker
     (PL-006)."""
 
     producer_id: int
@@ -62,7 +62,7 @@ class AckBatch(NamedTuple):
     """Acknowledge types for `first_offset`…`last_offset`: one for all, or one per offset; validated (PL-401).
 
     `delays`: delays of the releases in ms, one for all or one per offset; empty to use the group's back-off (PL-930).
-    `undelivered`: whether a release takes its delivery back, one for all or one per offset; empty for no (PL-941).
+    `undelivered`: whether a release takes its delivery back, one for all or one per offset; empty means no (PL-941).
     """
 
     first_offset: int
@@ -76,8 +76,8 @@ class AckBatch(NamedTuple):
 class Initialized:
     """ReadShareGroupState succeeded (PL-602).
 
-    `resolved`: the stored start offset was -1, and `start_offset` was found by auto.offset.reset. It must be written
-    before the share-partition becomes ACTIVE (PL-605, PL-609).
+    `resolved`: the stored start offset was -1, and `start_offset` was determined by auto.offset.reset. It must be
+    written before the share-partition becomes ACTIVE (PL-605, PL-609).
     """
 
     state_epoch: int
@@ -97,8 +97,8 @@ class InitializeFailed:
 class TakeFetchLock(NamedTuple):
     """A fetch that may take `max_records` wants to read and acquire (PL-206).
 
-    Answered by `ReadLog` when it gets the fetch lock. There is no answer when another fetch has the lock, or when no
-    record can be acquired.
+    Answered by `ReadLog` if it gets the fetch lock. There is no answer if another fetch has the lock, or if no record
+    can be acquired.
     """
 
     fetch_id: int
@@ -107,17 +107,17 @@ class TakeFetchLock(NamedTuple):
 
 
 class ReleaseFetchLock(NamedTuple):
-    """The fetch ends its attempt without acquiring here (PL-206). Has no effect when it does not have the lock."""
+    """The fetch ends its attempt without acquiring here (PL-206). Has no effect if it does not have the lock."""
 
     fetch_id: int
 
 
 class Acquire(NamedTuple):
-    """A log read for one fetch has finished: acquire from it (PL-220), and give its fetch lock back (PL-206).
+    """A log read for one fetch has finished: acquire from it (PL-220), and release its fetch lock (PL-206).
 
-    `last_read_offset` is ignored without batches. With `read_committed`, records of `aborted` are left out (PL-803).
-    `beside`: the fetch has acquired from another share-partition already, so it leaves a throttled batch to another
-    fetch (PL-243). Always answered by `Acquired`, perhaps without ranges.
+    `last_read_offset` is ignored if there are no batches. With `read_committed`, records of `aborted` are left out
+    (PL-803). `beside`: the fetch has already acquired from another share-partition, so it leaves throttled batches to
+    other fetches (PL-243). Always answered by `Acquired`, perhaps without ranges.
     """
 
     fetch_id: int
@@ -145,11 +145,11 @@ class Acknowledge(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back what a member holds: all of it when its session ended (PL-520), or the `ranges` that one answer
-    acquired (PL-505).
+    """Release what a member holds: all of it if its session ended (PL-520), or only `ranges`, which were acquired for
+    one response (PL-505).
 
-    A range is (first, last, delivery count). A record with another count was acquired again since, and stays with its
-    holder. Answered by `Reply`, whose error never reaches a client (PL-521).
+    A range is (first, last, delivery count). A record with another count has been acquired again since, and stays with
+    its holder. Answered by `Reply`, whose error never reaches a client (PL-521).
     """
 
     op_id: int
@@ -208,7 +208,7 @@ class ReadBackFailed:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The time that `next_deadline` named has come: of a lock (PL-303), of a write (PL-621), or of the end of
+    """The time that `next_deadline` returned has come: that of a lock (PL-303), of a write (PL-621), or of the end of
     retiring (PL-631)."""
 
     settings: GroupConfig
@@ -231,8 +231,8 @@ class DlqDone:
 
 @dataclass(frozen=True, slots=True)
 class DlqPostponed:
-    """This object no longer writes these spans of a `DeadLetter`; None means all of it. The records stay Archiving, and
-    a successor sends them again (PL-921). Only for a share-partition that retires."""
+    """These spans of a `DeadLetter` will not be written for this object; None means all of it. The records stay
+    Archiving, and a successor sends them again (PL-921). Only for a share-partition that is retiring."""
 
     dead_letter_id: int
     spans: tuple[tuple[int, int], ...] | None = None

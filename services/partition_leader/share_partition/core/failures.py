@@ -39,7 +39,7 @@ class Meaning(NamedTuple):
     consequence: Consequence
 
 
-# By number: in the coordinator's own process a refusal may be of a class of its own, such as StaleLeaderError.
+# By error code, since in the coordinator's own process a refusal may have its own class, such as StaleLeaderError.
 _CONSEQUENCES: Final[dict[int, tuple[type[KafkaError], Consequence]]] = {
     GroupIdNotFoundError.code: (GroupIdNotFoundError, Consequence.RETIRE),
     UnknownTopicOrPartitionError.code: (UnknownTopicOrPartitionError, Consequence.RETIRE),
@@ -48,13 +48,12 @@ _CONSEQUENCES: Final[dict[int, tuple[type[KafkaError], Consequence]]] = {
     NotLeaderOrFollowerError.code: (NotLeaderOrFollowerError, Consequence.STOP),
     InvalidRequestError.code: (UnknownServerError, Consequence.RETIRE),  # PL-634: its state was deleted
 }
-# Errors between services: a client cannot act on them, so they are not passed on.
+# Errors between services, which are not passed on because a client cannot act on them.
 _INTERNAL: Final = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, UnsupportedVersionError)
 
 
 def meaning(error: KafkaError) -> Meaning:
-    """Return what the error means (PL-731). The coordinator's text is kept for the client, except that of internal
-    errors."""
+    """Return what the error means (PL-731). The client gets the coordinator's message, except for internal errors."""
     if isinstance(error, _INTERNAL):
         return Meaning(UnknownServerError(), Consequence.KEEP)
     if isinstance(error, InQuarantineError):

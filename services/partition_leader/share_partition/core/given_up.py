@@ -1,7 +1,7 @@
 """Remembers records that were archived without being accepted: a late acknowledgement must not be confirmed (PL-418).
 
-The window forgets records below the start offset. This module remembers who archived the newest ranges that were
-rejected or had reached the delivery limit. It is in memory only, like every lock: a successor does not have it.
+The window forgets records below the start offset. This module remembers, for the newest ranges that were rejected or
+had reached the delivery limit, who archived them. It is in memory only, like every lock: a successor does not have it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GivenUp:
         self._ranges: list[_Range] = []
 
     def note(self, first: int, last: int, by: str = NO_MEMBER) -> None:
-        """Note that these records were archived for good, by an acknowledgement of `by`, or because a lock or session
+        """Note that these records were archived for good, by an acknowledgement from `by`, or because a lock or session
         ended."""
         ranges = self._ranges
         if ranges and ranges[-1].last + 1 == first and ranges[-1].by == by:
@@ -41,8 +41,8 @@ class GivenUp:
             del ranges[0]
 
     def check(self, first: int, last: int, caller: str) -> None:
-        """Raise InvalidRecordStateError if one of these offsets, all below the start offset, was given up, and not by
-        the caller's own acknowledgement."""
+        """Raise InvalidRecordStateError if one of these offsets, all below the start offset, was given up by something
+        other than the caller's own acknowledgement."""
         for known in self._ranges:
             if known.first <= last and first <= known.last and known.by != caller:
                 why = (

@@ -1,10 +1,10 @@
 """The window of one share-partition: cached batches in offset order, start and end offset, gap window, locks.
 
-Owns the places of batches and every change of a record's code, so that it can keep the counts of PL-125 and the index
-of Available batches up to date. Never decides which change is due: acquire, acknowledge, expiry and advance do.
+Owns the positions of batches and every change of a record's code, so that it can keep the counts of PL-125 and the
+index of Available batches up to date. Never decides which change is made: acquire, acknowledge, expiry and advance do.
 
 Cached batches never overlap (PL-004). One that is wholly below the start offset is removed at once: nothing can be
-delivered from it, its acknowledgements are no-ops (PL-404), and anything that T14 wrote about it would be clipped
+delivered from it, its acknowledgements are no-ops (PL-404), and anything that T14 wrote about it would be cut off
 (PL-622, PL-704, 12.19).
 """
 
@@ -29,8 +29,8 @@ _FIRST: Final = itemgetter(0)
 
 
 class Window:
-    """Everything between start and end offset. `end_offset` is the next offset to fetch while nothing is cached, else
-    the last in-flight offset, inclusive (PL-005)."""
+    """Everything between the start and the end offset. `end_offset` is the next offset to fetch while nothing is
+    cached, else the last in-flight offset, inclusive (PL-005)."""
 
     __slots__ = (
         "_batches",
@@ -58,24 +58,26 @@ class Window:
         self.end_offset = start_offset
         self.gap: tuple[int, int] | None = None  # lowest unresolved hole offset, window end (PL-606)
         self.closing = 0  # offsets of all cached batches that are terminal or about to be
-        self.counts_records = False  # True until the start offset has passed the last record that ever waited (PL-935)
+        # True from the first delayed record until the start offset has passed the last record that was ever delayed
+        # (PL-935).
+        self.counts_records = False
         self.counting = 0
         self.delayed = 0
         self._delayed_through = -1
-        self.joined_at = (0, 0)  # batches and closing records when settled batches were last joined
+        self.joined_at = (0, 0)  # numbers of batches and closing records when settled batches were last joined
         self.locks = LockHeap(limits.lock_entries)
-        self.renewals = LockHeap(limits.lock_entries)  # the renewed among them, for explanations (PL-822)
+        self.renewals = LockHeap(limits.lock_entries)  # the renewed ones among them, for explanations (PL-822)
         self.undelivered = Undelivered()
         self._firsts: list[int] = []  # parallel to _batches; entries before _head are removed
         self._batches: list[InFlightBatch] = []
         self._head = 0
         self._hints: list[int] = []  # firsts of batches that may hold Available records
 
-    # Places.
+    # Positions.
 
     @property
     def is_empty(self) -> bool:
-        """True when nothing is cached."""
+        """True if nothing is cached."""
         return self._head == len(self._batches)
 
     @property
@@ -95,29 +97,29 @@ class Window:
 
     @property
     def in_flight(self) -> int:
-        """The number of offsets in flight; terminal records and holes between start and end count too (PL-130)."""
+        """The number of offsets in flight, including terminal records and holes between start and end (PL-130)."""
         return 0 if self.is_empty else self.end_offset - self.start_offset + 1
 
     @property
     def next_offset(self) -> int:
-        """The first offset never fetched; the exported SPEO (PL-005)."""
+        """The first offset never fetched, exported as SPEO (PL-005)."""
         return self.end_offset if self.is_empty else self.end_offset + 1
 
     @property
     def open_gap(self) -> tuple[int, int] | None:
-        """The gap window while it is active, which is only as long as end_offset is its end (PL-607); None
+        """The gap window while it is active, which it is only as long as it ends at end_offset (PL-607); None
         otherwise."""
         gap = self.gap
         return gap if gap is not None and gap[1] == self.end_offset and not self.is_empty else None
 
     @property
     def front_offset(self) -> int:
-        """The first cached offset; the start offset when nothing is cached."""
+        """The first cached offset, or the start offset if nothing is cached."""
         return self._firsts[self._head] if self._head < len(self._firsts) else self.start_offset
 
     @property
     def front_code(self) -> int:
-        """The code of the first cached record that is not below the start offset; −1 when there is none."""
+        """The code of the first cached record that is not below the start offset; −1 if there is none."""
         if self._head == len(self._batches):
             return -1
         batch = self._batches[self._head]
@@ -210,7 +212,7 @@ class Window:
         return result
 
     def first_available(self) -> int | None:
-        """The lowest Available offset, pending ones left out (PL-202); None when there is none."""
+        """The lowest Available offset, pending ones left out (PL-202); None if there is none."""
         hints = self._hints
         for at, first in enumerate(hints):
             batch = self.floor(first)
@@ -251,7 +253,7 @@ class Window:
             else:
                 insort(self._hints, batch.first)
 
-    # Changes. Nothing else sets a code, except `_take` of bad_record_isolation for single Available records.
+    # Changes. Nothing else sets a code, except `_take` in bad_record_isolation for single Available records.
 
     def add(self, batch: InFlightBatch) -> None:
         """Cache a batch; it must not overlap another."""
@@ -309,18 +311,19 @@ class Window:
         self._hint(batch)
 
     def lock(self, first: int, last: int, deadline: int) -> None:
-        """Arm one lock entry for an acquired or renewed stretch."""
+        """Add one lock entry for an acquired or renewed stretch."""
         self.locks.push(deadline, first, last, self.is_live)
 
     def delay(self, batch: InFlightBatch, first: int, last: int, until_ms: int) -> None:
-        """Let a stretch whose code is DELAYED wait until `until_ms`, held by no member, with one entry for its end
-        (PL-932)."""
+        """Delay a stretch, whose code is DELAYED, until `until_ms`: no member holds it, and it gets one entry for the
+        delay's end (PL-932)."""
         batch.hold(first, last, NO_MEMBER, until_ms)
         self.lock(first, last, until_ms)
         self.note_delayed(last)
 
     def note_delayed(self, last: int) -> None:
-        """Note that records up to `last` wait, or have waited: from now on records are counted (PL-935)."""
+        """Note that records up to `last` are or were delayed: from now on, records are counted rather than offsets
+        (PL-935)."""
         self._delayed_through = max(self._delayed_through, last)
         if not self.counts_records:
             self.counts_records = True
@@ -328,12 +331,12 @@ class Window:
             self.delayed = sum(batch.delayed for batch in self.walk())
 
     def renew(self, first: int, last: int, deadline: int) -> None:
-        """Arm one lock entry for a renewed stretch, and remember that it was renewed."""
+        """Add one lock entry for a renewed stretch, and remember that it was renewed."""
         self.lock(first, last, deadline)
         self.renewals.push(deadline, first, last, self.is_live)
 
     def first_live(self, entry: LockEntry) -> int | None:
-        """The first cached offset of the entry that still has this exact lock end (PL-303); None when there is none."""
+        """The first cached offset of the entry that still has this exact lock end (PL-303); None if there is none."""
         deadline, first, last = entry
         batches, size = self._batches, len(self._batches)
         at = self._index_ending_at_or_after(first)
@@ -349,7 +352,7 @@ class Window:
         return self.first_live(entry) is not None
 
     def next_lock_end(self) -> int | None:
-        """Return when the next lock or delay ends (ms); None when there is none."""
+        """Return when the next lock or delay ends (ms); None if there is none."""
         return self.locks.next_deadline(self.first_live)
 
     def merge_settled(self, first: int, end: int) -> None:
@@ -362,7 +365,7 @@ class Window:
             self.forget_spent_hints(self._firsts[low], self._batches[high - 1].last)
             whole, pieces = self._batches[low:high], pieces_of(self._batches[low:high], self.start_offset)
             self._batches[low:high] = pieces
-            self._tally(whole[0], -1)  # only the first may reach below the start offset, and is cut there
+            self._tally(whole[0], -1)  # only the first may extend below the start offset, and is cut there
             for piece in pieces_of(whole[:1], self.start_offset):
                 self._tally(piece, 1)
             self._firsts[low:high] = [piece.first for piece in pieces]
@@ -379,7 +382,7 @@ class Window:
             self._head = 0
 
     def move_start(self, start_offset: int) -> None:
-        """Raise the start offset; batches wholly below it are removed. With none left the window is empty, and
+        """Raise the start offset, and remove batches wholly below it. If none is left, the window is empty, and
         end_offset becomes the next offset to fetch (PL-005, PL-123)."""
         self.start_offset = start_offset
         if self.counts_records and start_offset > self._delayed_through:
@@ -397,8 +400,8 @@ class Window:
                 self.end_offset = start_offset
 
     def note_gap(self, lowest: int, window_end: int) -> None:
-        """Set the gap window to the lowest offset ≥ `lowest` that no batch covers; without one up to its end, clear
-        it."""
+        """Let the gap window start at the lowest offset ≥ `lowest` that no batch covers; clear it if there is none up
+        to `window_end`."""
         hole = lowest
         for batch in self.overlapping(lowest, window_end):
             if batch.first > hole:

@@ -1,7 +1,7 @@
 """The invariants of a share-partition's window between any two events; `check_window` lists them.
 
-Owns the checks of batches, of their order, of the hints at Available records and of locks. Never changes anything, and
-no decision depends on it: tests and the simulator check after each event.
+Owns the checks of batches, of their order, of the hints to Available records, and of locks. Never changes anything, and
+no decision depends on it: tests and the simulator run it after each event.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FREE_AGAIN: Final = (PENDING_AVAILABLE, PENDING_DELAYED)
 
 
 class BrokenInvariantError(AssertionError):
-    """Memory contradicts itself: the offset, and the sentence that does not hold there."""
+    """Memory contradicts itself; the message names the offset and the invariant that is broken there."""
 
     def __init__(self, offset: int, sentence: str) -> None:
         super().__init__(f"offset {offset}: {sentence}")
@@ -76,9 +76,8 @@ def check_window(
     hints: Sequence[int],
     now_ms: int | None,
 ) -> None:
-    """Raise BrokenInvariantError, with the offset and the sentence that does not hold there. `now_ms`: the time of the
-    last event, given for an ACTIVE share-partition only: in another status it has no timers, and its start offset does
-    not advance.
+    """Raise BrokenInvariantError with the offset and the broken invariant. `now_ms`: the time of the last event, given
+    only for an ACTIVE share-partition: in any other status it has no timers, and its start offset does not advance.
 
     - Each batch is well formed (`check_batch`): one code, count, owner and lock end for each offset; known codes; an
       owner if and only if Acquired or pending; an end of its delay if Delayed; counters that match its codes.
@@ -193,8 +192,8 @@ def check_hints(batches: Iterable[InFlightBatch], hints: Sequence[int]) -> None:
 
 
 def check_locks(batches: Iterable[InFlightBatch], entries: Iterable[LockEntry], now_ms: int) -> None:
-    """Check that no lock is overdue, and that each has a lock entry (PL-303). A pending record needs its entry as long
-    as its lock runs, because a roll-back restores the lock (PL-307, PL-414)."""
+    """Check that no lock is overdue, and that each has a lock entry (PL-303). A pending record needs its entry until
+    its lock ends, because a roll-back restores the lock (PL-307, PL-414)."""
     ends: dict[int, list[tuple[int, int]]] = {}
     for deadline, first, last in sorted(entries):
         ends.setdefault(deadline, []).append((first, last))

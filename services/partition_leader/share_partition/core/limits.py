@@ -1,4 +1,4 @@
-"""Thresholds at which the memory of a share-partition is swept, joined or cut: they bound cost, and decide no outcome.
+"""Thresholds at which a share-partition sweeps, joins or cuts its memory: they bound cost, but decide no outcome.
 
 A host uses `LIMITS`. Tests use small ones, so that a history of a few records triggers every sweep.
 """
@@ -12,7 +12,7 @@ class Limits(NamedTuple):
     """`unwritten_spans`: spans in the dirty set before they are joined (PL-621). `lock_entries`: entries of a heap of
     locks before stale ones are dropped (PL-303). `merged_batches`: batches in front of the first unfinished record
     before they are merged where possible (PL-915). `settled_changes`: changes in the number of batches and finished
-    records before settled batches are joined (PL-935). `forgotten_batches`: removed batches whose places stay in the
+    records before settled batches are joined (PL-935). `forgotten_batches`: removed batches whose entries stay in the
     list before it is cut."""
 
     unwritten_spans: int = 1_024

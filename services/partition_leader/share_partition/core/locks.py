@@ -1,7 +1,8 @@
 """Acquisition locks: one heap of (deadline, first, last), an entry per acquired range (P-13, PL-302).
 
-Owns the times at which ranges fall due. Never changes a record: an entry is only a hint, and a record's own deadline
-decides whether it is due, so copied, renewed and cancelled timers are left in the heap and do nothing (PL-303).
+Owns the times at which ranges are due. Never changes a record: an entry is only a hint, and a record's own deadline
+decides whether it is due. So the entries of copied, renewed and cancelled timers stay in the heap and do nothing
+(PL-303).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ LockEntry = tuple[int, int, int]
 
 
 class LockHeap:
-    """Ranges by lock end. Stale entries are removed when they reach the top, and when they outnumber the live ones."""
+    """Ranges by lock end. Stale entries are removed when they reach the top, or when they outnumber the live ones."""
 
     __slots__ = ("_entries", "_sweep_at", "_sweep_at_least")
 
@@ -35,7 +36,7 @@ class LockHeap:
             self._sweep_at = max(self._sweep_at_least, 2 * len(self._entries))
 
     def entries(self) -> list[LockEntry]:
-        """All entries, stale ones too, in no order."""
+        """All entries, including stale ones, in no particular order."""
         return list(self._entries)
 
     def is_due(self, now_ms: int) -> bool:
@@ -43,7 +44,7 @@ class LockHeap:
         return bool(self._entries) and self._entries[0][0] <= now_ms
 
     def due(self, now_ms: int) -> list[LockEntry]:
-        """Take out every entry whose deadline has come."""
+        """Remove and return every entry whose deadline has come."""
         entries = self._entries
         result: list[LockEntry] = []
         while entries and entries[0][0] <= now_ms:
@@ -51,9 +52,9 @@ class LockHeap:
         return result
 
     def next_deadline(self, first_live: Callable[[LockEntry], int | None]) -> int | None:
-        """Return the earliest deadline that still matters; None when nothing is locked. `first_live` returns the first
-        offset of an entry that has this exact lock end. Locks below it have ended for good (a new lock has an entry of
-        its own), so the entry is narrowed, and no offset is checked twice."""
+        """Return the earliest deadline that still matters; None if nothing is locked. `first_live` returns the first
+        offset of an entry that still has this exact lock end. Locks below that offset have ended for good (a new lock
+        has its own entry), so the entry is narrowed, and no offset is checked twice."""
         entries = self._entries
         while entries:
             deadline, first, last = entries[0]

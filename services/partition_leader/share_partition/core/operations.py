@@ -1,4 +1,4 @@
-"""An operation that waits for its write, one Acknowledge or one session release: its commit and its roll-back.
+"""An operation that waits for its write (one Acknowledge or one session release): its commit and its roll-back.
 
 Owns which spans it changed and how. Records are addressed by offset, never by object, so that a batch that is split
 while the write is outstanding still commits or rolls back (PL-001).
@@ -32,13 +32,14 @@ from partition_leader.share_partition.core.transitions import (
 
 @dataclass(slots=True)
 class Operation:
-    """One Acknowledge or one session release. `limit` and `dlq_enabled` are those of the moment it started (PL-307).
+    """One Acknowledge or one session release. `limit` and `dlq_enabled` are as of its start (PL-307).
 
     `dead_letters`: spans that go to the dead-letter queue, each with its cause. `archived`: ranges that are archived
-    without a dead letter, each with its cause. `delays`: ascending spans that wait, each with its end (ms); None when
-    there are none (PL-939). `taken_back`: spans whose delivery count it has lowered (PL-941). `acknowledged`: how many
-    records it acknowledges with each type, in the order of the types' values; at the end of a session, how many it
-    releases. `member_id`: the acknowledging member; empty when a session's end releases (PL-418).
+    without a dead letter, each with its cause. `delays`: ascending spans that are delayed, each with the end of its
+    delay (ms); None if there are none (PL-939). `taken_back`: spans whose delivery count it has lowered (PL-941).
+    `acknowledged`: how many records it acknowledges with each type, in the order of the types' values; at the end of a
+    session, how many it releases. `member_id`: the acknowledging member; empty for the release at a session's end
+    (PL-418).
     """
 
     op_id: int
@@ -79,8 +80,8 @@ def commit(window: Window, spans: Sequence[Span]) -> None:
 
 
 def begin_delays(window: Window, operation: Operation, now_ms: int) -> int:
-    """Begin the delays of records whose release is now durable; where a delay is already over, they are Available
-    (PL-933). Returns how many records these are."""
+    """Start the delays of records whose release is now durable; a record whose delay is already over becomes Available
+    (PL-933). Returns the number of these records."""
     begun = 0
     for span, until_ms in operation.delays or ():
         for batch in window.overlapping(*span):
@@ -101,8 +102,8 @@ def end_delay(window: Window, batch: InFlightBatch, first: int, last: int) -> No
 
 
 def roll_back(window: Window, operation: Operation, now_ms: int, into: RolledBack, retries: Retries = AT_ONCE) -> None:
-    """Undo an operation whose write failed: records become Acquired again with their running lock (T19, PL-414). One
-    whose lock has expired meanwhile is released, with the back-off of `retries`, and one that the start offset has
+    """Undo an operation whose write failed: records become Acquired again with their running lock (T19, PL-414). A
+    record whose lock has expired meanwhile is released, with the back-off of `retries`; one that the start offset has
     passed is archived (PL-307)."""
     _restore_counts(window, operation)
     for batch, first, last in window.pieces(operation.spans):
@@ -147,8 +148,8 @@ def _roll_back_batch(  # noqa: PLR0917 - one batch of the loop above
 
 
 def revert(window: Window, operation: Operation) -> None:
-    """Undo an operation that was refused half-way. Call it only at the instant the operation began, when no lock can
-    have ended (PL-410)."""
+    """Undo an operation that was refused half-way. Call it only at the same instant as the operation, so that no lock
+    can have ended (PL-410)."""
     _restore_counts(window, operation)
     for batch, first, last in window.pieces(operation.spans):
         window.recode(batch, first, last, REVERT)
@@ -178,12 +179,12 @@ def force(  # noqa: PLR0917 - what is stored of a span
 
 
 def state_of(code: int) -> int:
-    """The state of a code, its pending mark left out."""
+    """The state in a code, without its pending mark."""
     return code & STATE_MASK
 
 
 def refusal_of(code: int, member: str, caller: str) -> str | None:
-    """Return why `caller` may not act on a record with this code and owner; None when it may (PL-406, PL-407)."""
+    """Return why `caller` may not act on a record with this code and owner; None if it may (PL-406, PL-407)."""
     if code & PENDING:
         return "an earlier acknowledgement of it is still being written"
     if code == DELAYED:

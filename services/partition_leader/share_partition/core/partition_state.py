@@ -34,7 +34,7 @@ from shard_runtime.config.group_config import GroupConfig
 
 
 class Retirement(NamedTuple):
-    """The reason why a share-partition retires, and when it is dropped at the latest (ms)."""
+    """Why a share-partition retires, and the latest time at which it is dropped (ms)."""
 
     error: KafkaError
     until_ms: int
@@ -82,28 +82,28 @@ class PartitionState:
         self.settings = GroupConfig()
         self.locks_expired = 0
         self.chance = chance
-        self.delayed_by = dict.fromkeys(DelayCause, 0)  # records that ever waited (PL-938)
+        self.delayed_by = dict.fromkeys(DelayCause, 0)  # records that were ever delayed (PL-938)
         self.retirement: Retirement | None = None
         self.effects: list[Effect] = []
         self.wake = False
         self.now_ms = 0
 
     def persist(self) -> None:
-        """Order the next write."""
+        """Emit the effect for the next write."""
         self.effects.append(self.write_back.build(self.window, self.generation, self.state_epoch))
         assert self.write_back.outstanding is not None
         self.write_back.outstanding.began_ms = self.now_ms
 
     def reply(self, op_id: int, error: KafkaError | None, persisted: bool = False) -> None:
-        """Answer an operation that failed. `persisted`: a write has carried it (PL-411)."""
+        """Answer an operation that failed. `persisted`: whether a write included it (PL-411)."""
         self.effects.append(Reply(op_id, error, persisted))
 
     def succeed(self, operation: Operation, persisted: bool = False) -> None:
-        """Answer an operation that took effect. `persisted`: a write has stored its outcome (PL-411)."""
+        """Answer an operation that took effect. `persisted`: whether a write has stored its outcome (PL-411)."""
         self.effects.append(Reply(operation.op_id, None, persisted, operation.acknowledged))
 
     def activate(self) -> None:
-        """Become ACTIVE, and continue the dead-letter flow that a former leader began (PL-611)."""
+        """Become ACTIVE, and continue the dead-letter flow that a former leader started (PL-611)."""
         self.status = Status.ACTIVE
         self.wake = True
         self.effects += self.dead_letters.send(self.window, stored_letters(self.window, self.settings))
@@ -145,14 +145,15 @@ class PartitionState:
         self.wake |= bool(result.changed)
 
     def give_up(self, archived: Iterable[AcquiredRange], archiving: Iterable[Span]) -> None:
-        """Remember records that no acknowledgement archived: their lock ended at the delivery limit (PL-418)."""
+        """Remember records that were archived without an acknowledgement, because their lock ended at the delivery
+        limit (PL-418)."""
         for first, last, _ in archived:
             self.given_up.note(first, last)
         for first, last in archiving:
             self.given_up.note(first, last)
 
     def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:
-        """Refuse acquires and acknowledgements from now on; drop when queued operations are finished (PL-631)."""
+        """Refuse acquires and acknowledgements from now on, and drop once queued operations are finished (PL-631)."""
         if self.status is not Status.ACTIVE:
             return
         self.status = Status.RETIRING
@@ -164,7 +165,7 @@ class PartitionState:
         self.effects.append(Fenced(error, retiring=True, reason=reason))
 
     def stop(self, error: KafkaError, reason: DropReason) -> None:
-        """Write nothing more: answer the operations that still wait with an error, and drop (PL-631)."""
+        """Write nothing more: answer waiting operations with an error, and drop (PL-631)."""
         answer = error if isinstance(error, NotLeaderOrFollowerError) else self.not_leader(error)
         for operation in self.write_back.abandon():
             self.reply(operation.op_id, answer)
@@ -174,11 +175,11 @@ class PartitionState:
         self.finish()
 
     def not_leader(self, error: KafkaError) -> KafkaError:
-        """Return the error of operations that a drop ends (PL-631)."""
+        """Return the error for operations that are ended by a drop (PL-631)."""
         return NotLeaderOrFollowerError(f"{self.name} was dropped: {error.message}")
 
     def finish(self) -> None:
-        """Become FENCED and drop: writes and dead letters are all finished, or are given up."""
+        """Become FENCED and drop: all writes and dead letters are finished or given up."""
         assert self.retirement is not None
         self.status = Status.FENCED
         self.wake = True

@@ -1,7 +1,7 @@
-"""Merges the settled records of a window, which are finished, Archiving or delayed, into few batches (PL-915, PL-935).
+"""Merges the settled (finished, Archiving or delayed) records of a window into few batches (PL-915, PL-935).
 
-A batch that was fetched keeps arrays with a place for each of its offsets. In a window that is wide because old records
-wait, such arrays would waste memory on records that need no further work.
+A fetched batch keeps arrays with an element for each of its offsets. In a window that is wide because old records are
+delayed, such arrays would waste memory on records that need no further work.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from partition_leader.share_partition.core.transitions import STATE_MASK
 
 
 def pieces_of(batches: Iterable[InFlightBatch], floor: int) -> list[InFlightBatch]:
-    """Return the offsets from `floor` on as one batch for each stretch of one code, delivery count and end of the
-    delay, held by no member; none is larger than a record batch may be (CM-112). A batch that is such a piece already
+    """Return the offsets from `floor` on as one batch, held by no member, for each stretch with the same code, delivery
+    count and end of the delay; none is larger than a record batch may be (CM-112). A batch that already is such a piece
     stays the same object."""
     pieces: list[InFlightBatch] = []
     for batch in batches:
@@ -36,8 +36,8 @@ def pieces_of(batches: Iterable[InFlightBatch], floor: int) -> list[InFlightBatc
 
 
 def settled_stretches(batches: Sequence[InFlightBatch]) -> Iterator[tuple[int, int]]:
-    """Yield the stretches of two or more neighbours in which no record counts against the limit, as indexes (begin,
-    end); the last stretch first, so that the caller may replace each as it comes."""
+    """Yield the stretches of two or more neighbouring batches in which no record counts towards the limit, as indexes
+    (begin, end). The last stretch comes first, so that the caller may replace each one during the iteration."""
     end = len(batches)
     while end > 0:
         begin = end
@@ -49,8 +49,8 @@ def settled_stretches(batches: Sequence[InFlightBatch]) -> Iterator[tuple[int, i
 
 
 def records_of(batches: Iterable[InFlightBatch], floor: int) -> tuple[StateBatch, ...]:
-    """Return every cached record from `floor` on, equal neighbours merged; pending ones have the state that they are
-    changing to."""
+    """Return every cached record from `floor` on, with equal neighbours merged; pending ones have the state that they
+    are changing to."""
     result: list[StateBatch] = []
     for batch in batches:
         for first, last, code, count in batch.runs(max(batch.first, floor), batch.last):

@@ -1,7 +1,7 @@
 """Removes offsets that the log does not have: compaction, aborted transactions, lost tails (T17, T18, CM-47).
 
-Owns how such records leave the window without an acknowledgement. Never decides that the log lacks them: its callers
-learn that from a log read.
+Owns the way in which such records leave the window without an acknowledgement. Never decides that the log lacks them:
+its callers learn that from a log read.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ def remove_unheld(window: Window, first: int, last: int) -> list[Span]:
 
 
 def skip_hole(window: Window, first: int, end: int) -> list[Span]:
-    """Move at once over a hole in the log, from `first`, the next offset to fetch, to below `end` (CM-47). Returns the
-    archived spans. Acquired records there keep their holder until they are acknowledged or expire."""
+    """Skip a hole in the log at once, from `first`, the next offset to fetch, up to but not including `end` (CM-47).
+    Returns the archived spans. Acquired records in it keep their holder until they are acknowledged or their lock
+    expires."""
     archived = remove_unheld(window, first, end - 1)
     gap = window.open_gap
     if gap is not None and first <= gap[0] < end:

@@ -1,7 +1,8 @@
-"""Computes how many new offsets may be acquired: the in-flight limit, and the rules while records wait (PL-131,
+"""Computes how many new offsets may be acquired: the in-flight limit, and the rules while records are delayed (PL-131,
 PL-935).
 
-Without dead letters and delayed records the limit counts offsets, as Kafka does. It never changes a record.
+If there are no dead letters or delayed records, the limit is on offsets, as in Kafka. This module never changes a
+record.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ def room_for_new(window: Window, letters: DeadLetters, settings: GroupConfig) ->
 
 
 def delayed_full(window: Window, settings: GroupConfig) -> bool:
-    """Return whether delayed records keep new offsets from being acquired: they are too many, or the window is in too
-    many pieces because of them (PL-935)."""
+    """Return whether delayed records keep new offsets from being acquired: there are too many of them, or they have
+    split the window into too many pieces (PL-935)."""
     if not window.counts_records:
         return False
     return window.delayed >= settings.delayed_max or window.batch_count >= SHARE_PARTITION_BATCHES_MAX
 
 
 def is_below_bound_again(delays: Delays, settings: GroupConfig) -> bool:
-    """Return whether the bound, once reached, counts as left: a tenth of it is free again. Between the two nothing is
-    logged; otherwise records that are tried again at the bound would log it over and over."""
+    """Return whether delayed records are clearly below their bound again after reaching it: a tenth of it is free.
+    Without this margin, retries at the bound would be logged over and over."""
     most, pieces = settings.delayed_max, SHARE_PARTITION_BATCHES_MAX
     return not delays.counts or (delays.records < most - most // 10 and delays.pieces < pieces - pieces // 10)
 
 
 def join_settled(window: Window) -> None:
-    """While records wait, keep settled records anywhere in the window in as few pieces as possible.
+    """While records are delayed, keep settled records everywhere in the window in as few pieces as possible.
 
-    It runs when the changes since the last join, in batches and in finished records, reach both the limit and half the
+    It runs once the changes since the last join, in batches plus finished records, reach both the limit and half the
     number of batches at that time. A join reads all batches, so without the second condition its cost would grow with
-    the records that wait (P-3).
+    the number of delayed records (P-3).
     """
     count, closing = window.joined_at
     changed = abs(window.batch_count - count) + abs(window.closing - closing)

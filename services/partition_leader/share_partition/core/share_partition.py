@@ -1,9 +1,9 @@
 """The core of one share-partition: every event goes in through `handle`, and effects come out (KIP-932).
 
 Owns the fetch lock, and the order inside one critical section: locks that are due, the event, the start offset
-(PL-120), the next write (PL-705). The rules themselves are in the sibling modules, but for loading the stored state and
-moving the start offset with the log's. It never waits, reads no clock and calls no service: `Persist` goes out,
-`Persisted` comes in, and only then `Reply` comes out (PL-412).
+(PL-120), the next write (PL-705). The rules themselves are in the sibling modules, except for loading the stored state
+and moving the start offset when the log start moves. It never waits, reads no clock and calls no service: `Persist`
+goes out, `Persisted` comes in, and only then `Reply` comes out (PL-412).
 
 The host calls `handle` serially (PL-003) and carries the effects out in their order. It arms one timer at
 `next_deadline()` and sends `Tick` then.
@@ -61,7 +61,8 @@ from shard_runtime.config.group_config import GroupConfig
 OPERATION_TIMEOUT_MS: Final = 15_000  # persister.operation.timeout.ms (PL-723)
 _SETTLED = (Status.FAILED, Status.FENCED)
 _WAKE: Final = Wake()
-#: Offsets in flight that a stored state may span. Before CM-112, batches with a false length left spans of up to 2^31.
+#: The maximum number of in-flight offsets that a stored state may span. Before CM-112, batches with a false length left
+#: spans of up to 2^31.
 _STORED_SPAN_MAX: Final = 2**32
 
 
@@ -69,8 +70,8 @@ class SharePartition:
     """The live state of one share-partition on its leader.
 
     A fresh object is INITIALIZING: the host reads the stored state and sends `Initialized` or `InitializeFailed`.
-    Retiring takes `operation_timeout_ms` at most (PL-631). `chance`: numbers in 0…1 for back-offs (PL-936). `limits`:
-    sizes at which it drops or joins entries in memory.
+    Retiring takes at most `operation_timeout_ms` (PL-631). `chance`: returns random numbers in 0…1 for back-offs
+    (PL-936). `limits`: sizes at which it drops or joins entries in memory.
     """
 
     def __init__(
@@ -106,14 +107,14 @@ class SharePartition:
     # Handling events.
 
     def handle(self, event: Event, now_ms: int) -> list[Effect]:
-        """Take one event at `now_ms` (monotonic, ms); return what must happen now, in order.
+        """Handle one event at `now_ms` (monotonic, ms); return the effects that must happen now, in order.
 
-        Raises IllegalTransitionError for a record in a state that the event must not meet (PL-102). Then you must call
-        `give_up`.
+        Raises IllegalTransitionError if a record is in a state that the event must not encounter (PL-102). You must
+        then call `give_up`.
         """
-        if type(event) is TakeFetchLock:  # it touches no record and begins every fetch: it needs no critical section
+        if type(event) is TakeFetchLock:  # it touches no record and starts every fetch: it needs no critical section
             return self._take_fetch_lock(event)
-        if type(event) is events.ReleaseFetchLock:  # nothing may keep a fetch from giving its lock back (PL-206)
+        if type(event) is events.ReleaseFetchLock:  # nothing may keep a fetch from releasing its lock (PL-206)
             if self._fetch_lock != event.fetch_id:
                 return []
             self._fetch_lock = None
@@ -130,8 +131,8 @@ class SharePartition:
         return state.effects
 
     def give_up(self, error: IllegalTransitionError) -> list[Effect]:
-        """End this object after `handle` raised `error`, because its memory is wrong (PL-102); return what must happen
-        now, in order. The next fetch makes a new object, which loads the stored state."""
+        """End this object after `handle` raised `error`, because its memory is wrong (PL-102); return the effects that
+        must happen now, in order. The next fetch creates a new object, which loads the stored state."""
         state = self._state
         state.effects, state.wake = [], False
         if state.status not in _SETTLED:
@@ -145,7 +146,7 @@ class SharePartition:
         state.window.check(state.now_ms if state.status is Status.ACTIVE else None)
 
     def next_deadline(self) -> int | None:
-        """Return when to send `Tick` (ms); None when nothing is timed."""
+        """Return when to send `Tick` (ms); None if nothing is timed."""
         state = self._state
         if state.status is Status.RETIRING:
             return state.retirement.until_ms if state.retirement else None
@@ -178,11 +179,11 @@ class SharePartition:
             records_of(window.walk(), window.start_offset),
         )
 
-    # Queries, which change nothing.
+    # Queries; they change nothing.
 
     @property
     def state(self) -> PartitionState:
-        """The state, for what describes it; only `handle` changes it."""
+        """The state, for code that describes it; only `handle` changes it."""
         return self._state
 
     @property
@@ -192,7 +193,7 @@ class SharePartition:
 
     @property
     def generation(self) -> int:
-        """The generation that reads and writes carry now; a successor takes a higher one (PL-602)."""
+        """The generation that reads and writes carry now; a successor uses a higher one (PL-602)."""
         return self._state.generation
 
     @property
@@ -207,12 +208,12 @@ class SharePartition:
 
     @property
     def fetch_lock(self) -> int | None:
-        """The id of the fetch that has the fetch lock; None when it is free."""
+        """The id of the fetch that has the fetch lock; None if it is free."""
         return self._fetch_lock
 
     @property
     def in_flight(self) -> int:
-        """The number of offsets in flight, finished records and gaps between them included (PL-130)."""
+        """The number of offsets in flight, including finished records and gaps between them (PL-130)."""
         return self._state.window.in_flight
 
     def numbers(self) -> PartitionMetrics:
@@ -225,17 +226,17 @@ class SharePartition:
 
     @property
     def not_taken_back(self) -> int:
-        """The number of records that were given back unseen so often that the release counted as a delivery
-        (PL-941)."""
+        """The number of records whose release counted as a delivery, because too many deliveries in a row were taken
+        back (PL-941)."""
         return self._state.window.undelivered.refused
 
     def dead_letters_full(self, settings: GroupConfig) -> bool:
-        """Return whether waiting letters keep new records from being acquired (PL-916)."""
+        """Return whether unwritten dead letters keep new records from being acquired (PL-916)."""
         return self._state.dead_letters.is_full(self._state.window, settings)
 
     def delays(self) -> Delays:
-        """Return how many records wait for the end of a delay, and how many ever did (PL-932, PL-938). `counts` is
-        False once this object is dropped."""
+        """Return how many records are delayed, and how many ever were (PL-932, PL-938). `counts` is False once this
+        object is dropped."""
         window = self._state.window
         counts = window.counts_records and self._state.status not in _SETTLED
         return Delays(counts, window.delayed, window.batch_count, self._state.delayed_by)
@@ -245,7 +246,7 @@ class SharePartition:
         return delayed_full(self._state.window, settings)
 
     def next_fetch_offset(self) -> int:
-        """Return where the next log read begins (PL-202): the lowest offset that is Available or in an unresolved hole;
+        """Return where the next log read starts (PL-202): the lowest offset that is Available or in an unresolved hole;
         if there is none, the first offset never fetched."""
         window = self._state.window
         available, gap = window.first_available(), window.open_gap
@@ -269,7 +270,7 @@ class SharePartition:
         """Return whether a fetch could get the fetch lock now: it is free, and records could be acquired (PL-206)."""
         return self._fetch_lock is None and self.can_acquire(settings)
 
-    # Every critical section begins with the record locks that are due. It ends with the start offset and the write.
+    # Every critical section starts with the record locks that are due, and ends with the start offset and the write.
 
     def _expire(self) -> None:
         state = self._state
@@ -331,8 +332,8 @@ class SharePartition:
     # Fetch and acknowledge.
 
     def _take_fetch_lock(self, event: TakeFetchLock) -> list[Effect]:
-        """Take the fetch lock for one fetch, if possible (PL-206). Its read ends after the window in flight and
-        `max_records` more offsets: no more can be acquired from it."""
+        """Take the fetch lock for one fetch, if possible (PL-206). Its read covers the window in flight and
+        `max_records` more offsets, since no more can be acquired from it."""
         fetch_id, max_records, settings = event
         if self._fetch_lock is not None or not self.can_acquire(settings):
             return []
@@ -341,7 +342,7 @@ class SharePartition:
         return [ReadLog(fetch_id, first, max(0, self._state.window.next_offset - first) + max_records)]
 
     def _release_fetch_lock(self, event: events.Acquire) -> None:
-        """Give the fetch lock back if this fetch has it, and let the next waiter try, whether or not records were
+        """Release the fetch lock if this fetch has it, and let the next waiter try, whether or not records were
         acquired (PL-214)."""
         if self._fetch_lock == event.fetch_id:
             self._fetch_lock = None
@@ -373,7 +374,7 @@ class SharePartition:
 
     def _needs_the_start_offset(self, event: events.Acknowledge) -> bool:
         """Return whether the acknowledgement looks redundant only because of a start offset that is not persisted yet.
-        If it were answered before that write, a successor might deliver the records again (PL-404)."""
+        If it were answered before that write, a successor could deliver the records again (PL-404)."""
         state = self._state
         start, confirmed = state.window.start_offset, state.write_back.confirmed_start
         return start > confirmed and any(
@@ -445,7 +446,7 @@ def load_window(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 
     """Return a window with every stored batch, held by no member (PL-604 … PL-608, PL-611).
 
     Batches longer than a record batch may be are split, so that no array is longer than that (CM-112). Their
-    `not_before_ms` are on the clock of `now_ms` (PL-934). Raises UnknownServerError for a reply that breaks PL-604: a
+    `not_before_ms` are on the clock of `now_ms` (PL-934). Raises UnknownServerError for state that violates PL-604: a
     batch below the start offset, too far after it, backwards, overlapping another, or in an unknown state.
     """
     window = Window(start_offset, limits)
@@ -485,9 +486,9 @@ def load_window(start_offset: int, batches: Iterable[StateBatch], now_ms: int = 
 
 
 def move_log_start(window: Window, log_start_offset: int) -> bool:
-    """Raise the start offset to the log's, which retention or a deletion of records has moved (PL-620, T16); return
-    whether anything changed. A lower or equal one changes nothing (12.10). Acquired records below it stay with their
-    holder until acknowledged, released or expired (PL-622)."""
+    """Raise the start offset to the log start, which retention or DeleteRecords has moved (PL-620, T16); return whether
+    anything changed. A lower or equal log start changes nothing (12.10). Acquired records below it stay with their
+    holder until they are acknowledged, released or expired (PL-622)."""
     if log_start_offset <= window.start_offset:
         return False
     if not window.is_empty:

@@ -16,7 +16,7 @@ _DENSE: Final = 16
 def normalized(spans: Iterable[Span], floor: int) -> list[Span]:
     """Sort the spans, join those that overlap or touch, and cut off everything below `floor`."""
     result: list[Span] = []
-    end = floor - 2  # of the last span in the result; nothing touches it yet
+    end = floor - 2  # end of the last span in the result; nothing touches it yet
     for span in sorted(spans):
         first, last = span
         if first > end + 1 and first >= floor:
@@ -39,12 +39,13 @@ def split_at(first: int, last: int, start_offset: int) -> list[Span]:
 
 
 def is_dense(spans: Sequence[Span]) -> bool:
-    """Return whether ascending spans are so many and so short that their whole stretch is better processed at once."""
+    """Return whether there are so many, and such short, ascending spans that it is better to process their whole
+    stretch at once."""
     return len(spans) > 1 and spans[-1][1] - spans[0][0] < _DENSE * len(spans)
 
 
 def differing(left: bytes | bytearray, right: bytes | bytearray) -> bytes:
-    """Return left XOR right, so zero where they are equal; computed on whole arrays, as long numbers."""
+    """Return left XOR right, which is zero where they are equal; computed on whole arrays as big integers."""
     return (int.from_bytes(left, "little") ^ int.from_bytes(right, "little")).to_bytes(len(left), "little")
 
 

@@ -1,7 +1,7 @@
 """Deliveries that did not happen: a release may take its delivery back, which restores the delivery count (PL-941).
 
-Owns how often in a row each record's delivery was taken back, and the bound. It is in memory only: a leader that loads
-the share-partition begins to count again.
+Counts how many times in a row each record's delivery was taken back, up to a bound. The counts are in memory only: a
+leader that loads the share-partition starts again from zero.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import Final
 
 from partition_leader.share_partition.core.spans import Span
 
-#: How often in a row a record's delivery can be taken back; the next release counts as a delivery. So a record that no
-#: member can ever begin still reaches its delivery limit. Five restarts of a worker in a row fit.
+#: How many times in a row a record's delivery can be taken back; the next release counts as a delivery. So a record
+#: that no member ever manages to start on still reaches its delivery limit. Five restarts of a worker in a row fit.
 IN_A_ROW_MAX: Final = 10
-#: How many records of a share-partition are remembered; no delivery of any further record is taken back.
+#: How many records of a share-partition are remembered; deliveries of further records cannot be taken back.
 RECORDS_MAX: Final = 20_000
 
 
 class Undelivered:
-    """By offset: the delivery count to which the record was last taken back, and how often in a row. Over the object's
-    life, `granted` counts the records whose delivery was taken back, and `refused` those whose release counted as a
-    delivery because a bound was reached; a write that fails is not subtracted."""
+    """Keeps, by offset, the delivery count to which the record was last taken back, and how many times in a row. Over
+    the object's life, `granted` counts the records whose delivery was taken back, and `refused` those whose release
+    counted as a delivery because a bound was reached; failed writes are not subtracted."""
 
     __slots__ = ("_taken_back", "granted", "in_a_row_max", "records_max", "refused")
 
@@ -32,8 +32,8 @@ class Undelivered:
         self._taken_back: dict[int, tuple[int, int]] = {}
 
     def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
-        """Note that `first`…`last`, delivered for the `count`th time, were not delivered after all. Returns the spans
-        for which the bounds allow this. A delivery that counted in between starts a new series."""
+        """Note that `first`…`last`, whose delivery count is `count`, were not delivered after all. Returns the spans
+        for which the bounds allow this. After a delivery that counted, a new series starts."""
         if len(self._taken_back) + last - first + 1 > self.records_max:
             self.forget(start_offset)
         back, granted = self._taken_back, list[Span]()
@@ -53,7 +53,7 @@ class Undelivered:
         return granted
 
     def undo(self, first: int, last: int) -> None:
-        """Undo `take_back` for a release that did not take effect: its records are held as before."""
+        """Undo `take_back` for a release that did not take effect; its records are held as before."""
         for offset in range(first, last + 1):
             noted = self._taken_back.get(offset)
             if noted is None:
@@ -65,17 +65,17 @@ class Undelivered:
                 del self._taken_back[offset]
 
     def times(self, offset: int, count: int) -> int:
-        """Return how often in a row the delivery of a record with this count was taken back."""
+        """Return how many times in a row the delivery of a record with this count was taken back."""
         former, times = self._taken_back.get(offset, (count, 0))
         return times if former == count else 0
 
     def forget(self, start_offset: int) -> None:
-        """Forget records below the start offset, which are not delivered any more."""
+        """Forget records below the start offset, which will not be delivered again."""
         self._taken_back = {offset: noted for offset, noted in self._taken_back.items() if offset >= start_offset}
 
     def most(self) -> tuple[int, int]:
-        """Return the highest number of times in a row that a record was taken back, and its offset; 0 and −1 when there
-        is none."""
+        """Return the highest number of times in a row that a record's delivery was taken back, and its offset; 0 and −1
+        if there is none."""
         return max(((times, offset) for offset, (_, times) in self._taken_back.items()), default=(0, -1))
 
     def __len__(self) -> int:

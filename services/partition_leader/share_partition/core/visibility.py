@@ -17,7 +17,7 @@ from partition_leader.share_partition.core.spans import Span
 
 
 def aborted_spans(batches: Sequence[BatchHeader], aborted: Iterable[AbortedTransaction]) -> list[Span]:
-    """Return the offsets of the batches that belong to an aborted transaction, ascending.
+    """Return the offsets of batches that belong to aborted transactions, ascending.
 
     A transaction ends at its marker's offset, whether or not the read contains the marker: the marker's entry may be
     damaged, and records that the producer wrote later must not be hidden then.
@@ -48,7 +48,7 @@ class TransactionKind(StrEnum):
 
 class TransactionRole(NamedTuple):
     """A batch's role, with the transactional id and how long the transaction has been open here; both only for an open
-    one."""
+    transaction."""
 
     kind: TransactionKind
     transactional_id: str = ""
@@ -73,8 +73,8 @@ def transaction_parts(
     aborted: Iterable[AbortedTransaction],
     opened: Mapping[int, tuple[int, TransactionRole]],
 ) -> list[TransactionPart]:
-    """Return the markers among the batches, and those of aborted and of open transactions, ascending. `opened`: by
-    producer id, the first offset of its open transaction, and the role of its batches."""
+    """Return the markers among the batches, and the batches of aborted and of open transactions, ascending. `opened`:
+    by producer id, the first offset of its open transaction, and the role of its batches."""
     hidden = {first for first, _ in aborted_spans(batches, aborted)}
     found: list[TransactionPart] = []
     for batch in batches:

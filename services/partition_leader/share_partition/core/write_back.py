@@ -1,4 +1,4 @@
-"""The work that waits for the persister: queued operations, the one outstanding write, and changes not yet stored.
+"""The work that waits for the persister: queued operations, the outstanding write, and changes not yet stored.
 
 Owns when a write is due (PL-705, PL-621) and what it contains (PL-702 … PL-704). Never changes a record:
 `write_results` commits or rolls back when the result arrives.
@@ -40,8 +40,8 @@ class Unwritten:
     """Changes in memory that no successful write has stored (the dirty set of PL-621)."""
 
     spans: list[Span] = field(default_factory=list)
-    archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts when a write has stored them
-    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; reported when it is durable
+    archiving: list[Span] = field(default_factory=list)  # their dead-letter flow starts once a write has stored them
+    archived: list[AcquiredRange] = field(default_factory=list)  # at the delivery limit; reported once durable
     counters: Counters = NO_COUNTERS
     cause: int = 0
 
@@ -51,9 +51,9 @@ class Unwritten:
 
 @dataclass(slots=True)
 class Write:
-    """The outstanding write: its operations, their spans, ascending and joined, and the other changes that it carries.
+    """The outstanding write: its operations, their spans (ascending and joined), and the other changes that it carries.
 
-    `began_ms`: when it was ordered; 0 for the first write of a start offset.
+    `began_ms`: when it was started; 0 for the first write of a start offset.
     """
 
     write_id: int
@@ -89,7 +89,7 @@ class WriteBack:
         self.dirty = Unwritten()
         self.urgent = False
         self.last_written: Progress | None = None
-        #: Nothing below it is ever delivered again: the store has this start offset, or the log begins there (PL-404).
+        #: Nothing below it will be delivered again: the store has this start offset, or the log starts there (PL-404).
         self.confirmed_start = 0
         self._unsettled_since: int | None = None
         self._write_id = 0
@@ -97,27 +97,27 @@ class WriteBack:
 
     @property
     def is_free(self) -> bool:
-        """True when a write may be sent now."""
+        """True if a write may be sent now."""
         return self.outstanding is None and not self.unresolved
 
     @property
     def has_work(self) -> bool:
-        """True when something must be written that cannot wait for PL-621's five seconds."""
+        """True if something must be written that cannot wait for PL-621's five seconds."""
         return bool(self.queued) or self.urgent
 
     def confirm_start(self, start_offset: int) -> None:
-        """Note that the store has this start offset, or that the log begins there."""
+        """Note that the store has this start offset, or that the log starts there."""
         self.confirmed_start = max(self.confirmed_start, start_offset)
 
     def request_start_write(self, window: Window) -> None:
-        """Request a write now if the store does not have the start offset: this object ends before PL-621's five
-        seconds are over (PL-523)."""
+        """Request a write now if the store does not have the start offset, because this object ends before PL-621's
+        five seconds are over (PL-523)."""
         self.urgent |= self.confirmed_start < window.start_offset
 
     def note(
         self, spans: list[Span], cause: int = CAUSE_CATCH_UP, counters: Counters | None = None, urgent: bool = False
     ) -> None:
-        """Put spans into the dirty set; `urgent` requests a write now."""
+        """Add spans to the dirty set; `urgent` requests a write now."""
         if not spans:
             return
         dirty = self.dirty
@@ -131,8 +131,8 @@ class WriteBack:
             self._sweep_at = max(self._sweep_at_least, 2 * len(dirty.spans))
 
     def is_due(self, window: Window, now_ms: int) -> bool:
-        """Return whether to write now. Starts PL-621's five seconds when the stored state is older than memory and no
-        write is outstanding."""
+        """Return whether to write now. Starts PL-621's five seconds if memory is ahead of the stored state and no write
+        is outstanding."""
         if not self.is_free:
             self._unsettled_since = None
             return False
@@ -146,7 +146,7 @@ class WriteBack:
         return now_ms >= self._unsettled_since + CATCH_UP_MS
 
     def next_deadline(self) -> int | None:
-        """Return when PL-621's write is due; None when none is."""
+        """Return when PL-621's write is due; None if none is."""
         if self._unsettled_since is None or not self.is_free:
             return None
         return self._unsettled_since + CATCH_UP_MS
@@ -196,7 +196,7 @@ class WriteBack:
         )
 
     def take(self, write_id: int) -> Write | None:
-        """Take out the outstanding write, which is over now; None when `write_id` is not outstanding."""
+        """Remove and return the outstanding write, which is over now; None if `write_id` is not outstanding."""
         write = self.outstanding
         if write is None or write.write_id != write_id:
             return None
@@ -213,7 +213,7 @@ class WriteBack:
         self.dirty.counters = self.dirty.counters.plus(carried.counters)
 
     def abandon(self) -> list[Operation]:
-        """Give up everything; return the operations that still wait for an answer."""
+        """Discard everything; return the operations that still wait for an answer."""
         waiting = [*(self.outstanding.operations if self.outstanding else ()), *self.queued]
         self.outstanding, self.queued, self.unresolved = None, [], []
         self.dirty, self.urgent, self._unsettled_since = Unwritten(), False, None
@@ -231,7 +231,7 @@ def _archived(window: Window, operations: list[Operation], carried: Unwritten) -
 
 def _content(window: Window, spans: list[Span], start_offset: int) -> tuple[list[StateBatch], Counters]:
     """Return the state batches of the spans from `start_offset` on (PL-703, PL-704), and the delivery counts of the
-    records that they finish. Acquired is never written: such a record was acquired again since."""
+    records that they finish. Acquired is never written: a record in that state has been acquired again since."""
     batches: list[StateBatch] = []
     max_dc = sum_dc = 0
     for batch, parts in window.grouped(spans):

@@ -1,6 +1,6 @@
-"""Handles the result of a write or of a read-back: commit, roll back, answer, or drop (PL-412, PL-414, PL-707).
+"""Handles the results of writes and read-backs: commit, roll back, answer, or drop (PL-412, PL-414, PL-707).
 
-Owns what each outcome means for the operations that waited for it. `SharePartition` calls these functions.
+Owns what each outcome means for the operations that wait for it. `SharePartition` calls these functions.
 """
 
 from __future__ import annotations
@@ -72,11 +72,11 @@ def _start_dead_letters(state: PartitionState, write: Write) -> None:
     causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
     if causes:
         state.effects += state.dead_letters.send(state.window, causes)
-        state.wake = True  # what waits for its letter leaves room (PL-915)
+        state.wake = True  # records that wait for their dead letters free up room (PL-915)
 
 
 def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
-    """Fail every operation of a failed write (PL-705); an unknown outcome is read back first (PL-707)."""
+    """Fail every operation of a failed write (PL-705); if the outcome is unknown, read it back first (PL-707)."""
     write = state.write_back.take(event.write_id)
     if write is None:
         return
@@ -105,7 +105,7 @@ def persist_failed(state: PartitionState, event: events.PersistFailed) -> None:
 
 
 def _want_read_back(state: PartitionState, operations: list[Operation]) -> None:
-    state.generation += 1  # adopted before the read is sent: from then on the unanswered write is fenced
+    state.generation += 1  # set before the read is sent; from then on the unanswered write is fenced
     state.write_back.unresolved = operations
     state.effects.append(ReadBackWanted(state.generation))
 
@@ -135,8 +135,8 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         settle_operation(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
     state.effects += effects_of(stored.archived(mark for operation in operations for mark in operation.archived))
-    # Before the roll-back: records that it makes Archiving are not stored yet, and their letters follow the write
-    # (PL-305).
+    # Before the roll-back: records that become Archiving in it are not stored yet, and their dead letters must follow
+    # their write (PL-305).
     causes = [cause for operation in operations for cause in operation.dead_letters]
     state.effects += state.dead_letters.send(state.window, causes)
     state.roll_back(operations)
@@ -144,7 +144,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
 
 
 def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> None:
-    """Retire or stop, because it is unknown what is stored; a successor reads it (PL-707)."""
+    """Retire or stop, because it is unknown what is stored; a successor will read it (PL-707)."""
     operations = _take_unresolved(state, event.generation)
     if operations is None:
         return
@@ -158,7 +158,7 @@ def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> Non
 
 
 class StoredRecords:
-    """The stored state: its start offset, and state and delivery count of any offset from there on."""
+    """The stored state: its start offset, and the state and delivery count of any offset from there on."""
 
     __slots__ = ("_batches", "_firsts", "start_offset")
 
@@ -168,7 +168,7 @@ class StoredRecords:
         self._firsts = [batch.first_offset for batch in self._batches]
 
     def pieces(self, first: int, last: int) -> list[tuple[Span, tuple[int, int], int]]:
-        """Return what is stored of `first`…`last`: each span with its (count, state) and the end of its delay."""
+        """Return what is stored for `first`…`last`: each span with its (count, state) and the end of its delay."""
         result: list[tuple[Span, tuple[int, int], int]] = []
         at = bisect_right(self._firsts, first) - 1
         if at < 0 or self._batches[at].last_offset < first:
@@ -185,10 +185,11 @@ class StoredRecords:
         return result
 
     def archived(self, marks: Iterable[Mark]) -> list[Mark]:
-        """Return the parts of `marks` that are stored as archived or are below the stored start offset; the rest was
+        """Return the parts of `marks` that are stored as archived or are below the stored start offset; the rest were
         not archived.
 
-        The window's own start offset does not show which were: the log may have lost the records below it meanwhile.
+        The window's own start offset does not show which were archived: the log may have lost the records below it
+        meanwhile.
         """
         found: list[Mark] = []
         for (first, last, count), cause in marks:
@@ -203,7 +204,7 @@ class StoredRecords:
 
 def settle_operation(window: Window, operation: Operation, stored: StoredRecords, now_ms: int = 0) -> None:
     """Resolve a write with unknown outcome, record by record (PL-707): commit records that are stored as written or are
-    below the stored start offset; take over a higher stored rank. Records that stay pending were not applied, and never
+    below the stored start offset, and adopt a higher stored rank. Changes that stay pending were not applied, and never
     will be, because their generation is fenced: the caller rolls them back."""
     for first, last in operation.spans:
         for batch in window.overlapping(first, last):
@@ -241,7 +242,7 @@ def _take_stored(  # noqa: PLR0917 - what is stored of one run
     for first, last in ((span[0], min(span[1], window.start_offset - 1)), (max(span[0], window.start_offset), span[1])):
         if first > last:
             continue
-        is_passed = last < window.start_offset and state == STATE_AVAILABLE  # it is never delivered again
+        is_passed = last < window.start_offset and state == STATE_AVAILABLE  # it will not be delivered again
         if is_passed:
             force(window, batch, (first, last), STATE_ARCHIVED, count)
         else:
