@@ -164,7 +164,7 @@ class PartitionLeaderMetrics(LeaderMeter):
         self._letters_dropped.labels(group_id, reason).inc(letters)
 
     def letter_request(self, group_id: str, failed: bool) -> None:
-        """Count a round of dead letters that was sent to a leader, or appended here (PL-912)."""
+        """Count a round of dead letters that was sent to a leader or appended here (PL-912)."""
         self._letter_requests.labels(group_id).inc()
         self._letter_failures.labels(group_id).inc(int(failed))
 

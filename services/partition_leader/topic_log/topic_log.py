@@ -3,7 +3,7 @@
 
 A TopicLog lives from one claim until the shard is lost. It owns the partition's two streams under that epoch, and keeps
 their tail in memory. It never claims, renews or releases (that is ownership), and never decodes a batch to serve it
-(P-7). It answers only while the lease is valid (CM-3).
+(P-7). It serves requests only while the lease is valid (CM-3).
 """
 
 from __future__ import annotations

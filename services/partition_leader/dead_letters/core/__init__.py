@@ -1,1 +1,1 @@
-"""Decides where dead letters go, and when they are tried again. Pure."""
+"""Decides where dead letters go, and when they are retried. Pure."""

@@ -58,8 +58,8 @@ class Failure(NamedTuple):
 
 
 class Queue(NamedTuple):
-    """A group's dead-letter configs. `topic`: empty when it has no queue. `drops`: whether the policy is `drop`
-    (PL-907)."""
+    """A group's dead-letter configs. `topic`: empty if it has no dead-letter queue. `drops`: whether the policy is
+    `drop` (PL-907)."""
 
     topic: str = ""
     copies: bool = False
@@ -88,7 +88,7 @@ class View(NamedTuple):
 
 
 class Destination(NamedTuple):
-    """Where letters go. `topic`: None when it must be created first (PL-908)."""
+    """Where dead letters go. `topic`: None if it must be created first (PL-908)."""
 
     name: str
     topic: QueueTopic | None

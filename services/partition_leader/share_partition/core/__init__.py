@@ -1,1 +1,1 @@
-"""The core of a share-partition: it decides, the host waits. Pure."""
+"""The core of a share-partition: it decides what happens, and the host carries it out. Pure."""

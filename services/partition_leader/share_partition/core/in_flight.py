@@ -129,7 +129,7 @@ class Window:
         return batch.codes[at] if at < len(batch.codes) else -1
 
     def floor(self, offset: int) -> InFlightBatch | None:
-        """The cached batch with the greatest first offset at or below `offset`."""
+        """The cached batch with the highest first offset at or below `offset`."""
         at = bisect_right(self._firsts, offset, self._head) - 1
         return self._batches[at] if at >= self._head else None
 
@@ -181,7 +181,7 @@ class Window:
             yield batch, parts
 
     def batches_before(self, offset: int) -> int:
-        """Count the cached batches that begin below `offset`."""
+        """Count the cached batches that start below `offset`."""
         return bisect_left(self._firsts, offset, self._head) - self._head
 
     def starting_in(self, first: int, last: int) -> list[InFlightBatch]:

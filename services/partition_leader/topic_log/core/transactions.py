@@ -82,7 +82,7 @@ class LogTransactions:
 
     @property
     def full(self) -> bool:
-        """Return whether no further transaction may begin here."""
+        """Return whether no further transaction may start here."""
         return len(self.open) >= OPEN_MAX or len(self.aborted) >= ABORTED_MAX
 
     def note(self, batch: LogBatch) -> None:
