@@ -101,7 +101,7 @@ class PartitionLeaderService:
     async def explain_record(
         self, request: explain_record_pb2.ExplainRecordRequest, context: CallContext
     ) -> explain_record_pb2.ExplainRecordResponse:
-        """Explain why records are, or are not, delivered now (PL-820); changes nothing."""
+        """Explain why records are or are not delivered now (PL-820); changes nothing."""
         question = question_of(request)
         try:
             return explained(await self._explainer.explain(question))

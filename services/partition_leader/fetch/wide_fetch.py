@@ -1,6 +1,6 @@
 """Runs a ShareFetch over very many partitions: it goes through them in slices and lets other tasks run in between.
 
-`fetch` does each attempt in one step; here it takes many turns of the event loop (CM-97). The walk first checks all
+`fetch` does each attempt in one step; here it takes many turns of the event loop (CM-97). Such a walk first checks all
 share-partitions without locks. If there is enough to read, it then locks, reads, acquires from and unlocks one slice
 after another, until the budget is spent. It holds no fetch lock while other tasks run, except during a read from the
 store. Between two slices anything may happen, so each step checks its share-partitions again, and whether the fetch is

@@ -9,8 +9,7 @@ from partition_leader.sessions.core.session import SessionKey
 
 
 class MemberWatch:
-    """Is called for members that are lost or back; the methods must not block or raise. This base class does
-    nothing."""
+    """Callbacks for members that are lost or back; they must not block or raise. In this base class they do nothing."""
 
     def lost(self, keys: Iterable[SessionKey]) -> None:
         """Handle members whose sessions ended with their stream, but not because this process shuts down."""

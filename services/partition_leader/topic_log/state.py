@@ -70,8 +70,8 @@ class FoundOffset(NamedTuple):
 
 
 class LogListener(Protocol):
-    """Is called on changes of a log, at once and on the event loop (PL-008). A listener must not wait: note the change,
-    and do the work later."""
+    """Callbacks for changes of a log, called at once and on the event loop (PL-008). They must not wait: note the
+    change, and do the work later."""
 
     def high_watermark_advanced(self, high_watermark: int) -> None:
         """Handle a new high watermark: records below it may be read now. This is also how LAST_STABLE moves: with a

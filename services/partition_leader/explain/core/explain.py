@@ -65,7 +65,7 @@ def check_offsets(first: int, last: int) -> None:
 
 
 def explain_loaded(partition: SharePartition, asked: Question) -> Explanation | None:
-    """Explain from the window of a share-partition (PL-820); None while it is not ACTIVE."""
+    """Explain records from the window of a share-partition (PL-820); None while it is not ACTIVE."""
     state = partition.state
     if state.status is not Status.ACTIVE:
         return None
@@ -87,7 +87,7 @@ def explain_loaded(partition: SharePartition, asked: Question) -> Explanation | 
 
 
 def explain_stored(stored: StateSummary, asked: Question) -> Explanation:
-    """Explain from the stored state of a share-partition that is not in memory; no member holds its records
+    """Explain records from the stored state of a share-partition that is not in memory; no member holds them
     (PL-825)."""
     start = stored.start_offset
     only_rejects = stored.archived_by_limit == 0 and stored.archived_by_reject > 0

@@ -52,7 +52,7 @@ class Counters(NamedTuple):
     sum_dc: int = 0
 
     def plus(self, other: Counters) -> Counters:
-        """The counters of both: sums, and the larger max_dc."""
+        """The combined counters: the sums, and the larger max_dc."""
         return total([self, other])
 
 
@@ -60,7 +60,7 @@ NO_COUNTERS: Final = Counters()
 
 
 def total(counters: Iterable[Counters]) -> Counters:
-    """The counters of all: sums, and the largest max_dc."""
+    """The combined counters: the sums, and the largest max_dc."""
     counters = [some for some in counters if some is not NO_COUNTERS]
     if len(counters) < 2:
         return counters[0] if counters else NO_COUNTERS

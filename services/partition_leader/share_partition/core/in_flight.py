@@ -275,7 +275,7 @@ class Window:
 
     def recode(self, batch: InFlightBatch, first: int, last: int, table: TransitionTable) -> bool:
         """Map `first`…`last` of the batch through a transition table; return whether any record changed. Raises
-        IllegalTransitionError, with nothing changed, for a record in a state that the trigger must not meet
+        IllegalTransitionError, with nothing changed, for a record in a state that the trigger must not encounter
         (PL-102)."""
         if self.counts_records:
             self._tally(batch, -1)

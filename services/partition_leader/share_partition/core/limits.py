@@ -9,11 +9,11 @@ from typing import Final, NamedTuple
 
 
 class Limits(NamedTuple):
-    """`unwritten_spans`: spans in the dirty set before they are joined (PL-621). `lock_entries`: entries of a heap of
-    locks before stale ones are dropped (PL-303). `merged_batches`: batches in front of the first unfinished record
-    before they are merged where possible (PL-915). `settled_changes`: changes in the number of batches and finished
-    records before settled batches are joined (PL-935). `forgotten_batches`: removed batches whose entries stay in the
-    list before it is cut."""
+    """`unwritten_spans`: spans in the dirty set before they are joined (PL-621). `lock_entries`: entries in a lock heap
+    before stale ones are dropped (PL-303). `merged_batches`: batches in front of the first unfinished record before
+    they are merged where possible (PL-915). `settled_changes`: changes in the number of batches and finished records
+    before settled batches are joined (PL-935). `forgotten_batches`: removed batches that stay in the list before it is
+    shortened."""
 
     unwritten_spans: int = 1_024
     lock_entries: int = 256
