@@ -1,4 +1,4 @@
-"""Acknowledge each record by itself, according to the outcome of its work: `python acknowledge.py [host:port]`."""
+"""Acknowledge each record individually, according to the outcome of its work: `python acknowledge.py [host:port]`."""
 
 import sys
 
@@ -8,14 +8,14 @@ bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7932"
 
 
 def handle(message: Message) -> None:
-    """The work: one record fails once, another one always."""
+    """Process one record. Amount 14 fails on its first delivery; an amount that is no number always fails."""
     amount = int(message.value())
     if amount == 14 and message.delivery_count() == 1:
         raise ConnectionError("the bank does not answer")
 
 
 with Admin(bootstrap_servers=bootstrap) as admin:
-    admin.create_topics(["payments"])  # a topic that exists already does not change
+    admin.create_topics(["payments"])  # an existing topic stays as it is
 
 with Producer(bootstrap_servers=bootstrap) as producer:
     for text in ("12", "13", "fourteen", "14"):

@@ -3,7 +3,8 @@
     sharegroups topics create videos
     seq 30 10 60 | sharegroups produce videos
 
-Each record's value is how many seconds its job takes. The client renews the record's lock in the background meanwhile.
+Each record's value is the number of seconds that its job takes. Meanwhile the client renews the record's lock in the
+background.
 """
 
 import sys
@@ -17,7 +18,7 @@ left = int(sys.argv[2]) if len(sys.argv) > 2 else 10
 settings = {
     "bootstrap.servers": bootstrap,
     "group.id": "encoders",
-    "share.acknowledgement.mode": "explicit",  # only there can locks be kept alive
+    "share.acknowledgement.mode": "explicit",  # keep_alive needs explicit mode
     "share.acquire.mode": "record_limit",
     "max.poll.records": 1,
 }

@@ -1,11 +1,11 @@
-"""A producer and a member of a share group with nothing but the generated stubs: produce, join, fetch, decode,
+"""A producer and a share-group member built on nothing but the generated stubs: produce, join, fetch, decode,
 acknowledge, leave.
 
     python raw_stubs.py [host:port] [topic] [group]
 
 It shows the protocol, not how to write a client: it asks one node for everything and never retries. It produces one
 batch without idempotence, so it leaves the three fields of an idempotent producer unset (set all three, or none:
-docs/reference/protocol.md). A client that retries a Produce without an answer should set them, or the batch may be
+docs/reference/protocol.md). A client that retries a Produce that got no response should set them, or the batch may be
 stored twice. The member generates its id, heartbeats until it has an assignment, opens a share session at each
 partition's leader (epoch 0), fetches with the next epoch, accepts what it acquired, and closes the session (epoch -1).
 """
@@ -36,7 +36,7 @@ ACKS_ALL = -1
 
 
 def check(answer: object, code: int, message: str) -> None:
-    """Exit when an answer holds a Kafka error."""
+    """Exit if a response contains a Kafka error."""
     if code:
         sys.exit(f"{type(answer).__name__}: error {code}: {message}")
 
@@ -76,7 +76,8 @@ async def join(stub: GroupCoordinatorServiceStub, group: str, member: str, topic
 async def consume(
     stub: PartitionLeaderServiceStub, group: str, member: str, topic_id: bytes, partitions: list[int]
 ) -> int:
-    """One share session: open, fetch, accept with the closing ShareAcknowledge; returns how many records came."""
+    """Run one share session: open, fetch, accept with the closing ShareAcknowledge. Returns the number of records
+    received."""
     opening = fetch.ShareFetchRequest(
         group_id=group, member_id=member, share_session_epoch=0, max_wait_ms=500, min_bytes=1,
         max_bytes=1 << 20, max_records=500, batch_size=500,
@@ -124,7 +125,7 @@ async def consume(
 
 
 def show(part: fetch.ShareFetchResponse.PartitionResult) -> int:
-    """Print the acquired records of one partition; its batches may hold records that were not acquired."""
+    """Print the acquired records of one partition; its batches may also contain records that were not acquired."""
     shown = 0
     for fetched in part.records:
         if fetched.is_control:
@@ -177,6 +178,6 @@ if __name__ == "__main__":
         sys.exit("usage: python raw_stubs.py [host:port] [topic] [group]")
     try:
         asyncio.run(main(*sys.argv[1:]))
-    except aio.AioRpcError as error:  # no answer came; the details name the address, if one was tried
+    except aio.AioRpcError as error:  # no response; the details name the address, if one was tried
         said = f"{error.code().name}: {error.details()}".replace("\n", " ")
         sys.exit(f"no answer: {said}. Is a cluster up (sharegroups up), and is the host:port right?")

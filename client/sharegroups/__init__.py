@@ -2,8 +2,8 @@
 
     from sharegroups import Producer, ShareConsumer
 
-This package holds the blocking clients, `sharegroups.aio` the same clients for asyncio. It needs grpcio and protobuf
-only. Every error of `sharegroups.errors` can be imported from here.
+This package contains the blocking clients; `sharegroups.aio` has the same clients for asyncio. It needs only grpcio and
+protobuf. Every error of `sharegroups.errors` can be imported from here.
 
 Names other than errors are imported when they are first used. Importing gRPC takes most of a command's start-up time,
 and Ctrl-C is handled cleanly only once `sharegroups.cli.run` has started.

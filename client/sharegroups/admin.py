@@ -1,4 +1,4 @@
-"""The blocking admin client: it runs every method of the asyncio one in the loop thread of this object."""
+"""The blocking admin client. Each object runs the asyncio client's methods in its own loop thread."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Admin(ProcessBound):
     ConfigError. It works only in the process that created it: in a process forked from that one, every call but `close`
     raises IllegalStateError.
 
-    A call about several things returns the result or the error of each. It raises KafkaError if it fails as a whole.
+    A call about several items returns a result or an error for each. It raises KafkaError if it fails as a whole.
     """
 
     _NOUN = "admin client"
@@ -99,7 +99,8 @@ class Admin(ProcessBound):
     ) -> dict[TopicPartition, int | KafkaError]:
         """Return an offset of each partition: by timestamp, or by one of kip932.ids.OFFSET_*.
 
-        Timestamps are ms since 1970. For a list of partitions, the offsets are the logs' ends (CM-45).
+        Timestamps are ms since 1970. If `specs` is just a list of partitions, the end offset of each log is returned
+        (CM-45).
         """
         return self._call(self._inner.list_offsets(specs))
 
@@ -110,7 +111,7 @@ class Admin(ProcessBound):
     def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
         """Read records of a partition from `offset` on, whether or not they were consumed.
 
-        Returns about `max_bytes` of records, but at least one batch. Reading changes nothing (CL-92). Raises
+        Returns about `max_bytes` of records, but at least one batch. Reading does not affect any group (CL-92). Raises
         KafkaError; OffsetOutOfRangeError outside the log.
         """
         return self._call(self._inner.read_records(partition, offset, max_bytes))
@@ -133,7 +134,7 @@ class Admin(ProcessBound):
     def list_groups(self, states: Iterable[str] | None = None, types: Iterable[str] | None = None) -> ListGroupsResult:
         """Return the groups of all coordinators, sorted by id.
 
-        The result also holds the errors because of which groups may be missing: no node serves them, or a node did not
+        The result also has the errors that explain why groups may be missing: no node serves them, or a node did not
         answer in time (GC-123). Raises KafkaError when no node answers at all.
         """
         return self._call(self._inner.list_groups(states, types))
@@ -152,17 +153,17 @@ class Admin(ProcessBound):
     ) -> dict[str, Offsets | KafkaError]:
         """Return start offsets and lags by group and partition.
 
-        None in place of partitions means all initialised partitions of the group (GC-110). A partition without a start
-        offset has None. `errors` of a group's offsets holds the partitions that are left out because their offsets are
-        currently unavailable. With `backlog`, the leaders are asked too: for the records that members hold, those that
-        wait, and for how long (GC-109).
+        None instead of a list of partitions means all initialised partitions of the group (GC-110). The result for a
+        partition without a start offset is None. `errors` of a group's offsets has the partitions that are left out
+        because their offsets are currently unavailable. With `backlog`, the leaders are also asked how many records are
+        in flight, how many are waiting, and for how long (GC-109).
         """
         return self._call(self._inner.list_share_group_offsets(groups, backlog))
 
     def list_share_group_partitions(self, group_id: str) -> dict[TopicPartition, KafkaError | None]:
         """Return all initialised partitions of a group.
 
-        Each has None, or the error because of which list_share_group_offsets leaves it out. Raises KafkaError.
+        Each maps to None, or to the error for which list_share_group_offsets leaves it out. Raises KafkaError.
         """
         return self._call(self._inner.list_share_group_partitions(group_id))
 
@@ -207,8 +208,8 @@ class Admin(ProcessBound):
     ) -> list[TransactionListing]:
         """Return the recently used transactional ids, sorted.
 
-        By default all of them; otherwise those in these states, of these producers, and with a transaction open for
-        longer than `open_longer_than_ms` (CM-157). Raises KafkaError.
+        The arguments restrict the result to these states, to these producers, and to transactions open for longer than
+        `open_longer_than_ms` (CM-157). Raises KafkaError.
         """
         return self._call(self._inner.list_transactions(states, producer_ids, open_longer_than_ms))
 
@@ -217,9 +218,9 @@ class Admin(ProcessBound):
         return self._call(self._inner.describe_transactions(transactional_ids))
 
     def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort the transaction that a producer left open, and return its description.
+        """Abort a transaction that a producer left open, and return its description.
 
-        The producer is fenced; a new one with the same id may begin (CM-158). Raises KafkaError.
+        The producer is fenced; a new one may start with the same id (CM-158). Raises KafkaError.
         """
         return self._call(self._inner.abort_transaction(transactional_id))
 

@@ -15,7 +15,7 @@ OP_SET: Final = 0
 OP_DELETE: Final = 1
 OP_APPEND: Final = 2
 OP_SUBTRACT: Final = 3
-#: Obstacles of `RecordExplanation` that follow from the group's members; the leader reports the others.
+#: Obstacles in a `RecordExplanation` that are derived from the group's members; the leader reports the others.
 GROUP_EMPTY: Final = "group_empty"
 NOT_ASSIGNED: Final = "not_assigned"
 
@@ -63,7 +63,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic; the rest is empty when `error` is set."""
+    """One topic; the other fields are empty when `error` is set."""
 
     name: str
     topic_id: bytes
@@ -104,7 +104,7 @@ class GroupListing:
 class ListGroupsResult(Sequence[GroupListing]):
     """The groups of list_groups, sorted by id, and the reasons why some may be missing (GC-123).
 
-    Used as a sequence it is `all()`: a loop over it, its length and each item raise when a group may be missing.
+    As a sequence it behaves like `all()`: iterating, `len` and indexing raise if a group may be missing.
     """
 
     def __init__(self, valid: Iterable[GroupListing], errors: Iterable[KafkaError] = ()) -> None:
@@ -112,7 +112,7 @@ class ListGroupsResult(Sequence[GroupListing]):
         self._errors = tuple(errors)
 
     def all(self) -> tuple[GroupListing, ...]:
-        """All groups. Raises KafkaError, the first of `errors()`, when some may be missing."""
+        """All groups. Raises the first of `errors()`, a KafkaError, if some may be missing."""
         if self._errors:
             raise self._errors[0]
         return self._valid
@@ -124,7 +124,7 @@ class ListGroupsResult(Sequence[GroupListing]):
     def errors(self) -> tuple[KafkaError, ...]:
         """One error for each reason why groups are missing; empty when none are.
 
-        The reasons are shards of the group log that no node serves or whose node cannot answer for them, and nodes that
+        The reasons are shards of the group log that no node serves or whose node cannot serve them now, and nodes that
         do not answer.
         """
         return self._errors
@@ -156,7 +156,7 @@ class MemberDescription:
 
 
 class AclOperation(IntEnum):
-    """An operation on a group that a caller may be allowed, with Kafka's number (GC-128)."""
+    """An operation on a group that a caller may be authorized for, with Kafka's number (GC-128)."""
 
     READ = 3
     DELETE = 6
@@ -187,11 +187,11 @@ class ShareGroupOffset:
     """The start offset of a share-partition; unknown values are None (CL-46).
 
     `archived_by_limit` and `archived_by_reject` count records that will not be delivered again although no consumer
-    accepted them: those at the delivery limit, and rejected ones. Both start at 0 when the group begins with the
-    partition, and again when its offset is reset. The other values are set when the backlog was asked for: `in_flight`
-    records are held by members, `waiting` ones can be delivered, `delayed` ones wait for the end of a delay.
-    `oldest_age_ms` is the age of the oldest unfinished record. `dead_letters` are not written yet, the oldest of them
-    for `dead_letter_age_ms`.
+    accepted them: those at the delivery limit, and rejected ones. Both start at 0 when the group starts to consume the
+    partition, and are reset with its offset. The other values are set if the backlog was requested: `in_flight` records
+    are held by members, `waiting` ones can be delivered, `delayed` ones are not delivered until their delay is over.
+    `oldest_age_ms` is the age of the oldest unfinished record. `dead_letters` counts those not written yet; the oldest
+    has been waiting for `dead_letter_age_ms`.
     """
 
     start_offset: int
@@ -217,7 +217,7 @@ class ShareGroupOffset:
 class GroupOffsets(dict[TopicPartition, ShareGroupOffset | None]):
     """The offsets of a group by partition, as list_share_group_offsets returns them; None without a start offset.
 
-    `errors`: the errors because of which other partitions are left out (CL-46).
+    `errors`: the other partitions, each with the error for which it is left out (CL-46).
     """
 
     def __init__(
@@ -233,7 +233,7 @@ class GroupOffsets(dict[TopicPartition, ShareGroupOffset | None]):
 class PendingWrite:
     """The write that a record waits for.
 
-    `running_ms`: how long it has been running; None while it waits for another write. `attempts`: how often it was
+    `running_ms`: how long it has been running; None while it waits for another write. `attempts`: how many times it was
     sent.
     """
 
@@ -243,14 +243,14 @@ class PendingWrite:
 
 @dataclass(frozen=True, slots=True)
 class RecordExplanation:
-    """The state of a record for a group, and what keeps the record from being delivered (CL-90).
+    """The state of a record for a group, and what prevents its delivery (CL-90).
 
     Neighbouring records with the same values share one explanation. Unknown values are None.
 
     `state`: available, acquired, pending, acknowledged, archiving, archived, finished, deleted, beyond_end, hole,
     not_initialized. `obstacle`: none, held, write_pending, window_full, not_fetched, no_state, start_not_set, loading,
     finished, delivery_limit, rejected, no_record, uncommitted, delayed, group_empty, not_assigned. `explanation`: the
-    same in words. `becomes`: the state of a pending record after its write.
+    obstacle in words. `becomes`: the state of a pending record once its write is done.
     """
 
     first_offset: int
@@ -275,14 +275,14 @@ class RecordsExplained:
     """Explanations of records of one share-partition, and the group's position in it (CL-90).
 
     `loaded`: whether the share-partition is in the leader's memory; if not, the other values are the stored ones.
-    `end_offset`: the first offset never fetched. `in_flight`: the number of records that members hold, as in
+    `end_offset`: the first offset that was never fetched. `in_flight`: the number of records that members hold, as in
     ShareGroupOffset; None from an older leader. `in_flight_offsets`: the number of offsets from the start offset to the
-    last one fetched, finished ones included, which `max_record_locks` bounds (PL-130). The group coordinator's values
-    are None if it failed with `group_error`.
+    last one fetched, finished ones included, limited by `max_record_locks` (PL-130). The group coordinator's values are
+    None if it failed with `group_error`.
 
-    `read_committed`: whether the group waits for the ends of transactions. `last_stable_offset`: the offset before
+    `read_committed`: whether the group's isolation level is read_committed. `last_stable_offset`: the offset before
     which every transaction has ended; None from an older leader. `stable_kept_by`: the transactional id whose open
-    transaction keeps that offset back, None without one; `stable_kept_ms`: how long the transaction has been open.
+    transaction holds that offset back, None if there is none; `stable_kept_ms`: how long the transaction has been open.
     """
 
     group_id: str
@@ -326,7 +326,7 @@ class ReadRecord:
 
 @dataclass(frozen=True, slots=True)
 class UnreadableRecords:
-    """Offsets of a log, both ends inclusive, whose batch cannot be decoded."""
+    """A range of offsets, both ends inclusive, whose batch cannot be decoded."""
 
     first_offset: int
     last_offset: int
@@ -335,7 +335,7 @@ class UnreadableRecords:
 
 @dataclass(frozen=True, slots=True)
 class RecordsRead:
-    """Records of one partition in offset order, and where its log begins and ends (CL-92).
+    """Records of one partition in offset order, and the start and end of its log (CL-92).
 
     `next_offset`: the offset to continue from; the requested offset when the log has no more records.
     """
@@ -351,8 +351,8 @@ class RecordsRead:
 class TransactionListing:
     """One transactional id of list_transactions (CM-157).
 
-    `open_ms`: how long its transaction has been open; None without one. `error`: why its record cannot be read;
-    producer id and epoch are then −1. `coordinator`: the node that reported it.
+    `open_ms`: how long its transaction has been open; None if none is open. `error`: why its stored state cannot be
+    read; producer id and epoch are then −1. `coordinator`: the node that reported it.
     """
 
     transactional_id: str
@@ -369,7 +369,7 @@ class TransactionDescription:
     """The record of one transactional id (CM-157).
 
     `started_ms` (ms since 1970) and `open_ms`, by the store's clock, are None when no transaction is open.
-    `partitions`: those that may hold its records, of topics that still exist.
+    `partitions`: the partitions of existing topics that may contain its records.
     """
 
     transactional_id: str
@@ -385,7 +385,7 @@ class TransactionDescription:
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One config; `synonyms` are (name, value, source number), the one in force first."""
+    """One config; `synonyms` are (name, value, source number), the effective one first."""
 
     name: str
     value: str | None

@@ -1,4 +1,4 @@
-"""Checks of arguments: a call refuses an argument of a wrong type and names it, before it sends anything (CL-89).
+"""Checks arguments: a call refuses an argument of the wrong type, and names it, before it sends anything (CL-89).
 
 Every error names the call and the argument, what was found, what was expected, and what to write instead.
 """
@@ -12,7 +12,7 @@ _SHOWN_MAX: Final = 80
 
 
 def shown(value: object) -> str:
-    """Return a value and its type as text, short enough for a line."""
+    """Return a value and its type as text that fits on one line."""
     text = repr(value)
     return f"{text if len(text) <= _SHOWN_MAX else text[:_SHOWN_MAX] + '…'} ({type(value).__name__})"
 
@@ -26,7 +26,7 @@ def refusal(call: str, argument: str, found: object, expected: str, instead: str
 def items(call: str, given: object, what: str, kind: type | tuple[type, ...], instead: str) -> list[Any]:
     """Return the argument as a list. Raises ValueError when it cannot be one, or an item is not of `kind`.
 
-    A text is refused, because it would be read as a list of its letters: deleting "orders" would delete a topic `o`.
+    A str is refused, because it would be read as a list of its characters: deleting "orders" would delete a topic `o`.
     """
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise ValueError(f"{call} needs a list of {what}, found {shown(given)}. Write {instead}")
@@ -45,7 +45,7 @@ def mapping(call: str, argument: str, given: object, what: str, instead: str) ->
 
 
 def text(call: str, argument: str, given: object) -> str:
-    """Return the argument. Raises ValueError unless it is a text."""
+    """Return the argument. Raises ValueError unless it is a str."""
     if not isinstance(given, str):
         raise refusal(call, argument, given, "text", repr(str(given)) if isinstance(given, int | float) else "")
     return given
@@ -87,7 +87,7 @@ def partition(call: str, given: object) -> Any:
 
 
 def settings(call: str, given: object) -> dict[str, Any]:
-    """Return the settings as a dict, {} for None. Raises ValueError unless they are a mapping with texts as keys."""
+    """Return the settings as a dict, {} for None. Raises ValueError unless they are a mapping with str keys."""
     if given is None:
         return {}
     if not isinstance(given, Mapping):

@@ -1,4 +1,5 @@
-"""Asks why records are not delivered: their leader, and in parallel the group's coordinator (CL-90, PL-820)."""
+"""Asks the partition's leader, and in parallel the group's coordinator, why records are not delivered (CL-90,
+PL-820)."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ from sharegroups.administration.explanations import completed
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
 
-#: How long the group's coordinator may take, s. Without its answer only the members are missing.
+#: How long the group's coordinator may take, s. Without its response, only the members are missing from the result.
 DESCRIBE_S: Final = 5.0
 #: Sends each leader one call with its partitions, and returns the result by partition.
 AtLeaders = Callable[[Iterable[TopicPartition], Any], Awaitable[dict[TopicPartition, Any]]]
@@ -45,14 +46,15 @@ async def explained(
     at_leaders: AtLeaders,
     describe: Callable[[str], Awaitable[ShareGroupDescription]],
 ) -> RecordsExplained:
-    """Return the leader's answer with the group's members. Raises KafkaError. A KafkaError of the coordinator is raised
-    only if the group does not exist or is in quarantine; otherwise the answer carries it, without members."""
+    """Return the leader's answer with the group's members. Raises KafkaError. A KafkaError from the coordinator is
+    raised only if the group does not exist or is in quarantine; otherwise it is in the result, which then has no
+    members."""
     answer, group = await asyncio.gather(
         _leader_answer(cluster, question, timeout_s, at_leaders),
         _describe_in_time(describe, question.group_id),
         return_exceptions=True,
     )
-    # A missing group, or one that is not served until an operator acts, explains more than the leader's answer.
+    # If the group is missing, or is not served until an operator acts, that explains more than the leader's response.
     if isinstance(group, BaseException) and (
         isinstance(group, GroupIdNotFoundError | InQuarantineError) or not isinstance(group, KafkaError)
     ):
@@ -80,7 +82,7 @@ async def _describe_in_time(
 async def _leader_answer(
     cluster: Cluster, question: Question, timeout_s: float, at_leaders: AtLeaders
 ) -> RecordsExplained:
-    """Return the leader's answer. If the leader has moved, find it again until the time is over. Raises KafkaError."""
+    """Return the leader's answer. If the leader has moved, follow it until the time-out. Raises KafkaError."""
     group_id, partition = question.group_id, question.partition
 
     async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
@@ -115,7 +117,7 @@ def _value(cluster: Cluster, question: Question, address: str, response: Explain
 def _explain_request(
     group_id: str, partition: TopicIdPartition, offset: int, last_offset: int
 ) -> pb.ExplainRecordRequest:
-    """Return the request about these offsets."""
+    """Return the request for these offsets."""
     return pb.ExplainRecordRequest(
         group_id=group_id,
         topic_id=partition.topic_id,
@@ -128,7 +130,7 @@ def _explain_request(
 def _records_explained(
     group_id: str, partition: TopicPartition, leader: Node, response: pb.ExplainRecordResponse
 ) -> RecordsExplained:
-    """Return the leader's answer, which has no error, as a value (PL-820)."""
+    """Convert the leader's response, which has no error, into a value (PL-820)."""
     return RecordsExplained(
         group_id,
         partition,
@@ -175,6 +177,6 @@ def _optional(message: Any, field: str) -> int | None:
 
 
 def _enum_word(enum: Any, prefix: str, number: int) -> str:
-    """Return an enum value as a word. A leader of a later build may use values that are not known here."""
+    """Return an enum value as a word. A leader of a newer version may use values that this client does not know."""
     known = enum.values()
     return enum.Name(number).removeprefix(prefix).lower() if number in known else f"unknown ({number})"

@@ -1,7 +1,7 @@
 """Explains why a record is not delivered: the leader's answer, completed with the group coordinator's.
 
 The leader knows locks and writes, but no members. The group coordinator knows members and their assignment, but no
-records. Only both together can show that no member has the partition. Pure: values in, values out.
+records. Only the two together can show that no member has the partition assigned. Pure: values in, values out.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ _START_NOT_SET: Final = "start_not_set"
 
 
 def completed(answer: RecordsExplained, group: ShareGroupDescription) -> RecordsExplained:
-    """Return the leader's answer with the group's members: who holds each record, and how many have the partition."""
+    """Return the leader's response completed with the group's members: who holds each record, and how many have the
+    partition assigned."""
     topic, partition = answer.partition
     assigned = [member for member in group.members if partition in member.assignment.get(topic, ())]
     by_id = {member.member_id: member for member in group.members}
@@ -48,7 +49,7 @@ def _record(record: RecordExplanation, known: RecordsExplained, holder: MemberDe
 
 
 def _members_obstacle(known: RecordsExplained) -> tuple[str, str]:
-    """Return why no member fetches the partition, judged by the group's members, and the obstacle."""
+    """Return why no member fetches the partition, according to the group's members, and the obstacle."""
     if not known.members:
         return "The group has no members: start a consumer.", GROUP_EMPTY
     some = "1 member" if known.members == 1 else f"{known.members} members"

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Offsets = GroupOffsets
 Places = asyncio.Semaphore
-#: How many groups one call asks about at a time; a node takes 1,000 calls per connection (CM-93).
+#: How many groups one call asks about at a time; a node accepts 1,000 concurrent calls per connection (CM-93).
 GROUPS_AT_ONCE: Final = 64
 _COUNTS: Final = (
     "archived_by_limit", "archived_by_reject", "in_flight", "waiting", "oldest_age_ms", "dead_letters",
@@ -60,8 +60,8 @@ class GroupAdmin:
     async def list_groups(
         self, states: Iterable[str] | None = None, types: Iterable[str] | None = None
     ) -> ListGroupsResult:
-        """Return the groups of all coordinators, sorted by id, and errors for those missing because no node serves them
-        or a node did not answer in time (GC-123). Raises KafkaError when no node answers at all."""
+        """Return the groups of all coordinators, sorted by id, and errors for those that may be missing because no node
+        serves them or a node did not answer in time (GC-123). Raises KafkaError when no node answers at all."""
         request = ListGroupsRequest()
         if states is not None:
             values = arguments.items("list_groups", states, "states", str, 'list_groups(["Stable"])')
@@ -104,8 +104,8 @@ class GroupAdmin:
         group.
 
         A partition without a start offset has None; `errors` of a group's offsets has the partitions whose offsets are
-        currently unavailable. With `backlog`, leaders are asked for the records that members hold, those that wait, and
-        for how long (GC-109).
+        currently unavailable. With `backlog`, leaders are asked how many records are in flight, how many are waiting,
+        and for how long (GC-109).
         """
 
         name, instead = "list_share_group_offsets", 'list_share_group_offsets({"workers": None})'
@@ -227,8 +227,8 @@ class GroupAdmin:
 
     @staticmethod
     async def _each(names: Iterable[str], one: Callable[[str, Places], Awaitable[T]]) -> dict[str, T | KafkaError]:
-        """Return the outcome of each. At most `GROUPS_AT_ONCE` are asked for at a time; all time-outs begin now, so
-        calls for thousands of groups take no longer than a call for one."""
+        """Return the outcome of each. At most `GROUPS_AT_ONCE` are requested at a time. All time-outs start now, so a
+        call for thousands of groups times out no later than a call for one."""
         places = asyncio.Semaphore(GROUPS_AT_ONCE)
 
         async def guarded(name: str) -> T | KafkaError:
@@ -242,7 +242,8 @@ class GroupAdmin:
 
 
 def _refusal(result: Any) -> KafkaError | None:
-    """Return the error of a group as a whole. Quarantined state is not retried; an operator must repair it."""
+    """Return the error of a group as a whole. A group with quarantined state is not retried; an operator must repair
+    it."""
     if result.error_code and result.in_quarantine:
         return InQuarantineError(result.error_message)
     return error_for(result.error_code, result.error_message)

@@ -29,11 +29,11 @@ from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.coordinator_calls import fatal_error, until_answered
 from sharegroups.connection.silent_nodes import while_in_charge
 
-#: How long the client keeps asking for shards that no node owns, s. A shard changes owner within a lease and 2 s
+#: How long the client keeps asking for shards that no node owns, s. A shard gets a new owner within one lease plus 2 s
 #: (CM-4).
 UNOWNED_S: Final = 10.0
 _ROLE: Final = "group-coordinator"
-#: The reason why each shard is left out, by shard.
+#: By shard, the reason why it is left out.
 Unserved = Mapping[int, KafkaError]
 
 
@@ -58,7 +58,7 @@ class _Round:
         return ListGroupsResult([found[group_id] for group_id in sorted(found)], errors)
 
     def goes_on(self, spent_s: float) -> bool:
-        """Return whether to ask again, `spent_s` after the first time."""
+        """Return whether to ask again, `spent_s` after the first attempt."""
         missing = self._missing().values()
         if not self.failed and all(isinstance(error, NotCoordinatorError) for error in missing):
             return bool(missing) and spent_s < UNOWNED_S

@@ -36,9 +36,9 @@ class Span(NamedTuple):
 
 
 async def read(cluster: Cluster, span: Span, timeout_s: float, at_leaders: AtLeaders) -> RecordsRead:
-    """Return the records of the next batches. Follows the leader, and retries temporary errors until the time is over.
+    """Return the records of the next batches. Follows the leader, and retries temporary errors until the time-out.
 
-    Raises KafkaError: at once if a retry cannot help, else the last error after `timeout_s`.
+    Raises KafkaError: immediately if a retry cannot help, otherwise the last error after `timeout_s`.
     """
     place = f"{span.partition.topic}-{span.partition.partition}"
 
@@ -73,7 +73,7 @@ def _request(partition: TopicIdPartition, span: Span) -> FetchRequest:
 
 
 def _result(response: FetchResponse) -> FetchResponse.PartitionResult | KafkaError:
-    """Return the only partition of an answer, or the error if it has none."""
+    """Return the only partition of a response, or an error if it has none."""
     for topic in response.responses:
         for part in topic.partitions:
             return error_for(part.error_code, part.error_message) or part

@@ -19,7 +19,7 @@ from sharegroups.connection.coordinator_calls import until_answered
 
 #: How many transactions one call describes at a time.
 _AT_ONCE: Final = 16
-#: The most attempts to list all pages, since the store's nodes may change meanwhile.
+#: The maximum number of attempts to list all pages; an attempt fails if the store's nodes change meanwhile.
 _ATTEMPTS: Final = 5
 #: The states that list_transactions accepts (CM-157).
 STATES: Final = "Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Unreadable"
@@ -37,8 +37,8 @@ class TransactionAdmin:
         producer_ids: Iterable[int] | None = None,
         open_longer_than_ms: int | None = None,
     ) -> list[TransactionListing]:
-        """Return recently used transactional ids, sorted: all, or those in these states, of these producers and open
-        for longer than this.
+        """Return recently used transactional ids, sorted; optionally only those in these states, of these producers,
+        and with a transaction open for longer than this.
 
         States: Empty, Ongoing, PrepareCommit, PrepareAbort, CompleteCommit, CompleteAbort, Unreadable (CM-157). Raises
         KafkaError: InvalidRequestError for an unknown state, RequestTimedOutError.
@@ -78,11 +78,12 @@ class TransactionAdmin:
         return dict(zip(wanted, await asyncio.gather(*map(one, wanted)), strict=True))
 
     async def abort_transaction(self, transactional_id: str) -> TransactionDescription:
-        """Abort a transaction that a producer left open. The producer is fenced; a new one with the id may begin
-        (CM-158). Returns the transaction before the abort. A transaction that begins while this runs is not affected.
+        """Abort a transaction that a producer left open. The producer is fenced; a new one may start with the same id
+        (CM-158). Returns the transaction as it was before the abort. A transaction that begins while this runs is not
+        affected.
 
         Raises KafkaError: TransactionalIdNotFoundError, InvalidTxnStateError when no transaction is open or it was
-        committed, RequestTimedOutError, after which it may have been aborted.
+        committed, RequestTimedOutError, after which the transaction may or may not be aborted.
         """
         arguments.text("abort_transaction", "transactional_id", transactional_id)
         known = await self._described(transactional_id)

@@ -56,7 +56,8 @@ from sharegroups.errors import NetworkError
 Errors = dict[str, KafkaError | None]
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-#: How long a call waits for a leader of its partitions, s: a node's answer may be older than a leader of a new topic.
+#: How long a call waits for a leader of its partitions, s: a node's metadata may be older than the leader of a new
+#: topic.
 LEADER_WAIT_S: Final = 2.0
 
 
@@ -64,7 +65,7 @@ class Admin(GroupAdmin, TransactionAdmin):
     """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
     `close`.
 
-    A call that changes several things returns each one's result or error. It raises KafkaError if it fails as a whole.
+    A call about several items returns a result or an error for each. It raises KafkaError if it fails as a whole.
     """
 
     def __init__(
@@ -120,12 +121,13 @@ class Admin(GroupAdmin, TransactionAdmin):
         return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
 
     async def delete_topics(self, names: Iterable[str]) -> Errors:
-        """Delete topics with their records; no attempt that arrives late deletes a newer topic of a name (CL-156)."""
+        """Delete topics with their records. A delayed attempt never deletes a newer topic with the same name
+        (CL-156)."""
         left = arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])')
         clock, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
         began_s = clock()
         errors = await self._delete_topics(left, self._timeout_s)
-        # An earlier attempt of this call deleted them, or the node that was asked for their ids is behind the metadata.
+        # An earlier attempt of this call deleted them, or the node that was asked for their ids has outdated metadata.
         while left := [name for name, error in errors.items() if isinstance(error, UnknownTopicIdError)]:
             await asyncio.sleep(backoff.next_ms() / 1000)
             if (passed_s := clock() - began_s) >= min(LEADER_WAIT_S, self._timeout_s):
@@ -134,8 +136,8 @@ class Admin(GroupAdmin, TransactionAdmin):
         return errors
 
     async def _delete_topics(self, names: Sequence[str], timeout_s: float) -> Errors:
-        """Delete the topics that have these names by the metadata of one node. Those have UnknownTopicIdError that an
-        earlier attempt deleted, or that the node does not know to be replaced."""
+        """Delete the topics that have these names according to one node's metadata. The error is UnknownTopicIdError
+        for a topic that an earlier attempt deleted, or that was replaced without that node knowing it yet."""
         until_s = asyncio.get_running_loop().time() + timeout_s
         request = DeleteTopicsRequest(timeout_ms=int(timeout_s * 1000))
         question = MetadataRequest()
@@ -199,8 +201,8 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def list_offsets(
         self, specs: Mapping[TopicPartition, int] | Iterable[TopicPartition]
     ) -> dict[TopicPartition, int | KafkaError]:
-        """Return offsets by timestamp in ms, or by kip932.ids.OFFSET_* (CM-45); for a list of partitions, the logs'
-        ends."""
+        """Return offsets by timestamp in ms, or by kip932.ids.OFFSET_*; for just a list of partitions, the end offset
+        of each log (CM-45)."""
         if isinstance(specs, Mapping):
             wanted = dict(specs)
         else:
@@ -230,7 +232,8 @@ class Admin(GroupAdmin, TransactionAdmin):
         return await self._at_leaders(wanted, call)
 
     async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
-        """Move the start offsets of logs forward to these; −1 means the log's end. Returns the new start offsets."""
+        """Move the start offsets of logs forward to these offsets; −1 means the log's end. Returns the new start
+        offsets."""
         instead = 'delete_records({TopicPartition("orders", 0): 100})'
         arguments.mapping("delete_records", "before", before, "TopicPartition to offsets", instead)
         for key, offset in before.items():
@@ -257,7 +260,7 @@ class Admin(GroupAdmin, TransactionAdmin):
 
     async def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
         """Return records of a partition from `offset` on, even if consumed (CL-92): about `max_bytes` of them, at least
-        one batch. Reading changes nothing.
+        one batch. Reading does not affect any group.
 
         Raises KafkaError: OffsetOutOfRangeError outside the log, UnknownTopicOrPartitionError, RequestTimedOutError.
         """
@@ -290,7 +293,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         )
 
     async def _at_leaders(self, partitions: Iterable[TopicPartition], call: Any) -> dict[TopicPartition, Any]:
-        """Send each leader one call for its partitions; the result has an error for partitions without a leader."""
+        """Send each leader one call for its partitions. In the result, partitions without a leader have an error."""
         results, by_address = await self._find_leaders(list(partitions))
 
         async def guarded(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:
@@ -309,8 +312,8 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def _find_leaders(
         self, names: Collection[TopicPartition]
     ) -> tuple[dict[TopicPartition, Any], dict[str, dict[TopicIdPartition, TopicPartition]]]:
-        """Return the errors of partitions without a leader, and the others by their leaders' addresses. For a moment,
-        the metadata are asked for again while one that exists has no leader (CL-155)."""
+        """Return the errors of partitions without a leader, and the others by their leaders' addresses. While an
+        existing partition has no leader, the metadata are fetched again for a short time (CL-155)."""
         cluster, topics = self._cluster, {name.topic for name in names}
         backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
         until_s = clock() + min(self._timeout_s, LEADER_WAIT_S)
@@ -415,8 +418,8 @@ async def _at_config_nodes(
 ) -> tuple[list[ResponseT], dict[ConfigResource, KafkaError]]:
     """Return the answers to a request with `resources`, and an error for each resource whose node is not alive.
 
-    A node's own configs are asked of that node, which alone knows them; the rest of any node. Raises KafkaError,
-    RequestTimedOutError after `timeout_s` without an answer.
+    A node's own configs are requested from that node, since no other knows them; the rest from any node. Raises
+    KafkaError, RequestTimedOutError after `timeout_s` without an answer.
     """
     parts: dict[str, Any] = {}
     for resource in request.resources:

@@ -1,4 +1,5 @@
-"""The share consumer for asyncio: wraps `consuming.engine` for one task at a time, runs the acknowledgement callback.
+"""The share consumer for asyncio: wraps `consuming.engine` for one task at a time, and runs the acknowledgement
+callback.
 
 Rules CL-26, CL-28, CL-29; `consuming.engine` carries out the rest of CL-20 to CL-28.
 """
@@ -108,14 +109,14 @@ class ShareConsumer(ProcessBound):
         delay: float | None = None,
         undelivered: bool = False,
     ) -> None:
-        """Acknowledge a record; the next poll or commit sends it (CL-23). Raises IllegalStateError if it is not in
-        flight.
+        """Acknowledge a record; the next poll or commit sends the acknowledgement (CL-23). Raises IllegalStateError if
+        it is not in flight.
 
-        `delay`: with RELEASE, how many seconds the group does not get the record again; 0: at once; None: the group's
-        back-off applies (CL-113). Raises ValueError with another type, and its subclass DelayTooLongError above the
-        group's maximum, which leaves the record unchanged; UnsupportedVersionError when the node is too old for delays.
-        `undelivered`: with RELEASE, the application did not begin with the record, so this delivery does not count, at
-        most ten times in a row (CL-145).
+        `delay`, with RELEASE only: how many seconds pass before the record may be delivered again; 0: none; None: the
+        group's back-off applies (CL-113). Raises ValueError if `delay` is given with another type; DelayTooLongError (a
+        ValueError) if it exceeds the group's maximum; UnsupportedVersionError if the leader does not support delays.
+        The record is then unchanged. `undelivered`, with RELEASE only: the application did not start work on the
+        record, so this delivery does not count, at most ten times in a row (CL-145).
         """
         self._enter()  # no context manager: this is called for each record
         try:
@@ -134,7 +135,7 @@ class ShareConsumer(ProcessBound):
         delay: float | None = None,
         undelivered: bool = False,
     ) -> None:
-        """Do the same as `acknowledge` for the record in flight at this topic, partition and offset (CL-23)."""
+        """Acknowledge the record in flight at this topic, partition and offset, as `acknowledge` does (CL-23)."""
         with self._exclusive():
             kind = AcknowledgeType(type)
             self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered)
@@ -176,7 +177,8 @@ class ShareConsumer(ProcessBound):
             self._engine.ledger.set_callback(callback)
 
     def delivery_count_limit(self) -> int | None:
-        """Return after how many deliveries the group archives a record, as last reported; None before a report."""
+        """Return the number of deliveries after which the group archives a record, as a leader last reported it; None
+        before a report."""
         return self._engine.delivery_count_limit()
 
     def dead_letter_topic(self) -> str | None:
@@ -223,7 +225,7 @@ class ShareConsumer(ProcessBound):
             self._busy = False
 
     def _enter(self) -> None:
-        """Admit one caller at a time (CL-29), none from inside a callback (CL-26), none after close (CL-28)."""
+        """Allow one caller at a time (CL-29), none from inside a callback (CL-26), and none after close (CL-28)."""
         if self._engine.ledger.in_callback:
             raise IllegalStateError("The consumer cannot be used from inside its acknowledgement callback.")
         if self._busy:

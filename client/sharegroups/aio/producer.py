@@ -1,4 +1,4 @@
-"""The producer for asyncio: `send` waits for the delivery of one record, `produce` only for room in the buffer.
+"""The producer for asyncio: `send` waits for the delivery of one record, `produce` only for space in the buffer.
 
 Rules P-1, CM-42, CM-43, CM-44. It serialises records and chooses their partitions; `sender` delivers them.
 """
@@ -40,14 +40,14 @@ from sharegroups.reports import DeliveryReport
 
 log = logging.getLogger(__name__)
 
-#: Timestamps are at least the first and below the second: a batch stores them as differences of 64 bits.
+#: Timestamps are at least the first and below the second: a batch stores them as 64-bit differences.
 _TIMES: Final = (-(2**62), 2**62)
 
 TAKEN_BACK: Final = "The record is not sent any more, and not stored."
 MAY_BE_STORED: Final = "The record may be stored: a request carries it, or has carried it without an answer."
 
-#: After this many records `produce` lets the loop's other tasks run, including the sender's: otherwise a loop of calls
-#: would fill the buffer before the first record is sent.
+#: After this many records, `produce` yields to the loop's other tasks, including the sender's. Otherwise a tight loop
+#: of calls would fill the buffer before the first record is sent.
 _RECORDS_A_TURN: Final = 256
 
 Headers = Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None
@@ -77,9 +77,9 @@ class Producer(ProcessBound):
         self._size_max = int(self._config["max.request.size"])
         self._random_partitions = self._config["partitioner"] == "random"
         self.on_progress: Callable[[], None] | None = None
-        #: Monotonic seconds, for the age of batches.
+        #: Monotonic clock in seconds, for the age of batches.
         self.clock: Callable[[], float] = asyncio.get_running_loop().time
-        #: Topics for which the log already says that the producer waits for them.
+        #: Topics for which the log already says that the producer is waiting.
         self._logged_waiting: set[str] = set()
         self._turn = 0
         self._bind_process()
@@ -104,11 +104,12 @@ class Producer(ProcessBound):
         headers: Headers = None,
         timestamp: int | None = None,
     ) -> DeliveryReport:
-        """Produce one record and return where it is stored. Raises what `produce` raises, or the delivery's error.
+        """Produce one record and return where it is stored. Raises whatever `produce` raises, or the error that made
+        the delivery fail.
 
-        A call that is cancelled, for example by `asyncio.timeout`, takes its record back: it is no longer sent. It may
-        be stored nevertheless only if a request carries it at that moment, or has carried it without an answer. A note
-        on the exception says which.
+        If the call is cancelled, for example by `asyncio.timeout`, its record is withdrawn and not sent any more. A
+        record in a request that is in flight at that moment, or that got no response, may still be stored. A note on
+        the exception says which.
         """
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
@@ -129,7 +130,7 @@ class Producer(ProcessBound):
             raise
 
     def _take_back(self, topic: str, delivered: asyncio.Future[DeliveryReport], done: OnDelivery) -> str:
-        """Take back the record of a cancelled `send`. Returns a sentence about the outcome."""
+        """Withdraw the record of a cancelled `send`. Returns a sentence about the outcome."""
         if delivered.done() and not delivered.cancelled():
             failed = delivered.exception()
             return "The record is stored." if failed is None else f"The delivery has failed: {failed}"
@@ -150,9 +151,9 @@ class Producer(ProcessBound):
         loop.
 
         Without `on_delivery` a failure is logged as an error. `timestamp` is in ms since 1970, now by default. Waits
-        for metadata and for room, at most max.block.ms each. A cancelled call may have put the record into the buffer.
-        Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
-        that does not exist.
+        for metadata and for space in the buffer, at most max.block.ms each. A cancelled call may have put the record
+        into the buffer. Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError
+        for a partition that does not exist.
         """
         if not self.knows(topic):
             await self.ensure_topic(topic)
@@ -170,7 +171,8 @@ class Producer(ProcessBound):
             await asyncio.sleep(0)
 
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
-        """Wait until all records are delivered or failed. Returns how many still wait after `timeout` seconds."""
+        """Wait until every record is delivered or has failed. Returns how many are still pending after `timeout`
+        seconds."""
         arguments.seconds("flush", timeout)
         try:
             async with asyncio.timeout(timeout):
@@ -199,13 +201,13 @@ class Producer(ProcessBound):
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[None]:
-        """Records produced inside are delivered together or not at all to groups with share.isolation.level
-        read_committed (CM-44); needs transactional.id. Leaving normally commits, leaving with an exception aborts.
+        """Run the block as a transaction: groups with share.isolation.level=read_committed get all of its records or
+        none (CM-44). Needs transactional.id. The end of the block commits; an exception aborts.
 
-        Raises the error of a record that could not be delivered; then nothing of the transaction is delivered. Raises
+        If a record cannot be delivered, its error is raised and no record of the transaction is delivered. Raises
         ProducerFencedError when another producer uses the id, InvalidTxnStateError when the transaction was aborted,
-        for example at its time-out. After RequestTimedOutError from the end of the block the outcome is unknown; the
-        next transaction begins once it is known.
+        for example because it timed out. If the end of the block raises RequestTimedOutError, the outcome is unknown;
+        the next transaction begins once it is known.
         """
         await self.begin_transaction()
         try:
@@ -248,16 +250,16 @@ class Producer(ProcessBound):
         await self._transactions.abort()
 
     def knows(self, topic: str) -> bool:
-        """Return whether the metadata have the topic. Raises ValueError for a value that cannot be a name."""
+        """Return whether the topic is in the metadata. Raises ValueError for a value that cannot be a name."""
         try:
             return topic in self.cluster.topics
         except TypeError:  # a list, for example; `ensure_topic` refuses a number
             raise arguments.refusal("produce", "topic", topic, "the name of a topic") from None
 
     async def ensure_topic(self, topic: str) -> None:
-        """Wait for the topic's metadata, at most max.block.ms. After 2 s a warning says why it waits.
+        """Wait for the topic's metadata, at most max.block.ms. After 2 s, log a warning that says why it waits.
 
-        Raises the topic's error, NetworkError when the cluster did not answer, otherwise UnknownTopicOrPartitionError.
+        Raises the topic's error, NetworkError if the cluster did not answer, or else UnknownTopicOrPartitionError.
         """
         if self._closed:
             self._check_open()
@@ -319,8 +321,8 @@ class Producer(ProcessBound):
     def append(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
     ) -> bool | None:
-        """Put a record into the buffer, from any thread. After True, call `sender.pump` in the loop. Returns None
-        without room.
+        """Put a record into the buffer, from any thread. If it returns True, call `sender.pump` in the loop. Returns
+        None if there is no space.
 
         Raises MessageTooLargeError, InvalidRequestError for a partition that does not exist, IllegalStateError.
         """
@@ -365,7 +367,7 @@ class Producer(ProcessBound):
     async def _append_when_room(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
     ) -> bool:
-        """Wait for room (max.block.ms). Raises BufferFullError."""
+        """Append the record once there is space, within max.block.ms. Raises BufferFullError."""
         try:
             async with asyncio.timeout(self._config["max.block.ms"] / 1000):
                 while (wake := self.append(topic, partition, record, on_delivery)) is None:

@@ -9,10 +9,10 @@ import sys
 def run() -> None:
     """Run the command. When click is missing, print one line that names what to install (CM-73).
 
-    The exit status is 130 after Ctrl-C and 143 after SIGTERM, also while the command is still starting.
+    The exit status is 130 after Ctrl-C and 143 after SIGTERM, even while the command is still starting.
     """
-    # gRPC reads this when it is imported. Its own lines (a port is in use) would only precede our error, which also
-    # names the remedy.
+    # gRPC reads this when it is imported. Its own log lines, such as for a port in use, would only precede our error,
+    # which also says what to do.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     try:
         from kip932.grpc_library import FORKLESS, POLLING, choosing  # noqa: PLC0415

@@ -1,4 +1,4 @@
-"""Creates the clients of all commands: in one place, so that a test can replace the cluster with one in memory."""
+"""Creates the clients of all commands in one place, so that a test can replace the cluster with one in memory."""
 
 from __future__ import annotations
 

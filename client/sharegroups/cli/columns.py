@@ -109,7 +109,7 @@ FEATURES: Final[Columns] = {
     "LEVEL": "The level that the node has; it was started with it.",
     "MEANING": "What the levels mean, in the node's words.",
 }
-#: Every table that has a legend, under the command that prints it.
+#: Every table that has a legend, by the command that prints it.
 TABLES: Final[Mapping[str, Columns]] = {
     "sharegroups groups describe, or with --offsets": GROUP_OFFSETS,
     "sharegroups groups describe --members": GROUP_MEMBERS,
@@ -129,7 +129,7 @@ TABLES: Final[Mapping[str, Columns]] = {
 
 
 def legend(*commands: str) -> str:
-    """Return the columns of these tables, for the end of a help text, in lines that click does not wrap again."""
+    """Return the columns of these tables for the end of a help text, in lines that click does not rewrap."""
     parts: list[str] = []
     for command in commands:
         lines = ["\b", f"Columns of {command.removeprefix('sharegroups ')}:"]

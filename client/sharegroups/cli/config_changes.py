@@ -13,9 +13,9 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource
 from sharegroups.cli.output import UsageFailure, print_stderr
 
-#: The noun for each type of resource, which is also the option that names one.
+#: The noun for each resource type, which is also the name of its option.
 NOUNS: Final[Mapping[int, str]] = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
-#: The sources of a value that was set on the resource itself.
+#: For each resource type, the source number of a value that was set on the resource itself.
 OWN_SOURCES: Final[Mapping[int, int]] = {RESOURCE_TOPIC: 1, RESOURCE_BROKER: 2, RESOURCE_GROUP: 8}
 DEFAULT_BROKER_SOURCE: Final = 3
 #: A comma outside square brackets.
@@ -62,7 +62,7 @@ def changes_of(added: Iterable[str], deleted: Iterable[str]) -> list[AlterConfig
 
 
 def change(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig], *, check_only: bool = False) -> None:
-    """Make the changes, all or none; print a note when a config to delete is not set. Raises KafkaError.
+    """Make all of the changes or none; print a note if a config to delete is not set. Raises KafkaError.
 
     The names are checked here, since the services ignore a deletion of a name that does not exist (GC-136).
     """

@@ -1,4 +1,5 @@
-"""`sharegroups configs`: describe and change configs of topics, groups and nodes as kafka-configs.sh does (CT-35)."""
+"""`sharegroups configs`: describes and changes configs of topics, groups and nodes, as kafka-configs.sh does
+(CT-35)."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ _SOURCES: Final = {
     8: "DYNAMIC_GROUP_CONFIG",
 }
 _WHOSE: Final = "--group G, --topic T, --broker ID, or --entity-type with --entity-name"
-#: The text for a value that the services keep secret; Kafka prints null, as for a missing value.
+#: Printed instead of a value that the services keep secret; Kafka prints null, as for a missing value.
 _HIDDEN: Final = "(hidden)"
 _DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
 _DLQ_ENABLED: Final = "errors.deadletterqueue.group.enable"
@@ -154,7 +155,7 @@ def alter(
     given = settings(bootstrap_server, command_config)
     with failures(f"Altering configs of {name_of(resource)}"), open_reachable_admin(given) as admin:
         change(admin, resource, changes)
-        with suppress(KafkaError):  # the change is made; only a note is lost
+        with suppress(KafkaError):  # the change was made; only the note is missing
             if _is_absent(admin, resource):
                 print_stderr(f"Note: group {name!r} does not exist yet; it has these configs when it begins.")
             if note := _dead_letter_note(admin, resource, changes):
@@ -176,7 +177,8 @@ def _entity(
     broker: str | None,
     broker_defaults: bool,
 ) -> tuple[int, str | None]:
-    """Return the type and name that the options give, None as the name for all of the type. Raises UsageFailure."""
+    """Return the resource type and name that the options give; the name is None for all resources of the type. Raises
+    UsageFailure."""
     short = ((RESOURCE_TOPIC, topic), (RESOURCE_GROUP, group), (RESOURCE_BROKER, broker))
     said: list[tuple[int, str | None]] = [(kind, name) for kind, name in short if name is not None]
     if broker_defaults:
@@ -217,10 +219,9 @@ def _is_absent(admin: Admin, resource: ConfigResource) -> bool:
 
 
 def _dead_letter_note(admin: Admin, resource: ConfigResource, changes: Sequence[AlterConfig]) -> str:
-    """Return a note when these changes name a missing dead-letter topic that no node will create; else "".
+    """Return a note if these changes name a missing dead-letter topic that no node will create; otherwise "".
 
-    The name is accepted all the same, as in Kafka, since the topic may be created later (PL-903, PL-906).
-    Raises KafkaError.
+    The name is accepted anyway, as in Kafka, since the topic may be created later (PL-903, PL-906). Raises KafkaError.
     """
     named = [each.value for each in changes if each.name == _DLQ_NAME and each.operation != OP_DELETE and each.value]
     if resource.type != RESOURCE_GROUP or not named:

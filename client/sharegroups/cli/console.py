@@ -29,7 +29,7 @@ class ConsoleConsumer(ShareConsumer):
 
 
 class Console:
-    """Writes and acknowledges records until the limit, the time-out, or a signal."""
+    """Writes and acknowledges records until the limit, the time-out or a signal."""
 
     def __init__(
         self, write: Callable[[Message], str], done: AcknowledgeType, reject_on_error: bool, limit: int | None
@@ -44,7 +44,7 @@ class Console:
         self._limit = limit
 
     def run(self, consumer: ConsoleConsumer, timeout_ms: int | None) -> None:
-        """Consume until the limit is reached, or no record has come for `timeout_ms`. Raises KafkaError."""
+        """Consume until the limit is reached or no record has arrived for `timeout_ms`. Raises KafkaError."""
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
         while self.goes_on and time.monotonic() - last < patience_s:
@@ -64,14 +64,15 @@ class Console:
 
     @contextmanager
     def closing(self, consumer: ShareConsumer) -> Iterator[None]:
-        """Close the consumer after the block, which sends its acknowledgements; after a signal, with less time."""
+        """Close the consumer after the block, which sends its acknowledgements; after a signal, it gets less time for
+        that."""
         try:
             yield
         finally:
             consumer.close(LEAVE_S if self._stopping else _CLOSE_S)
 
     def leave(self, consumer: ShareConsumer, ended: Ended) -> None:
-        """Make `run` end after the current record, release the records that were not written, leave the group.
+        """Make `run` end after the current record, release the records that were not written, and leave the group.
 
         It takes a bounded time. If the output blocks, the current record is released too, since it is not fully
         written.
@@ -89,7 +90,7 @@ class Console:
 
     @property
     def goes_on(self) -> bool:
-        """True while more records are wanted: the limit is not reached, none has failed, and no signal has come."""
+        """True while more records are wanted: the limit is not reached, none has failed, and no signal was received."""
         return self.ok and not self._stopping and (self._limit is None or self.processed < self._limit)
 
     def _handle(self, consumer: ShareConsumer, message: Message) -> None:

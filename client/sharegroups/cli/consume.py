@@ -44,7 +44,7 @@ class LineFormatter(Protocol):
         ...
 
 
-#: Makes a formatter from the formatter properties.
+#: Creates a formatter from the formatter properties.
 MakeFormatter = Callable[[Mapping[str, str]], LineFormatter]
 Deserializer = Callable[[bytes], Any]
 
@@ -64,7 +64,7 @@ def _number_deserializer(form: str) -> Deserializer:
     return lambda data: struct.unpack(form, data)[0]
 
 
-#: What `consume` takes by Kafka's class names; the user's own are given as module:name.
+#: What `consume` accepts by Kafka's class names; the user's own classes are given as module:name.
 FORMATTERS: Final[Mapping[str, MakeFormatter]] = {
     "DefaultMessageFormatter": Formatter,
     "NoOpMessageFormatter": NoOpFormatter,
@@ -187,7 +187,7 @@ def _topic(name: str | None, option: str | None) -> str:
 
 
 def _outcome(reject: bool, release: bool) -> AcknowledgeType:
-    """Return the type with which a written record is acknowledged."""
+    """Return the acknowledgement type for a record that was written."""
     if reject and release:
         raise UsageFailure('Option "[reject]" can\'t be used with option "[release]"')
     return AcknowledgeType.REJECT if reject else AcknowledgeType.RELEASE if release else AcknowledgeType.ACCEPT
@@ -234,9 +234,9 @@ def _deserializers(key: str | None, value: str | None) -> dict[str, Deserializer
 
 
 def _with_group(given: dict[str, Any], group: str | None) -> dict[str, Any]:
-    """Set explicit mode, the default client id, and one group id from all sources (CT-32).
+    """Set explicit mode, a default client id, and the group id that --group or the settings give (CT-32).
 
-    Without a group id, use the default group and print which one that is.
+    Without a group id, use the default group and print its name.
     """
     named = given.get("group.id")
     if group is not None and named is not None and group != named:

@@ -1,4 +1,4 @@
-"""`sharegroups topics delete-records`: moves the start of partitions forward (CT-94)."""
+"""`sharegroups topics delete-records`: moves the start offsets of partitions forward (CT-94)."""
 
 from __future__ import annotations
 

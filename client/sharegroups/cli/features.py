@@ -23,7 +23,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
-#: The features that nodes report, each as a config of the node.
+#: The features that nodes report, each as a config of that node.
 _NAMES: Final = ("share.version",)
 
 

@@ -1,4 +1,4 @@
-"""A group of commands with the exit codes of this project's tools."""
+"""A click group with the exit codes of this project's tools."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ UNREAD: Final = 141
 
 
 class ToolGroup(click.Group):
-    """A group whose commands end with status 130 after Ctrl-C, 143 after SIGTERM, 141 when their output pipe is closed,
+    """A click group whose commands exit with 130 after Ctrl-C, 143 after SIGTERM, 141 when their output pipe is closed,
     and 1 for a wrong command line (CT-29, CT-80, CT-86).
 
     click by itself uses 1 for Ctrl-C and for a closed pipe, and 2 for a wrong command line. If a command has an
-    attribute `usage_status`, that is the status of a wrong command line for it and all commands below it.
+    attribute `usage_status`, that is the status for a wrong command line of it and of all commands below it.
     """
 
     def make_context(self, *args: Any, **extra: Any) -> click.Context:
@@ -49,7 +49,7 @@ class ToolGroup(click.Group):
 def _unread() -> Iterator[None]:
     """End silently when the output pipe is closed, with the status of a program ended by SIGPIPE.
 
-    The signal itself would end the process before it has left its group and closed what is open.
+    SIGPIPE itself would end the process before it could leave its group and close what is open.
     """
     try:
         yield
@@ -57,7 +57,7 @@ def _unread() -> Iterator[None]:
         for stream in (sys.stdout, sys.stderr):
             try:
                 stream.flush()
-            except BrokenPipeError:  # otherwise the interpreter would print it again at its end
+            except BrokenPipeError:  # otherwise the interpreter would print it at exit
                 with suppress(OSError, ValueError):
                     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
         raise Exit(UNREAD) from None
@@ -72,7 +72,7 @@ def _wrong_usage() -> Iterator[None]:
         error.ctx.exit(_status(error.ctx))
     except click.UsageError as error:
         failure = UsageFailure(error.format_message(), error.ctx)
-        failure.exit_code = _status(error.ctx)  # type: ignore[misc] # click declares it for classes, reads it of instances
+        failure.exit_code = _status(error.ctx)  # type: ignore[misc] # declared on the class, read from the instance
         raise failure from error
 
 

@@ -1,4 +1,4 @@
-"""The options by which a command chooses letters, and the check whether a letter passes them (CT-120, CT-122)."""
+"""The options that choose dead letters, and the check whether a dead letter matches them (CT-120, CT-122)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PARTITION_MAX: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """A topic, and one of its partitions; None for all."""
+    """A topic and one of its partitions; None for all partitions."""
 
     topic: str
     partition: int | None
@@ -27,9 +27,10 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """Conditions on a letter; None for those that do not matter.
+    """Conditions on a dead letter; None for those that do not apply.
 
-    `cause` is in lower case. A letter must be stored at `since_ms` or later, and before `until_ms`: ms since 1970.
+    `cause` is in lower case. A dead letter passes if it was stored at `since_ms` or later, and before `until_ms`: ms
+    since 1970.
     """
 
     group: str | None = None
@@ -44,7 +45,7 @@ class Filters:
         return (self.origin, self.cause, self.since_ms, self.until_ms) != (None,) * 4
 
     def passes(self, letter: Letter, stored_ms: int) -> bool:
-        """Return whether a letter that was stored at `stored_ms` meets the conditions."""
+        """Return whether a dead letter that was stored at `stored_ms` meets the conditions."""
         if self.group is not None and letter.group != self.group:
             return False
         if self.cause is not None and self.cause not in (letter.cause or "").lower():
@@ -65,7 +66,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The chosen DLQ topic, None for that of the filters' group; and the filters."""
+    """The chosen DLQ topic (None: the DLQ topic of the filters' group), and the filters."""
 
     where: Where | None
     filters: Filters
@@ -103,7 +104,7 @@ def choice_of(
     since: str | None = None,
     until: str | None = None,
 ) -> Choice:
-    """Return the choice that these options make. Raises UsageFailure."""
+    """Return the choice that these options express. Raises UsageFailure."""
     if topic is None and group is None:
         raise UsageFailure("which letters? Give --topic DLQ, or --group G for the DLQ topic of a group")
     now_ms = int(time.time() * 1_000)

@@ -1,4 +1,4 @@
-"""`sharegroups dlq list`: one line for each letter, or the number of letters of each kind (CT-123)."""
+"""`sharegroups dlq list`: prints one line for each dead letter, or the number of dead letters of each kind (CT-123)."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
-#: A partition, a letter in it, and whether it is a duplicate.
+#: A partition, a dead letter in it, and whether it is a duplicate.
 Listed = tuple[int, Found, Letter, bool]
 
-#: How many groups are checked, and how many topics, and groups of each topic, are printed.
+#: How many groups are checked; how many topics are printed; and how many groups for each topic.
 _GROUPS_MAX: Final = 200
 _NAMED_MAX: Final = 10
 
@@ -88,10 +88,10 @@ def list_(
 
 
 def _which_letters(admin: Admin) -> str:
-    """Return the text for a command that names neither a topic nor a group: which options to give, and the dead-letter
-    topics of the groups, as far as they can be read (CT-120)."""
+    """Return the text for a command that names neither a topic nor a group: which options to give, and the groups'
+    dead-letter topics that could be read (CT-120)."""
     topics: dict[str, list[str]] = {}
-    with suppress(KafkaError):  # only a hint is lost
+    with suppress(KafkaError):  # only the hint is missing then
         topics = _dead_letter_topics(admin)
     named = [f"{printable(topic)} (of {_first_names(topics[topic])})" for topic in sorted(topics)]
     there = f"Dead-letter topics of groups: {_first_names(named)}" if named else "No group here has a dead-letter topic"
@@ -116,7 +116,7 @@ def _first_names(names: list[str]) -> str:
 
 
 def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | None) -> Iterator[list[Listed]]:
-    """Yield the letters that pass the filters, in pages that are not empty."""
+    """Yield the dead letters that pass the filters, in pages that are not empty."""
     met = SeenOrigins()
     left = limit
     for page in reading.pages():

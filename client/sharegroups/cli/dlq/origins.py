@@ -1,4 +1,4 @@
-"""Finds the record that a headers-only letter is about, while its topic still has it (CT-124, CT-125)."""
+"""Finds the original record of a headers-only dead letter, while its topic still has it (CT-124, CT-125)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from sharegroups.admin_values import ReadRecord, RecordsRead
 from sharegroups.cli.dlq.core.dead_letters import Origin
 from sharegroups.cli.dlq.reading import SKEW_MS
 
-#: How many pages of origin topics are cached: letters mostly come in the order of their origins, mixed by partition.
+#: How many pages of origin topics are cached. Dead letters are mostly in the order of their origins, with partitions
+#: interleaved.
 _PAGES_MAX: Final = 4
 
 
@@ -25,7 +26,7 @@ class Origins:
         self._topic = ("", "")  # the topic of the last query, and its id
 
     def find(self, origin: Origin, topic_id: str, stored_ms: int) -> ReadRecord | str:
-        """Return the record, or why it is missing. `topic_id`: the id that the letter names, "" for none; `stored_ms`:
+        """Return the record, or why it is missing. `topic_id`: the topic id in the dead letter, or ""; `stored_ms`:
         when the letter was stored. Raises KafkaError when the partition cannot be read now."""
         if topic_id and (now_id := self._topic_id(origin.topic)) not in ("", topic_id):
             return (
@@ -56,7 +57,7 @@ class Origins:
         return found
 
     def _topic_id(self, name: str) -> str:
-        """Return the id of the topic that has the name now; "" for none."""
+        """Return the id of the topic that has this name now; "" if there is none."""
         if self._topic[0] != name:
             found = self._admin.list_topics([name])[name]
             self._topic = (name, "" if found.error is not None else topic_id_text(found.topic_id))

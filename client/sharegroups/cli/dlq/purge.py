@@ -1,4 +1,4 @@
-"""`sharegroups dlq purge`: shows which letters it will delete, and deletes them (CT-128)."""
+"""`sharegroups dlq purge`: shows which dead letters it will delete, and deletes them (CT-128)."""
 
 from __future__ import annotations
 
@@ -38,12 +38,13 @@ from sharegroups.cli.reaching import open_reachable_admin
 
 Outcomes = Mapping[int, int | KafkaError]
 
-#: The group and cause printed for letters whose kinds are too many to be counted apart.
+#: The group and cause printed for dead letters of further kinds, once there are too many kinds to count separately.
 _OTHER_KINDS = ("(others)", "-")
 
 
 class PurgePlan:
-    """The letters to delete. `ends`: the offset before which each partition is deleted, for those that lose records."""
+    """The dead letters to delete. `ends`: for each partition that loses records, the offset before which they are
+    deleted."""
 
     def __init__(self, whole: Mapping[int, Bounds]) -> None:
         self.ends: dict[int, int] = {}
@@ -52,7 +53,7 @@ class PurgePlan:
         self._other_records = 0
 
     def take(self, page: Page, end: int) -> None:
-        """Count the records of a page before `end`, which are to be deleted."""
+        """Count the page's records before `end`: they will be deleted."""
         for record, stored_ms, letter in page.found:
             if record.offset >= end:
                 break
@@ -64,7 +65,7 @@ class PurgePlan:
             self.ends[page.partition] = end
 
     def show(self, topic: str) -> None:
-        """Print what is to be deleted, by group and cause, and the offsets of each partition."""
+        """Print what will be deleted, by group and cause, and the offsets of each partition."""
         if not self.ends:
             return
         rows = [
@@ -186,7 +187,8 @@ def purge_plan(reading: Reading, whole: Mapping[int, Bounds], before_ms: int | N
 
 
 def _purge_end(page: Page, before_ms: int) -> int:
-    """Return the first offset of a page that is not known to be older than `before_ms`; else the page's end."""
+    """Return the first offset of a page that is not known to be older than `before_ms`; the page's end if there is
+    none."""
     young = (found.record.offset for found in page.found if found.stored_ms >= before_ms)
     return min(next(young, page.next_offset), page.unreadable)
 

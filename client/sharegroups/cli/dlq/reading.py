@@ -1,4 +1,4 @@
-"""Reads a DLQ topic page by page: its letters, and records that are no letters (CT-121, CT-122)."""
+"""Reads a DLQ topic page by page: dead letters, and records that are not dead letters (CT-121, CT-122)."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
 from sharegroups.cli.output import print_stderr
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
-#: How much the clocks of two nodes may differ, ms.
+#: The assumed maximum difference between the clocks of two nodes, ms.
 SKEW_MS: Final = 60_000
 ENABLE: Final = "errors.deadletterqueue.group.enable"
 
 
 class Bounds(NamedTuple):
-    """The offsets of a partition to read: from `start` on, before `end`."""
+    """The offsets of a partition to read: from `start` (inclusive) to `end` (exclusive)."""
 
     start: int
     end: int
@@ -39,7 +39,7 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """A DLQ topic, and the offsets to read of each partition. `is_enabled`: whether groups may use it."""
+    """A DLQ topic, and the offsets to read in each partition. `is_enabled`: whether groups may use it."""
 
     topic: str
     topic_id: str
@@ -49,12 +49,12 @@ class Queue:
     is_partial: bool
 
     def place(self, partition: int, offset: int) -> Place:
-        """Return the place of a letter in the topic."""
+        """Return the place of a dead letter in the topic."""
         return Place(self.topic, self.topic_id, partition, offset)
 
 
 class Found(NamedTuple):
-    """A record, when it was stored (ms since 1970), and its letter; None when it is no letter."""
+    """A record, when it was stored (ms since 1970), and its dead letter; None when it is not a dead letter."""
 
     record: ReadRecord
     stored_ms: int
@@ -76,7 +76,7 @@ class Page:
 
 @dataclass(slots=True)
 class Reading:
-    """Reads a queue once, and counts the records that are no letters.
+    """Reads a queue once, and counts the records that are not dead letters.
 
     `prints_no_errors`: print no errors about undecodable records. `is_whole`: False when something could not be read.
     """
@@ -117,7 +117,7 @@ class Reading:
                 print_stderr(f"Error: {self.queue.topic}-{number}: {error.name}: {error.message}")
 
     def note_other_records(self) -> None:
-        """Print on standard error how many records were no letters."""
+        """Print on standard error how many records were not dead letters."""
         if self.strangers:
             many = "1 record is" if self.strangers == 1 else f"{self.strangers} records are"
             print_stderr(
@@ -161,7 +161,7 @@ class Reading:
 
 
 def found_of(record: ReadRecord) -> Found:
-    """Return a record with its time and its letter."""
+    """Return a record with its time and its dead letter."""
     stored_ms = record.timestamp_ms if record.append_time_ms is None else record.append_time_ms
     return Found(record, stored_ms, letter_of(record.headers, record.key, record.value))
 
@@ -169,7 +169,7 @@ def found_of(record: ReadRecord) -> Found:
 def queue_of(admin: Admin, choice: Choice, *, changes: bool, force: bool = False) -> Queue:
     """Return the chosen DLQ topic with its current bounds. Raises KafkaError; exits with 1 if it is missing (CT-120).
 
-    A topic that is no DLQ is refused if `changes` is set and `force` is not; otherwise it only causes a note.
+    A topic that is not a DLQ is refused if `changes` is set and `force` is not; otherwise only a note is printed.
     """
     where = choice.where or Where(_topic_of(admin, choice.filters.group or ""), None)
     described = admin.list_topics([where.topic])[where.topic]
@@ -196,8 +196,8 @@ def queue_of(admin: Admin, choice: Choice, *, changes: bool, force: bool = False
 def delete_before(admin: Admin, queue: Queue, ends: Mapping[int, int]) -> dict[int, int | KafkaError]:
     """Delete the records of each partition before an offset. Returns its new start offset or its error by partition.
 
-    A topic that was re-created since the queue was read has other letters at these offsets. It is not touched, and
-    UnknownTopicIdError is raised. Raises KafkaError when the whole call fails.
+    If the topic was re-created since the queue was read, it has other records at these offsets. It is then left
+    unchanged, and UnknownTopicIdError is raised. Raises KafkaError when the whole call fails.
     """
     described = admin.list_topics([queue.topic])[queue.topic]
     if described.error is not None:
@@ -209,7 +209,7 @@ def delete_before(admin: Admin, queue: Queue, ends: Mapping[int, int]) -> dict[i
 
 
 def _bounds(admin: Admin, places: Sequence[TopicPartition]) -> tuple[dict[int, Bounds], bool]:
-    """Return the bounds of the partitions, and whether some are missing, whose errors were printed."""
+    """Return the bounds of the partitions, and whether some are missing; their errors were printed."""
     starts = admin.list_offsets(dict.fromkeys(places, OFFSET_EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(places, OFFSET_LATEST))
     bounds: dict[int, Bounds] = {}
@@ -237,7 +237,7 @@ def _topic_of(admin: Admin, group: str) -> str:
 def _without_topic(admin: Admin, group: str) -> str:
     """Return the error text for a group that has no DLQ topic."""
     known: list[str] = []
-    with suppress(KafkaError):  # only a hint is lost
+    with suppress(KafkaError):  # only the hint is missing then
         known = [listing.group_id for listing in admin.list_groups(None, ["share"])]
     if known and group not in known:
         return f"Group {group} not found, and has no dead-letter topic.{did_you_mean(group, known)} {ALL_GROUPS}"

@@ -1,4 +1,4 @@
-"""`sharegroups dlq redrive`: sends letters back to the topic of their origin, as fresh records (CT-125 to CT-127)."""
+"""`sharegroups dlq redrive`: sends dead letters back to their original topic, as fresh records (CT-125 to CT-127)."""
 
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ from sharegroups.cli.stall_warning import Warnings
 from sharegroups.config import ADMIN, PRODUCER
 from sharegroups.producer import Producer
 
-#: How often --offset may be given.
+#: How many times --offset may be given.
 SPANS_MAX: Final = 1_000
 _OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
-#: Limits on the time that the origins' leaders may take, unless the settings say otherwise: a person is waiting, and a
-#: letter that failed can be redriven again. The leader, not the client, decides how large a record may be.
+#: Unless the settings say otherwise, the time that the leaders of the original topics may take is limited: a person is
+#: waiting, and a dead letter that failed can be redriven again. The leader, not the client, decides how large a record
+#: may be.
 _PRODUCER: Final[dict[str, Any]] = {
     "max.block.ms": "15000",
     "delivery.timeout.ms": "30000",
@@ -121,7 +122,8 @@ def redrive(
 
 
 class _Chosen:
-    """Decides whether a letter is to be redriven. `spans`: offsets to redrive; empty for all (needs one partition)."""
+    """Decides whether a dead letter is to be redriven. `spans`: offsets to redrive; empty for all (needs one
+    partition)."""
 
     def __init__(self, filters: Filters, spans: Sequence[Span]) -> None:
         self.spans = spans
@@ -152,8 +154,8 @@ class _Chosen:
         return replace(queue, partitions=narrowed)
 
     def require(self, queue: Queue) -> None:
-        """Exit with 1 if no letter was found at one of the named offsets, or no letter has the value of a filter. Call
-        it after the queue was read."""
+        """Exit with 1 if there is no dead letter at one of the given offsets, or no letter has the value of a filter.
+        Call it once the queue has been read."""
         if lines := self._values.missing():
             refuse(f"{' '.join(lines)} Nothing was redriven.")
         if self._missed and queue.partitions:
@@ -177,7 +179,7 @@ def _spans(texts: Sequence[str]) -> list[Span]:
 
 
 def _check(choice: Choice, every: bool, chosen: _Chosen) -> None:
-    """Raise UsageFailure unless the command line chooses letters in exactly one way."""
+    """Raise UsageFailure unless the command line chooses dead letters in exactly one way."""
     by_offset, by_filter = bool(chosen.spans), choice.filters.has_conditions
     if by_offset and (every or by_filter):
         raise UsageFailure("--offset names the letters; --all and filters cannot be given with it")

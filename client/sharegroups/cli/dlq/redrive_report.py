@@ -1,4 +1,5 @@
-"""The output of `dlq redrive`: what was confirmed page by page, each letter that failed, and the totals (CT-127)."""
+"""The output of `dlq redrive`: what was confirmed on each page, each dead letter that failed, and the totals
+(CT-127)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.rows import text_of
 from sharegroups.cli.output import print_json, print_stderr, print_table
 
-#: How many letters that cannot be redriven get an error line each.
+#: At most this many dead letters that cannot be redriven get an error line each.
 FAILURES_MAX: Final = 100
 _PRINTED: Final = (Fate.SENT, Fate.BEFORE, Fate.DUPLICATE, Fate.FAILED)
 _OTHERS: Final = ("(others)", "-")
@@ -27,7 +28,8 @@ _WORDS: Final = {
 
 
 class Report:
-    """Counts the fates of letters by group and origin topic. `dry_run`: nothing is sent, and the output says so."""
+    """Counts the fates of dead letters by group and origin topic. `dry_run`: nothing is sent, and the output says
+    so."""
 
     def __init__(self, topic: str, output: str, *, dry_run: bool) -> None:
         self.counts: Counter[Fate] = Counter()
@@ -36,7 +38,7 @@ class Report:
         self._page: Counter[Fate] = Counter()
 
     def count(self, letter: Letter, fate: Fate) -> None:
-        """Count the fate of one letter, once it is certain."""
+        """Count the fate of one dead letter, once it is certain."""
         key = (letter.group_text, "-" if letter.origin is None else letter.origin.topic)
         if key not in self._rows and len(self._rows) >= ROWS_MAX:
             key = _OTHERS
@@ -45,13 +47,14 @@ class Report:
         self._page[fate] += 1
 
     def fail(self, place: str, letter: Letter, reason: str) -> None:
-        """Count a letter that was not redriven, and print the reason."""
+        """Count a dead letter that was not redriven, and print the reason."""
         self.count(letter, Fate.FAILED)
         if self.counts[Fate.FAILED] <= FAILURES_MAX:
             print_stderr(f"Error: {place}: not redriven: {reason}")
 
     def end_page(self, partition: int, last_offset: int, log_start: int | None) -> None:
-        """Print the fates of the letters up to an offset. `log_start`: the start offset after a deletion; else None."""
+        """Print the fates of the dead letters up to an offset. `log_start`: the start offset after a deletion; else
+        None."""
         page, self._page = self._page, Counter()
         if not page.total() or self._dry_run:
             return

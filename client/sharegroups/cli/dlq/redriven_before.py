@@ -1,4 +1,5 @@
-"""Finds the partitions that letters go to, and the letters redriven before, by their fresh records there (CT-126)."""
+"""Finds the partitions that dead letters go to, and the dead letters that were already redriven: their fresh records
+are in those partitions (CT-126)."""
 
 from __future__ import annotations
 
@@ -16,37 +17,37 @@ from sharegroups.cli.dlq.reading import SKEW_MS, Found, Reading
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import print_stderr
 
-#: How many partitions letters may be redriven to in one run; their headers could name any number.
+#: The maximum number of partitions that one run may redrive to; the headers of dead letters could name any number.
 TARGETS_MAX: Final = 10_000
-#: How often the progress of reading a long log is printed, s.
+#: The interval at which the progress of reading a long log is printed, s.
 _PROGRESS_S: Final = 5.0
 _NAMES: Final = 500
 
 
 @dataclass(slots=True)
 class Targets:
-    """The partitions that letters are to be redriven to. `before`: the origins that were redriven before. `faults`: why
-    nothing can be redriven to a partition."""
+    """The partitions that dead letters are to be redriven to. `before`: the origins that were already redriven.
+    `faults`: why nothing can be redriven to a partition."""
 
     before: SeenOrigins = field(default_factory=SeenOrigins)
     faults: dict[TopicPartition, str] = field(default_factory=dict)
 
 
 class First(NamedTuple):
-    """The smallest origin offset and the earliest time of storage of the letters that go to a partition."""
+    """Of the dead letters that go to one partition, the smallest origin offset and the earliest time of storage."""
 
     offset: int
     stored_ms: int
 
 
 def target_of(letter: Letter) -> TopicPartition:
-    """Return the partition that a letter is redriven to; the letter must not be garbled."""
+    """Return the partition that a dead letter is redriven to; the letter must not be garbled."""
     assert letter.origin is not None
     return TopicPartition(letter.origin.topic, letter.origin.partition)
 
 
 def first_origins(reading: Reading, is_chosen: Callable[[int, Found], bool]) -> dict[TopicPartition, First]:
-    """Return the partitions that the chosen letters go to. Exits with 1 when there are too many."""
+    """Return the partitions that the chosen dead letters go to. Exits with 1 when there are too many."""
     firsts: dict[TopicPartition, First] = {}
     for page in reading.pages():
         for found in page.found:
@@ -64,7 +65,8 @@ def first_origins(reading: Reading, is_chosen: Callable[[int, Found], bool]) -> 
 
 
 def targets_of(admin: Admin, topic_id: str, firsts: Mapping[TopicPartition, First], *, search: bool) -> Targets:
-    """Check the partitions, and with `search` also find the letters redriven before. `topic_id`: that of the DLQ."""
+    """Check the partitions, and with `search` also find the dead letters that were already redriven. `topic_id`: that
+    of the DLQ."""
     targets = Targets(faults=_missing(admin, firsts))
     for target, first in sorted(firsts.items()):
         if search and target not in targets.faults:
@@ -121,7 +123,7 @@ def _read(admin: Admin, topic_id: str, target: TopicPartition, first: First, bef
 
 
 def _is_younger(admin: Admin, target: TopicPartition, start: int, first: First) -> bool:
-    """Return whether the whole partition may be younger than the first letter: its topic may have been re-created.
+    """Return whether the whole partition may be younger than the first dead letter: its topic may have been re-created.
 
     In a re-created topic the offsets start again. In any other, a fresh record has a higher offset than its origin.
     """

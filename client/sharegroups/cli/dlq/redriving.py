@@ -21,7 +21,7 @@ from sharegroups.cli.output import print_stderr
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-#: How often the wait for confirmations checks for a signal, s.
+#: The interval at which the wait for confirmations checks for a signal, s.
 _CHECK_S: Final = 0.2
 #: A batch stores differences between timestamps, which must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**62
@@ -29,7 +29,8 @@ _TIMESTAMP_MAX: Final = 2**62
 
 @dataclass(frozen=True, slots=True)
 class RedriveTask:
-    """The task of a run. `is_chosen`: whether a letter of a partition is to be redriven. `limit`: None for no limit.
+    """The task of a run. `is_chosen`: whether a dead letter of a partition is to be redriven. `limit`: None for no
+    limit.
 
     `producer`: None in a dry run.
     """
@@ -54,9 +55,9 @@ class _Item:
 
 
 class Redriving:
-    """One run over a queue. `open`: how many letters the producer has that are neither confirmed nor failed.
+    """One run over a queue. `open`: how many dead letters the producer has that are neither confirmed nor failed.
 
-    `is_purged`: False after a deletion that failed.
+    `is_purged`: False once a deletion has failed.
     """
 
     def __init__(self, admin: Admin, reading: Reading, targets: Targets, wish: RedriveTask, report: Report) -> None:
@@ -71,7 +72,7 @@ class Redriving:
         self._stopping = self._closed = self._said = False
 
     def run(self) -> None:
-        """Redrive until all letters are done, the limit is reached, or a signal has come. Raises KafkaError."""
+        """Redrive until all dead letters are done, the limit is reached, or a signal is received. Raises KafkaError."""
         producer = self._task.producer
         try:
             for page in self._reading.pages():
@@ -90,7 +91,7 @@ class Redriving:
             self.print_totals()
 
     def print_totals(self) -> None:
-        """Print the totals, once."""
+        """Print the totals; a second call does nothing."""
         if not self._said:
             self._said = True
             starts = self._reading.queue.partitions
@@ -111,7 +112,7 @@ class Redriving:
         self._confirm()
         self._end(page, items)
 
-    # One letter.
+    # One dead letter.
 
     def _begin(self, partition: int, found: Found) -> _Item:
         chosen = found.letter is not None and self._task.is_chosen(partition, found)
@@ -129,7 +130,8 @@ class Redriving:
         return item
 
     def _fresh_content(self, found: Found, letter: Letter) -> int | None:
-        """Return the content of the fresh record that the letter has or will have; None when it is unknown.
+        """Return the content of the dead letter's fresh record, whether it already exists or not; None when it is
+        unknown.
 
         The origin of a letter without a copy is read only if a record claims to be its fresh one.
         """
@@ -175,7 +177,7 @@ class Redriving:
             self.open += 1
 
     def _content(self, found: Found) -> ReadRecord | str:
-        """Return the record to produce, which is the copy or the origin; or why it is not available."""
+        """Return the record to produce, which is the copy or the original; or why it is not available."""
         letter = found.letter
         assert letter is not None
         if not letter.is_headers_only:
@@ -188,7 +190,7 @@ class Redriving:
 
     def _delivered(self, item: _Item, error: KafkaError | None, _report: DeliveryReport) -> None:
         if self._closed:
-            return  # closing the producer ended it: its outcome is unknown
+            return  # the producer was closed, so the outcome is unknown
         item.is_open = False
         self.open -= 1
         if error is not None:
@@ -210,7 +212,7 @@ class Redriving:
     # One page.
 
     def _confirm(self) -> None:
-        """Wait until every letter has an outcome; after a signal, for a bounded time."""
+        """Wait until every dead letter has an outcome; after a signal, for a bounded time."""
         producer = self._task.producer
         if producer is None:
             return
@@ -243,7 +245,8 @@ class Redriving:
         self._report.end_page(number, last, self._purge(number, prefix))
 
     def _purge(self, number: int, prefix: SettledPrefix) -> int | None:
-        """Delete the settled letters, and return the partition's new start offset; None when nothing was deleted."""
+        """Delete the settled dead letters, and return the partition's new start offset; None when nothing was
+        deleted."""
         before = self._deleted.get(number, self._reading.queue.partitions[number].start)
         if not self._task.purge or self._task.producer is None or prefix.end <= before:
             return None

@@ -1,4 +1,4 @@
-"""Prints letters as a table, page by page, and makes JSON objects of them (CT-123)."""
+"""Prints dead letters as a table, page by page, or converts them to JSON objects (CT-123)."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _FLAGS: Final = 7
 
 
 class LetterTable:
-    """Prints letters. The first page determines the widths of the columns, since later pages are not known yet."""
+    """Prints dead letters. The first page determines the column widths, since later pages have not been read yet."""
 
     def __init__(self) -> None:
         self._widths: Sequence[int] = ()
 
     def print(self, rows: Sequence[tuple[object, ...]]) -> None:
-        """Print one page, which must not be empty the first time."""
+        """Print one page; the first page must not be empty."""
         texts = [[printable(str(cell)) for cell in row] for row in rows]
         if not self._widths:
             self._widths = [
@@ -45,7 +45,7 @@ class LetterTable:
 
 
 def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> tuple[object, ...]:
-    """Return the cells of a letter."""
+    """Return the cells of a dead letter."""
     return (
         partition,
         found.record.offset,
@@ -60,7 +60,7 @@ def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> 
 
 
 def document_of(topic: str, partition: int, found: Found, letter: Letter, is_duplicate: bool) -> dict[str, Any]:
-    """Return the JSON object of a letter, with null for unknown values."""
+    """Return the JSON object of a dead letter, with null for unknown values."""
     origin = letter.origin
     return {
         "topic": topic,
@@ -83,19 +83,19 @@ def document_of(topic: str, partition: int, found: Found, letter: Letter, is_dup
 
 
 def text_of(text: str | None) -> str | None:
-    """Return a text for JSON, with bytes that were no text escaped."""
+    """Return a text for JSON, with bytes that were not valid text escaped."""
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
 def flags_of(letter: Letter, is_duplicate: bool) -> list[str]:
-    """Return the flags of a letter: what is special about it."""
+    """Return the flags of a dead letter: what is special about it."""
     named = (("headers-only", letter.is_headers_only), ("duplicate", is_duplicate), ("garbled", letter.is_garbled))
     return [name for name, holds in named if holds]
 
 
 def is_duplicate(met: SeenOrigins, found: Found, letter: Letter) -> bool:
-    """Return whether a letter with this origin, group and content came before, and remember it. A garbled letter is
-    never a duplicate."""
+    """Return whether an earlier dead letter had this origin, group and content, and remember this one. A garbled letter
+    is never a duplicate."""
     if letter.origin is None or letter.group is None:
         return False
     record = found.record

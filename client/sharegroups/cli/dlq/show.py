@@ -1,4 +1,5 @@
-"""`sharegroups dlq show`: prints all of one letter, and the record that it is about (CT-124)."""
+"""`sharegroups dlq show`: prints one dead letter in full. If it has no copy of its record, also prints the original
+record while its topic still has it (CT-124)."""
 
 from __future__ import annotations
 
@@ -160,7 +161,7 @@ def _document(queue: Queue, partition: int, found: Found, origin: ReadRecord | s
         place = {"topic": queue.topic, "partition": partition, "offset": record.offset, "letter": False}
         return place | {"stored_ms": found.stored_ms} | _record_document(record, record.headers)
     document = document_of(queue.topic, partition, found, letter, is_duplicate=False)
-    del document["duplicate"]  # unknown here: only one letter is read
+    del document["duplicate"]  # unknown here, since only one dead letter is read
     document |= {"letter": True} | _record_document(record, letter.others)
     document["origin_record"] = _record_document(origin, origin.headers) if isinstance(origin, ReadRecord) else None
     document["origin_missing"] = origin if isinstance(origin, str) else None

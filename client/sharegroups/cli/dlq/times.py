@@ -1,4 +1,4 @@
-"""Parses times and durations typed for `dlq`, and prints times (CT-122)."""
+"""Parses the times and durations in options of `dlq`, and formats times (CT-122)."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def time_ms(option: str, text: str, now_ms: int) -> int:
 
 
 def time_text(moment_ms: int) -> str:
-    """Return a time in the form that `--since` takes: UTC, whole seconds. A number outside the years 1970 to 9999 stays
-    a number."""
+    """Return a time in the form that `--since` takes: UTC, whole seconds. A time outside the years 1970 to 9999 is
+    returned as a number."""
     if not 0 <= moment_ms <= _MS_MAX:
         return f"{moment_ms}ms"
     return datetime.fromtimestamp(moment_ms // 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,4 +1,4 @@
-"""Collects the origins and causes of a queue's letters, for a filter with a value that none of them has (CT-122)."""
+"""Collects the origins and causes of a queue's dead letters, to list them if a filter's value matches none (CT-122)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from kip932.printable import printable
 from sharegroups.cli.dlq.choosing import Filters
 from sharegroups.cli.dlq.core.dead_letters import Letter
 
-#: How many values are remembered, since letters' headers come from other programs; and how many are printed.
+#: How many values are remembered, limited because the headers of dead letters come from other programs; and how many
+#: are printed.
 _KEPT_MAX: Final = 1_000
 _NAMED_MAX: Final = 10
 
 
 class Values:
-    """The origins and causes of the letters read, only of the filters' group if they name one."""
+    """The origins and causes of the dead letters read; only those of the filters' group, if they name one."""
 
     def __init__(self, filters: Filters) -> None:
         self._filters = filters
@@ -27,7 +28,7 @@ class Values:
         self._causes: set[str] = set()
 
     def note(self, letter: Letter) -> None:
-        """Add a letter that was read."""
+        """Add a dead letter that was read."""
         if self._filters.group not in (None, letter.group):
             return
         self._has_origin = self._has_origin or self._by_origin.passes(letter, 0)
@@ -40,9 +41,9 @@ class Values:
             self._causes.add(printable(letter.cause))
 
     def missing(self) -> list[str]:
-        """Return a line for each filter with a value that no letter has, which lists the existing values.
+        """Return a line for each filter whose value no dead letter has. The line lists the existing values.
 
-        Empty when there are no letters at all, since the value may be right then.
+        Empty when there are no dead letters at all, since the value may be correct then.
         """
         group = "" if self._filters.group is None else f" of group {printable(self._filters.group)}"
         lines: list[str] = []

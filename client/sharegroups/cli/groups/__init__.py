@@ -1,1 +1,1 @@
-"""The commands about share groups, one file per family."""
+"""The commands for share groups, each in its own file, and what they share."""

@@ -1,5 +1,5 @@
-"""Shared by the commands about groups: --timeout, an admin client once the cluster answers, and the error texts for a
-group that does not exist or has members."""
+"""Shared by the group commands: --timeout, an admin client once the cluster answers, and the error texts for a group
+that does not exist or has members."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def timeout_option(function: F) -> F:
 
 
 def reached(bootstrap_server: str, command_config: Path | None, timeout: int) -> AbstractContextManager[Admin]:
-    """Open an admin client whose calls take at most `timeout` ms (CT-10), once a node has answered (CT-90).
+    """Once a node has answered (CT-90), open an admin client whose calls take at most `timeout` ms (CT-10).
 
     Raises ConfigError, UsageFailure, and KafkaError when no node answers.
     """
@@ -42,10 +42,10 @@ def reached(bootstrap_server: str, command_config: Path | None, timeout: int) ->
 
 def not_found(admin: Admin, group_ids: Iterable[str], listed: Iterable[str] | None = None) -> dict[str, str]:
     """Return the error text for each missing group, with the most similar existing one, and how to list all. `listed`:
-    the existing groups; None if they are not known yet."""
+    the existing groups; None if they have not been listed yet."""
     asked, known = list(group_ids), list(listed or ())
     if asked and listed is None:
-        with suppress(KafkaError):  # only a hint is lost
+        with suppress(KafkaError):  # only the hint is missing then
             known = [group.group_id for group in admin.list_groups(None, ["share"]).valid()]
     return {name: f"Group {name} not found.{did_you_mean(name, known)} {ALL_GROUPS}" for name in asked}
 
@@ -73,8 +73,8 @@ def refuse(text: str) -> NoReturn:
 
 @contextmanager
 def undecided(text: str) -> Iterator[None]:
-    """Run a block in which a change is under way. If a signal interrupts it, print `text`, which says that the change
-    may still be made: the cluster carries on with it."""
+    """Run a block that makes a change. If a signal interrupts it, print `text`, which says that the change may still be
+    made, since the cluster carries on with it."""
     try:
         yield
     except KeyboardInterrupt:

@@ -26,7 +26,7 @@ from sharegroups.cli.output import (
     print_stderr,
 )
 
-#: The reasons why groups were not deleted, by name; None for those that were.
+#: By group name, the reason why it was not deleted; None if it was.
 Causes = Mapping[str, str | None]
 
 
@@ -74,7 +74,7 @@ def _refused(
     admin: Admin, wanted: Sequence[str], listed: Mapping[str, GroupListing], incomplete: bool
 ) -> dict[str, str | None]:
     """Return the groups that cannot be deleted, with the reason: missing, not a share group, in use, or being deleted.
-    If the list is incomplete, groups that are not in it are left out, since they may exist."""
+    If the list of groups is incomplete, groups that are not in it are left out, since they may exist."""
     absent = [] if incomplete else [name for name in wanted if name not in listed]
     causes: dict[str, str | None] = dict(not_found(admin, absent, listed))
     for name in wanted:

@@ -1,4 +1,4 @@
-"""`sharegroups groups delete-offsets`: makes a group forget topics (CT-17, CT-23h, CT-27)."""
+"""`sharegroups groups delete-offsets`: deletes a group's offsets for topics (CT-17, CT-23h, CT-27)."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def delete_offsets(
         except KafkaError as error:
             failed, hint = f"Encounter some unknown error: {error.name}: {error.message}", again
         outcomes = dict.fromkeys(wanted, failed) if failed else _outcomes(admin, wanted, found)
-    if failed:  # errors come first, since the table may go into a closed pipe
+    if failed:  # errors first, since writing the table fails if the pipe is closed
         print_stderr(f"Error: {failed.rstrip('.')}. {hint}" if hint else f"Error: {failed}")
     else:
         for topic, text in outcomes.items():
@@ -98,7 +98,7 @@ def _checked(names: tuple[str, ...], topics: tuple[str, ...]) -> tuple[str, list
 
 
 def _refusal(admin: Admin, group: str, error: KafkaError) -> tuple[str, str]:
-    """Return why the group is refused, and what to try."""
+    """Return why the call was refused for the group, and what to try."""
     if isinstance(error, errors.GroupIdNotFoundError):
         return absent(admin, group)
     if isinstance(error, errors.NonEmptyGroupError):
@@ -107,11 +107,11 @@ def _refusal(admin: Admin, group: str, error: KafkaError) -> tuple[str, str]:
 
 
 def _outcomes(admin: Admin, topics: list[str], found: Mapping[str, KafkaError | None]) -> dict[str, str | None]:
-    """Return the error text of each topic; None for success. A topic that the answer omits had no offsets (GC-97)."""
+    """Return the error text of each topic; None for success. A topic that the response omits had no offsets (GC-97)."""
     nothing = "There is no offset information to delete."
     outcomes = {topic: nothing if topic not in found else _said(found[topic]) for topic in topics}
     if failed := [topic for topic, text in outcomes.items() if text is not None]:
-        with suppress(KafkaError):  # only a hint is lost: the outcome is known
+        with suppress(KafkaError):  # only the hint is missing then: the outcome is known
             known = list(admin.list_topics())
             missing = [topic for topic in failed if topic not in known]
             outcomes |= {topic: f"This is an unknown topic.{did_you_mean(topic, known)}" for topic in missing}

@@ -38,10 +38,10 @@ from sharegroups.cli.output import (
     print_stderr,
 )
 
-#: How many partitions of a group get an error line each.
+#: At most this many partitions of a group get an error line each.
 _ERRORS_MAX: Final = 5
-#: How many partitions of all groups together are checked for a transaction that holds them back, those with the oldest
-#: records first.
+#: At most this many partitions of all groups together are checked for a transaction that holds them back, those with
+#: the oldest records first.
 HELD_BACK_CHECKED_MAX: Final = 50
 _ISOLATION: Final = "share.isolation.level"
 
@@ -55,7 +55,7 @@ class HeldBack(NamedTuple):
     open_ms: int
 
     def text(self, group_id: str) -> str:
-        """Return the hint: which records wait for which transaction, and what to try next."""
+        """Return the hint: which records are held up by which transaction, and what to try next."""
         return (
             f"Note: group {group_id!r}, {self.partition.topic}-{self.partition.partition}: records from offset "
             f"{self.last_stable_offset} on wait for a transaction, that of transactional id {self.transactional_id!r}, "
@@ -151,7 +151,7 @@ def _print_left_out(group_id: str, listed: GroupOffsets) -> bool:
 
 @contextmanager
 def _warnings_suppressed() -> Iterator[None]:
-    """Suppress the library's warnings about partitions that are left out: the command prints them itself."""
+    """Suppress the library's warnings about partitions that are left out, since the command prints them itself."""
     nowhere, log = logging.NullHandler(), logging.getLogger("sharegroups")
     log.addHandler(nowhere)
     try:
@@ -163,8 +163,8 @@ def _warnings_suppressed() -> Iterator[None]:
 def held_back_by_transactions(
     admin: Admin, found: Mapping[str, GroupOffsets | KafkaError]
 ) -> dict[str, list[HeldBack]]:
-    """Return by group the partitions with a lag that wait for a transaction (CT-134). Since this is only a hint,
-    partitions that cannot be checked now are left out."""
+    """Return by group the partitions with a lag that are held back by a transaction (CT-134). Since this is only a
+    hint, partitions that cannot be checked now are left out."""
     held_back: dict[str, list[HeldBack]] = {name: [] for name in found}
     offsets = {name: listed for name, listed in found.items() if isinstance(listed, GroupOffsets)}
     committed = _read_committed(admin, offsets)

@@ -31,12 +31,12 @@ from sharegroups.cli.output import (
     print_stderr,
 )
 
-#: How often --offset may be given; each causes one request to the leader.
+#: How many times --offset may be given; each causes one request to the leader.
 RANGES_MAX: Final = 20
 _OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?")
 _OFFSET_MAX: Final = 2**63 - 1
 _DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
-#: States of records that may have been given up.
+#: States of a record that may have been given up on.
 _ENDED_STATES: Final = frozenset({"finished", "archived"})
 _NEVER_USED: Final = "no_state"
 _TOPICS_NAMED_MAX: Final = 10
@@ -105,7 +105,7 @@ def explain(
 
 
 def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
-    """Print the answers. `in_one`: print them together, since all are about requested offsets of one partition."""
+    """Print the answers. `in_one`: print them as one, since all are about requested offsets of one partition."""
     if in_one:
         _show(answers)
         return
@@ -205,8 +205,8 @@ def _members(answer: RecordsExplained) -> str:
 
 
 def _window(answer: RecordsExplained) -> str:
-    """Return the number of records that members hold, as in IN-FLIGHT of `groups describe`, and the number of offsets
-    that the limit of locks bounds."""
+    """Return the number of records that members hold, as in the column IN-FLIGHT of `groups describe`, and the number
+    of offsets that count towards the lock limit."""
     held = "" if answer.in_flight is None else f"In flight: {answer.in_flight}. "
     many = f"{answer.in_flight_offsets} of at most {answer.max_record_locks} offsets"
     return f"{held}Window from the start offset to the last one fetched, finished ones included: {many}."
@@ -232,7 +232,7 @@ def _time(time_ms: int) -> str:
 
 def _next_checks(admin: Admin, group: str, answers: Sequence[RecordsExplained]) -> list[str]:
     """Return hints on what to check next, as lines for standard error: for finished records, and for a topic that the
-    group never used (CT-110). Hints that need an answer which the cluster does not give are left out."""
+    group never used (CT-110). A hint is left out if the cluster does not return what it needs."""
     lines: list[str] = []
     for answer in answers:
         topic, number = answer.partition
@@ -244,7 +244,7 @@ def _next_checks(admin: Admin, group: str, answers: Sequence[RecordsExplained]) 
 
 
 def _check_of_ended(admin: Admin, group: str, topic: str, number: int) -> str:
-    """Return where to find out whether a record was given up, and why."""
+    """Return where to find out whether the group gave up on a record, and why."""
     entry = None
     with suppress(KafkaError):
         configs = admin.describe_configs([ConfigResource.group(group)])[ConfigResource.group(group)]
@@ -286,21 +286,21 @@ def _document(answer: RecordsExplained) -> dict[str, Any]:
     }
 
 
-#: How many records, or runs of similar neighbours, are shown for a partition, and for how many partitions.
+#: The maximum number of records, or of runs of similar neighbours, shown for a partition; and of partitions shown.
 UNFINISHED_SHOWN_MAX: Final = 5
 UNFINISHED_PARTITIONS_MAX: Final = 20
-#: States of records that the group does not get, or does not get again.
+#: States of records that are not delivered to the group, or not delivered again.
 _FINISHED_STATES: Final = frozenset({"acknowledged", "archived", "finished", "deleted", "hole"})
 
 
 def first_unfinished(admin: Admin, group: str, partition: TopicPartition) -> RecordsExplained:
     """Return the leader's answer about the first unfinished records from the group's start offset on.
 
-    If all are finished, it is about the next offset, where nothing is written yet. Raises KafkaError.
+    If all are finished, the response is about the next offset, where no record has been written yet. Raises KafkaError.
     """
     first, last = _offsets_to_ask(
         admin.explain_record(group, partition, 0, 0)
-    )  # any offset: the answer contains the bounds
+    )  # any offset will do: the response contains the bounds
     answer = admin.explain_record(group, partition, first, last)
     return replace(answer, records=unfinished_of(answer.records))
 

@@ -1,4 +1,4 @@
-"""`sharegroups groups list`: prints the share groups, with or without their states (CT-20 to CT-22)."""
+"""`sharegroups groups list`: prints the share groups, optionally with their states (CT-20 to CT-22)."""
 
 from __future__ import annotations
 

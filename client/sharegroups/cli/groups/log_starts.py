@@ -1,6 +1,6 @@
-"""Prints where the logs of topics begin that keep only records some group still needs (CM-162).
+"""Prints the start offsets of topics that keep only the records that some group still needs (CM-162).
 
-No group can be set to an offset before that. It is only a hint: errors of the cluster are ignored.
+A group cannot be reset to an offset before them. This is only a hint: errors of the cluster are ignored.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _SHOWN: Final = 5
 
 
 def note_deleted_records(admin: Admin, starts: Mapping[TopicPartition, int]) -> None:
-    """Name the topics whose first records were deleted because every group had finished them.
+    """Print the topics whose first records were deleted because every group had finished them.
 
     `starts`: the start offsets of their logs.
     """
@@ -31,7 +31,8 @@ def note_deleted_records(admin: Admin, starts: Mapping[TopicPartition, int]) -> 
 
 
 def warn_of_deleted_records(admin: Admin, plan: Mapping[TopicPartition, int]) -> None:
-    """After a group was set, name the partitions of such topics whose log now begins after the group's offset."""
+    """After a group's offsets were set, print the partitions of such topics whose log now starts after the group's
+    offset."""
     topics = keep_only_needed(admin, {part.topic for part in plan})
     asked = [part for part in plan if part.topic in topics]
     try:

@@ -11,10 +11,11 @@ from sharegroups.cli.output import UsageFailure
 
 
 class NamedByOptions(click.Command):
-    """A command about groups. It refuses words without an option, before missing options, and suggests the option."""
+    """A command about groups. It refuses a bare word before it complains about missing options, and suggests the
+    option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises UsageFailure for words without an option."""
+        """Parse as click does. Raises UsageFailure for bare words."""
         if not ctx.resilient_parsing and not set(args) & set(ctx.help_option_names):
             given, words, _ = self.make_parser(ctx).parse_args(args=list(args))
             if words:

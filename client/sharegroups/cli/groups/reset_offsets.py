@@ -85,7 +85,7 @@ def _set(admin: Admin, request: Request, plan: Plan) -> Errors:
 
 
 def _print(request: Request, plan: Plan, errors: Errors, form: str) -> None:
-    for part, error in sorted(errors.items()):  # first, since the table may go into a closed pipe
+    for part, error in sorted(errors.items()):  # first, since writing the table fails if the pipe is closed
         if error is not None:
             print_stderr(f"Error: {part.topic}-{part.partition} to offset {plan[part]}: {error.name}: {error.message}")
     if not plan:

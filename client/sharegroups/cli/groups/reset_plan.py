@@ -1,4 +1,4 @@
-"""Finds the offsets that `groups reset-offsets` sets: it only reads from the cluster, and changes nothing (CT-24)."""
+"""Determines the offsets that `groups reset-offsets` will set. It only reads from the cluster (CT-24)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _NOTHING = "Nothing was set."
 
 
 def require_resettable(admin: Admin, request: Request) -> None:
-    """Return if the group is empty, or missing with `create` set. Otherwise print the reason and exit with 1."""
+    """Return if the group is empty, or if it is missing and `create` is set. Otherwise print the reason and exit with
+    1."""
     name = request.group
     found = admin.describe_share_groups([name])[name]
     if isinstance(found, GroupIdNotFoundError):
@@ -93,7 +94,8 @@ def _quoted(parts: Iterable[TopicPartition]) -> str:
 
 
 def _log_offsets(admin: Admin, specs: Mapping[TopicPartition, int]) -> Plan:
-    """Return offsets of the logs; −1 where a timestamp has none. Exits with 1 when a leader does not return one."""
+    """Return offsets of the logs; −1 if no record has the timestamp or a later one. Exits with 1 when a leader does not
+    return one."""
     found: Plan = {}
     faults: list[str] = []
     for part, offset in admin.list_offsets(specs).items():
@@ -126,7 +128,7 @@ def _current(admin: Admin, group: str, parts: Sequence[TopicPartition], latest: 
 def _at_or_latest(part: TopicPartition, found: int, earliest: int, latest: int) -> int:
     """Return the offset that to-datetime sets for a partition: the one found, else the latest, with a warning.
 
-    Kafka's warning calls a partition empty even if it only has no such record.
+    The warning, which is Kafka's, calls a partition empty even if it merely has no record of that time or later.
     """
     if found >= 0:
         return found
@@ -138,7 +140,7 @@ def _at_or_latest(part: TopicPartition, found: int, earliest: int, latest: int) 
 
 
 def _clamped(part: TopicPartition, wanted: int, earliest: int, latest: int) -> int:
-    """Return the offset, moved to the nearest end of the log when it is outside, with a warning."""
+    """Return the offset; if it is outside the log, print a warning and return the nearest end of the log."""
     if earliest <= wanted <= latest:
         return wanted
     new, end = (earliest, "begins at") if wanted < earliest else (latest, "ends at")

@@ -1,4 +1,4 @@
-"""Parses the options of `groups reset-offsets`: which partitions, to which offsets, dry or not (CT-18, CT-25)."""
+"""Parses the options of `groups reset-offsets`: which partitions, to which offsets, dry run or not (CT-18, CT-25)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARTITIONS_MAX: Final = 2**31
 
 
 class PlanLine(NamedTuple):
-    """One line of a plan; `group` is None in the form without groups."""
+    """One line of a plan; `group` is None if the lines name no groups."""
 
     number: int
     group: str | None
@@ -55,7 +55,7 @@ class Request:
 
 
 def request_of(names: Sequence[str], given: Mapping[str, Any]) -> Request:
-    """Return the request. `given`: options by name. Raises UsageFailure; click.ClickException for a wrong file."""
+    """Return the request. `given`: options by name. Raises UsageFailure; click.ClickException for an invalid file."""
     used = {name.replace("_", "-") for name, value in given.items() if _is_given(value)}
     _check_mode(used)
     if len(set(names)) != 1:
@@ -82,7 +82,7 @@ def request_of(names: Sequence[str], given: Mapping[str, Any]) -> Request:
 
 
 def _is_given(value: object) -> bool:
-    """Return whether an option was given; an offset of 0 was."""
+    """Return whether an option was given; an offset of 0 counts as given."""
     return value is not None and value is not False and value != ()
 
 

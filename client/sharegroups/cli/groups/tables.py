@@ -14,7 +14,7 @@ from sharegroups.cli.output import print_stderr, print_table
 
 
 def show(group: ShareGroupDescription, offsets: GroupOffsets, *, members: bool, state: bool, verbose: bool) -> None:
-    """Print a table of a group's members, state or offsets; when there are none, a sentence."""
+    """Print a table of a group's members, state or offsets; if there are none, a sentence instead."""
     if members:
         _show_members(group, verbose)
     elif state:

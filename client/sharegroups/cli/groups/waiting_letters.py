@@ -1,5 +1,5 @@
-"""Notes and warnings about dead letters that wait to be written: in `groups describe --verbose` (CT-135), and before a
-change discards them (PL-919, CT-24a)."""
+"""Notes and warnings about dead letters that have not been written yet: in `groups describe --verbose` (CT-135), and
+before a change discards them (PL-919, CT-24a)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroups.admin_values import GroupOffsets
 from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import print_stderr
 
-#: What becomes of the records whose letters are discarded, by the kind of change.
+#: By kind of change, what happens to the records whose dead letters are discarded.
 GROUP_RESTARTS: Final = "the group begins again by share.auto.offset.reset"
 BY_OFFSET: Final = "their records from the new offset on are delivered again, the others never"
 _PLACES_SHOWN: Final = 5
@@ -23,8 +23,9 @@ _PLACES_SHOWN: Final = 5
 def warn_of_waiting_letters(
     admin: Admin, groups: list[str], becomes: str, chosen: Callable[[TopicPartition], bool] = lambda _: True
 ) -> None:
-    """Warn, for each group, how many letters wait in the `chosen` partitions, which the change discards. Print nothing
-    if none wait. If the number is unavailable, warn about that; it never stops the change."""
+    """For each group, warn how many dead letters of the `chosen` partitions are not written yet and will be discarded
+    by the change. Print nothing if there are none. If the number is unavailable, warn about that; it never stops the
+    change."""
     found = admin.list_share_group_offsets(dict.fromkeys(groups), backlog=True) if groups else {}
     for group in groups:
         offsets = found[group]
@@ -50,7 +51,8 @@ def _warn(group: str, waiting: Mapping[TopicPartition, int], becomes: str) -> No
 
 
 def note_waiting_letters(group: str, offsets: GroupOffsets) -> None:
-    """Print in which partitions letters wait, and the command that explains why; nothing if none wait."""
+    """Print the partitions with dead letters that are not written yet, and the command that explains why; nothing if
+    there are none."""
     waiting = [(part, entry) for part, entry in sorted(offsets.items()) if entry and entry.dead_letters]
     for (topic, number), entry in waiting[:_PLACES_SHOWN]:
         since = "" if entry.dead_letter_age_ms is None else f", the oldest for {age(entry.dead_letter_age_ms)}"

@@ -1,1 +1,1 @@
-"""Dead letters as the `dlq` commands see them: headers, counts, origins, what a redrive does. Pure."""
+"""Dead letters as the `dlq` commands see them: headers, counts, origins, and what a redrive does with each. Pure."""

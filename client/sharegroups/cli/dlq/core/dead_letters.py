@@ -1,6 +1,6 @@
 """Reads the headers of a dead letter, and makes those of the fresh record that it is redriven as (CT-121, CT-125).
 
-Pure: headers in, values out. Headers are untrusted and may be forged; no content of theirs raises an error here.
+Pure: headers in, values out. Headers are untrusted and may be forged; nothing in them can raise an error here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 Headers = Sequence[tuple[str, bytes | None]]
 
 _ERRORS: Final = "__dlq.errors."
-#: The headers of a letter, in order; those of `_OPTIONAL` are present when their values are known (PL-909).
+#: The headers of a dead letter, in order; those of `_OPTIONAL` are present when their values are known (PL-909).
 _REQUIRED: Final = tuple(_ERRORS + name for name in ("topic", "partition", "offset", "group"))
 _DELIVERY_COUNT: Final = _ERRORS + "delivery.count"
 _MESSAGE: Final = _ERRORS + "message"
@@ -24,14 +24,14 @@ _REDRIVE_COUNT: Final = REDRIVE + "count"
 _PARTITION_MAX: Final = 2**31 - 1
 _NUMBER_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 19
-#: The longest name that is believed, bytes; no topic or group has a longer one.
+#: A name in a header that is longer than this, in bytes, is not accepted: no topic or group has one.
 _NAME_MAX: Final = 1_000
-#: How many bytes of a header are kept for display.
+#: The maximum number of bytes of a header that are kept for display.
 _SHOWN_MAX: Final = 1_000
 
 
 class Origin(NamedTuple):
-    """The position of the record that the letter is about."""
+    """The position of the original record, which the dead letter is about."""
 
     topic: str
     partition: int
@@ -39,15 +39,15 @@ class Origin(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """The content of a letter's headers.
+    """The content of a dead letter's headers.
 
     `origin` and `group` are None when a header that they need is garbled; `delivery_count` and `cause` are None when
     their header is missing, `delivery_count` also when it is garbled. `origin_text` and `group_text` are the headers'
     text for display, even if garbled: bytes that are not UTF-8 become lone surrogates (`surrogateescape`). `others`:
-    the headers that the origin had. `redrives`: how often the record had been redriven before it failed again; None
-    when the letter has no copy of the record, and so none of its headers. `topic_id`: the id of the origin's topic as
-    text, "" when the letter does not name it. It distinguishes a topic from one that was created again with the same
-    name and offsets. `hops`: how many letters in a row led to this one.
+    the headers that the origin had. `redrives`: how many times the record had been redriven before it failed again;
+    None when the letter has no copy of the record, and so none of its headers. `topic_id`: the id of the origin's topic
+    as text, "" when the letter does not name it. It distinguishes a topic from one that was re-created with the same
+    name and offsets. `hops`: the length of the chain of dead letters that ends with this one.
     """
 
     origin: Origin | None
@@ -65,7 +65,7 @@ class Letter(NamedTuple):
 
 
 class Place(NamedTuple):
-    """The position of a letter: its DLQ topic's name and id as text, its partition and its offset."""
+    """The position of a dead letter: its DLQ topic's name and id as text, its partition and its offset."""
 
     topic: str
     topic_id: str
@@ -74,7 +74,8 @@ class Place(NamedTuple):
 
 
 class Redriven(NamedTuple):
-    """The letter that a fresh record was made from, according to its headers. `topic_id`: the id of the DLQ topic."""
+    """The dead letter that a fresh record was made from, according to the record's headers. `topic_id`: the id of the
+    DLQ topic."""
 
     topic_id: str
     group: str
@@ -83,7 +84,7 @@ class Redriven(NamedTuple):
 
 
 def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Letter | None:
-    """Return the letter in a record; None when the record's last headers are not those of a letter."""
+    """Return the dead letter in a record; None if the record's last headers are not those of a dead letter."""
     begin = _begin(headers)
     if begin is None:
         return None
@@ -117,7 +118,7 @@ def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Lette
 
 
 def _begin(headers: Headers) -> int | None:
-    """Return the index at which the letter's headers begin; None when `headers` does not end with them."""
+    """Return the index at which the dead letter's headers begin; None when `headers` does not end with them."""
     at = len(headers)
     for name in reversed(_OPTIONAL):
         if at and headers[at - 1][0] == name:
@@ -134,15 +135,15 @@ def _origin(topic: bytes | None, partition: bytes | None, offset: bytes | None) 
 
 
 def redrives_of(headers: Headers) -> int:
-    """Return how often a record with these headers has been redriven; 0 when they do not say."""
+    """Return how many times a record with these headers has been redriven; 0 when they do not say."""
     return next((_number(value, _NUMBER_MAX) or 0 for name, value in reversed(headers) if name == _REDRIVE_COUNT), 0)
 
 
 def fresh_headers(origin_headers: Headers, letter: Letter, place: Place) -> list[tuple[str, bytes | None]]:
-    """Return the headers of the fresh record (CT-125). `origin_headers`: those of the copy, or of the origin record
-    itself.
+    """Return the headers of the fresh record (CT-125). `origin_headers`: the headers of the copy, or of the original
+    record itself.
 
-    Call it only for letters with `origin` and `group`.
+    Call it only for dead letters with `origin` and `group`.
     """
     assert letter.origin is not None
     assert letter.group is not None
@@ -166,9 +167,10 @@ def _own(headers: Headers) -> list[tuple[str, bytes | None]]:
 
 
 def content_of(key: bytes | None, value: bytes | None, timestamp_ms: int, headers: Headers) -> int:
-    """Return a 64-bit hash, never 0, of what the producer put into a record; a copy and its fresh record have the same.
+    """Return a 64-bit hash, never 0, of what the producer put into a record; a copy and its fresh record have the same
+    hash.
 
-    Headers of letters and of redriven records are ignored.
+    Headers of dead letters and of redriven records are ignored.
     """
     found = blake2b(str(timestamp_ms).encode(), digest_size=8)
     parts = [key, value]
@@ -181,7 +183,7 @@ def content_of(key: bytes | None, value: bytes | None, timestamp_ms: int, header
 
 
 def letter_content(letter: Letter, key: bytes | None, value: bytes | None, timestamp_ms: int) -> int:
-    """Return `content_of` for a record that is a letter: equal for the same letter written twice.
+    """Return `content_of` for a record that is a dead letter: equal if the same dead letter was written twice.
 
     The result is always 1 for a letter without a copy that names its origin's topic id.
     """
@@ -191,7 +193,8 @@ def letter_content(letter: Letter, key: bytes | None, value: bytes | None, times
 
 
 def redriven_of(headers: Headers) -> Redriven | None:
-    """Return what a record's headers say about the letter that it was redriven from; None when they do not name one."""
+    """Return what a record's headers say about the dead letter that it was redriven from; None when they do not name
+    one."""
     if not any(name == _REDRIVE_COUNT for name, _ in headers):
         return None
     own = dict(headers)

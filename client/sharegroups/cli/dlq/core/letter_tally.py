@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-#: The most rows that are kept. Letters' headers are untrusted, and could name any number of keys.
+#: The maximum number of rows. The headers of dead letters are untrusted, and could name any number of keys.
 ROWS_MAX: Final = 1_000
 
 
 @dataclass(slots=True)
 class Row:
-    """The number of letters, how many are duplicates, and when the first and last were stored, ms since 1970."""
+    """The number of dead letters, how many are duplicates, and when the first and last were stored, ms since 1970."""
 
     letters: int = 0
     duplicates: int = 0
@@ -19,7 +19,7 @@ class Row:
     last_ms: int = 0
 
     def add(self, stored_ms: int, is_duplicate: bool) -> None:
-        """Count one letter."""
+        """Count one dead letter."""
         self.first_ms = stored_ms if not self.letters else min(self.first_ms, stored_ms)
         self.last_ms = max(self.last_ms, stored_ms)
         self.letters += 1
@@ -27,7 +27,7 @@ class Row:
 
 
 class Tally:
-    """Rows by key, each key a tuple of texts. Once there are `rows_max` rows, letters of new keys are counted in
+    """Rows by key, each key a tuple of texts. Once there are `rows_max` rows, dead letters of new keys are counted in
     `others`."""
 
     def __init__(self, rows_max: int = ROWS_MAX) -> None:
@@ -37,7 +37,7 @@ class Tally:
         self._rows: dict[tuple[str, ...], Row] = {}
 
     def add(self, key: tuple[str, ...], stored_ms: int, is_duplicate: bool = False) -> None:
-        """Count one letter."""
+        """Count one dead letter."""
         self.letters += 1
         row = self._rows.get(key)
         if row is None:
@@ -48,5 +48,5 @@ class Tally:
         row.add(stored_ms, is_duplicate)
 
     def rows(self) -> list[tuple[tuple[str, ...], Row]]:
-        """Return the rows, those with most letters first, then by key."""
+        """Return the rows, those with the most dead letters first, then by key."""
         return sorted(self._rows.items(), key=lambda item: (-item[1].letters, item[0]))

@@ -1,4 +1,5 @@
-"""Decides what happens to each letter in a redrive, and how far the queue may then be deleted (CT-126, CT-127)."""
+"""Decides what happens to each dead letter in a redrive, and up to which offset the queue may be deleted afterwards
+(CT-126, CT-127)."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ class Fate(Enum):
     """The outcome for a record of a DLQ topic.
 
     LEFT: it is not a letter, or was not chosen. SENT: a fresh record is produced. BEFORE: its fresh record already
-    exists. DUPLICATE: an earlier letter of this run has the same origin, group and content. FAILED: it cannot be
+    exists. DUPLICATE: an earlier dead letter of this run has the same origin, group and content. FAILED: it cannot be
     redriven.
     """
 
@@ -24,7 +25,7 @@ class Fate(Enum):
 
 
 def scope_of(letter: Letter) -> tuple[Scope, int]:
-    """Return the origin of a letter that is not garbled: its scope and its offset."""
+    """Return the origin of a dead letter, which must not be garbled: its scope and its offset."""
     assert letter.origin is not None
     assert letter.group is not None
     topic, partition, offset = letter.origin
@@ -32,9 +33,9 @@ def scope_of(letter: Letter) -> tuple[Scope, int]:
 
 
 class Redrive:
-    """Decides each letter's fate in turn. `before`: the origins whose fresh records already exist.
+    """Decides each dead letter's fate in turn. `before`: the origins whose fresh records already exist.
 
-    When a letter with the fate SENT could not be sent, call `failed`. Contents are those of `letter_content`.
+    When a letter with the fate SENT could not be sent, call `failed`. Contents are hashes returned by `letter_content`.
     """
 
     def __init__(self, before: SeenOrigins) -> None:
@@ -42,7 +43,7 @@ class Redrive:
         self._met = SeenOrigins()
 
     def is_claimed(self, letter: Letter) -> bool:
-        """Return whether a record claims to be the fresh record of this letter, whatever its content.
+        """Return whether a record claims to be the fresh record of this dead letter, whatever that record's content.
 
         Call it only for letters that are not garbled.
         """
@@ -50,7 +51,8 @@ class Redrive:
 
     def decide(self, letter: Letter | None, is_chosen: bool, content: int, fresh: int | None) -> Fate:
         """Return the fate of the next record. `fresh`: the content of its fresh record; None when it is unknown. In
-        that case a record that claims to be the fresh one is believed, and the letter is not deleted (`is_settled`)."""
+        that case a record that claims to be the fresh one is believed, and the dead letter is not deleted
+        (`is_settled`)."""
         if letter is None or not is_chosen:
             return Fate.LEFT
         if letter.is_garbled:
@@ -61,11 +63,12 @@ class Redrive:
         return Fate.SENT if self._met.add(scope, offset, content) else Fate.DUPLICATE
 
     def failed(self, letter: Letter, content: int) -> None:
-        """Note that the letter was not redriven after all, so that another one with its origin is not a duplicate."""
+        """Note that the dead letter was not redriven after all, so that another one with its origin is not a
+        duplicate."""
         self._met.discard(*scope_of(letter), content)
 
     def is_settled(self, letter: Letter | None, fate: Fate, content: int, fresh: int | None) -> bool:
-        """Return whether a fresh record with the letter's content exists, so that the letter may be deleted.
+        """Return whether a fresh record with the dead letter's content exists, so that the letter may be deleted.
 
         Call it when everything that was sent has been confirmed or has failed.
         """
@@ -76,7 +79,7 @@ class Redrive:
 
 
 class SettledPrefix:
-    """The beginning of a partition that may be deleted, because every letter in it is settled.
+    """The beginning of a partition that may be deleted, because every dead letter in it is settled.
 
     `is_open`: False after a record that must stay.
     """

@@ -5,17 +5,17 @@ from __future__ import annotations
 from array import array
 from typing import Final, NamedTuple
 
-#: Offsets in one block, and the most blocks that are kept: about 65 MB.
+#: The number of offsets in a block, and the maximum number of blocks: about 65 MB.
 BLOCK_OFFSETS: Final = 64
 BLOCKS_MAX: Final = 100_000
 _SCOPES_MAX: Final = 10_000
-#: The most contents kept for one origin. When letters do not name the topic's id, a topic that was created again has
-#: other records at the same offsets.
+#: The maximum number of contents kept for one origin. An origin can have several if the dead letters do not name the
+#: topic's id, since a re-created topic has other records at the same offsets.
 CONTENTS_MAX: Final = 16
 
 
 class Scope(NamedTuple):
-    """The letters of one group about one partition, to which an offset belongs. `topic_id`: "" when it is not known."""
+    """The partition and group that an offset of an origin belongs to. `topic_id`: "" when it is not known."""
 
     group: str
     topic: str
@@ -27,7 +27,7 @@ class SeenOrigins:
     """A set of (scope, offset, content); content is a 64-bit number above 0, as `content_of` returns it.
 
     Entries are kept in blocks of neighbouring offsets; when there are too many blocks, the oldest is dropped. So a
-    million letters with close offsets take little memory, and forged ones cannot exceed the bound.
+    million dead letters with close offsets take little memory, and forged ones cannot exceed the bound.
     """
 
     def __init__(self, blocks_max: int = BLOCKS_MAX) -> None:
@@ -57,11 +57,11 @@ class SeenOrigins:
                 self._blocks[block][place] = other
 
     def has(self, scope: Scope, offset: int, content: int) -> bool:
-        """Return whether the set has the origin with this content."""
+        """Return whether the set contains the origin with this content."""
         return content in self._contents(scope, offset)
 
     def has_any(self, scope: Scope, offset: int) -> bool:
-        """Return whether the set has the origin with any content."""
+        """Return whether the set contains the origin, whatever its content."""
         return bool(self._contents(scope, offset))
 
     def _block(self, key: tuple[Scope, int, int]) -> array[int]:
@@ -85,7 +85,7 @@ class SeenOrigins:
 
     def _at(self, scope: Scope, offset: int, generation: int) -> tuple[tuple[Scope, int, int], int]:
         shared = self._scopes.get(scope)
-        if shared is None:  # share one object between all blocks of a scope, to save memory
+        if shared is None:  # all blocks of a scope share one object, to save memory
             if len(self._scopes) >= _SCOPES_MAX:
                 self._scopes.clear()
             shared = self._scopes[scope] = scope
