@@ -1,4 +1,5 @@
-"""The settings of consumer, producer and admin client, each declared once: name, default, range, unit, sentence.
+"""The settings of the consumer, producer and admin client, each declared once: name, default, range, unit and a
+sentence of documentation.
 
 Rules CL-39, CL-40 and CL-45 (values are checked strictly; unknown names are refused with the nearest known one).
 """
@@ -25,7 +26,7 @@ _IMPLICIT: Final = (
     "program acknowledge each record"
 )
 
-#: Settings of ordinary consumer groups, which a share consumer refuses (CL-40), and what replaces each.
+#: Settings for ordinary consumer groups, which a share consumer refuses (CL-40), and what replaces each.
 REFUSED: Final[Mapping[str, str]] = {
     "auto.offset.reset": _GROUP_CONFIG + "share.auto.offset.reset=earliest",
     "enable.auto.commit": _IMPLICIT,
@@ -49,7 +50,7 @@ _TRUST: Final = "give a PEM file as ssl.ca.location"
 _KEYS: Final = "give PEM files as ssl.certificate.location and ssl.key.location"
 _RETRIES: Final = "a record is tried again until delivery.timeout.ms is over"
 _LINGER: Final = "batches fill while an earlier request is under way, and wait for nothing else; leave it out"
-#: Settings of Kafka's clients that these clients do not have, and what replaces each.
+#: Settings of Kafka's own clients that these clients do not have, and what replaces each.
 ELSEWHERE: Final[Mapping[str, str]] = {
     "allow.auto.create.topics": "topics are created with sharegroups topics create, or Admin.create_topics",
     "auto.commit.interval.ms": _IMPLICIT,
@@ -275,7 +276,7 @@ class Config:
         return self._values[name]
 
     def check_bootstrap(self) -> None:
-        """Raise ConfigError now when a bootstrap address is missing or wrong."""
+        """Raise ConfigError if a bootstrap address is missing or invalid."""
         _ = self.bootstrap
 
     @property
@@ -293,7 +294,7 @@ class Config:
 
 
 def _value(setting: Setting[Any], value: Any) -> Any:
-    """Return the value in the setting's type. Raises ConfigError, which names the found and the expected value."""
+    """Return the value in the setting's type. Raises ConfigError, which names the given and the expected value."""
     if callable(value) and setting.type is ConfigType.CLASS:
         return value
     if isinstance(value, str | int) and (setting.type is ConfigType.BOOLEAN or not isinstance(value, bool)):
@@ -320,7 +321,7 @@ def given_settings(
 ) -> dict[str, Any]:
     """Return settings from a dict, from keywords with `_` for `.`, or from both, as one dict (CL-44).
 
-    `client` is the class named in errors. Raises ConfigError for anything else, such as an address alone.
+    `client` is the class named in errors. Raises ConfigError for anything else, such as a bare address.
     """
     try:
         given = arguments.settings(client, settings)

@@ -1,7 +1,7 @@
-"""Handles Ctrl-C and SIGTERM: a command shuts down cleanly, with status 130 or 143, and at once after a second signal.
+"""Handles Ctrl-C and SIGTERM: a command shuts down cleanly with status 130 or 143; a second signal ends it at once.
 
-A signal's exception may be raised between any two steps of the main thread. So a command that must clean up runs in a
-thread of its own (`attended`). The main thread only waits; when a signal ends its wait, it asks the command to leave
+A signal's exception may be raised between any two bytecodes of the main thread. So a command that must clean up runs in
+a thread of its own (`attended`). The main thread only waits; when a signal ends the wait, it makes the command leave
 (CT-80).
 """
 
@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-#: After a signal: how long the current step may take, and then how long leaving may take, s. Together they are less
-#: than the 10 s after which `docker stop` and the like kill the process.
+#: How long the current step may take after a signal, and then how long leaving may take, s. Together they are less than
+#: the 10 s after which `docker stop` and the like kill the process.
 GRACE_S: Final = 1.0
 LEAVE_S: Final = 5.0
 
@@ -43,7 +43,7 @@ def status_of(interrupt: KeyboardInterrupt) -> int:
 
 
 def leaving_words(command: str) -> str:
-    """Return what a command prints when it is interrupted before it begins: only `restore` must reassure its user."""
+    """Return what a command prints when it is interrupted before it starts: only `restore` has to reassure the user."""
     return "Interrupted: nothing is changed" if command == "restore" else ""
 
 
@@ -53,7 +53,7 @@ def leaving_at_once(words: str = "") -> Iterator[None]:
     line on standard error.
 
     Use it for imports: an extension module may swallow an exception while it is imported. Nothing may be open that
-    needs closing. If the program ignores or handles a signal itself, that signal is not changed.
+    needs closing. If the program ignores or handles a signal itself, its handler stays.
     """
 
     def leave(number: int, _frame: FrameType | None) -> None:
@@ -68,16 +68,16 @@ def leaving_at_once(words: str = "") -> Iterator[None]:
 @contextmanager
 def terminable() -> Iterator[None]:
     """Let the first signal inside the block raise an exception: Terminated for SIGTERM, KeyboardInterrupt for SIGINT.
-    The next one ends the process at once. If the program ignores or handles a signal itself, that is not changed."""
+    The next one ends the process at once. If the program ignores or handles a signal itself, its handler stays."""
     with _handling(_raise):
         yield
 
 
 def attended(work: Callable[[], T], leave: Callable[[Ended], None]) -> T:
-    """Run `work` in a thread of its own, and return its result or raise its error.
+    """Run `work` in its own thread, and return its result or raise its error.
 
     When a signal comes, call `leave` in this thread, which must make `work` end within a bounded time; then raise
-    KeyboardInterrupt. If `work` goes on nevertheless, for instance because its output is not read, end the process.
+    KeyboardInterrupt. If `work` does not end even then, for instance because nothing reads its output, end the process.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()

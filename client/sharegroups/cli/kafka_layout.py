@@ -1,4 +1,4 @@
-"""Accepts actions in Kafka's notation: as an option among the others, instead of a sub-command."""
+"""Accepts actions in Kafka's notation: as one of the options instead of as a sub-command."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from sharegroups.cli.output import UsageFailure
 
 
 class KafkaLayout(click.Group):
-    """Treats `--describe`, anywhere in the line, as the sub-command `describe`, and so on for each of `actions`.
+    """Treats `--describe`, anywhere on the command line, as the sub-command `describe`, and likewise for each of
+    `actions`.
 
-    A line that begins with a sub-command is not changed.
+    A command line that begins with a sub-command is left as it is.
     """
 
     #: The sub-commands that may be written this way, in the order in which an error names them.
     actions: Sequence[str] = ()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse as click does. Raises UsageFailure for no or several actions, or an option of another action."""
+        """Parse as click does. Raises UsageFailure if there is no action, more than one, or an option of another
+        action."""
         if args and args[0] not in self.commands and args[0].startswith("-"):
             args = self._with_command(ctx, args)
         return super().parse_args(ctx, args)
@@ -35,7 +37,7 @@ class KafkaLayout(click.Group):
         found = [word.removeprefix("--") for word in dict.fromkeys(args) if word in self._words()]
         alone = {*ctx.help_option_names, "--version"}
         if not found and (ctx.resilient_parsing or set(args) & alone):
-            return args  # a line that is being completed may yet get its action
+            return args  # the shell is completing the line, so its action may still follow
         if len(found) != 1 and not ctx.resilient_parsing:
             words = ", ".join(self._words())
             hint = "" if found else self._meant(ctx, args)
@@ -47,8 +49,8 @@ class KafkaLayout(click.Group):
         return [action, *rest]
 
     def _meant(self, ctx: click.Context, args: Sequence[str]) -> str:
-        """Return a hint for a line without an action: a sub-command that comes too late, one that is written as an
-        option although Kafka has no such option, or an action with a typo. Empty when none of these fits."""
+        """Return a hint for a command line without an action: the sub-command is not the first word, it is written as
+        an option although Kafka has no such option, or the action has a typo. Empty if none of these applies."""
         commands = [word.removeprefix("--") for word in args if word.removeprefix("--") in self.commands]
         if commands:
             return f" The command comes first, then its options: {ctx.command_path} {commands[0]} --option …"

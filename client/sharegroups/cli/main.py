@@ -1,5 +1,5 @@
-"""The command group `sharegroups`: the client's own tools, and entry points of other packages in the group
-`sharegroups.commands`."""
+"""The command group `sharegroups`: the client's own tools, and commands of other packages, found by entry points in the
+group `sharegroups.commands`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from sharegroups.cli.verify_consumer import verify_consumer
 from sharegroups.cli.versions import version_option
 from sharegroups.cli.worker import worker
 
-#: How to install the package, which is on no index yet.
+#: How to install the package, which is not on any index yet.
 INSTALL = "in a clone of the project, pip install '.[{}]'"
 _SERVER_COMMANDS = ("backup", "demo", "init", "restore", "scaler", "up")
 

@@ -42,7 +42,7 @@ NAME = Name()
 
 
 class UsageFailure(click.UsageError):
-    """A wrong command line; exit code 1 (CT-29) instead of click's 2."""
+    """A wrong command line; the exit code is 1 (CT-29) instead of click's 2."""
 
     exit_code = 1
 
@@ -76,19 +76,20 @@ def output_option(function: F) -> F:
 
 
 def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the client settings. Options win over the file, and `extra` wins over both (CT-2).
+    """Return the client settings. Options override the file, and `extra` overrides both (CT-2).
 
     Raises UsageFailure for a line that is not name=value.
     """
     given = click.get_current_context().get_parameter_source("bootstrap_server") is ParameterSource.COMMANDLINE
     said = {"bootstrap.servers": bootstrap_server}
-    # A person at a terminal should learn of an unreachable cluster sooner than after the client's default of 60 s.
+    # A person at a terminal should not have to wait for the client's default of 60 s to learn that the cluster is
+    # unreachable.
     usual = said | {"default.api.timeout.ms": "10000"}
     return usual | pairs(lines_of(command_config)) | (said if given else {}) | pairs(extra)
 
 
 def lines_of(file: Path | None) -> list[str]:
-    """Return the lines of a properties file without blank lines and comments, and without blanks around name and value.
+    """Return the lines of a properties file without blank lines, comments, and spaces around name and value.
 
     Returns an empty list for None.
     """
@@ -98,7 +99,8 @@ def lines_of(file: Path | None) -> list[str]:
 
 
 def pairs(texts: Sequence[str]) -> dict[str, str]:
-    """Return `name=value` texts as a dict. Values keep their blanks, as a separator may be one. Raises UsageFailure."""
+    """Return `name=value` texts as a dict. Values keep their spaces, since a separator may be a space. Raises
+    UsageFailure."""
     found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -109,7 +111,8 @@ def pairs(texts: Sequence[str]) -> dict[str, str]:
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[object]], widths: Sequence[int]) -> None:
-    """Print a table as kafka-share-groups.sh does: left-aligned, columns of at least `widths`, a blank line before."""
+    """Print a table as kafka-share-groups.sh does: left-aligned, with columns of at least `widths`, after a blank
+    line."""
     texts = [[printable(str(cell)) for cell in row] for row in rows]
     columns = [
         max([widths[index], *(len(row[index]) for row in texts)]) if widths[index] >= 15 else widths[index]
@@ -127,7 +130,8 @@ def print_json(value: object) -> None:
 
 
 def print_names(names: Iterable[str]) -> None:
-    """Print one name per line, with control characters escaped: a name with a line break would look like two."""
+    """Print one name per line, with control characters escaped, since a name with a line break would look like two
+    names."""
     for name in names:
         click.echo(printable(name))
 
@@ -143,7 +147,7 @@ def print_errors(
 ) -> bool:
     """Print the outcome of each name. Returns True if there was no error.
 
-    `usual` begins the line of a success, unless `done` has another beginning for that name.
+    A line for a success begins with `usual`, unless `done` has another text for that name.
     """
     done = done or {}
     if output == "json":
@@ -182,7 +186,7 @@ def failures(what: str) -> Iterator[None]:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
-        # The producer's errors already contain the hint, and a cluster that refuses is up.
+        # No hint is needed here: the producer's errors already contain it, and a cluster that refuses a call is up.
         said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
         print_stderr(f"Error: {what} failed due to {error}{hint}")

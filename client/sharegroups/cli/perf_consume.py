@@ -1,5 +1,5 @@
-"""`sharegroups perf consume`: measures how fast share consumers get records, with the output of
-kafka-share-consumer-perf-test.sh (CT-33, CT-34)."""
+"""`sharegroups perf consume`: measures how fast share consumers receive records, and prints it as
+kafka-share-consumer-perf-test.sh does (CT-33, CT-34)."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ _CLOSE_S: Final = 0.5
 
 
 def now_ms() -> int:
-    """Return the time, ms since 1970."""
+    """Return the current time, ms since 1970."""
     return int(time.time() * 1000)
 
 
 class Race:
-    """Share consumers of one group, each in a thread, that run until together they have the wanted number of records,
-    or until no more come."""
+    """Share consumers of one group, each in its own thread. They run until together they have received the requested
+    number of records, or until no more arrive."""
 
     def __init__(self, topic: str, records: int, timeout_ms: int, given: list[dict[str, Any]]) -> None:
         self.start_ms = now_ms()
@@ -78,7 +78,7 @@ class Race:
             raise self._errors[0]
 
     def leave(self, ended: Ended) -> None:
-        """Make `run` end within a bounded time: it accepts the polled records and leaves the group."""
+        """Make `run` end within a bounded time: it accepts the records that it has polled and leaves the group."""
         self._stopping = True
         if not ended(GRACE_S):
             for consumer in self._consumers:
@@ -86,7 +86,7 @@ class Race:
             ended(LEAVE_S)
 
     def total(self) -> Consumed:
-        """Return the figures of all consumers together, up to the last record of any."""
+        """Return the figures of all consumers together, up to the last record that any of them received."""
         found = Consumed(self.start_ms, max(one.end_ms for one in self.each))
         found.last_ms = max(one.last_ms for one in self.each)
         found.close()
@@ -97,7 +97,7 @@ class Race:
 
     @property
     def is_enough(self) -> bool:
-        """True once the wanted number of records has come."""
+        """True once the requested number of records has been received."""
         return sum(one.records for one in self.each) >= self._records
 
     def _guarded(self, index: int) -> None:

@@ -58,7 +58,7 @@ class Load:
         return self.produced - self.sent.records - self.failed
 
     def run(self, producer: Producer) -> None:
-        """Send all records and wait for their confirmations, until a signal comes. Raises KafkaError."""
+        """Send all records and wait for their confirmations, or until a signal is received. Raises KafkaError."""
         try:
             self._run(producer)
         finally:

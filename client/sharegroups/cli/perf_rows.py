@@ -10,7 +10,8 @@ from typing import Final
 
 HEADER: Final = "start.time, end.time, data.consumed.in.MB, MB.sec, nMsg.sec, data.consumed.in.nMsg, fetch.time.ms"
 _MB: Final = 1024 * 1024
-#: How many latencies are kept for percentiles at most; with more records, only every second, third, … one is kept.
+#: The maximum number of latencies that are kept for percentiles; with more records, only every second, third, … is
+#: kept.
 _LATENCIES_MAX: Final = 500_000
 _PERCENTILES: Final = ((0.5, "50th"), (0.95, "95th"), (0.99, "99th"), (0.999, "99.9th"))
 _TOKEN: Final = re.compile(r"y+|M+|d+|H+|m+|s+|S+|'[^']*'|[^A-Za-z']+")
@@ -18,7 +19,7 @@ _DIRECTIVES: Final = {"yyyy": "%Y", "yy": "%y", "MM": "%m", "dd": "%d", "HH": "%
 
 
 class DateFormat:
-    """Formats times as Java's SimpleDateFormat does, in local time. Raises ValueError for letters it does not know."""
+    """Formats times as Java's SimpleDateFormat does, in local time. Raises ValueError for unknown pattern letters."""
 
     def __init__(self, pattern: str) -> None:
         self._parts: list[str] = _TOKEN.findall(pattern)
@@ -41,8 +42,8 @@ class DateFormat:
 
 @dataclass(slots=True)
 class Consumed:
-    """The records that one consumer, or all of them, had got by `end_ms`. Times are ms since 1970; `first_ms` and
-    `last_ms`: of the first and the last record, or 0."""
+    """The records that one consumer, or all of them, had received by `end_ms`. Times are ms since 1970; `first_ms` and
+    `last_ms` are those of the first and the last record, or 0."""
 
     start_ms: int
     end_ms: int
@@ -65,9 +66,9 @@ class Consumed:
         )
 
     def values(self) -> dict[str, object]:
-        """Return the row's figures for programs: times in ms since 1970, sizes in bytes, rates per second (CT-33).
+        """Return the row's figures for JSON output: times in ms since 1970, sizes in bytes, rates per second (CT-33).
 
-        The figures that need a first record are None when none came.
+        The figures that need a first record are None if no record was received.
         """
         per_s, first_per_s = 1000 / max(1, self.end_ms - self.start_ms), 1000 / max(1, self.end_ms - self.first_ms)
         return {
@@ -103,7 +104,7 @@ class Sent:
 
     @classmethod
     def of(cls, records: int) -> Sent:
-        """Return an empty value for that many records, with a bounded number of samples."""
+        """Return an empty object for that many records, with a bounded number of samples."""
         return cls(stride=-(-records // _LATENCIES_MAX))
 
     def add(self, size: int, latency_ms: float) -> None:
@@ -116,7 +117,7 @@ class Sent:
         self.most_ms = max(self.most_ms, latency_ms)
 
     def line(self, elapsed_s: float, *, with_percentiles: bool) -> str:
-        """Return the line of an interval, or the last line, which has percentiles."""
+        """Return the line for an interval, or the last line, which has percentiles."""
         per_s = 1 / max(1e-3, elapsed_s)
         average_ms = self.total_ms / max(1, self.records)
         text = (
@@ -129,7 +130,7 @@ class Sent:
         return text + "."
 
     def values(self, elapsed_s: float, *, with_percentiles: bool) -> dict[str, object]:
-        """Return the line's figures for programs: latencies in ms, sizes in bytes, rates per second (CT-98)."""
+        """Return the line's figures for JSON output: latencies in ms, sizes in bytes, rates per second (CT-98)."""
         per_s = 1 / max(1e-3, elapsed_s)
         found: dict[str, object] = {
             "records": self.records,

@@ -1,4 +1,4 @@
-"""`sharegroups produce`: one record per line of standard input (CM-72)."""
+"""`sharegroups produce`: sends each line of standard input as a record (CM-72)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sharegroups.errors import NotSentError
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-#: How often, s, the wait for confirmations checks whether a signal has come.
+#: The interval at which the wait for confirmations checks whether a signal was received, s.
 _CHECK_S: Final = 0.2
 
 
@@ -41,7 +41,7 @@ class _Outcome:
     def __init__(self, output: str) -> None:
         self.delivered = 0
         self.failed = 0
-        #: Records in the buffer that no attempt had sent when the producer closed.
+        #: The number of records in the buffer that had never been sent when the producer closed.
         self.unsent = 0
         #: True once a signal has ended the wait for confirmations: only the number of unconfirmed records is printed.
         self.giving_up = False
@@ -67,7 +67,7 @@ class _Outcome:
 
 
 class _Feed:
-    """Reads lines and produces each, until the end of the input or a signal."""
+    """Reads lines and produces each as a record, until the end of the input or a signal."""
 
     def __init__(
         self, lines: Iterable[bytes], produce_line: Callable[[Producer, int, bytes], None], give_up: Callable[[], None]
@@ -104,7 +104,7 @@ class _Feed:
     def leave(self, producer: Producer, ended: Ended) -> None:
         """Stop reading, and wait a bounded time for the confirmations of the records that were read."""
         self._stopping = True
-        if not ended(GRACE_S) and self._feeding:  # `run` waits for input, or for room while the cluster does not answer
+        if not ended(GRACE_S) and self._feeding:  # `run` waits for input, or for buffer space while no node answers
             self._end(producer)
         else:
             ended(LEAVE_S)
@@ -183,7 +183,7 @@ def produce(
 
 
 def _stopped(taken: int, accepted: int, outcome: _Outcome) -> str:
-    """Return what became of the lines that were read before a signal. Records never sent cannot have been stored."""
+    """Return what happened to the lines that were read before a signal. Records never sent cannot have been stored."""
     left = taken - outcome.delivered - outcome.failed
     unsent = min(left, taken - accepted + outcome.unsent)
     unsure = left - unsent

@@ -15,14 +15,15 @@ _EVERY_S: Final = 1.0
 _CLEAR: Final = "\r\x1b[2K"
 
 
-class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter is not subscriptable when it runs
-    """Replaces the progress line by a log line, and writes the progress line again below it."""
+class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # the class is not subscriptable at run time
+    """Replaces the progress line with a log line, and writes the progress line again below it."""
 
     def __init__(self, line: Callable[[], str], shows: bool) -> None:
         super().__init__(sys.stderr)
         self._line = line
         self._shows = shows
-        #: True if the program's last output on this terminal did not end its line, which must not be overwritten.
+        #: True if the program's last output on this terminal did not end with a newline, so that it must not be
+        #: overwritten.
         self._amid_line = False
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -41,7 +42,7 @@ class _Handler(logging.StreamHandler):  # type: ignore[type-arg] # its parameter
                     self.flush()
 
     def print(self, stdout: IO[str], text: str) -> int:
-        """Replace the progress line by the program's output; the line is written again within a second."""
+        """Replace the progress line with the program's output; the progress line is written again within a second."""
         with self.lock or threading.Lock():
             if self._shows and text:
                 if not self._amid_line:
@@ -98,8 +99,8 @@ def _printing(handler: _Handler, shows: bool) -> Iterator[None]:
 
 @contextmanager
 def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None]:
-    """Log to standard error inside the block, with a progress line on a terminal; unless the program has configured
-    logging itself."""
+    """Log to standard error inside the block, unless the program has configured logging itself. On a terminal, also
+    show a progress line."""
     root = logging.getLogger()
     if root.handlers:
         yield

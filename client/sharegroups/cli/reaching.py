@@ -1,4 +1,4 @@
-"""Opens an admin client once the cluster answers; a cluster that does not answer is reported within seconds (CT-90)."""
+"""Opens an admin client once the cluster answers; if it does not, that is reported within seconds (CT-90)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sharegroups.admin import Admin
 from sharegroups.cli import clients
 from sharegroups.config import ADMIN, Config
 
-#: How long the first request may wait for an answer, ms.
+#: How long the first request may wait for a response, ms.
 REACH_MS: Final = 4_000
 
 

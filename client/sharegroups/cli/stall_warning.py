@@ -1,4 +1,5 @@
-"""Warns why no records arrive or leave: `consume` and `produce` print it when the cluster or the topic is missing."""
+"""Finds out why no records are received or sent; `consume` and `produce` print it as a warning when the cluster or the
+topic is missing."""
 
 from __future__ import annotations
 
@@ -83,7 +84,7 @@ def _about(topic: TopicDescription, where: str) -> Trouble | None:
 
 
 def text_of(trouble: Trouble, topic: str = "--topic") -> str:
-    """Return the trouble as text in the words of the command line; `topic`: its option or argument for the topic."""
+    """Return the trouble as text that refers to the command line; `topic`: the option or argument for the topic."""
     return trouble.text("--bootstrap-server", topic)
 
 
@@ -93,7 +94,7 @@ def warn(text: str) -> None:
 
 
 class Warnings(logging.Handler):
-    """Prints the client library's warnings on standard error while a command runs; a context manager.
+    """A context manager that prints the client library's warnings on standard error while a command runs.
 
     `topic`: the option or argument that names the topic.
     """
@@ -126,7 +127,7 @@ class Warnings(logging.Handler):
     def last(self, trouble: Trouble) -> None:
         """Print the trouble that the command found, unless it was the last one printed.
 
-        The library's warnings about this trouble are not printed until another one was.
+        The library's warnings about this trouble are suppressed until a different one has been printed.
         """
         self.acquire()
         try:

@@ -1,4 +1,4 @@
-"""Finds the topics that keep only what some share group still needs (CM-160), for notes of commands."""
+"""Finds the topics that keep only what some share group still needs (CM-160), for notes that commands print."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from sharegroups.admin_values import ConfigResource
 
 
 def keep_only_needed(admin: Admin, topics: Collection[str]) -> set[str]:
-    """Return the topics with `sharegroups.retention=consumed`; none when their configs are unavailable: only a hint."""
+    """Return the topics with `sharegroups.retention=consumed`; none if their configs are unavailable, since this is
+    only for a hint."""
     if not topics:
         return set()
     try:

@@ -1,4 +1,5 @@
-"""`sharegroups topics`: create, alter, delete, list, describe (CM-72, CT-93); delete-records has its own module."""
+"""`sharegroups topics`: the actions create, alter, delete, list and describe (CM-72, CT-93); delete-records has its own
+module."""
 
 from __future__ import annotations
 
@@ -177,11 +178,11 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
 
 
 def _similar_names(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
-    """Return the hint after the error of each topic that does not exist: the topic that may have been meant."""
+    """For each topic that does not exist, return the hint after its error: the topic that was probably meant."""
     unknown = [topic.name for topic in found if isinstance(topic.error, UnknownTopicOrPartitionError)]
     known: list[str] = []
     if unknown:
-        with suppress(KafkaError):  # only a hint is lost
+        with suppress(KafkaError):  # only the hint is missing then
             known = list(admin.list_topics())
     return {name: did_you_mean(name, known) for name in unknown}
 

@@ -1,6 +1,7 @@
-"""The loop of `sharegroups verify-consumer`: takes and acknowledges records, and prints each step as an event (CT-37).
+"""The loop of `sharegroups verify-consumer`: receives and acknowledges records, and prints each step as an event
+(CT-37).
 
-Unlike Kafka's, it never takes more records than the limit, and acknowledges each record that it took (CT-95).
+Unlike Kafka's, it never takes more records than the limit, and acknowledges every record that it takes (CT-95).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
 #: Time-out of closing, s; after a signal it is LEAVE_S.
 _CLOSE_S: Final = 30.0
 _POLL_S: Final = 1.0
-#: How long confirmations may take before open records are given up, s, and how often they are checked.
+#: How long confirmations may take before open records are given up, and the interval at which they are checked, s.
 _SETTLE_S: Final = 60.0
 _CHECK_S: Final = 0.02
 
@@ -47,7 +48,7 @@ def emit(name: str, **fields: object) -> None:
 
 
 class Verification:
-    """Takes and acknowledges records until `limit` are acknowledged, or a signal comes.
+    """Takes and acknowledges records until `limit` are acknowledged, or a signal is received.
 
     `limit`: None for no limit. `mode`: "sync" waits for each batch's confirmation, "async" does not wait, "auto" lets
     the next poll send the acknowledgements. `pattern`: the types of the acknowledgements, record by record, repeated.
@@ -64,13 +65,13 @@ class Verification:
         self._verbose = verbose
         self._prints_types = prints_types
         self._stopping = False
-        #: The taken records whose acknowledgement is not final, with the last type given.
+        #: The records taken whose acknowledgement is not final, with the last type given.
         self._open: dict[Place, AcknowledgeType] = {}
         #: The open records whose last acknowledgement has no outcome yet.
         self._waiting: set[Place] = set()
 
     def run(self, consumer: ConsoleConsumer) -> None:
-        """Take records until the limit is reached or a signal comes. Raises KafkaError."""
+        """Take records until the limit is reached or a signal is received. Raises KafkaError."""
         consumer.set_acknowledgement_commit_callback(self._settled)
         with suppress(WakeupError):
             while self._wants_more:
@@ -85,7 +86,7 @@ class Verification:
                 if messages:
                     self._take(consumer, messages)
                 elif left == 0:
-                    self._open.clear()  # their locks were lost: they are delivered again, and others may be taken
+                    self._open.clear()  # their locks were lost: they will be delivered again, so others may be taken
 
     def leave(self, consumer: ConsoleConsumer, ended: Ended) -> None:
         """Make `run` end within a bounded time: it acknowledges the taken records and leaves the group."""
@@ -137,7 +138,7 @@ class Verification:
             consumer.commit_async()
 
     def _settle(self, consumer: ConsoleConsumer) -> None:
-        """Wait for the outcomes of sent acknowledgements: for each refused one, another record may be taken."""
+        """Wait for the outcomes of sent acknowledgements: for each one refused, another record may be taken."""
         consumer.commit_sync()
         until = time.monotonic() + _SETTLE_S
         while self._waiting and not self._stopping:
@@ -148,7 +149,7 @@ class Verification:
             consumer.commit_async()  # runs the callback
 
     def _settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """Print the outcome of acknowledgements, except those of records that were released untaken."""
+        """Print the outcomes of acknowledgements, except for records that were released without being taken."""
         kinds: Counter[str] = Counter()
         places: list[Place] = []
         for partition, numbers in offsets.items():

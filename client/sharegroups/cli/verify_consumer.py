@@ -1,4 +1,5 @@
-"""`sharegroups verify-consumer`: a verifiable share consumer, for tests that count every record (CT-36, CT-37)."""
+"""`sharegroups verify-consumer`: a verifiable share consumer, for tests that account for every record (CT-36,
+CT-37)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`--version`, which is the same everywhere (CT-14)."""
+"""The option `--version`, which is the same for every command (CT-14)."""
 
 from __future__ import annotations
 

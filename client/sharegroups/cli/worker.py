@@ -1,6 +1,6 @@
 """`sharegroups worker module:attribute`: runs a Worker that a program defines (CL-129).
 
-With --reload it runs the worker in a process of its own, and restarts it when a source file changes.
+With --reload it runs the worker in a separate process, and restarts it when a source file changes.
 """
 
 from __future__ import annotations
@@ -26,15 +26,16 @@ from sharegroups.errors import ConfigError, KafkaError
 from sharegroups.worker import Worker, WorkerError
 from sharegroups.worker.core.policy import described
 
-#: Where the modules of this library are.
+#: The folder that contains the modules of this library.
 _LIBRARY: Final = str(Path(sharegroups.__file__).parent) + os.sep
 _SEE: Final = "Name it as module:attribute, for example shop.mail:worker"
-#: How often --reload checks the source files, s.
+#: The interval at which --reload checks the source files, s.
 _RELOAD_POLL_S: Final = 0.5
-#: How many source files it watches at most, and the folders that it leaves out.
+#: The maximum number of source files that it watches, and the folders that it skips.
 _WATCHED_FILES_MAX: Final = 5_000
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", ".venv", "venv", "build", "dist"})
-#: How long the worker may take to stop before it is killed, s: development does not wait for long jobs.
+#: How long --reload lets the worker take to stop before it kills it, s: a developer does not want to wait for long
+#: jobs.
 _RELOAD_STOP_S: Final = 5.0
 
 
@@ -86,7 +87,8 @@ def worker(
         found.use_processes()
     from sharegroups.cli.progress import logging_with_progress  # noqa: PLC0415
 
-    # Modules and handlers stay to the end; a garbage collection over them would stop all jobs for some 30 ms.
+    # Modules and handlers live until the process ends; a garbage collection that includes them would stop all jobs for
+    # about 30 ms.
     gc.freeze()
     with logging_with_progress(found.progress, quiet), failures("Working"):
         try:
@@ -98,7 +100,7 @@ def worker(
 
 
 def find_worker(target: str) -> Worker:
-    """Return the Worker that `module:attribute` names.
+    """Import and return the Worker that `module:attribute` names.
 
     Raises UsageFailure, which names what was expected and what exists, and ClickException when the module fails.
     """
@@ -123,8 +125,9 @@ def find_worker(target: str) -> Worker:
 
 
 def _imported(target: str, module_name: str) -> Any:
-    """Import and return the module. Raises UsageFailure when it does not exist, ClickException when it fails: with one
-    line for what this library refuses, otherwise after a traceback that starts at the module's own frames."""
+    """Import and return the module. Raises UsageFailure if it does not exist, ClickException if it fails. For an
+    argument that this library refused, the error is one line; otherwise a traceback that starts at the module's own
+    frames is printed first."""
     try:
         return import_module(module_name)
     except ModuleNotFoundError as error:
@@ -146,7 +149,7 @@ def _imported(target: str, module_name: str) -> Any:
 
 
 def _refused_at(failure: Exception) -> str | None:
-    """Return the user's line whose arguments this library refused; None for any other failure."""
+    """Return the line of the user's code whose arguments this library refused; None for any other failure."""
     frames = traceback.extract_tb(failure.__traceback__)
     if not isinstance(failure, ConfigError | KafkaError | ValueError) or not _is_ours(frames[-1].filename):
         return None
@@ -159,7 +162,7 @@ def _is_ours(file: str) -> bool:
 
 
 def _is_importing(file: str) -> bool:
-    """Return whether this file's code only imports: its frames come before those of the user's module."""
+    """Return whether this file only imports the module, so that its frames come before those of the user's module."""
     return file in (__file__, import_module.__code__.co_filename) or file.startswith("<frozen importlib")
 
 
@@ -184,9 +187,9 @@ def _adjust(
 
 
 def _run_reloading(words: list[str]) -> int:
-    """Run `sharegroups <words>` in a process of its own, and restart it after each change of a source file.
+    """Run `sharegroups <words>` in its own process, and restart it after each change to a source file.
 
-    Returns the exit status when a signal has come.
+    Returns the exit status once a signal has been received.
     """
     ended = _noted_signals()
     folder = Path.cwd()
@@ -216,7 +219,7 @@ def source_files(folder: Path) -> dict[str, float]:
                 path = os.path.join(place, name)
                 try:
                     found[path] = os.stat(path).st_mtime
-                except OSError:  # removed in between
+                except OSError:  # removed in the meantime
                     continue
     return found
 

@@ -1,9 +1,9 @@
-"""The client's view of the cluster: nodes, topics and leaders. One refresher task keeps it up to date.
+"""The client's view of the cluster: nodes, topics and leaders. One task, the refresher, keeps it up to date.
 
 Rules CL-14, CL-15, CL-34, CM-14, CM-22. Callers may call `request_refresh` as often as they like: refreshes run one at
-a time, with a back-off between them. Only topics that a caller named are kept. After an outage the refresher notifies
-its listeners that the cluster can be reached again, so that they need not wait for their own back-offs as well.
-Calls wait for as long as their node wants no requests.
+a time, with a back-off between them. Only topics that a caller named are kept. After an outage, the refresher notifies
+its listeners that the cluster can be reached again, so that they need not wait for their own back-offs as well. A call
+to a node that throttles this client waits until the throttle time is over.
 """
 
 from __future__ import annotations
@@ -37,12 +37,13 @@ from sharegroups.forks import another_process
 
 
 class ThrottledTransport:
-    """The transport of one client, which sends a node no calls for as long as the node asked (CL-86, CM-92).
+    """The transport of one client. It sends no calls to a node that throttles the client, until the throttle time is
+    over (CL-86, CM-92).
 
-    It is a `kip932.rpc.transport.Transport` around another one. All unary calls go through it. Requests on streams are
-    delayed by their senders (`connection.leader_stream`), which share its `throttle`. It never retries: a refused call
-    fails as retriable, and its caller decides which node to call next. `close` ends waiting calls, but closes no
-    connection.
+    It is a `kip932.rpc.transport.Transport` that wraps another one. All unary calls go through it. Requests on streams
+    are delayed by their senders (`connection.leader_stream`), which share its `throttle`. It never retries: a refused
+    call fails with a retriable error, and the caller decides which node to call next. `close` ends waiting calls, but
+    closes no connections.
     """
 
     def __init__(self, transport: Transport) -> None:
@@ -58,10 +59,10 @@ class ThrottledTransport:
         timeout_s: float,
         wait_s: float = math.inf,
     ) -> ResponseT:
-        """Make a unary call once the node wants requests again, or after `wait_s`; `timeout_s` includes that wait.
+        """Make a unary call once the node's throttle time is over, or after `wait_s`; `timeout_s` includes that wait.
 
-        Raises TransportError, with RESOURCE_EXHAUSTED when the node has no room for the call, or when `timeout_s` ends
-        before the call may be sent. Raises IllegalStateError when the client is closed while the call waits.
+        Raises TransportError, with RESOURCE_EXHAUSTED if the node has no capacity for the call, or if `timeout_s`
+        expires before the call may be sent. Raises IllegalStateError if the client is closed while the call waits.
         """
         left_s = min(self.left_s(address), wait_s)
         if left_s > 0:
@@ -82,7 +83,7 @@ class ThrottledTransport:
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream without waiting, since opening one is not yet a request."""
+        """Open a bidirectional stream without waiting, since opening one is not a request yet."""
         return await self._transport.open_stream(address, method)
 
     async def close(self) -> None:
@@ -90,12 +91,12 @@ class ThrottledTransport:
         self._ended.set()
 
     def note_throttle(self, address: str, throttle_ms: int) -> None:
-        """Note that the node wants no requests for `throttle_ms`; 0 or less changes nothing."""
+        """Note that the node throttles this client for `throttle_ms`; 0 or less changes nothing."""
         if throttle_ms > 0:
             self.throttle.note(address, throttle_ms, _now_ms())
 
     def left_s(self, address: str) -> float:
-        """Return how long the node still wants no requests, s; 0 when it may be sent one."""
+        """Return the node's remaining throttle time, s; 0 if a request may be sent."""
         until_ms = self.throttle.until_ms(address)
         return max(0, until_ms - _now_ms()) / 1000 if until_ms else 0.0
 
@@ -125,9 +126,9 @@ class Topic(NamedTuple):
 
 
 class Cluster:
-    """Metadata and addresses. `start` starts the refresher, `close` ends it; the caller must close the transport.
+    """Metadata and addresses. `start` starts the refresher and `close` stops it; the caller must close the transport.
 
-    The client must make all calls through `self.transport`, which waits while a node wants no requests (CL-86).
+    The client must make all calls through `self.transport`, which waits while a node throttles the client (CL-86).
     """
 
     def __init__(self, transport: Transport, config: Config) -> None:
@@ -170,7 +171,7 @@ class Cluster:
             self._task = asyncio.create_task(self._refresh_forever(), name="metadata")
 
     async def close(self) -> None:
-        """Stop the refresher, and end calls that wait for a node without room."""
+        """Stop the refresher, and end calls that wait for a throttling node."""
         await self.transport.close()
         if self._task is not None:
             self._task.cancel()
@@ -183,7 +184,7 @@ class Cluster:
         return self._nodes.get(node_id)
 
     def node_at(self, address: str) -> int:
-        """Return the id of the node with this `host:port`; −1 when the last metadata have no such node."""
+        """Return the id of the node with this `host:port`; −1 if the last metadata have no such node."""
         return next((node_id for node_id, known in self._nodes.items() if known == address), -1)
 
     def node_ids(self) -> list[int]:
@@ -198,7 +199,7 @@ class Cluster:
     def moved(self, partitions: Iterable[TopicIdPartition], node_id: int) -> bool:
         """Return whether nodes other than `node_id` are known to lead all of these partitions.
 
-        Partitions of deleted topics do not count; partitions without a known leader have not moved yet.
+        Partitions of deleted topics are ignored; a partition without a known leader counts as not moved.
         """
         leaders = [self.leader(partition) for partition in partitions if partition.topic_id in self.names]
         return bool(leaders) and all(leader is not None and leader.node_id != node_id for leader in leaders)
@@ -224,7 +225,7 @@ class Cluster:
         self._failed.append(listener)
 
     def on_recovery(self, listener: Callable[[], None]) -> None:
-        """Call `listener` when a refresh succeeds after one that failed: it can end its back-offs."""
+        """Call `listener` when a refresh succeeds after one that failed: the listener can end its back-offs."""
         self._recovered.append(listener)
 
     def heard(self) -> None:
@@ -233,7 +234,7 @@ class Cluster:
             self._urgent.set()
 
     def want(self, names: Iterable[str], ids: Iterable[bytes] = ()) -> None:
-        """Keep the topics `names` too, and look up the names of unknown `ids`, in place of earlier ids.
+        """Also keep the topics `names`, and look up the names of unknown `ids`, which replace the earlier ones.
 
         Requests a refresh when a name is new or an id is unknown.
         """
@@ -254,7 +255,8 @@ class Cluster:
         self._refresh.set()
 
     async def wait_refreshed(self) -> None:
-        """Request a refresh and return when one has ended, successfully or not; one that is already running counts."""
+        """Request a refresh and return when one has ended, successfully or not; a refresh that is already running is
+        enough."""
         target = self._rounds + 1
         self._refresh.set()
         async with self._refreshed:
@@ -267,7 +269,7 @@ class Cluster:
     ) -> wire.ResponseT:
         """Call one node after the other until one answers.
 
-        Raises NetworkError when none does, TransportError when a retry cannot help.
+        Raises NetworkError if none answers, TransportError if a retry cannot help.
         """
         problems: list[str] = []
         for address in sorted(self._addresses(), key=lambda one: (one in self._silent, self.transport.left_s(one))):
@@ -282,8 +284,8 @@ class Cluster:
     async def ask_any(
         self, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float | None = None
     ) -> wire.ResponseT:
-        """Do the same as `call_any` for requests that may be sent twice: while one node is silent, call the next as
-        well."""
+        """Do the same as `call_any` for requests that may be sent twice: if one node does not answer soon, also call
+        the next."""
         addresses = sorted(self._addresses(), key=self.transport.left_s)
         self._silent.intersection_update(addresses)
 
@@ -294,7 +296,7 @@ class Cluster:
 
     async def find_coordinator(self, group_id: str) -> str:
         """Return the address of a group's coordinator. Raises KafkaError or TransportError; it does not retry."""
-        if not self._nodes:  # otherwise an admin client would know no other node when its bootstrap node fails
+        if not self._nodes:  # otherwise an admin client would know no other node if its bootstrap node fails
             await self.fetch_metadata([])
         request = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group_id])
         response = await self.ask_any(wire.FIND_COORDINATOR, request)

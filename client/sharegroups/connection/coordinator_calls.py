@@ -1,5 +1,5 @@
-"""Calls to a group's coordinator, which follow it to another node (CL-46), and calls to any node. They raise
-KafkaError."""
+"""Calls to a group's coordinator, which follow it if it moves to another node (CL-46), and calls to any node. They
+raise KafkaError."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
 
 
 def fatal_error(error: TransportError) -> KafkaError | None:
-    """Return the error that ends a membership, when a retry cannot help (CL-16); None when it can."""
+    """Return the error that ends a membership if a retry cannot help (CL-16); None if a retry may help."""
     if error.retriable:
         return None
     text = f"the node refused the call: {error}"
@@ -66,7 +66,7 @@ async def at_coordinator(
     """Retry `call(address)` at the group's coordinator until it succeeds. Raises a KafkaError that a retry cannot help,
     such as InQuarantineError, or RequestTimedOutError after `timeout_s`.
 
-    `places` limits how many groups are asked at a time: it is held while a node is asked, but not while a retry waits.
+    `places` limits how many requests are in flight at a time: it is held during a request, but not while a retry waits.
     """
     asking = nullcontext() if places is None else places
     backoff = cluster.backoff()
@@ -132,7 +132,7 @@ async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Ca
 
 
 async def while_no_room(cluster: Cluster, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:
-    """Retry `call()` while its node has no room for it (CL-86), at most for `timeout_s`. Raises its errors."""
+    """Retry `call()` while its node has no capacity for it (CL-86), for at most `timeout_s`. Raises its errors."""
     backoff, clock = cluster.backoff(), asyncio.get_running_loop().time
     until_s = clock() + timeout_s
     while True:

@@ -1,7 +1,8 @@
-"""The stream to one leader: opened when it is needed, abandoned when the leader is silent and other nodes now lead.
+"""The stream to one leader: opened when it is needed, abandoned when the leader is silent and other nodes lead its
+partitions now.
 
-It also knows how long that leader wants no requests (CL-86); its owner must check `free_at_ms` before it sends. Each
-share session has one, and each producer's sender has one for every leader.
+It also knows how long that leader throttles this client (CL-86); its owner must check `free_at_ms` before it sends.
+Each share session has one stream, and each producer's sender has one for every leader.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sharegroups.connection.streams import CorrelatedStream, RequestT, ResponseT
 
 
 class LeaderStream(Generic[RequestT, ResponseT]):
-    """The stream to node `node_id`. `held` returns the partitions that each of its requests is about."""
+    """The stream to node `node_id`. `held` returns, for each request, the partitions that it is about."""
 
     def __init__(
         self,
@@ -47,12 +48,12 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     @property
     def free_at_ms(self) -> int:
-        """When the leader wants requests again, ms of the loop's clock (CL-86)."""
+        """When the leader's throttle time ends, ms of the loop's clock (CL-86)."""
         throttle = self._cluster.transport.throttle
         return throttle.until_ms(self._cluster.address(self._node_id)) if throttle.latest_ms else 0
 
     def note_throttle(self, throttle_ms: int) -> None:
-        """Note that the leader wants no requests for `throttle_ms`; 0 or less changes nothing."""
+        """Note that the leader throttles this client for `throttle_ms`; 0 or less changes nothing."""
         if throttle_ms > 0 and (address := self._cluster.address(self._node_id)) is not None:
             self._cluster.transport.note_throttle(address, throttle_ms)
 
@@ -74,7 +75,8 @@ class LeaderStream(Generic[RequestT, ResponseT]):
             return self._stream
 
     def give_up_silent(self) -> None:
-        """Abandon the stream if an answer is late and others lead a request's partitions (PL-524, CL-33, CL-34)."""
+        """Abandon the stream if a response is late and other nodes lead a request's partitions (PL-524, CL-33,
+        CL-34)."""
         stream, moved = self._stream, self._cluster.moved
         if stream is not None and stream.is_late and any(moved(held, self._node_id) for held in self._held()):
             stream.abandon(f"no answer, and node {self._node_id} does not lead these partitions any more")

@@ -40,7 +40,7 @@ def transport_for(config: Config) -> GrpcTransport:
 
 
 def _no_token_in_plaintext(address: str) -> str:
-    """Return why the bearer token is not sent to an address without TLS; "" for an address of this machine."""
+    """Return why the bearer token is not sent to this address without TLS; "" for an address of this machine."""
     if is_loopback(address.rpartition(":")[0]):
         return ""
     return (

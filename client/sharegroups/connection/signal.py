@@ -1,7 +1,7 @@
 """A flag that one task waits for, with a time-out.
 
-Works like an asyncio.Event inside asyncio.timeout, for one waiter and at a fraction of the cost. Hardly any wait times
-out, so one timer stays armed from wait to wait.
+It works like an asyncio.Event inside asyncio.timeout, but for one waiter and at a fraction of the cost. Since hardly
+any wait times out, the same timer stays armed across waits.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from kip932.armed_timer import ArmedTimer
 
-#: A timer may fire this much too early, s.
+#: A timer may fire early by up to this much, s.
 _TICK_S: Final = 0.001
 
 

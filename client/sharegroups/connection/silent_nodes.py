@@ -1,7 +1,7 @@
 """Handles silent nodes: a stopped process does not answer, but its connections remain open.
 
-The client does not abandon a request only because its node is slow. When the answer is late, the client asks other
-nodes which node is in charge now. It abandons the request when another node is, or when the request times out. The
+The client does not abandon a request just because its node is slow. When the response is late, the client asks other
+nodes which node is in charge now. It abandons the request if that is another node, or if the request times out. The
 request's outcome is then unknown, as after the loss of a connection (CL-14, CL-33, CM-43).
 """
 
@@ -17,12 +17,12 @@ from kip932.rpc.transport import TransportError, TransportStatus
 
 T = TypeVar("T")
 
-#: How long after its expected time an answer counts as late, s. By then a silent owner has lost its lease, and another
-#: node may be the owner.
+#: A response counts as late this long after its expected time, s. By then a silent owner has lost its lease, and
+#: another node may be the owner.
 SILENCE_S: Final = 3.0
-#: For requests that any node can answer: how long the client waits for one node before it asks the next as well, s.
+#: For requests that any node can answer: how long the client waits for one node before it also asks the next, s.
 HEDGE_S: Final = 1.0
-#: Time between two look-ups while the silence lasts, s; the same as the default of retry.backoff.max.ms.
+#: The interval between look-ups while the node stays silent, s; the same as the default of retry.backoff.max.ms.
 AGAIN_S: Final = 1.0
 
 
@@ -31,8 +31,8 @@ async def while_in_charge(
 ) -> T:
     """Wait for `call` to `address`, but only as long as `who()` returns that address.
 
-    Raises what `call` raises, and TransportError (UNAVAILABLE) when another node is in charge of `what` before the
-    answer comes.
+    Raises what `call` raises, and TransportError (UNAVAILABLE) if another node is in charge of `what` before the
+    response arrives.
     """
     task = asyncio.create_task(call)
     try:
@@ -55,11 +55,10 @@ async def while_in_charge(
 async def first_answer(
     addresses: Iterable[str], call: Callable[[str], Coroutine[Any, Any, T]], silent: set[str], what: str
 ) -> T:
-    """Return the first answer of any node. The next node is called when one fails, and also when one is silent.
+    """Return the first response from any node. The next node is called if one fails, and also if one is silent.
 
     Only for requests that may be sent twice. `silent` is the set of nodes that did not answer in time: it is updated
-    here, and its nodes are called last. Raises NetworkError when all nodes failed, TransportError when a retry cannot
-    help.
+    here, and its nodes are called last. Raises NetworkError if all nodes failed, TransportError if a retry cannot help.
     """
     left = deque(sorted(addresses, key=silent.__contains__))
     asked: dict[asyncio.Task[T], str] = {}
@@ -104,7 +103,7 @@ def _moved(lookup: asyncio.Task[str], address: str) -> bool:
 
 
 async def _end(task: asyncio.Task[Any]) -> None:
-    """Cancel the task unless it is done, and retrieve its error, so that asyncio does not log it."""
+    """Cancel the task unless it is done, and retrieve its exception, so that asyncio does not log it."""
     if not task.done():
         task.cancel()
     await asyncio.gather(task, return_exceptions=True)

@@ -1,9 +1,9 @@
-"""Requests and answers over one long-lived stream to a leader, matched by correlation number (P-4).
+"""Requests and responses on one long-lived stream to a leader, matched by correlation number (P-4).
 
-Owns the stream, its writer and its reader: two tasks while the stream is open, and none per request. Never retries:
-when the stream ends, every request without an answer fails with TransportError. Requests hardly ever time out, so one
-timer serves all requests of a stream. The timer also notifies the owner when an answer is late, so that the owner can
-find out whether another node leads now.
+This module owns the stream, its writer and its reader: two tasks while the stream is open, and none per request. It
+never retries: when the stream ends, every request without a response fails with TransportError. Requests hardly ever
+time out, so one timer serves all requests of a stream. The timer also notifies the owner when a response is late, so
+that the owner can find out whether another node leads now.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 ResponseT_contra = TypeVar("ResponseT_contra", bound=Message, contravariant=True)
 OutcomeT = TypeVar("OutcomeT")
 
-#: A timer may fire this much too early, s.
+#: A timer may fire early by up to this much, s.
 _TICK_S: Final = 0.002
 
 
@@ -42,7 +42,7 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
 
     @property
     def expected_s(self) -> float:
-        """How long until the answer is late, s."""
+        """How long until the response is late, s."""
         ...
 
     def make(self, number: int) -> RequestT_co | None:
@@ -57,7 +57,7 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
         ...
 
     def failed(self, error: Exception) -> None:
-        """Receive the TransportError of a stream that ended without an answer, or the error that `make` raised."""
+        """Receive the TransportError of a stream that ended before the response, or the error that `make` raised."""
         ...
 
 
@@ -77,7 +77,7 @@ class _Sent(Generic[RequestT, ResponseT]):
 class CorrelatedStream(Generic[RequestT, ResponseT]):
     """One open stream. Create it with `open`; end it with `close`.
 
-    `on_late` is called when an answer is late, and each second from then on until it has come.
+    `on_late` is called when a response is late, and every second from then on until it arrives.
     """
 
     def __init__(
@@ -144,7 +144,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             self._sent.pop(awaited.number, None)  # without a caller, a late answer must not end the stream
 
     def abandon(self, why: str) -> None:
-        """End the stream even though it may still work, because its peer is silent and its answers are no longer
+        """End the stream even though it may still work, because its peer is silent and its responses are no longer
         needed."""
         self._give_up(TransportStatus.UNAVAILABLE, why)
 
@@ -175,7 +175,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 self._end(TransportError(TransportStatus.INTERNAL, self._address, repr(error)))
 
     def _next_message(self, now_s: float) -> RequestT | None:
-        """Build the next message; its time starts now. Returns None if there is nothing to send."""
+        """Build the next message; its time-out starts now. Returns None if there is nothing to send."""
         exchange = self._queue.popleft()
         number = self._next_id = self._next_id + 1
         try:
@@ -225,11 +225,11 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     def _give_up(self, status: TransportStatus, why: str) -> None:
         if self._lost is None:
             self._end(TransportError(status, self._address, why))
-            self._abort = asyncio.create_task(self._stream.close())  # this also ends a write that the peer blocks
+            self._abort = asyncio.create_task(self._stream.close())  # this also ends a write blocked by the peer
 
     def _end(self, error: TransportError) -> None:
-        """Mark the stream as ended. Its requests fail in the loop's next turn, since owners also end streams during a
-        call."""
+        """Mark the stream as ended. Its requests fail in the loop's next iteration, since an owner may end the stream
+        during a call of its own."""
         if self._lost is not None:
             return
         self._lost = error
@@ -276,7 +276,7 @@ def _fail_all(waiting: Sequence[Exchange[RequestT, ResponseT]], error: Transport
 def _deliver(receive: Callable[[OutcomeT], None], outcome: OutcomeT) -> None:
     try:
         receive(outcome)
-    except Exception as error:  # one request's fault must not stop the reader, or leave others without an outcome
+    except Exception as error:  # an error in one request must not stop the reader, or leave others without an outcome
         context = {"message": "the outcome of a request could not be taken in", "exception": error}
         asyncio.get_running_loop().call_exception_handler(context)
 

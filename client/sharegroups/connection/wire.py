@@ -180,9 +180,9 @@ def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
 
 
 def decode(fetched: FetchedBatch, data: bytes | None = None) -> DecodedBatch:
-    """Decode one batch with a single parse. An unreadable batch keeps its offsets and carries the error.
+    """Decode one batch with a single parse. The result for an unreadable batch has its offsets and the error.
 
-    `data`: its bytes if the caller already has them, since every access to `fetched.batch` copies them.
+    `data`: the batch's bytes if the caller already has them, since every access to `fetched.batch` copies them.
     """
     try:
         base_timestamp_ms, records = open_batch(fetched.batch if data is None else data, fetched.count)

@@ -56,7 +56,7 @@ def abort(name: str, bootstrap_server: str, command_config: Path | None, output:
 
 
 def _left(admin: Admin, name: str) -> bool:
-    """Return whether the abort is decided but has not reached every partition."""
+    """Return whether the abort is decided but not yet complete in every partition."""
     found = admin.describe_transactions([name])[name]
     return not isinstance(found, KafkaError) and found.state == "PrepareAbort"
 

@@ -1,4 +1,4 @@
-"""`sharegroups transactions describe`: prints the records of transactional ids (CT-132)."""
+"""`sharegroups transactions describe`: prints the stored state of transactional ids (CT-132)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HEADER = (
 @connection_options
 @output_option
 def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Describe transactional ids: their state, and where and since when a transaction is open."""
+    """Describe transactional ids: their state and, if a transaction is open, its partitions and when it started."""
     given = settings(bootstrap_server, command_config)
     with failures(COMMAND), open_reachable_admin(given) as admin:
         found = admin.describe_transactions(names)

@@ -1,4 +1,4 @@
-"""Shared by the commands about transactions: the argument for an id, the error texts, and the output."""
+"""Shared by the transaction commands: the argument for an id, the error texts, and the output."""
 
 from __future__ import annotations
 
@@ -39,17 +39,17 @@ TRANSACTIONAL_ID: Final = TransactionalId()
 
 
 def error_text(admin: Admin, transactional_id: str, error: KafkaError) -> str:
-    """Return the line about an id that failed; for an unknown one, with the most similar existing id."""
+    """Return the error line for an id; if the id is unknown, it names the most similar existing one."""
     if not isinstance(error, TransactionalIdNotFoundError):
         return f"Error: {transactional_id}: {error.name}: {error.message}"
     known: list[str] = []
-    with suppress(KafkaError):  # only a hint is lost
+    with suppress(KafkaError):  # only the hint is missing then
         known = [each.transactional_id for each in admin.list_transactions()]
     return f"Error: {error.message}.{did_you_mean(transactional_id, known)} {_ALL}"
 
 
 def partitions_text(known: TransactionDescription) -> str:
-    """Return `topic:0,1;topic2:3`, topics sorted, like ASSIGNMENT of a group (CT-23i)."""
+    """Return `topic:0,1;topic2:3`, topics sorted, as in the column ASSIGNMENT of a group (CT-23i)."""
     parts = [f"{topic}:{','.join(map(str, numbers))}" for topic, numbers in _by_topic(known).items()]
     return ";".join(parts) or "-"
 

@@ -1,1 +1,1 @@
-"""Back-off, throttle times, and why a client gets no answer. Pure."""
+"""Back-off, throttle times, and the diagnosis of a client that gets no response. Pure."""

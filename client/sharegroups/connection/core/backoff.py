@@ -1,4 +1,5 @@
-"""Exponential back-off with jitter (CL-14). Counts failures; the caller waits and passes in the random source."""
+"""Exponential back-off with jitter (CL-14). It counts failures; the caller passes in the random source and does the
+waiting."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Describes why no records are received or sent, and decides when to log it. Pure: no clock, cluster or logger.
 
-After some seconds of silence the host examines the cluster. It logs what it found once, and again when the cause
-changes or returns.
+After some seconds without records the host examines the cluster. It logs a cause once, and again when the cause changes
+or returns.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Final
 
-#: Seconds of silence before the host examines the cluster. The interval doubles each time, up to the second number.
+#: Seconds without records before the host examines the cluster. The interval doubles each time, up to the second value.
 EXAMINE_AFTER_S: Final = 2.0
 EXAMINE_AFTER_MAX_S: Final = 30.0
 
@@ -27,8 +27,8 @@ class Trouble:
     """A reason why records cannot be sent or fetched.
 
     `kind` is UNREACHABLE, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's error. `where` lists
-    the servers that were asked, `topics` the topics concerned. `detail` is the error's text, or the partitions without
-    a leader. `group` is the group that no coordinator serves, or whose state of a partition is not available.
+    the servers that were asked, `topics` the affected topics. `detail` is the error's text, or the partitions without a
+    leader. `group` is the group that no coordinator serves, or whose state of a partition is not available.
     """
 
     kind: str
@@ -39,11 +39,12 @@ class Trouble:
 
     @property
     def cause(self) -> tuple[str, tuple[str, ...]]:
-        """The kind and topics: two findings with the same cause are one trouble, even if their details differ."""
+        """The kind and topics. Two findings with the same cause are the same trouble, even if their details differ."""
         return self.kind, self.topics
 
     def text(self, servers: str = "bootstrap.servers", name: str = "the name given to subscribe()") -> str:
-        """Return what was found and what to try. `servers` and `name` name the settings that the reader can correct."""
+        """Return what was found and what to try. `servers` and `name` are what the text calls the settings that the
+        reader can correct."""
         if self.kind == UNREACHABLE:
             return (
                 f"no cluster answers at {self.where} ({self.detail}). "
@@ -79,7 +80,7 @@ class StallTimer:
         self._silence_s = EXAMINE_AFTER_S
         self._since_s = now_s
         self._logged: Trouble | None = None
-        #: When the loss of the cluster was logged; None when it was not, or when the cluster answers again.
+        #: When the loss of the cluster was logged; None if it was not, or if the cluster answers again.
         self._outage_logged_s: float | None = None
 
     @property
@@ -88,16 +89,16 @@ class StallTimer:
         return self._since_s + self._silence_s
 
     def heard(self, now_s: float) -> None:
-        """Reset the silence timer: records came, or none are wanted."""
+        """Reset the timer, because records arrived or none are wanted."""
         self._silence_s, self._since_s, self._logged = EXAMINE_AFTER_S, now_s, None
 
     def doubted(self, now_s: float) -> None:
-        """Have the cluster examined soon, however long the silence has been, because no node answered a request."""
+        """Make the next examination due soon, because no node answered a request."""
         if self._logged is None and self.due_s > now_s + EXAMINE_AFTER_S:
             self._silence_s, self._since_s = EXAMINE_AFTER_S, now_s
 
     def examined(self, found: Trouble | None, now_s: float) -> Trouble | None:
-        """Note the result of the host's examination. Returns what the host must log now; None when nothing is new."""
+        """Note the result of the host's examination. Returns what the host must log now; None if nothing is new."""
         self._silence_s, self._since_s = min(self._silence_s * 2, EXAMINE_AFTER_MAX_S), now_s
         before, self._logged = self._logged, found
         if found is None or (before is not None and before.cause == found.cause):
@@ -109,7 +110,7 @@ class StallTimer:
     def answered(self, now_s: float) -> float | None:
         """Note that a node has answered. Returns the seconds since the outage was logged; None when none was.
 
-        After that a new outage is logged again, and checked for soon.
+        After that, a new outage is logged again, and the next examination is due soon.
         """
         lost_s, self._outage_logged_s = self._outage_logged_s, None
         if lost_s is None:

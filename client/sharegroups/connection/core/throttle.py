@@ -1,4 +1,5 @@
-"""Tracks how long each node wants no requests, by `throttle_time_ms` of its answers and RetryInfo of its gRPC statuses.
+"""Tracks how long each node throttles this client, from `throttle_time_ms` in its responses and RetryInfo in its gRPC
+statuses.
 
 Rule CL-86. Pure arithmetic over one clock in milliseconds; the callers do the waiting.
 """
@@ -7,13 +8,13 @@ from __future__ import annotations
 
 from typing import Final
 
-#: The client holds requests to a node back for at most this long, ms, even if the node asks for more. It is less than
+#: The client holds back requests to a node for at most this long, ms, even if the node asks for more. This is less than
 #: the shortest session time-out.
 THROTTLE_MAX_MS: Final = 30_000
 
 
 class Throttle:
-    """For each node of one client, by address, the time until which it wants no requests.
+    """By node address, the time until which requests to that node are held back, for one client.
 
     `latest_ms` is the latest of these times; 0 while no node has asked for a pause.
     """
@@ -27,8 +28,8 @@ class Throttle:
         self.latest_ms = 0
 
     def note(self, address: str, throttle_ms: int, now_ms: int) -> None:
-        """Note that the node wants no requests for `throttle_ms`; 0 or less changes nothing. When pauses overlap, the
-        latest end counts, but a waiting request is sent THROTTLE_MAX_MS after the first one at the latest."""
+        """Note that the node asks for a pause of `throttle_ms`; 0 or less changes nothing. If pauses overlap, the
+        latest end applies, but requests are held back for at most THROTTLE_MAX_MS from the start of the first pause."""
         if throttle_ms <= 0:
             return
         self._until_ms = {other: end_ms for other, end_ms in self._until_ms.items() if end_ms > now_ms}
@@ -40,5 +41,5 @@ class Throttle:
         self.latest_ms = max(self.latest_ms, until_ms)
 
     def until_ms(self, address: str | None) -> int:
-        """Return the time until which the node wants no requests; 0 when none is noted."""
+        """Return the time until which requests to the node are held back; 0 if no pause was noted."""
         return self._until_ms.get(address, 0) if address is not None else 0
