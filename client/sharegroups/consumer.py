@@ -1,7 +1,8 @@
-"""The blocking share consumer: confluent-kafka's call signatures and the additions of CL-45, over the asyncio engine.
+"""The blocking share consumer: confluent-kafka's call signatures plus the additions of CL-45, on top of the asyncio
+engine.
 
-Local calls run on the calling thread; calls that need the network run in the loop thread of this object. Callbacks run
-on the thread that called poll, commit_sync, commit_async or close (CL-26).
+Calls that need no network run on the calling thread; the others run in this object's loop thread. Callbacks run on the
+thread that called poll, commit_sync, commit_async or close (CL-26).
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class ShareConsumer(ProcessBound):
 
     Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
     ConfigError for wrong settings, InvalidGroupIdError without a group. A consumer that has polled and is still open
-    when the program ends is closed then, with a warning in the log (CL-141). It works only in the process that created
-    it: in a process forked from that one, every call but `close` raises IllegalStateError.
+    when the program ends is closed at that point, with a warning in the log (CL-141). It works only in the process that
+    created it: in a process forked from that one, every call but `close` raises IllegalStateError.
     """
 
     _NOUN = "consumer"
@@ -71,7 +72,7 @@ class ShareConsumer(ProcessBound):
     def unsubscribe(self) -> None:
         """Leave the group at once.
 
-        The heartbeat that leaves the group is sent without delay (CL-8).
+        The leave heartbeat is sent without delay (CL-8).
         """
         with self._exclusive():
             self._thread.run(self._engine.unsubscribe)
@@ -85,8 +86,8 @@ class ShareConsumer(ProcessBound):
     def poll(self, timeout: float | None = None, *, max_records: int | None = None) -> Messages:
         """Return records as soon as there are any, or none after `timeout` seconds; with None, wait without limit.
 
-        In implicit mode, this accepts the records of the previous poll (CL-21). `max_records`: the largest number of
-        records to ask for; 0 asks for none and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError
+        In implicit mode, this accepts the records of the previous poll (CL-21). `max_records`: the maximum number of
+        records to request; 0 requests none and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError
         without a subscription, and in explicit mode while a record is neither acknowledged nor kept alive; the
         KafkaError that ended the membership.
         """
@@ -113,13 +114,13 @@ class ShareConsumer(ProcessBound):
         """Acknowledge a record; the next poll or commit sends the acknowledgement.
 
         Raises IllegalStateError if the record is not in flight (CL-23). `delay`, with RELEASE only: how many seconds
-        the group waits before the record is delivered again; 0 means no delay, None the group's back-off (CL-113).
-        Raises ValueError for `delay` with another type; DelayTooLongError, a ValueError, above the group's maximum;
-        UnsupportedVersionError if the leader does not know delays. The record then stays as it was. `undelivered`, with
-        RELEASE only: the record was not worked on, so this delivery is not counted, at most ten times in a row
-        (CL-145).
+        pass before the record may be delivered again; 0 means no delay, None the group's back-off (CL-113). Raises
+        ValueError if `delay` is given with a type other than RELEASE; DelayTooLongError (a ValueError) if it exceeds
+        the group's maximum; UnsupportedVersionError if the leader does not support delays. The record is then
+        unchanged. `undelivered`, with RELEASE only: the record was not worked on, so this delivery does not count, at
+        most ten times in a row (CL-145).
         """
-        self._enter()  # not by the context manager, which is slower: this runs for each record
+        self._enter()  # without the context manager, which is slower: this runs for every record
         try:
             kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
             self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered)
@@ -148,7 +149,7 @@ class ShareConsumer(ProcessBound):
     def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> Iterator[Kept]:
         """Renew the locks of these messages until the `with` block ends or they are acknowledged.
 
-        Use it as `with consumer.keep_alive(message) as kept:`, in explicit mode. A thread of the client sends the
+        Use it as `with consumer.keep_alive(message) as kept:`, in explicit mode. The client's loop thread sends the
         renewals. `kept.lost`, `kept.is_lost(message)` and `kept.check()` report a lost lock; `on_lost` is called in
         that thread with the messages whose locks were lost. Inside the block, poll() may be called (CL-94 to CL-96).
         """
@@ -191,15 +192,16 @@ class ShareConsumer(ProcessBound):
             self._engine.ledger.set_callback(callback)
 
     def delivery_count_limit(self) -> int | None:
-        """The number of deliveries after which the group archives a record, as a leader last reported, or None."""
+        """The number of deliveries after which the group archives a record, as a leader last reported it; None before a
+        report."""
         return self._engine.delivery_count_limit()
 
     def dead_letter_topic(self) -> str | None:
-        """The group's dead-letter topic, "" without one, as a leader last reported; None before the first answer."""
+        """The group's dead-letter topic as a leader last reported it; "" if there is none, None before a report."""
         return self._engine.dead_letter_topic()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long records are locked, in ms, as a leader last reported; None before the first answer.
+        """How long records are locked, in ms, as a leader last reported it; None before the first response.
 
         See CL-27.
         """
@@ -213,7 +215,7 @@ class ShareConsumer(ProcessBound):
         return {} if self._closed else self._thread.run(self._engine.metrics)
 
     def wakeup(self) -> None:
-        """Make the waiting poll or commit_sync, or the next one, raise WakeupError.
+        """Make the poll or commit_sync that is waiting, or the next one, raise WakeupError.
 
         Any thread may call it (CL-29).
         """

@@ -24,7 +24,7 @@ from sharegroups.messages import Delivered, TopicIdPartition
 AckCallback = Callable[[dict[TopicIdPartition, set[int]], KafkaError | None], None]
 CommitResult = dict[TopicIdPartition, KafkaError | None]
 
-#: The most results that wait for the callback; the oldest are dropped.
+#: The maximum number of results that wait for the callback; beyond it, the oldest are dropped.
 _RESULTS_MAX: Final = 10_000
 _NEVER_MS: Final = 2**53
 #: The longest delay that this client accepts, s: a century. The leader sets each group's maximum (PL-931).
@@ -32,7 +32,7 @@ _DELAY_MAX_S: Final = 36_525 * 86_400
 
 
 class AckResult(NamedTuple):
-    """One partition's finished acknowledgements, for the callback (CL-26)."""
+    """The acknowledgements of one partition that have their result, for the callback (CL-26)."""
 
     partition: TopicIdPartition
     ranges: list[tuple[int, int]]
@@ -44,7 +44,8 @@ class AckResult(NamedTuple):
 
 
 class Commit:
-    """A commit_sync that waits for the results of its acknowledgements. `partitions` has an entry for each of them."""
+    """A commit_sync that waits for the results of its acknowledgements. `partitions` has one entry for each
+    acknowledgement."""
 
     def __init__(self, partitions: Iterable[TopicIdPartition]) -> None:
         self.results: CommitResult = {}
@@ -64,7 +65,7 @@ class Commit:
             del self._open[partition]
 
     def time_out(self) -> None:
-        """Give RequestTimedOutError to the partitions without a result, because the caller waits no longer (CL-34)."""
+        """Give RequestTimedOutError to the partitions without a result, because the caller stops waiting (CL-34)."""
         for partition in self._open:
             self.results[partition] = RequestTimedOutError(
                 f"the acknowledgements for {partition.topic}-{partition.partition} were not confirmed in time; "
@@ -96,7 +97,8 @@ class AckLedger:
         self._handed.extend(delivered)
 
     def take_back(self, delivered: Iterable[Delivered]) -> list[Delivered]:
-        """Remove the records of an interrupted poll, which did not return them. Returns those that were still held."""
+        """Take back records from a poll that was interrupted before it returned them. Returns those that were still
+        held."""
         returned = [part for part in delivered if part in self._handed]
         self._handed = [part for part in self._handed if part not in returned]
         return returned
@@ -108,12 +110,12 @@ class AckLedger:
     def acknowledge(
         self, part: Delivered, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
     ) -> None:
-        """Set one record's acknowledgement; `delay` (s) postpones its next delivery (CL-113), `undelivered` takes the
-        delivery back (CL-145).
+        """Set one record's acknowledgement; `delay` (s) postpones its next delivery (CL-113), `undelivered` makes this
+        delivery not count (CL-145).
 
         Raises IllegalStateError when the record is not in flight (CL-23), ValueError for an invalid delay or
-        `undelivered`, DelayTooLongError for a delay above the group's maximum, UnsupportedVersionError for one that the
-        leader would ignore.
+        `undelivered`, DelayTooLongError for a delay above the group's maximum, UnsupportedVersionError for a delay that
+        the leader would ignore.
         """
         self._check_explicit()
         delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
@@ -127,7 +129,7 @@ class AckLedger:
     def acknowledge_offset(  # noqa: PLR0917 - what a caller of the consumer gives
         self, topic: str, partition: int, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
     ) -> None:
-        """Do the same as `acknowledge` for the record at this topic, partition and offset (CL-23)."""
+        """Acknowledge the record at this topic, partition and offset, as `acknowledge` does (CL-23)."""
         self._check_explicit()
         if type(offset) is not int:
             arguments.whole("acknowledge_offset", "offset", offset, 64)
@@ -149,7 +151,8 @@ class AckLedger:
             raise IllegalStateError("All records must be acknowledged in explicit acknowledgement mode.")
 
     def take(self, accept_rest: bool) -> list[PendingAck]:
-        """Return the acknowledgements to send. With `accept_rest`, accept records without one. Call `send` next."""
+        """Return the acknowledgements to send. With `accept_rest`, first accept the records that have none. Call `send`
+        next."""
         acks: list[PendingAck] = []
         if not self._handed:
             return acks
@@ -165,9 +168,9 @@ class AckLedger:
     def send(
         acks: list[PendingAck], timeout_ms: int | None, now_ms: int, commit: Commit | None = None, flush: bool = True
     ) -> None:
-        """Hand acknowledgements to their sessions, which retry them for `timeout_ms` from now on; None means no limit.
+        """Hand acknowledgements to their sessions, which retry them for up to `timeout_ms`; None means no limit.
 
-        With `flush` the sessions send them now, otherwise with their next ShareFetch.
+        With `flush` the sessions send them now, otherwise in their next ShareFetch.
         """
         for ack in acks:
             ack.commit = commit
@@ -183,7 +186,7 @@ class AckLedger:
         partition = ack.delivered.key
         if isinstance(ack.commit, Commit):
             ack.commit.settle(partition, error)
-        # The application never received a gap's offsets, and a gap may span a million of them (CM-47).
+        # Gaps are left out: the application never received their offsets, and a gap may span a million of them (CM-47).
         if self.callback is not None and not ack.unseen and (ranges := record_ranges(ack.batches)):
             self._results.append(AckResult(partition, ranges, error))
         return _renewed(ack) if ack.renews and error is None else None
@@ -255,8 +258,8 @@ def _check_undelivered(call: str, kind: int, undelivered: object) -> None:
 
 
 def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None:
-    """Raise UnsupportedVersionError when the leader that delivered the records supports no delays, DelayTooLongError
-    when it has announced a lower maximum (PL-931)."""
+    """Raise UnsupportedVersionError if the leader that delivered the records does not support delays, DelayTooLongError
+    if it has reported a lower maximum (PL-931)."""
     session = part.session
     maximum_ms = session.release_delay_max_ms
     if not maximum_ms:

@@ -1,7 +1,7 @@
-"""The acknowledgements that wait to be sent to one leader, and the outcome of those that were sent.
+"""The acknowledgements that are to be sent to one leader, and the outcomes of those that were sent.
 
-Rules CL-32 to CL-35. The outbox decides which acknowledgements share a request, which must fail and which are retried;
-the session that owns it sends them.
+Rules CL-32 to CL-35. The outbox decides which acknowledgements go into the same request, which must fail and which are
+retried; the session that owns the outbox sends them.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: The session is lost (CL-31), or cannot be opened until this member has joined again (CL-38).
+#: Errors that mean that the session is lost (CL-31), or cannot be opened until this member has joined again (CL-38).
 SESSION_LOST: Final = (
     ShareSessionNotFoundError,
     InvalidShareSessionEpochError,
@@ -52,11 +52,11 @@ OUTDATED: Final = (
     UnknownTopicOrPartitionError,
     UnknownTopicIdError,
 )
-#: Ranges of offsets in one request. The ranges of one delivery may exceed it, so it is half of the leader's limit
-#: (CM-62).
+#: The maximum number of offset ranges in one request. The last delivery added may exceed it, so it is half of the
+#: leader's limit (CM-62).
 _RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
 _NEVER_MS: Final = 2**62
-#: Errors of a partition for which the request changed nothing there (INV-6, PL-401, PL-930).
+#: Errors of a partition that mean that the request changed nothing there (INV-6, PL-401, PL-930).
 _CHANGED_NOTHING: Final = (InvalidRecordStateError, InvalidRequestError)
 _FINAL: Final = (*OUTDATED, *SESSION_LOST, NetworkError)
 
@@ -75,15 +75,16 @@ class PendingAck:
     unseen: bool = False
     #: A retry is not sent before this time.
     not_before_ms: int = 0
-    #: The error of an earlier attempt that may have taken effect nevertheless.
+    #: The error of an earlier attempt that may have taken effect despite the error.
     unsure: KafkaError | None = None
-    #: Called with the outcome instead of notifying the application: a renewal of `keep_alive` (CL-94).
+    #: Called with the outcome instead of notifying the application; set for a renewal by `keep_alive` (CL-94).
     on_outcome: Callable[[PendingAck, KafkaError | None], None] | None = None
-    #: They were refused together with others of their partition, so they are sent again without those (CL-97).
+    #: True if they were refused together with others of their partition, so that they are sent again without those
+    #: (CL-97).
     alone: bool = False
     #: When the ShareAcknowledge that carried them was sent.
     sent_ms: int = 0
-    #: How long renewed locks last from then on, according to the answer; 0 when it does not say.
+    #: How long renewed locks last from then on, according to the response; 0 if it does not say.
     lock_ms: int = 0
     renews: bool = field(init=False)
 
@@ -118,7 +119,7 @@ class AckOutbox:
 
     @property
     def has_renewals(self) -> bool:
-        """True when a renewal waits; a ShareFetch cannot carry it (CL-27)."""
+        """True when a renewal is pending; a ShareFetch cannot carry it (CL-27)."""
         return any(ack.renews for ack in self._pending)
 
     def add(self, ack: PendingAck) -> None:
@@ -126,20 +127,20 @@ class AckOutbox:
         self._pending.append(ack)
 
     def next_due_ms(self) -> int | None:
-        """Return when the first pending acknowledgement may be sent; None without any."""
+        """Return when the first pending acknowledgement may be sent; None if there is none."""
         return min((ack.not_before_ms for ack in self._pending), default=None)
 
     def latest_ms(self) -> int:
-        """Return when to send the first one even if the leader wants no requests: at three quarters of its records'
-        lock."""
+        """Return when the first one must be sent even if the leader throttles this client: when three quarters of its
+        records' lock have passed."""
         held = (ack.delivered for ack in self._pending)
         return min((one.acquired_ms + one.lock_ms * 3 // 4 for one in held if one.lock_ms), default=_NEVER_MS)
 
     def take(self, renewals: bool) -> list[PendingAck]:
         """Remove and return the acknowledgements of the next request.
 
-        Those that overlap others, or exceed the request's limit, wait for the request after it. Report the taken ones
-        with `fetch_answered`, `acknowledge_answered`, `fail` or `put_back`.
+        Those that overlap others, or exceed the request's limit, are left for a later request. Report those taken with
+        `fetch_answered`, `acknowledge_answered`, `fail` or `put_back`.
         """
         if len(self._pending) == 1:
             ack = self._pending[0]
@@ -209,7 +210,7 @@ class AckOutbox:
         self.fail(acks, error)
 
     def put_back(self, acks: list[PendingAck], error: KafkaError) -> None:
-        """Retry acknowledgements until their deadline, because the leader had no room for their request (CL-87)."""
+        """Retry acknowledgements until their deadline, because the leader had no capacity for their request (CL-87)."""
         delay_ms = self._backoff.next_ms()
         for ack in acks:
             unsure = ack.unsure
@@ -250,10 +251,10 @@ class AckOutbox:
             if retry and isinstance(error, RetriableError) and not isinstance(error, _FINAL):
                 delay_ms = (
                     self._backoff.next_ms() if delay_ms is None else delay_ms
-                )  # one for all: they failed together
+                )  # one delay for all, since they failed together
                 self._try_again(ack, error, delay_ms)
             elif isinstance(error, _CHANGED_NOTHING) and together.get(partition, 1) > 1:
-                ack.alone = True  # another one may be the cause of the refusal
+                ack.alone = True  # another one may have caused the refusal
                 self._pending.append(ack)
             elif isinstance(error, InvalidRequestError) and has_delay(ack.batches):
                 log.warning(
@@ -264,7 +265,7 @@ class AckOutbox:
                 ack.batches = without_delays(ack.batches)
                 self._pending.append(ack)
             elif isinstance(error, InvalidRecordStateError) and ack.unsure is not None:
-                self._owner.settled(ack, ack.unsure)  # the leader may refuse it because the earlier attempt took effect
+                self._owner.settled(ack, ack.unsure)  # the earlier attempt may have taken effect
             else:
                 self._owner.settled(ack, error)
 

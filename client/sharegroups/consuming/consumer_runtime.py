@@ -23,7 +23,7 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: How long the answer to a leave that is sent only at the deadline of `close` may take, s (CL-11).
+#: How long the response to a leave may take if the leave is sent only at the deadline of `close`, s (CL-11).
 _LEAVE_S: Final = 0.05
 
 
@@ -77,7 +77,8 @@ class ConsumerRuntime:
         self.watch.start()
 
     def _check_names(self) -> None:
-        """Make the next poll raise an error for a subscribed name that no topic can have, once per name (CL-93)."""
+        """Make the next poll raise an error for a subscribed name that is not a valid topic name, once per name
+        (CL-93)."""
         names = self._membership.subscription
         errors = {name: self.cluster.errors[name] for name in names if name in self.cluster.errors}
         impossible = {name: error for name, error in errors.items() if isinstance(error, InvalidTopicError)}
@@ -110,7 +111,7 @@ class ConsumerRuntime:
             async with asyncio.timeout_at(max(deadline_s, loop.time()) + _LEAVE_S):
                 await self.heartbeats.wait_left()
         except TimeoutError:
-            self._membership.give_up_leaving()  # the coordinator expires the member
+            self._membership.give_up_leaving()  # the coordinator will expire the member
         finally:
             await self.heartbeats.close()
             await self.cluster.close()

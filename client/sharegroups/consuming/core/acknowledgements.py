@@ -1,4 +1,4 @@
-"""The acknowledgements of one delivery: the type that the user gave each record, grouped into batches for the wire.
+"""The acknowledgements of one delivery: the type that the user gave each record, grouped into batches for a request.
 
 Rules CL-23, CL-27, CL-35 and CL-113. A delivery whose records were not acknowledged one by one (implicit mode) keeps no
 state per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never reads a clock.
@@ -16,12 +16,13 @@ from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
 
 _UNSET: Final = 0xFF
 _SENT: Final = 0xFE
-#: As _SENT, but the acknowledgement was a renewal: a later poll returns the record again.
+#: Like _SENT, but the acknowledgement was a renewal: a later poll returns the record again.
 _RENEWED: Final = 0xFD
 _CLOSED: Final = (_RENEWED, _SENT, ACK_GAP)
 #: The state that each type changes to when `take` returns it.
 _TAKEN: Final = bytes([kind if kind >= _RENEWED else _RENEWED if kind == ACK_RENEW else _SENT for kind in range(256)])
-#: A run of one type at least this long becomes a batch of its own, so that a long gap costs one type, not many.
+#: A run of one type that is at least this long becomes a batch of its own, so that a long gap takes up one type, not
+#: many.
 _LONG_RUN: Final = 64
 _LONG_RUNS: Final = re.compile(rb"(.)\1{%d,}" % (_LONG_RUN - 1), re.DOTALL)
 #: Adjacent offsets whose types `take` has not returned yet.
@@ -31,9 +32,9 @@ _OPEN: Final = re.compile(rb"[\x00-\xfc]+")
 class AckBatch(NamedTuple):
     """Offsets `first`…`last` with one type for all of them or one type each (CL-35).
 
-    `delays`: how long each released record waits, ms, one for all or one each; empty: the group's back-off applies
-    (CL-113). `undelivered`: whether each release takes its delivery back, one for all or one each; empty means no
-    (CL-145).
+    `delays`: the delay of each released record, ms, one for all or one each; empty: the group's back-off applies
+    (CL-113). `undelivered`: whether the delivery of each released record does not count, one for all or one each;
+    empty: every delivery counts (CL-145).
     """
 
     first: int
@@ -110,8 +111,8 @@ class Delivery:
         return self._types.count(_SENT) + self._types.count(_RENEWED) == self._size
 
     def held(self) -> tuple[int, int] | None:
-        """Return the first offset whose acknowledgement `take` has not returned, and how many there are; None without
-        any.
+        """Return the first offset whose acknowledgement `take` has not returned, and how many such offsets there are;
+        None if there are none.
 
         Changes nothing, so another thread may acknowledge meanwhile.
         """
@@ -150,7 +151,7 @@ class Delivery:
         """Set the type of one record, replacing an earlier one. Returns False when the record is not in flight (CL-23).
 
         `delay_ms`: how long a released record is not delivered again; None: the group's back-off applies (CL-113).
-        `undelivered`: the release takes its delivery back (CL-145).
+        `undelivered`: the delivery of the released record does not count (CL-145).
         """
         position = self._position(offset)
         if position is None or self._taken:
@@ -173,7 +174,7 @@ class Delivery:
         return True
 
     def drop(self, offset: int) -> None:
-        """Take a record out of flight without sending anything for it, because it was delivered again."""
+        """Treat a record as no longer in flight without sending anything for it, because it was delivered again."""
         position = self._position(offset)
         if position is None or not self.in_flight(offset):
             return
@@ -190,9 +191,9 @@ class Delivery:
         self._unacknowledged = 0
 
     def give_back(self, counts: bool = False) -> list[AckBatch]:
-        """Release all records, which the application never received, and return the batches as `take` does. They can be
-        delivered again at once, despite the group's back-off (CL-113). Their deliveries do not count (CL-145) unless
-        `counts` is set."""
+        """Release all records, which the application never received, and return the batches as `take` does. The records
+        can be delivered again immediately, despite the group's back-off (CL-113). Their deliveries do not count
+        (CL-145) unless `counts` is set."""
         self._types = self._state().replace(bytes((_UNSET,)), bytes((ACK_RELEASE,)))
         self._unacknowledged = 0
         batches = [_with_delays(batch, {}, 0) for batch in self.take()]
@@ -227,7 +228,7 @@ class Delivery:
         return batches
 
     def _state(self) -> bytearray:
-        """Return one byte per offset: a type, unset or sent. Created when a caller first asks about a single record."""
+        """Return one byte per offset: a type, unset or sent. Created when a caller first refers to a single record."""
         if self._types is None:
             self._types = bytearray((_UNSET,)) * self._size
             for first, last in self._gaps:
@@ -260,7 +261,7 @@ def offsets_with(batches: Iterable[AckBatch], ack_type: int) -> list[tuple[int, 
 
 
 def record_ranges(batches: Iterable[AckBatch]) -> list[tuple[int, int]]:
-    """Return the offsets in `batches` that hold a record, as ranges: all but the gaps (CL-26)."""
+    """Return the offsets in `batches` that have a record, as ranges: all but the gaps (CL-26)."""
     found: list[tuple[int, int]] = []
     for first, last, types, *_ in batches:
         if ACK_GAP not in types:
@@ -289,7 +290,7 @@ def has_delay(batches: Iterable[AckBatch]) -> bool:
 
 
 def without_delays(batches: Sequence[AckBatch]) -> list[AckBatch]:
-    """Return the batches with the group's back-off in place of their own delays, which the leader refused."""
+    """Return the batches with the group's back-off instead of their own delays, which the leader refused."""
     kept = [tuple(POLICY_DELAY if delay > 0 else delay for delay in batch.delays) for batch in batches]
     return [
         batch._replace(delays=delays if any(delay != POLICY_DELAY for delay in delays) else ())
@@ -301,7 +302,7 @@ def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int
     """Join several deliveries' batches of one partition into one ascending list without overlap (CL-35).
 
     Returns the list, and the indexes of the parts that must wait for the next request. Such a part overlaps an earlier
-    one: a record was delivered again after its lock had expired.
+    one because a record was delivered again after its lock had expired.
     """
     merged: list[AckBatch] = []
     deferred: list[int] = []
@@ -318,7 +319,7 @@ def merge(parts: Iterable[Sequence[AckBatch]]) -> tuple[list[AckBatch], list[int
 
 
 def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]]) -> list[_Run]:
-    """Return runs of ACCEPT for `ranges` and of GAP for `gaps`, without a step per record."""
+    """Return runs of ACCEPT for `ranges` and of GAP for `gaps`, without visiting each record."""
     runs: list[_Run] = []
     index = 0
     for first, last in ranges:
@@ -336,7 +337,7 @@ def _overlay(ranges: Sequence[tuple[int, int]], gaps: Sequence[tuple[int, int]])
 
 
 def _typed_batches(first: int, types: bytes) -> list[AckBatch]:
-    """Return the batches of adjacent offsets with these types, as `_batches` does, but without a step per run."""
+    """Return the batches of adjacent offsets with these types, as `_batches` does, but without visiting each run."""
     batches: list[AckBatch] = []
     cursor, end = 0, len(types)
     for found in _LONG_RUNS.finditer(types):

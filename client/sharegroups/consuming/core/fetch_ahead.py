@@ -1,23 +1,24 @@
-"""How many records a consumer fetches ahead of the poll that returns them (CL-136, CL-138).
+"""Decides how many records a consumer fetches ahead of the poll that returns them (CL-136, CL-138).
 
-A request costs a leader about as much for 2,000 records as for 500, so one fetch brings a quick application the records
-of several polls. Pure: times are passed in, in ms.
+A request costs a leader about as much for 2,000 records as for 500, so one fetch returns the records of several polls
+to a quick application. Pure: times are passed in, in ms.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-#: A quick application processes a poll's records within this time, ms. At that pace it processes records fetched ahead
-#: within a tenth of a second.
+#: An application is quick if it processes a poll's records within this time, ms. At that pace it finishes records
+#: fetched ahead within a tenth of a second.
 QUICK_MS: Final = 25
-#: The most records that one fetch may bring from all leaders together: the default number a group locks per partition.
+#: The maximum number of records that one fetch may return from all leaders together: the default number that a group
+#: may lock per partition.
 RECORDS_MAX: Final = 2_000
-#: The most bytes and batches that one fetch may bring, estimated from the last answer. Each batch costs both sides
-#: time.
+#: The maximum number of bytes and batches that one fetch may return, estimated from the last response. Each batch costs
+#: time on both sides.
 BYTES_MAX: Final = 4 << 20
 BATCHES_MAX: Final = 500
-#: A max.poll.records below this counts as a limit that the user wants.
+#: A max.poll.records below this is taken as a limit that the user wants.
 _MANY: Final = 500
 #: A slow poll is remembered for this many further polls.
 _MEMORY: Final = 10
@@ -51,14 +52,14 @@ class Ahead:
 
     def unknown(self, held_ms: float) -> None:
         """Note that the application still holds some of a poll's records, so the time it needs for a poll is unknown.
-        It held the others for `held_ms`."""
+        It has held the others for `held_ms`."""
         self.is_on = False
         if held_ms > QUICK_MS:
             self._since_slow = 0
 
     def answered(self, records: int, size: int, batches: int) -> None:
-        """Note what an answer brought from all its partitions: records, their total `size` in bytes, and batches. A
-        full poll's worth of records means that there is a backlog."""
+        """Note what a response contained in all its partitions: the number of records, their total `size` in bytes, and
+        the number of batches. As many records as a poll may return mean that there is a backlog."""
         self._full = records >= self._most
         self.is_on = self.is_on and self._full
         if records > 0:

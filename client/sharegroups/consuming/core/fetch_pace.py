@@ -1,7 +1,7 @@
-"""How many records to fetch, so that the application finishes them long before their locks expire (CL-85).
+"""Decides how many records to fetch, so that the application finishes them long before their locks expire (CL-85).
 
-The limit begins at one record and doubles while the application is quick. Jobs differ in length, so the slowest recent
-poll decides. Pure: times are passed in, in ms.
+The limit starts at one record and doubles while the application is quick. Since jobs differ in length, the slowest
+recent poll decides. Pure: times are passed in, in ms.
 """
 
 from __future__ import annotations
@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-#: The application should need about this long for one poll's records, ms, or an eighth of the lock if that is less.
+#: The target for how long the application needs for one poll's records, ms; an eighth of the lock if that is less.
 HOLD_MS: Final = 2_000
 _OF_LOCK: Final = 8
-#: An application that processes this many records in that time may get the producers' whole batches, which hold up to
+#: An application that processes this many records in that time may get whole batches as produced, which have up to
 #: 1,000 records by default. This costs the leader less work per record.
 WHOLE: Final = 1_000
-#: A max.poll.records below this counts as a limit that the user wants, so whole batches do not exceed it.
+#: A max.poll.records below this is taken as a limit that the user wants, so whole batches do not exceed it.
 _MANY: Final = 500
 #: The number of recent polls that are remembered.
 _MEMORY: Final = 50
 
 
 class Pace:
-    """Adjusts `limit`, the number of records that the next fetch may ask for: 1 to `most`, always `most` if not
+    """Adjusts `limit`, the number of records that the next fetch may request: from 1 to `most`; always `most` if not
     `paced`.
 
     `whole`: whole batches may exceed the limit, and several leaders may be asked at once.

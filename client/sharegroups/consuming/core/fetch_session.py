@@ -1,8 +1,9 @@
-"""The share session with one leader as the client keeps it: its epoch, its id, and the partitions the leader knows.
+"""The client's view of its share session with one leader: the epoch, the id, and the partitions in the leader's
+session.
 
-Rules CL-30 to CL-32 and PL-502a. Each step takes the next epoch, so the host must send requests in the order of their
+Rules CL-30 to CL-32 and PL-502a. Each step uses the next epoch, so the host must send requests in the order of their
 steps. Every loss of the session starts a new *generation*: records delivered before it can no longer be acknowledged
-(CL-33), and late errors of an older generation do not disturb the present one.
+(CL-33), and late errors of an older generation do not affect the current one.
 """
 
 from __future__ import annotations
@@ -12,8 +13,8 @@ from typing import Final, NamedTuple
 
 from kip932.ids import EPOCH_LEAVE, REQUEST_PARTITIONS_MAX, TopicIdPartition
 
-#: The most partitions that one request adds and forgets together. A leader accepts twice as many; the other half is for
-#: acknowledgements (CM-62).
+#: The maximum number of partitions that one request adds and forgets in total. A leader accepts twice as many; the
+#: other half is for acknowledgements (CM-62).
 CHANGES_MAX: Final = REQUEST_PARTITIONS_MAX // 2
 
 _OPEN: Final = 0
@@ -21,7 +22,7 @@ _EPOCH_MAX: Final = 2**31 - 1
 
 
 class SessionStep(NamedTuple):
-    """The part of one request that is about the session."""
+    """The session fields of one request."""
 
     epoch: int
     session_id: int | None
@@ -58,15 +59,16 @@ class FetchSession:
     def known(self) -> tuple[TopicIdPartition, ...]:
         """The partitions in the leader's session as of the last request.
 
-        After the session has ended: those it last held, because requests in flight still concern them.
+        After the session has ended, these are the last ones, because requests in flight still refer to them.
         """
         return tuple(self._known or self._last_known)
 
     def fetch_step(self, wanted: Mapping[TopicIdPartition, str]) -> SessionStep:
-        """Return the next ShareFetch's step: all partitions when it opens the session, else only the changes (CL-30).
+        """Return the next ShareFetch's step: all partitions if it opens the session, otherwise only the changes
+        (CL-30).
 
         `wanted` maps partitions to topic names, in fetch order. Changes beyond CHANGES_MAX are left to later fetches
-        (CM-62). A topic created again has another id, so its old partitions are forgotten and its new ones added.
+        (CM-62). A re-created topic has another id, so its old partitions are forgotten and its new ones added.
         """
         if wanted.keys() == self._known.keys():
             step = SessionStep(self._epoch, self._session_id, self.generation, [], [])
@@ -95,9 +97,10 @@ class FetchSession:
         return step
 
     def refused(self, step: SessionStep) -> None:
-        """Take back a step that the leader was too busy to process (CL-87), so that its session is unchanged.
+        """Undo a step that the leader was too busy to process (CL-87), so that its session is unchanged.
 
-        The next request repeats the step's changes. It also has the same epoch, unless a later step took the next one.
+        The next request repeats the step's changes. It also reuses the epoch, unless a later step has used the next
+        one.
         """
         if step.epoch == EPOCH_LEAVE:
             if self.generation == step.generation + 1 and not self.is_open:
@@ -111,10 +114,10 @@ class FetchSession:
             self._known.update(dict.fromkeys(step.forgotten))
 
     def opened(self, generation: int, session_id: int | None) -> None:
-        """Mark the session as established, since the leader answered epoch 0. Does nothing when `generation` is out of
-        date.
+        """Mark the session as established, because the leader has answered a request with epoch 0. Does nothing if
+        `generation` is out of date.
 
-        `session_id` is None when the leader lacks the session id extension.
+        `session_id` is None if the leader does not support the session id extension.
         """
         if generation == self.generation and self.is_open:
             self._session_id = session_id

@@ -1,6 +1,6 @@
-"""A share consumer's warnings about locks that expired or soon will: one line per cause; repetitions are counted.
+"""A share consumer's warnings about locks that have expired or soon will: one line per cause, with repetitions counted.
 
-Rule CL-81. Pure: events are passed in with their times in ms, and lines to log come out.
+Rule CL-81. Pure: events are passed in with their times in ms, and the methods return lines to log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
 
-#: After this long, ms, a cause is logged again, with the number of records it has affected since.
+#: The interval, in ms, after which a cause is logged again, with the number of records affected since.
 QUIET_MS: Final = 300_000
 _TEXT_MAX: Final = 300
 
@@ -26,19 +26,19 @@ class Hold(NamedTuple):
 
 
 class LockWarnings:
-    """Decides which warnings are logged. A method returns None when its cause was logged recently: it only counts the
-    event.
+    """Decides which warnings are logged. A method returns None if its cause was logged recently; it then only counts
+    the event.
 
-    `advice` says what the application can change. Not thread-safe: only the client's loop may use it.
+    `advice` is a text that says what the application can change. Not thread-safe: only the client's loop may use it.
     """
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
-        #: By cause: when it was last logged, and how many records it has affected since then.
+        #: By cause: when it was last logged, and the number of records affected since then.
         self._logged: dict[str, list[int]] = {}
 
     def held(self, hold: Hold, offset: int, records: int, now_ms: int) -> str | None:
-        """Return the warning that records in the application's hands have used half of their lock."""
+        """Return the warning that half of the lock of records that the application holds has passed."""
         more = f", one of {records} records that poll returned," if records > 1 else ""
         return self._line(
             "held",
@@ -60,8 +60,8 @@ class LockWarnings:
         )
 
     def failed(self, place: str, ranges: Ranges, error: KafkaError, now_ms: int) -> str | None:
-        """Return the warning that an acknowledgement failed for another reason; the application does not wait for its
-        outcome."""
+        """Return the warning that an acknowledgement, whose outcome the application does not wait for, failed for
+        another reason."""
         text = error.message if len(error.message) <= _TEXT_MAX else error.message[: _TEXT_MAX - 1] + "…"
         return self._line(
             error.name,
@@ -73,8 +73,8 @@ class LockWarnings:
         )
 
     def expired(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
-        """Return the warning that records are not handed out: they waited in the client until their lock had expired,
-        or nearly so."""
+        """Return the warning that records are not handed out, because their lock expired, or nearly did, while they
+        waited in the client."""
         return self._line(
             "expired",
             _count(ranges),

@@ -1,4 +1,4 @@
-"""The membership of one consumer in a share group: a state machine that says which heartbeat is due and when.
+"""The membership of one consumer in a share group: a state machine that decides which heartbeat is due and when.
 
 Rules CL-1 to CL-18. The host must call `heartbeat` at `next_deadline`, send what it returns, and report the outcome
 with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight: a leave waits for its outcome, and a
@@ -51,7 +51,7 @@ _REJOIN: Final = frozenset({errors.FencedMemberEpochError.code, errors.UnknownMe
 
 
 class Lookup(StrEnum):
-    """Says what the host must do about the coordinator's address before the next heartbeat."""
+    """What the host must do about the coordinator's address before the next heartbeat."""
 
     KEEP = "keep"
     AGAIN = "look it up again"
@@ -78,7 +78,7 @@ class Membership:
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.fatal: KafkaError | None = None
         self.rebalances = 0
-        #: How often the group or the poll timer has removed this member.
+        #: How many times the group or the poll timer has removed this member.
         self.fenced = 0
         self._rack_id = rack_id
         self._max_poll_interval_ms = max_poll_interval_ms
@@ -106,7 +106,7 @@ class Membership:
 
     @property
     def has_left(self) -> bool:
-        """True when no heartbeat is needed: the member never joined, has left, or had a fatal error."""
+        """True when no heartbeat is needed: the member has not joined, has left, or had a fatal error."""
         return self.state in (MemberState.UNSUBSCRIBED, MemberState.STALE, MemberState.FATAL)
 
     @property
@@ -127,13 +127,14 @@ class Membership:
         return self.fatal or raised
 
     def take_poll_timeout(self) -> bool:
-        """Return whether the member began to leave because the application did not poll (CL-18); True once for each
-        time."""
+        """Return whether the member has started to leave because the application did not poll (CL-18). Returns True
+        once per occurrence."""
         late, self._is_late = self._is_late, False
         return late
 
     def hurry(self) -> None:
-        """Reset the back-off, and make a heartbeat that waits for it due now: the cluster can be reached again."""
+        """Reset the back-off, and make a heartbeat that waits for it due now, because the cluster can be reached
+        again."""
         self._backoff.reset()
         if self._retry_at_ms is not None:
             self._retry_at_ms = 0
@@ -162,20 +163,20 @@ class Membership:
         return True
 
     def leave(self, deadline_ms: int | None = None) -> None:
-        """Leave, to unsubscribe or close (CL-8). At `deadline_ms` the leave stops waiting for a heartbeat in flight
-        (CL-11)."""
+        """Leave the group, to unsubscribe or close (CL-8). At `deadline_ms` the leave stops waiting for a heartbeat in
+        flight (CL-11)."""
         self._subscription = ()
         self._wants_join = False
         self._leave_deadline_ms = deadline_ms
         self._begin_leave(MemberState.UNSUBSCRIBED)
 
     def give_up_leaving(self) -> None:
-        """End the leave without an answer, because no coordinator is known (CL-8)."""
+        """End the leave without a response, because no coordinator is known (CL-8)."""
         if self.state in _LEAVES:
             self._left()
 
     def give_up(self, error: KafkaError) -> None:
-        """Leave because this client cannot go on; every poll then raises `error` (CL-9, CL-111)."""
+        """Leave because this client cannot continue; every poll then raises `error` (CL-9, CL-111)."""
         if self.fatal is not None:
             return
         self.fatal = error
@@ -235,7 +236,7 @@ class Membership:
         interval_ms: int,
         assignment: frozenset[TopicIdPartition] | None,
     ) -> None:
-        """Apply a coordinator's answer without an error (NONE)."""
+        """Apply a coordinator's response without an error (NONE)."""
         if not self._ended(request):
             return
         if request.member_epoch == EPOCH_LEAVE:
@@ -259,7 +260,7 @@ class Membership:
             self.state = MemberState.RECONCILING if self._target is not None else MemberState.STABLE
 
     def refused(self, request: Heartbeat, error: KafkaError, now_ms: int) -> Lookup:
-        """Apply a coordinator's answer with an error (CL-6, CL-15 to CL-17)."""
+        """Apply a coordinator's response with an error (CL-6, CL-15 to CL-17)."""
         if not self._ended(request):
             return Lookup.KEEP
         self._forget_sent()
@@ -288,7 +289,7 @@ class Membership:
         return Lookup.KEEP
 
     def unanswered(self, request: Heartbeat, fatal: KafkaError | None, now_ms: int) -> Lookup:
-        """Note that no answer came. `fatal` is set when a retry cannot help (CL-16)."""
+        """Note that there was no response. `fatal` is set if a retry cannot help (CL-16)."""
         if not self._ended(request):
             return Lookup.AGAIN
         self._forget_sent()
@@ -311,7 +312,7 @@ class Membership:
         self._forget_sent()
 
     def _fenced(self) -> None:
-        """Drop everything and join again at once, under the same member id (CL-6)."""
+        """Drop the assignment and join again immediately, with the same member id (CL-6)."""
         self.state = MemberState.FENCED
         self.fenced += 1
         self._drop_assignment()
@@ -363,7 +364,7 @@ class Membership:
         return None
 
     def _ended(self, request: Heartbeat) -> bool:
-        """Clear the heartbeat in flight. Returns False when `request` is not it, because a leave has overtaken it."""
+        """Clear the heartbeat in flight. Returns False if that is not `request`, because a leave has overtaken it."""
         if self._in_flight is not request:
             return False
         self._in_flight = None
