@@ -1,4 +1,4 @@
-"""Errors that originate in the client. The cluster's errors are in `kip932.errors`, and can be imported from here too.
+"""Errors that originate in the client. The cluster's errors are in `kip932.errors`, and can also be imported from here.
 
 RuntimeError
 ├── IllegalStateError             the call does not fit what the client is doing (CL-20 to CL-28)
@@ -153,7 +153,8 @@ class ConfigError(ValueError):
 
 
 class DelayTooLongError(ValueError):
-    """A release asks for a longer delay than the group allows; `maximum` is what it allows, in seconds (CL-113)."""
+    """A release asks for a longer delay than the group allows; `maximum` is the longest that it allows, in seconds
+    (CL-113)."""
 
     def __init__(self, message: str, maximum: float) -> None:
         super().__init__(message)
@@ -165,11 +166,11 @@ class WakeupError(Exception):
 
 
 class BufferFullError(RequestTimedOutError):
-    """The producer's buffer stayed full; raise buffer.memory, or produce more slowly, or wait longer."""
+    """The producer's buffer stayed full; increase buffer.memory, produce more slowly, or wait longer."""
 
 
 class NotSentError(NetworkError):
-    """The producer was closed before it sent the record, which is stored nowhere."""
+    """The producer was closed before it sent the record, which is not stored anywhere."""
 
 
 class DeserializationError(KafkaError):

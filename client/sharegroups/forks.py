@@ -1,6 +1,6 @@
-"""Handles forks: a child gets its parent's signal handlers, but not its threads and connections.
+"""Handles forks: a child inherits its parent's signal handlers, but not its threads and connections.
 
-Rules CL-122, CL-149 and CL-150. It imports no gRPC, since the processes of a worker use it too.
+Rules CL-122, CL-149 and CL-150. This module does not import gRPC, since a worker's handler processes use it too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ _REMEDY: Final = (
 
 
 class ProcessBound:
-    """A client that works only in the process that created it. In a child forked from that, it counts as closed.
+    """A client that works only in the process that created it. In a child forked from that process, it counts as
+    closed.
 
     A fork copies the client's memory but none of its threads, so a lock that another thread held is never released in
     the copy. The child must therefore find the client closed before it takes a lock.
@@ -34,7 +35,7 @@ class ProcessBound:
     _closed: bool
 
     def _bind_process(self) -> None:
-        """Remember the process that creates this client. Call it in the constructor."""
+        """Remember the process that creates this client. Call this in the constructor."""
         self._closed = False
         self._process_id = os.getpid()
         _clients.add(self)
@@ -77,7 +78,8 @@ def check_grpc(used_in: int | None) -> None:
 
 
 def check_threads() -> None:
-    """Raise IllegalStateError if gevent or eventlet has replaced threads: a client would wait for ever (CL-150)."""
+    """Raise IllegalStateError if gevent or eventlet has replaced threads, since a client would then wait forever
+    (CL-150)."""
     gevent, eventlet = sys.modules.get("gevent.monkey"), sys.modules.get("eventlet.patcher")
     if gevent is not None and gevent.is_module_patched("threading"):
         name, instead = "gevent", "Call gevent.monkey.patch_all(thread=False)"
@@ -98,7 +100,8 @@ SignalHandler = Callable[[int, FrameType | None], object]
 def handle_signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, signal.SIGINT)) -> dict[int, Any]:
     """Handle these signals with `handler` from now on, and return the earlier handlers. Call it in the main thread.
 
-    A forked child gets the earlier handlers back, since multiprocessing's Pool could not end its processes otherwise.
+    In a forked child, the earlier handlers are restored, since multiprocessing's Pool could not end its processes
+    otherwise.
     """
     before: dict[int, Any] = {number: signal.getsignal(number) for number in numbers}
     _before.append(before)
@@ -120,17 +123,17 @@ def signals(handler: SignalHandler, numbers: Iterable[int] = (signal.SIGTERM, si
                 signal.signal(number, earlier)
 
 
-#: The handlers before each `handle_signals` that is still in effect, the outermost first.
+#: The handlers that each `handle_signals` still in effect has replaced, outermost first.
 _before: list[dict[int, Any]] = []
 
 
-#: `mask`: the signals that the forking thread had blocked before.
+#: `mask`: the signals that the forking thread had blocked before the fork.
 _forking = threading.local()
 
 
 def _before_fork() -> None:
     if _before:
-        # A signal that reached the child before `_in_child` would go to the parent's handler and be lost.
+        # A signal that reached the child before `_in_child` runs would go to the parent's handler and be lost.
         _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, _before[0])
 
 
@@ -144,7 +147,7 @@ def _in_child() -> None:
     for client in list(_clients):
         client._close_in_child()
     if _before:
-        signal.set_wakeup_fd(-1)  # it was that of the event loop, which the child shares with its parent
+        signal.set_wakeup_fd(-1)  # it belonged to the event loop, which the child shares with its parent
         for kept in reversed(_before):
             for number, earlier in kept.items():
                 signal.signal(number, earlier)

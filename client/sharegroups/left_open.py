@@ -1,4 +1,5 @@
-"""Clients that a program leaves open: blocking ones finish their work as it ends, and lost records are logged.
+"""Handles clients that a program leaves open: blocking ones finish their work as the program ends, and lost records are
+logged.
 
 Rules CL-140 and CL-141.
 """
@@ -17,20 +18,20 @@ from sharegroups.errors import ConcurrentModificationError, IllegalStateError
 
 log = logging.getLogger(__name__)
 
-#: How long the end of a program waits for each blocking client, s.
+#: How long a program that ends waits for each blocking client, s.
 LEFT_OPEN_S: Final = 5.0
 
 _HOWTO: Final = "Use the producer as `with` or `async with`, or call close()"
 
 
 class Waiting(Protocol):
-    """Counts the records that wait for their delivery."""
+    """Counts the records that have not been delivered yet."""
 
     records: int
 
 
 class LeftRecords:
-    """Logs how many records wait in `buffer` when their producer is garbage-collected or the program ends, unless
+    """Logs how many records are still in `buffer` when their producer is garbage-collected or the program ends, unless
     `done` was called. Only the producer may refer to it."""
 
     def __init__(self, buffer: Waiting) -> None:
@@ -39,20 +40,20 @@ class LeftRecords:
         _open.add(self)
 
     def done(self) -> None:
-        """Stop counting the records, since the producer was closed."""
+        """Stop watching the records, since the producer was closed."""
         self._buffer = None
 
     def warn(self) -> None:
         """Log how many records were left, since nothing will send them any more."""
         buffer, self._buffer = self._buffer, None
-        if buffer is not None and buffer.records > 0 and self._process_id == os.getpid():  # else the parent's
+        if buffer is not None and buffer.records > 0 and self._process_id == os.getpid():  # else they are the parent's
             log.error("%d records of a producer that was not closed may be lost: no answer came for them. %s",
                       buffer.records, _HOWTO)  # fmt: skip
 
     __del__ = warn
 
 
-#: Those of all producers that still exist; weak, so that they do not keep an unclosed producer alive.
+#: The records of all producers that still exist; a weak set, so that it does not keep an unclosed producer alive.
 _open: weakref.WeakSet[LeftRecords] = weakref.WeakSet()
 
 

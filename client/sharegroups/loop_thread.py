@@ -1,6 +1,6 @@
-"""The event loop of one blocking client, in a thread of its own that sleeps until it is given work.
+"""The event loop of one blocking client, in its own thread, which sleeps until it is given work.
 
-It owns the loop and the thread. It never polls: callers wait on a lock, the loop waits on its selector.
+It owns the loop and the thread. It never busy-waits: callers wait on a lock, the loop waits on its selector.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 def ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Ignore two harmless errors of gRPC's poller, which all loops of a process share.
+    """Ignore two harmless errors of gRPC's poller, which is shared by all loops of a process.
 
-    It reports EAGAIN when several loops share it. It reports a closed loop when an event of a closed client reaches it
-    in another client's loop. Neither loses anything.
+    It reports EAGAIN when several loops share it, and a closed loop when an event for a closed client reaches it in
+    another client's loop. In neither case is anything lost.
     """
     exception = context.get("exception")
     closed = isinstance(exception, RuntimeError) and "PollerCompletionQueue" in str(context.get("message"))
@@ -40,7 +40,7 @@ def ignore_poller_noise(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
 
 
 def _over() -> threading.Lock:
-    """Return a lock that is already held; releasing it signals that something is over."""
+    """Return a lock that is already held; releasing it signals that the work is over."""
     lock = threading.Lock()
     lock.acquire()
     return lock
@@ -50,7 +50,7 @@ class _Handover(Generic[T]):
     """Runs a coroutine in the loop while its caller waits on a lock.
 
     It needs two futures fewer than asyncio's run_coroutine_threadsafe and costs half as much, which matters because
-    every poll needs it once.
+    every poll uses it once.
     """
 
     __slots__ = ("_loop", "_task", "_work", "over")
@@ -66,18 +66,18 @@ class _Handover(Generic[T]):
         self._task.add_done_callback(self._release)
 
     def cancel(self, then: Callable[[], object] | None) -> None:
-        """Cancel the coroutine, since its caller stopped waiting; if it has ended already, run `then`. Runs in the
+        """Cancel the coroutine, since its caller stopped waiting; if it has already ended, run `then`. Runs in the
         loop."""
         if self._task is None:
             self._work.close()  # the caller was interrupted before the loop got the coroutine
             return
         self._task.cancel()
         if then is not None:
-            # A cancelled coroutine has no result to take back; records that are out by now may belong to the next call.
+            # A cancelled coroutine has no result to take back; records handed out by now may belong to the next call.
             self._task.add_done_callback(lambda task: None if task.cancelled() else then())
 
     def result(self) -> T:
-        """Return or raise what the coroutine did. Call it when `over` has been released."""
+        """Return the coroutine's result, or raise its error. Call this once `over` has been released."""
         assert self._task is not None
         try:
             return self._task.result()
@@ -93,7 +93,7 @@ class _Handover(Generic[T]):
 class LoopThread:
     """A daemon thread with a running loop, from construction until `stop`.
 
-    Raises IllegalStateError where no such thread can run, and in a child forked from its process.
+    Raises IllegalStateError where no such thread can run, and in a child forked from the process that created it.
     """
 
     def __init__(self, name: str) -> None:
@@ -111,7 +111,7 @@ class LoopThread:
         When the wait is interrupted (KeyboardInterrupt), the coroutine is cancelled. If it has ended by then,
         `interrupted` runs in the loop, before any later call; it must take back the result, which the caller never got.
         """
-        if self._process_id != os.getpid():  # no thread would ever run it
+        if self._process_id != os.getpid():  # no thread would run it
             work.close()
             raise another_process(self._what, self._process_id)
         handover = _Handover(self._loop, work)

@@ -1,4 +1,5 @@
-"""The messages that poll() returns, created from the decoded batches when the application first reads them (P-14).
+"""The messages that poll() returns. They are created from the decoded batches when the application first reads them
+(P-14).
 
 A message refers to its delivery, so acknowledging it needs no search. Classes and methods are those of CL-44.
 """
@@ -49,7 +50,7 @@ class AcknowledgeType(IntEnum):
 class TopicIdPartition(NamedTuple):
     """A partition, with its topic's name and id.
 
-    It is the key of the results of commits and callbacks (CL-45).
+    The results of commits and callbacks are keyed by it (CL-45).
     """
 
     topic: str
@@ -57,7 +58,7 @@ class TopicIdPartition(NamedTuple):
     topic_id: bytes
 
     def __repr__(self) -> str:
-        return f"{self.topic}-{self.partition}"  # without the id, which people seldom need
+        return f"{self.topic}-{self.partition}"  # without the id, which is seldom needed
 
 
 class DecodedBatch(NamedTuple):
@@ -71,7 +72,7 @@ class DecodedBatch(NamedTuple):
 
 
 class SessionHandle(Protocol):
-    """The session with a leader that delivered records; they can be acknowledged only there (CL-33)."""
+    """The session with the leader that delivered records; they can be acknowledged only there (CL-33)."""
 
     @property
     def node_id(self) -> int:
@@ -85,13 +86,14 @@ class SessionHandle(Protocol):
 
     @property
     def release_delay_max_ms(self) -> int:
-        """The longest release delay, in ms, that the leader last said it accepts; 0 when it knows none (PL-931)."""
+        """The longest release delay, in ms, that the leader accepts, as it last reported; 0 if it does not support
+        delays (PL-931)."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class Delivered:
-    """Records of one partition from one fetch, with all that is needed to hand them out and acknowledge them."""
+    """Records of one partition from one fetch, with everything that is needed to hand them out and acknowledge them."""
 
     topic: str
     id_partition: IdPartition
@@ -100,19 +102,19 @@ class Delivered:
     delivery: Delivery
     batches: list[DecodedBatch]
     slices: list[Slice]
-    #: How many records the slices hold.
+    #: How many records the slices contain.
     records: int
     #: True if the request asked for more than a poll returns (CL-136).
     ahead: bool = False
-    #: True if the application has had them before and renewed their locks (CL-27).
+    #: True if the application has received them before and renewed their locks (CL-27).
     was_renewed: bool = False
     #: When the request that locked the records was sent, ms of the loop's clock.
     acquired_ms: int = 0
     #: How long the lock lasts from then on, ms; 0 while unknown.
     lock_ms: int = 0
-    #: True if a warning that half of the lock is used has been logged or counted for these records.
+    #: True if a warning that half of the lock has passed was logged or counted for these records.
     is_warned: bool = False
-    #: The offsets given to `keep_alive` (CL-95), each with the number of blocks that keep it alive.
+    #: By offset given to `keep_alive` (CL-95), the number of blocks that keep it alive.
     kept: dict[int, int] | None = None
     #: The locks of those offsets, each of which may have been renewed separately (CL-94).
     locks: dict[int, Lock] | None = None
@@ -123,7 +125,8 @@ class Delivered:
         return f"{self.topic}-{self.id_partition.partition}"
 
     def is_lost(self, now_ms: int) -> bool:
-        """Return whether the lock has expired, counted from when its request was sent, which was before it began."""
+        """Return whether the lock has expired, counted from when the request was sent, which was before the lock
+        began."""
         return bool(self.lock_ms) and now_ms - self.acquired_ms >= self.lock_ms
 
     def is_stale(self, now_ms: int, need_ms: int) -> bool:
@@ -136,7 +139,8 @@ class Delivered:
 
     @property
     def is_first(self) -> bool:
-        """True if all its records are delivered for the first time, and the application has not had them before."""
+        """True if all its records are delivered for the first time, and the application has not received them
+        before."""
         return not self.was_renewed and all(piece.delivery_count == 1 for piece in self.slices)
 
     @property
@@ -158,7 +162,7 @@ class Delivered:
 
     @property
     def undecodable(self) -> KafkaError | None:
-        """The error for a batch that this client cannot decompress; None when it can decompress all (CL-111)."""
+        """The error for a batch that this client cannot decompress; None if it can decompress all (CL-111)."""
         for batch in self.batches:
             if isinstance(batch.error, UnsupportedCompressionTypeError):
                 return UnsupportedCompressionTypeError(f"{self.place}: {batch.error.message}")
@@ -192,10 +196,10 @@ class _Source:
 
 
 class Message:
-    """One record. Accessors are methods, as in confluent-kafka; data are copied only when an accessor is called."""
+    """One record. Accessors are methods, as in confluent-kafka; data is copied only when an accessor is called."""
 
-    # A message holds its index in the batch, not the record itself. One more object for each message, which Python's
-    # garbage collector scans repeatedly, took a sixth of a fast consumer's time.
+    # A message holds its index in the batch, not the record itself. One more object per message took a sixth of a fast
+    # consumer's time, because Python's garbage collector scans it repeatedly.
     __slots__ = ("_index", "_source")
 
     def __init__(self, source: _Source, index: int) -> None:
@@ -252,15 +256,15 @@ class Message:
         return TIMESTAMP_CREATE_TIME, source.batch.base_timestamp_ms + delta
 
     def delivery_count(self) -> int:
-        """How often the record has been delivered, this time included.
+        """How many times the record has been delivered, including this time.
 
-        The true number may be higher. When a leader fails before it has stored anything about a delivery, that delivery
+        The true number may be higher. If a leader fails before it has stored anything about a delivery, that delivery
         is not counted, and the next one has the same count (CL-22).
         """
         return self._source.delivery_count
 
     def error(self) -> KafkaError | None:
-        """The error if the key or value could not be read, else None.
+        """The error if the key or value could not be read, otherwise None.
 
         Such a message can be acknowledged like any other.
         """
@@ -331,7 +335,7 @@ class Messages(Sequence[Message]):
         self._made: list[Message] | None = None
 
     def count(self, value: Any = None) -> int:
-        """The number of messages, or with an argument, how often that message occurs."""
+        """The number of messages, or with an argument, how many times that message occurs."""
         return self._count if value is None else sum(1 for message in self if message is value)
 
     def is_empty(self) -> bool:
@@ -379,7 +383,7 @@ class Messages(Sequence[Message]):
 
 
 def delivered_of(message: Message) -> Delivered:
-    """Return the delivery that a message belongs to. Raises ValueError for anything but a message of poll()."""
+    """Return the delivery that a message belongs to. Raises ValueError for anything but a message from poll()."""
     try:
         return message._source.delivered
     except AttributeError:
@@ -405,6 +409,6 @@ def _failure(message: Message, part: str, error: BaseException) -> str:
     where = f"{message.topic()}-{message.partition()} offset {message.offset()}"
     try:
         text = str(error)
-    except BaseException as problem:  # the exception is the user's, and its methods may raise anything
+    except BaseException as problem:  # it is user code, whose methods may raise anything
         text = f"(its text cannot be made: {type(problem).__name__})"
     return f"{where}: the {part} deserializer failed: {type(error).__name__}: {text}; the raw bytes are kept"

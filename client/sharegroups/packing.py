@@ -1,4 +1,4 @@
-"""How a producer compresses its batches: `compression.type`, and the level that belongs to it (CL-112, CM-116)."""
+"""How a producer compresses its batches: `compression.type`, and the level for that type (CL-112, CM-116)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kip932.errors import UnsupportedCompressionTypeError
 from sharegroups.errors import ConfigError
 
 TYPE: Final = "compression.type"
-#: The setting with the level, for compressions that have levels.
+#: By compression that has levels, the setting for the level.
 LEVELS: Final = {
     Compression.GZIP: "compression.gzip.level",
     Compression.LZ4: "compression.lz4.level",
@@ -27,13 +27,13 @@ class Settings(Protocol):
 
 
 class Packing(NamedTuple):
-    """A compression and its level, None for a compression without levels."""
+    """A compression and its level; the level is None for a compression without levels."""
 
     kind: Compression
     level: int | None = None
 
     def pack(self, data: bytes) -> bytes:
-        """Compress `data` into one frame. Do not call it for plain batches."""
+        """Compress `data` into one frame. Do not call this for uncompressed batches."""
         return frames_of(self.kind).compress(data, self.level)
 
 
@@ -47,7 +47,8 @@ def packing_of(config: Settings) -> Packing:
 
 
 def check_packing(config: Settings, given: Container[str]) -> None:
-    """Refuse settings that would fail at the first send, or have no effect. `given`: the names of those that are set.
+    """Refuse settings that would fail at the first send, or have no effect. `given`: the names of the settings that
+    were given.
 
     Raises ConfigError for a compression whose library is not installed, a level of another compression, and gzip's
     level 0.

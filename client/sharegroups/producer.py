@@ -1,5 +1,5 @@
-"""The blocking producer: produce() fills the buffer on the calling thread, the loop thread sends the batches; send()
-waits for one record.
+"""The blocking producer: produce() fills the buffer on the calling thread, and the loop thread sends the batches;
+send() waits for the delivery of one record.
 
 Delivery callbacks run on the thread that calls poll, flush or close, as in confluent-kafka. Any number of threads may
 produce at the same time.
@@ -29,7 +29,7 @@ from sharegroups.producing.produced import ProducedRecord
 from sharegroups.producing.transactions import no_offsets
 from sharegroups.reports import DeliveryReport
 
-#: When more callbacks than this wait, produce() runs them itself, so that their number stays bounded.
+#: When more callbacks than this are pending, produce() runs them itself, so that their number stays bounded.
 _CALLBACKS_MAX: Final = 10_000
 
 
@@ -37,9 +37,9 @@ class Producer(ProcessBound):
     """Sends records to topics; any number of threads may use it.
 
     Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
-    ConfigError. If the program ends while records wait for their delivery, the producer waits for them up to 5 s, with
-    a warning in the log (CL-140). It works only in the process that created it: in a process forked from that one,
-    every call but `close` raises IllegalStateError.
+    ConfigError. If the program ends before all records are delivered, the producer waits for them up to 5 s, and logs a
+    warning (CL-140). It works only in the process that created it: in a process forked from that one, every call but
+    `close` raises IllegalStateError.
     """
 
     _NOUN = "producer"
@@ -83,9 +83,8 @@ class Producer(ProcessBound):
         """Put one record into the buffer; `on_delivery(error or None, report)` runs in a later poll or flush.
 
         Without a callback, a failure is logged as an error. `timestamp`: ms since 1970, by default now. Waits for
-        metadata and for room in the buffer, at most max.block.ms each.
-        Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError for a partition
-        that does not exist.
+        metadata and for space in the buffer, at most max.block.ms each. Raises BufferFullError, MessageTooLargeError,
+        UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist.
         """
         if self._closed:
             self._check_open()
@@ -115,10 +114,10 @@ class Producer(ProcessBound):
     ) -> DeliveryReport:
         """Produce one record, wait for its confirmation, and return where it is stored.
 
-        Raises the errors of `produce`, or the error of the delivery. Raises TimeoutError when the record is not
-        confirmed within `timeout` seconds; with None, max.block.ms and delivery.timeout.ms are the limits. After a
-        time-out, or when the call is interrupted, the record is withdrawn and not sent any more. If a request with it
-        is under way, or got no answer, it may be stored nevertheless; the error says which.
+        Raises whatever `produce` raises, or the error that made the delivery fail. Raises TimeoutError when the record
+        is not confirmed within `timeout` seconds; with None, max.block.ms and delivery.timeout.ms are the limits. After
+        a time-out, or when the call is interrupted, the record is withdrawn and not sent any more. A record in a
+        request that is in flight at that moment, or that got no response, may still be stored; the error says which.
         """
         arguments.seconds("send", timeout)
         self._check_open()
@@ -130,14 +129,14 @@ class Producer(ProcessBound):
         try:
             return self._thread.call(sent())
         except TimeoutError as error:
-            # Python 3.11.2, Debian 12's, sets no `__cause__` here; `__context__` is set by every version.
+            # Python 3.11.2, as in Debian 12, does not set `__cause__` here; every version sets `__context__`.
             if timeout is None or not isinstance(error.__context__, asyncio.CancelledError):
                 raise  # raised by a serializer
             notes = " ".join(getattr(error.__context__, "__notes__", ()))
             raise TimeoutError(f"no confirmation of a record for {topic!r} within {timeout:g} s. {notes}") from None
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Run the waiting delivery callbacks; wait up to `timeout` seconds for the first. Returns how many ran."""
+        """Run the pending delivery callbacks; wait up to `timeout` seconds for the first. Returns how many ran."""
         arguments.seconds("poll", timeout)
         self._check_process()
         if timeout > 0 and not self._callbacks:
@@ -156,7 +155,7 @@ class Producer(ProcessBound):
     def flush(self, timeout: float | None = None) -> int:
         """Run callbacks until every record is delivered or has failed.
 
-        Returns how many records still wait after `timeout` seconds; without a time-out, 0.
+        Returns how many records are still pending after `timeout` seconds; without a time-out, 0.
         """
         arguments.seconds("flush", timeout)
         self._check_process()
@@ -192,7 +191,7 @@ class Producer(ProcessBound):
         self.poll(0)
 
     def __len__(self) -> int:
-        """How many records wait for their delivery."""
+        """How many records have not been delivered yet."""
         return self._inner.sender.buffer.records
 
     def __bool__(self) -> bool:
@@ -205,8 +204,8 @@ class Producer(ProcessBound):
         Groups with share.isolation.level=read_committed get all of its records or none. It needs transactional.id
         (CM-44). If a record cannot be delivered, its error is raised and none of the transaction is delivered. Raises
         ProducerFencedError when another producer uses the id; InvalidTxnStateError when the transaction was aborted,
-        for example at its time-out; RequestTimedOutError when the outcome is unknown: the next transaction begins once
-        it is known.
+        for example because it timed out; RequestTimedOutError when the outcome is unknown: the next transaction begins
+        once it is known.
         """
         self._check_open()
         self._thread.call(self._inner.begin_transaction(), self._inner.transaction_not_begun)
@@ -227,7 +226,7 @@ class Producer(ProcessBound):
     def _append_when_room(
         self, topic: str, partition: int | None, record: ProducedRecord, on_delivery: OnDelivery | None
     ) -> bool:
-        """Append the record once there is room, within max.block.ms. Raises BufferFullError."""
+        """Append the record once there is space, within max.block.ms. Raises BufferFullError."""
         deadline = time.monotonic() + self._block_s
         with self._progress:
             while (wake := self._inner.append(topic, partition, record, on_delivery)) is None:

@@ -1,4 +1,5 @@
-"""The common part of the asyncio and blocking share consumers: everything except callers, callbacks and threads.
+"""What the asyncio and blocking share consumers have in common: everything except the handling of callers, callbacks
+and threads.
 
 Rules CL-20 to CL-28. All coroutines run in one event loop. Plain methods may be called from the application's thread,
 but only while no coroutine of this object runs; the two consumers guarantee that (CL-29).
@@ -109,7 +110,7 @@ class ConsumerEngine:
         """Send the acknowledgements of the previous poll, then wait for records (CL-21).
 
         Returns None when results wait for the callback: run the callbacks, then call `wait_records`. Raises the errors
-        of the consumers' poll().
+        documented for the consumers' poll().
         """
         self._last_polled = []
         self.ledger.check_all_acknowledged()
@@ -132,12 +133,12 @@ class ConsumerEngine:
         now_s = clock()
         deadline = None if timeout_s is None else now_s + timeout_s
         if self._membership.poll(int(now_s * 1000)):
-            machinery.heartbeats.wake()  # join again now: the callback too may have taken max.poll.interval.ms
+            machinery.heartbeats.wake()  # join again now, since the callback may also have taken max.poll.interval.ms
         while True:
             try:
                 self.raise_background()
             except Exception:
-                fetcher.flush()  # the application may not poll again for long
+                fetcher.flush()  # it may be long before the application polls again
                 raise
             now_ms = int(now_s * 1000)
             if delivered := fetcher.collect(now_ms):
@@ -147,7 +148,7 @@ class ConsumerEngine:
                 self._holding.handed(delivered, now_ms)
                 self._last_polled = delivered
                 return Messages(delivered, *self._deserializers)
-            fetcher.send_fetches(now_ms)  # before callbacks run: one may take long, or raise
+            fetcher.send_fetches(now_ms)  # before callbacks run, since one may take long or raise
             if self.ledger.has_results:
                 return None
             remaining = self._keep_alive_s if deadline is None else deadline - now_s
@@ -187,7 +188,7 @@ class ConsumerEngine:
         acks = ledger.take(accept_rest=not ledger.explicit)
         self._holding.over(now_ms, polls=polls)
         if acks:
-            flush = not polls or not self.subscription  # else the next ShareFetch carries them
+            flush = not polls or not self.subscription  # otherwise the next ShareFetch carries them
             ledger.send(acks, self._config["default.api.timeout.ms"], now_ms, flush=flush)
 
     def wakeup(self) -> None:
@@ -205,7 +206,7 @@ class ConsumerEngine:
         self._last_polled = []
 
     def delivery_count_limit(self) -> int | None:
-        """Return after how many deliveries the group archives a record, as a leader last reported."""
+        """Return the number of deliveries after which the group archives a record, as a leader last reported it."""
         return self._member.delivery_count_limit
 
     def dead_letter_topic(self) -> str | None:
@@ -213,7 +214,8 @@ class ConsumerEngine:
         return self._member.dead_letter_topic
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Return how long records are locked, ms, as a leader last reported; None before the first answer (CL-27)."""
+        """Return how long records are locked, ms, as a leader last reported it; None before the first response
+        (CL-27)."""
         return self._runtime.fetcher.acquisition_lock_timeout_ms() if self._runtime is not None else None
 
     def metrics(self) -> dict[tuple[str, str], float]:
@@ -226,7 +228,7 @@ class ConsumerEngine:
     async def close(self, timeout_s: float) -> None:
         """Close sessions and leave the group (CL-28). Call `finish_close` next, which runs the callbacks.
 
-        In implicit mode the records of the last poll are not accepted: the end of the session releases them.
+        In implicit mode the records of the last poll are not accepted; closing the session releases them.
         """
         if self._runtime is not None:
             if not self.ledger.explicit:

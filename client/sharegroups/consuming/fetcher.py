@@ -1,9 +1,9 @@
 """The share sessions of one consumer, and a buffer for fetched records that no poll has returned yet.
 
 Rules CL-21, CL-30, CL-34, CL-36, CL-37, CL-83, CL-136 to CL-139. There is one session per leader of an assigned
-partition, as the assignment and the metadata say. The consumer fetches only while the application polls and the buffer
-is empty, so that no record is locked before it is needed (P-5). The exception is a quick application, for which one
-fetch brings the records of several polls.
+partition, according to the assignment and the metadata. The consumer fetches only while the application polls and the
+buffer is empty, so that no record is locked before it is needed (P-5). The exception is a quick application, for which
+one fetch returns the records of several polls.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: How long acknowledgements wait for a fetch to carry them, while records fetched ahead are handed out, ms.
+#: How long acknowledgements wait for a fetch that can carry them, while records fetched ahead are handed out, ms.
 _ACKS_WAIT_MS: Final = 20
-#: How long records that were fetched ahead may wait without a poll, s, before they are released.
+#: Records fetched ahead are released if there is no poll for this long, s.
 UNPOLLED_S: Final = 1.0
 
 
@@ -38,8 +38,8 @@ class Fetcher:
     """The sessions and the buffer.
 
     `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `gave_up` with
-    one that ends the membership, `expired` with records that were dropped because of their lock. `in_use` returns
-    whether the application holds records of a session.
+    an error that ends the membership, `expired` with records that were dropped because their lock expired. `in_use`
+    returns whether the application holds records of a session.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class Fetcher:
         self._signal = Signal()
         self._closing: set[asyncio.Task[None]] = set()
         self._flush_timer: asyncio.TimerHandle | None = None
-        #: Since when acknowledgements wait for a fetch to carry them.
+        #: Since when acknowledgements have been waiting for a fetch that can carry them.
         self._unsent_ms: int | None = None
         self._unpolled_timer: asyncio.TimerHandle | None = None
         #: When records last arrived or were handed out, s of the loop's clock.
         self._last_activity_s = 0.0
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
-        #: How many leaders were asked, one at a time, since one last had records.
+        #: How many leaders have been asked, one at a time, since one last returned records.
         self._asked = 0
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         cluster.listen(self.follow_metadata)
@@ -148,11 +148,11 @@ class Fetcher:
         self._signal.set()
 
     def collect(self, now_ms: int) -> list[Delivered]:
-        """Take buffered records for one poll: whole answers until max.poll.records is reached (CL-36), or whole batches
-        of records fetched ahead (CL-139).
+        """Take buffered records for one poll: whole responses until max.poll.records is reached (CL-36), or, of records
+        fetched ahead, whole batches (CL-139).
 
-        Records are released instead when their lock expired in the buffer, or would expire while the application
-        processes them (CL-83).
+        Records whose lock expired in the buffer, or would expire while the application processes them, are released
+        instead (CL-83).
         """
         taken: list[Delivered] = []
         if not self._buffer:
@@ -181,8 +181,7 @@ class Fetcher:
     def renewed(self, part: Delivered) -> None:
         """Let the next poll return these renewed records first.
 
-        Several such deliveries are ordered by partition and offset, not by the order of their confirmations (CL-22,
-        CL-27).
+        Several such deliveries are ordered by partition and offset, not by when they were confirmed (CL-22, CL-27).
         """
         self._buffer.appendleft(part)
         index = 1
@@ -194,7 +193,8 @@ class Fetcher:
             index += 1
 
     def send_fetches(self, now_ms: int) -> None:
-        """Fetch from the leaders, with acknowledgements. Sessions that cannot fetch send theirs alone (P-5)."""
+        """Fetch from the leaders, sending acknowledgements along. Sessions that cannot fetch send their
+        acknowledgements alone (P-5)."""
         sessions = list(self._sessions.values())
         wanted = self._member.max_records > 0
         ready = [session for session in sessions if session.wants_fetch(now_ms)] if wanted else []
@@ -210,10 +210,10 @@ class Fetcher:
                 session.flush()
 
     def _next_of(self, ready: list[ShareSession], now_ms: int) -> list[ShareSession]:
-        """Return the leader whose turn it is; none while another leader's answer is awaited and not late.
+        """Return the leader whose turn it is; none while another leader's response is awaited and not late.
 
-        Each leader is asked once without waiting. When none had records, each may then wait for its share of
-        fetch.max.wait.ms, so that one leader's records do not wait for long while another is asked.
+        First, each leader is asked once without waiting. If none has records, each may then wait for its share of
+        fetch.max.wait.ms, so that one leader's records are not delayed for long while another is asked.
         """
         if any(session.awaits_records(now_ms) for session in self._sessions.values()):
             return []
@@ -224,8 +224,8 @@ class Fetcher:
         return [session]
 
     def handed_out(self, now_ms: int) -> None:
-        """Note that a poll returns records, and so sends no ShareFetch. Pending acknowledgements are sent without one
-        (P-5); if the consumer fetches ahead, they wait up to _ACKS_WAIT_MS for the next one (CL-139)."""
+        """Note that a poll returns records, and therefore sends no ShareFetch. Pending acknowledgements are sent alone
+        (P-5); if the consumer fetches ahead, they wait up to _ACKS_WAIT_MS for the next ShareFetch (CL-139)."""
         self._last_activity_s = now_ms / 1000
         if not self._member.fetches_ahead:
             self.flush()
@@ -246,7 +246,7 @@ class Fetcher:
                 session.flush()
 
     async def wait(self, timeout_s: float, now_ms: int) -> None:
-        """Return when woken, when a session may fetch again or its answer is late, or after `timeout_s`."""
+        """Return when woken, when a session may fetch again or its response is late, or after `timeout_s`."""
         others_wait = len(self._sessions) > 1 and self._member.asks_one_leader
         for session in self._sessions.values():
             if session.not_before_ms > now_ms:
@@ -264,8 +264,8 @@ class Fetcher:
         return known[-1] if known else self.lock_timeout_ms
 
     async def close(self, timeout_s: float) -> None:
-        """Close every session (CL-28). The closing requests release as not delivered the buffered records and those
-        that an answer in flight still brings (CL-145)."""
+        """Close every session (CL-28). The closing requests release the buffered records, and those in responses that
+        still arrive, without counting their delivery (CL-145)."""
         buffered, self._buffer = self._buffer, deque()
         self._assignment = frozenset()
         sessions = list(self._sessions.values())
@@ -276,7 +276,7 @@ class Fetcher:
                 session_of(part).release(part, flush=False)
         try:
             await asyncio.gather(*(session.close(timeout_s) for session in sessions), self._finish_closing(timeout_s))
-        finally:  # not earlier: answers still come until then
+        finally:  # not earlier, since responses arrive until then
             for timer in (self._flush_timer, self._unpolled_timer):
                 if timer is not None:
                     timer.cancel()
@@ -285,7 +285,7 @@ class Fetcher:
     # Steps.
 
     async def _finish_closing(self, timeout_s: float) -> None:
-        """Wait for sessions that are already closing; they get no more time than the others."""
+        """Wait for sessions that were already closing; they get no more time than the others."""
         if self._closing:
             _, late = await asyncio.wait(self._closing, timeout=timeout_s)
             for task in late:
@@ -305,15 +305,16 @@ class Fetcher:
             self.flush()
 
     def _watch_unpolled(self) -> None:
-        """Start the timer that releases records fetched ahead if no poll takes them in time."""
+        """Start the timer that releases records fetched ahead unless a poll takes them in time."""
         loop = asyncio.get_running_loop()
         self._last_activity_s = loop.time()
         if self._unpolled_timer is None:
             self._unpolled_timer = loop.call_later(UNPOLLED_S, self._release_unpolled)
 
     def _release_unpolled(self) -> None:
-        """Release records fetched ahead that no poll has taken in time, so that other members get them (CL-137). A
-        poll's worth that includes redelivered records is kept: with a release they might reach their delivery limit."""
+        """Release records fetched ahead that no poll has taken in time, so that other members get them (CL-137). The
+        records of one poll are kept if they include redelivered ones, which a release might bring to their delivery
+        limit."""
         self._unpolled_timer = None
         if not self._buffer:
             return

@@ -32,15 +32,16 @@ from sharegroups.consuming.metrics import ConsumerMetrics
 
 log = logging.getLogger(__name__)
 
-#: A leave is not sent if its node wants no calls for longer than this, s; the coordinator then expires the member.
+#: A leave is not sent if its node throttles this client for longer than this, s; the coordinator then expires the
+#: member.
 _LEAVE_WAIT_S: Final = 2.0
-#: A heartbeat is sent this long after the previous one, s, even if the node wants no calls. The shortest session
-#: time-out that a coordinator has by default, counted from the last heartbeat it received, ends 5 s later.
+#: A heartbeat is sent this long after the previous one, s, even if the node throttles this client. The minimum session
+#: time-out that a coordinator allows by default, counted from the last heartbeat that it received, ends 5 s later.
 UNSENT_S: Final = 40.0
-#: After this long without a heartbeat a warning is logged, s: a third of the shortest session time-out.
+#: After this long without a heartbeat a warning is logged, s: a third of that minimum.
 _SILENCE_S: Final = 15.0
 
-#: CL-38.
+#: Logged when the group has removed this member (CL-38).
 _REMOVED: Final = (
     "group %r has put this consumer out (%s: %s). It joins again; the records that it held go to other consumers, and "
     "its acknowledgements of them are refused. Usual cause: no heartbeat reached the group for its session timeout "
@@ -74,7 +75,7 @@ class Heartbeats:
         #: When the last heartbeat was sent, s of the loop's clock.
         self._sent_s: float | None = None
         self._logged_silence = False
-        #: The reason why the last heartbeat did not reach a coordinator that serves the group; "" when it did.
+        #: Why the last heartbeat did not reach a coordinator that serves the group; "" if it did.
         self.unserved = ""
         self._notified: frozenset[TopicIdPartition] = frozenset()
         self._signal = Signal()
@@ -118,7 +119,7 @@ class Heartbeats:
             request = None if held_s else self._membership.heartbeat(self._now_ms())
             if request is not None:
                 task = asyncio.create_task(self._send(request))
-                self._sending.add(task)  # two at most: a leave may overtake one heartbeat (CL-11)
+                self._sending.add(task)  # at most two, since a leave may overtake one heartbeat (CL-11)
                 task.add_done_callback(self._sending.discard)
             self._notify()
             async with self._changed:
@@ -130,7 +131,7 @@ class Heartbeats:
         await self._signal.wait(None if deadline is None else max(held_s, (deadline - self._now_ms()) / 1000))
 
     def _held_back_s(self) -> float:
-        """Return how long the coordinator's node still wants no heartbeat, s (CL-86). A leave is not held back."""
+        """Return how long the coordinator's node still throttles heartbeats, s (CL-86). A leave is not held back."""
         if self._coordinator is None or self._membership.is_leaving:
             return 0.0
         left_s = min(self._cluster.transport.left_s(self._coordinator), self._wait_s())
@@ -139,7 +140,7 @@ class Heartbeats:
         return left_s
 
     def _wait_s(self) -> float:
-        """Return how long the next heartbeat may wait for a node that wants no calls, s (CL-86)."""
+        """Return how long the next heartbeat may be held back by throttling, s (CL-86)."""
         if self._sent_s is None or self._membership.epoch <= EPOCH_JOIN:
             return math.inf
         return max(0.0, self._sent_s + UNSENT_S - asyncio.get_running_loop().time())
@@ -177,7 +178,7 @@ class Heartbeats:
             outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())
             if error.status is TransportStatus.RESOURCE_EXHAUSTED:
                 self._log_silence(error.address, 0)
-                outcome = Lookup.KEEP  # it is the right node, but has no room for the call
+                outcome = Lookup.KEEP  # it is the right node, but has no capacity for the call
         else:
             named = wire.address_of(response.coordinator) if response.HasField("coordinator") else None
             outcome = self._answered(heartbeat, response)
@@ -196,7 +197,7 @@ class Heartbeats:
     def _answered(self, heartbeat: Heartbeat, response: ShareGroupHeartbeatResponse) -> Lookup:
         if response.error_code:
             kind = error_class(response.error_code)
-            # CL-16: our text for UNSUPPORTED_VERSION says more than the server's.
+            # Our text for UNSUPPORTED_VERSION is more helpful than the server's (CL-16).
             text = None if kind is UnsupportedVersionError else response.error_message or None
             error = kind(text)
             self.unserved = str(error) if isinstance(error, CoordinatorError) else ""
@@ -240,7 +241,7 @@ class Heartbeats:
         return await while_in_charge(call, address, self._find, f"group {self._group_id!r}")
 
     def _log_silence(self, address: str, wait_s: float) -> None:
-        """Log once, before the coordinator expires this member, that the node has no room for heartbeats."""
+        """Log once, before the coordinator expires this member, that the node has no capacity for heartbeats."""
         now_s = asyncio.get_running_loop().time()
         if self._answered_s is None:
             self._answered_s = now_s

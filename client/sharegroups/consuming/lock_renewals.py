@@ -27,7 +27,7 @@ from sharegroups.producing.delivery_reports import report_raised
 
 log = logging.getLogger(__name__)
 
-#: How often the keeper checks for ended sessions and fenced members, ms.
+#: The interval at which the keeper checks for ended sessions and fenced members, ms.
 _CHECK_MS: Final = 1_000
 
 _NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
@@ -46,7 +46,7 @@ class Kept:
         given = [messages] if isinstance(messages, Message) else messages
         self.messages: list[Message] = arguments.items("keep_alive", given, "messages of poll()", Message, instead)
         self.error: KafkaError | None = None
-        #: True while the block has begun and has not ended.
+        #: True while the block is being executed.
         self.is_open = False
         self._on_lost = on_lost
         self._lost: list[tuple[Delivered, frozenset[int]]] = []
@@ -59,8 +59,9 @@ class Kept:
         return self.error is not None or any(map(self._has_ended, self.messages))
 
     def is_lost(self, message: Message) -> bool:
-        """Return whether the lock of this record was lost. May be called in any thread. The clock decides, even before
-        the consumer's loop has run again, for example after the process was suspended."""
+        """Return whether the lock of this record was lost. May be called in any thread. This depends on the clock
+        alone, so it is correct even if the consumer's loop has not run yet, for example after the process was
+        suspended."""
         part, offset = delivered_of(message), message.offset()
         return self._has_ended(message) or self.has_lost(part, offset)
 
@@ -82,7 +83,7 @@ class Kept:
         return any(lost is part and offset in offsets for lost, offsets in self._lost)
 
     def _has_ended(self, message: Message) -> bool:
-        """Return whether the lock has ended by the clock while the record is kept and not acknowledged."""
+        """Return whether, by the clock, the lock of a kept and unacknowledged record has ended."""
         part, offset = delivered_of(message), message.offset()
         renewing = self._renewing.get(part)
         if renewing is None or self._clock is None:
@@ -93,7 +94,8 @@ class Kept:
         return self in renewing.owners.get(offset, ()) and part.delivery.in_flight(offset)
 
     def forget(self, message: Message) -> None:
-        """Give this record up without notifying the leader: it was delivered again, and that delivery counts."""
+        """Stop keeping this record without notifying the leader: it was delivered again, and only that delivery
+        matters."""
         delivered_of(message).delivery.drop(message.offset())
 
     def mark(self, part: Delivered, offsets: set[int]) -> None:
@@ -101,7 +103,7 @@ class Kept:
         self._lost.append((part, frozenset(offsets)))
 
     def lose(self, part: Delivered, offsets: set[int], error: KafkaError) -> None:
-        """Notify the application. An exception from its function must not keep other work from being done."""
+        """Notify the application. An exception in its function must not prevent other work."""
         self.error = self.error or error
         if self._on_lost is None:
             return
@@ -116,10 +118,11 @@ class Kept:
 class _Renewing:
     """The kept records of one delivery.
 
-    `locks`: the delivery's locks by offset, including those of records that are no longer kept. They differ, because
-    records are not all kept from the same time or renewed by one request, and the group's lock duration may change.
-    `owners`: by offset, all blocks that keep the record, since blocks may be nested. `due_ms`, `ends_ms`: lower bounds
-    for when a kept lock must be renewed and when one ends, so that most checks need not visit every lock.
+    `locks`: the delivery's locks by offset, including those of records that are no longer kept. The locks differ,
+    because records are not all kept from the same time or renewed by the same request, and the group's lock duration
+    may change. `owners`: by offset, all blocks that keep the record, since blocks may be nested. `due_ms`, `ends_ms`:
+    lower bounds of the times at which a kept lock must be renewed and at which one ends, so that most checks need not
+    visit every lock.
     """
 
     locks: dict[int, Lock]
@@ -127,11 +130,11 @@ class _Renewing:
     due_ms: int = NEVER_MS
     ends_ms: int = NEVER_MS
     in_flight: bool = False
-    #: Offsets that wait to be renewed in separate requests, since a renewal of all of them was refused.
+    #: Offsets to be renewed in separate requests, because a renewal of all of them was refused.
     waiting: deque[list[int]] = field(default_factory=deque)
 
     def keep(self, offset: int, lock: Lock) -> None:
-        """Keep this record too, under this lock unless a renewal of it is known."""
+        """Keep this record too. It has this lock, unless a renewal is known."""
         known = self.locks.setdefault(offset, lock)
         self.due_ms, self.ends_ms = min(self.due_ms, known.due_ms), min(self.ends_ms, known.ends_ms)
 
@@ -189,8 +192,8 @@ class Keeper:
         self._check()
 
     def end(self, kept: Kept) -> None:
-        """Stop keeping these records. The locks of unacknowledged ones end when their time is over, unless another
-        block keeps them too."""
+        """Stop keeping these records. The locks of unacknowledged records then expire, unless another block also keeps
+        them."""
         if not kept.is_open:
             return
         kept.is_open = False
@@ -216,7 +219,7 @@ class Keeper:
         lock = Lock(ack.sent_ms, ack.lock_ms or part.lock_ms)
         assert locks is not None
         for offset in asked:
-            # A refused lock may have been renewed nevertheless (PL-326), and for less time than was left.
+            # A lock whose renewal was refused may have been renewed anyway (PL-326), and for less time than was left.
             if error is None or (lock.ends_ms < locks[offset].ends_ms and isinstance(error, InvalidRecordStateError)):
                 locks[offset] = lock
         renewing = self._parts.get(part)
@@ -241,17 +244,17 @@ class Keeper:
     # Steps.
 
     def _check(self) -> None:
-        """Renew locks that are due, give up lost ones, and arm the timer while anything is kept."""
+        """Renew locks that are due, give up on lost ones, and arm the timer while anything is kept."""
         now_ms = _now_ms()
         fenced = self._membership.fenced != self._fenced or self._membership.fatal is not None
         self._fenced = self._membership.fenced
         next_ms = now_ms + _CHECK_MS
         for part, renewing in list(self._parts.items()):
             if part not in self._parts:
-                continue  # an on_lost has ended its block
+                continue  # an on_lost function has ended its block
             if part.delivery.finished:
                 del self._parts[part]
-                renewing.owners.clear()  # breaks a reference cycle that would keep the records' bytes in memory
+                renewing.owners.clear()  # breaks a reference cycle, which would keep the records' bytes in memory
             elif fenced:
                 why = "the group has put this member out, or it has left; its locks may be another member's by now"
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
@@ -277,15 +280,15 @@ class Keeper:
             return
         renewing.in_flight = True
         now_ms = _now_ms()
-        # `_check` gives up records whose lock ends earlier than the last one.
+        # `_check` gives up on records whose lock ends earlier than the last one.
         left_ms = max(lock.since_ms + (lock.lock_ms or _CHECK_MS) for lock in map(renewing.locks.__getitem__, held))
         left_ms -= now_ms
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, on_outcome=self.settled)
         self._ledger.send([ack], max(1, left_ms), now_ms)
 
     def _renewed(self, part: Delivered, renewing: _Renewing, lock: Lock) -> None:
-        """Update the delivery after a renewal. Renewed locks count from the sending of the request, and last as its
-        answer says; other locks end as before."""
+        """Update the delivery after a renewal. Renewed locks last from the sending of the request for the time that the
+        response gives; other locks end as before."""
         delivery, locks = part.delivery, renewing.locks
         here = list(filter(delivery.in_flight, renewing.owners))
         for offset in renewing.owners.keys() - set(here):
@@ -294,12 +297,12 @@ class Keeper:
         self._arm(renewing.due_ms)
         held = delivery.held()
         if held is not None and held[1] <= len(here):
-            # For the warnings of CL-81: no other record of the delivery is in the application's hands.
+            # For the warnings of CL-81. The application holds no other record of the delivery.
             part.acquired_ms, part.lock_ms = min((locks[offset] for offset in here), key=lambda one: one.ends_ms)
 
     def _refused(self, part: Delivered, renewing: _Renewing, asked: list[int], error: KafkaError) -> None:
-        """Handle a refused renewal. One offset that is no longer ours makes the leader refuse the whole request.
-        Records acknowledged meanwhile do not count as lost."""
+        """Handle a refused renewal. A single offset that this member no longer holds makes the leader refuse the whole
+        request. Records acknowledged meanwhile do not count as lost."""
         held = [offset for offset in asked if part.delivery.in_flight(offset)]
         if len(held) < len(asked):
             if held:
@@ -317,8 +320,8 @@ class Keeper:
                 for owner in renewing.owners.get(offset, ()):
                     by_owner.setdefault(owner, set()).add(offset)
         for owner, lost in by_owner.items():
-            owner.mark(part, lost)  # first of all, since other threads read it
-        # `part.kept` still has them: poll() does not demand the acknowledgement of a lost record.
+            owner.mark(part, lost)  # first, since other threads read this
+        # `part.kept` still has them, so that poll() does not require a lost record to be acknowledged.
         renewing.owners = {offset: owner for offset, owner in renewing.owners.items() if offset not in offsets}
         renewing.recompute()
         if not renewing.owners:

@@ -1,7 +1,7 @@
 """Watches how long the application holds the records of a poll, warns before their locks expire, and paces the fetches.
 
-Rules CL-81 to CL-85. Times are ms of the loop's clock. The client counts a lock from when it *sent* the request, so it
-never assumes a longer lock than the leader does.
+Rules CL-81 to CL-85. Times are ms of the loop's clock. The client measures a lock from when it *sent* the request, so
+it never assumes a longer lock than the leader does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: An application that holds records for a quarter of their lock or more is slow: records that other leaders send in the
 #: meantime would wait too long.
 _SLOW: Final = 4
-#: How often records that are kept alive are checked again, ms, in case they are no longer kept.
+#: The interval at which records that are kept alive are checked again, ms, in case they are no longer kept.
 _KEPT_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
 _HOWTO: Final = "docs/howto/jobs.md says more."
@@ -44,7 +44,7 @@ class HoldWatch:
         self._may_hold_last = False
         self._lock_ms = 0
         self._timer: asyncio.TimerHandle | None = None
-        #: No record in the application's hands has used half of its lock before this time.
+        #: No record that the application holds reaches half of its lock before this time.
         self._check_at_ms = _NEVER_MS
 
     def handed(self, delivered: Iterable[Delivered], now_ms: int) -> None:
@@ -64,10 +64,10 @@ class HoldWatch:
         self._may_hold_last = False
 
     def over(self, now_ms: int, *, polls: bool) -> None:
-        """Call it after acknowledgements were taken for sending. If the application holds no more records, note how
-        long it needed.
+        """Call this after acknowledgements were taken for sending. If the application holds no more records, note how
+        long it took.
 
-        `polls`: the next poll begins, so that only records that are kept alive can be left of the last one.
+        `polls`: the next poll has begun, so that only records that are kept alive can be left from the last one.
         """
         if not self._records:
             return
@@ -83,7 +83,7 @@ class HoldWatch:
         self._records = 0
 
     def check(self, now_ms: int) -> None:
-        """Warn about records that have used half of their lock."""
+        """Warn about records whose lock is half over."""
         if now_ms < self._check_at_ms:
             return
         self._check_at_ms = _NEVER_MS
@@ -98,7 +98,7 @@ class HoldWatch:
                 _warn(self._warnings.held(_hold(part, now_ms), *held, now_ms))
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """Take the final outcome of acknowledgements, and log a failure that the application would not learn of
+        """Receive the final outcome of acknowledgements, and log a failure that is not reported to the application
         (CL-81)."""
         if error is None or ack.unseen:
             return
@@ -117,7 +117,8 @@ class HoldWatch:
         _warn(self._warnings.expired(_hold(part, now_ms), part.delivery.ranges, now_ms))
 
     def log_unaccepted(self) -> None:
-        """Log which records of the last poll are delivered again, when the consumer closes in implicit mode (CL-28)."""
+        """When the consumer closes in implicit mode, log which records of the last poll will be delivered again
+        (CL-28)."""
         held = [(part, held) for part in self._ledger.in_hand() if (held := part.delivery.held()) is not None]
         if held:
             part, (first, _) = held[0]
@@ -139,7 +140,7 @@ class HoldWatch:
         self._timer = asyncio.get_running_loop().call_later(max(delay_ms, 1) / 1000, self._due)
 
     def _due(self) -> None:
-        """Check the records, and arm the timer for when the next held ones will have used half of their lock."""
+        """Check the records, and arm the timer for when the next lock will be half over."""
         self._timer = None
         now_ms = _now_ms()
         self.check(now_ms)
@@ -149,7 +150,7 @@ class HoldWatch:
 
 
 def _half_used_ms(part: Delivered) -> int:
-    """Return when half of its lock is used."""
+    """Return when its lock is half over."""
     return part.acquired_ms + (part.lock_ms + 1) // 2
 
 

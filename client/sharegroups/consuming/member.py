@@ -14,7 +14,7 @@ from sharegroups.config import Config
 from sharegroups.consuming.core.fetch_ahead import Ahead
 from sharegroups.consuming.core.fetch_pace import Pace
 
-#: The share.acquire.mode in which the pace decides (CL-85).
+#: The share.acquire.mode in which the pace determines the number of records (CL-85).
 ADAPTIVE: Final = "adaptive"
 _READ_BY_ALL: Final = (Compression.NONE, Compression.GZIP)
 
@@ -23,12 +23,12 @@ _READ_BY_ALL: Final = (Compression.NONE, Compression.GZIP)
 class Member:
     """The member that fetches, and how it fetches.
 
-    `compression_types`: the types that it can decompress and not every consumer can (PL-257). `records_cap`: the most
-    records that the next ShareFetch asks for, even if the pace allows more. `poll_cap`: the same for the present poll;
-    0 fetches nothing. `is_slow`: the application needs a large part of a lock for what a poll returns, so nothing is
-    fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll. `epoch`: its newest member epoch, 0 while it
-    has none. `delivery_count_limit` and `dead_letter_topic`: the group's, as a leader last reported; None before that,
-    and from leaders that do not report it (PL-258).
+    `compression_types`: the types that it can decompress but not every consumer can (PL-257). `records_cap`: the
+    maximum number of records that the next ShareFetch requests, even if the pace allows more. `poll_cap`: the same for
+    the current poll; 0 fetches nothing. `is_slow`: the application needs a large part of a lock for what a poll
+    returns, so nothing is fetched ahead (CL-84). `hold_ms`: how long it needed for the last poll. `epoch`: its newest
+    member epoch, 0 while it has none. `delivery_count_limit` and `dead_letter_topic`: the group's, as a leader last
+    reported them; None before that, or if leaders do not report them (PL-258).
     """
 
     group_id: str
@@ -54,13 +54,14 @@ class Member:
 
     @property
     def max_records(self) -> int:
-        """The most records that the next ShareFetch asks for, up to max.poll.records; 0 when no ShareFetch is sent."""
+        """The maximum number of records that the next ShareFetch requests, at most max.poll.records; 0 if no ShareFetch
+        is sent."""
         most = min(self.records_cap, self.pace.limit)
         return most if self.poll_cap is None else min(most, self.poll_cap)
 
     @property
     def takes_whole_batches(self) -> bool:
-        """True when the next ShareFetch may bring more than it asks for (batch_optimized)."""
+        """True when the next ShareFetch may return more records than it requests (batch_optimized)."""
         mode = self.config["share.acquire.mode"]
         return mode == "batch_optimized" or (
             mode == ADAPTIVE and self.pace.whole and self.max_records == self.pace.limit
@@ -68,7 +69,7 @@ class Member:
 
     @property
     def fetches_ahead(self) -> bool:
-        """True when the next ShareFetch may bring more than the next poll returns (CL-138)."""
+        """True when the next ShareFetch may return more records than the next poll returns (CL-138)."""
         if not self.ahead.is_on or self.poll_cap is not None or self.is_slow or not self.takes_whole_batches:
             return False
         most = int(self.config["max.poll.records"])
@@ -85,7 +86,7 @@ class Member:
         return ACQUIRE_BATCH_OPTIMIZED if self.takes_whole_batches else ACQUIRE_RECORD_LIMIT
 
     def learn_limits(self, response: ShareFetchResponse | ShareAcknowledgeResponse) -> None:
-        """Note the group's current configs from a leader's answer (PL-258)."""
+        """Note the group's current configs from a leader's response (PL-258)."""
         if response.HasField("delivery_count_limit"):
             self.delivery_count_limit = response.delivery_count_limit
         if response.HasField("dead_letter_topic"):

@@ -53,12 +53,12 @@ class ConsumerMetrics:
     idle_s: float = 0.0
 
     def brought(self, records: int, size: int) -> None:
-        """Count the records of one partition in an answer; `size`: their bytes together."""
+        """Count the records of one partition in a response; `size`: their total size in bytes."""
         self.fetch_size.add(size)
         self.records.add(records)
 
     def polled(self, now_s: float) -> None:
-        """Note the beginning of a poll."""
+        """Note the start of a poll."""
         if self.last_poll_s is not None:
             self.between_polls_ms.add((now_s - self.last_poll_s) * 1000)
         self.last_poll_s = now_s

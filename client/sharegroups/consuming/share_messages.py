@@ -1,5 +1,5 @@
 """The messages of a share session: builds requests from session steps and acknowledgements, and deliveries from
-answers.
+responses.
 
 The functions here neither wait nor keep state.
 """
@@ -25,7 +25,8 @@ from sharegroups.messages import DecodedBatch, Delivered, SessionHandle
 if TYPE_CHECKING:
     from google.protobuf.internal.containers import RepeatedCompositeFieldContainer
 
-#: The most acquired offsets of one partition that one answer may bring; far more than a leader acquires.
+#: The maximum number of acquired offsets of one partition that are accepted from one response; far more than a leader
+#: acquires.
 DELIVERY_OFFSETS_MAX: Final = 2 * BATCH_RECORDS_MAX
 
 
@@ -36,8 +37,8 @@ def fetch_request(
     sent: list[PendingAck],
     wanted: Container[TopicIdPartition],
 ) -> ShareStreamRequest:
-    """Return a ShareFetch with the acknowledgements in `sent`. `template` has the fields that all fetches have in
-    common."""
+    """Return a ShareFetch with the acknowledgements in `sent`. `template` contains the fields that are the same in all
+    fetches."""
     message = ShareStreamRequest(correlation_id=number, fetch=template)
     request = message.fetch
     request.share_session_epoch = step.epoch
@@ -51,8 +52,8 @@ def fetch_request(
         if topic is None:
             topic = topics[topic_id] = request.topics.add(topic_id=topic_id)
         _add_batches(topic.partitions.add(partition_index=index).acknowledgement_batches, acks.get(partition, ()))
-    # A partition that is acknowledged but no longer wanted is in both lists: the leader acknowledges, then forgets it
-    # (PL-507).
+    # A partition that is acknowledged but no longer wanted is in both lists: the leader processes the acknowledgements,
+    # then forgets the partition (PL-507).
     strangers = [partition for partition in acks if partition not in wanted]
     if strangers or step.forgotten:
         for topic_id, partitions in wire.by_topic(dict.fromkeys([*step.forgotten, *strangers])).items():
@@ -91,10 +92,10 @@ def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], ba
 
 
 class Locked(NamedTuple):
-    """The common values of all deliveries of one answer.
+    """The values that all deliveries of one response have in common.
 
     The records are locked by `session` in `generation`, since `acquired_ms` (ms of the loop's clock) and for `lock_ms`;
-    0 while that is unknown. `ahead`: more records were asked for than a poll returns (CL-136).
+    0 while that is unknown. `ahead`: more records were requested than a poll returns (CL-136).
     """
 
     session: SessionHandle
@@ -105,7 +106,7 @@ class Locked(NamedTuple):
 
 
 class PartitionDelivery(NamedTuple):
-    """The delivery of one partition of an answer, and the size of its batches in bytes."""
+    """The delivery of one partition of a response, and the size of its batches in bytes."""
 
     delivered: Delivered
     size: int
@@ -114,15 +115,15 @@ class PartitionDelivery(NamedTuple):
 def delivered(
     topic: str, partition: TopicIdPartition, locked: Locked, part: ShareFetchResponse.PartitionResult
 ) -> PartitionDelivery:
-    """Return the acquired records of one partition of an answer. Batches without acquired records are not decoded."""
+    """Return the acquired records of one partition of a response. Batches without acquired records are not decoded."""
     records = part.records
-    data = [batch.batch for batch in records]  # once: each access to the field copies its bytes
+    data = [batch.batch for batch in records]  # only once, since each access to the field copies its bytes
     size = sum(map(len, data))
     if len(records) == 1 and len(part.acquired_records) == 1:
         (batch,), (taken,) = records, part.acquired_records
         base, first, last = batch.base_offset, taken.first_offset, taken.last_offset
         count = min(batch.count, BATCH_RECORDS_MAX)
-        if base <= first and last < base + count and not batch.is_control:  # nothing to cut
+        if base <= first and last < base + count and not batch.is_control:  # the acquired range is within the batch
             selection = Selection(
                 [Slice(0, first - base, last + 1 - base, taken.delivery_count)], [], [(first, last)], last + 1 - first
             )
@@ -144,7 +145,7 @@ def delivered(
 
 
 def cut_off(part: Delivered, most: int) -> Delivered | None:
-    """Keep in `part` whole batches until `most` records are reached, and return the rest; None when nothing is left.
+    """Keep whole batches in `part` until `most` records are reached, and return the rest; None if nothing is left.
 
     The application must not have received any of these records.
     """

@@ -1,10 +1,10 @@
 """The host of one share session: the stream to one leader, its fetches and its acknowledgements.
 
 Rules CL-30 to CL-35, P-4, P-5, PL-502a. At most one ShareFetch and one ShareAcknowledge are in flight; a request takes
-its epoch when it is written. Acknowledgements do not wait for a ShareFetch that the leader has parked: they are sent in
-a ShareAcknowledge. When the stream ends, the session ends, and all its acknowledgements fail. The session abandons a
-silent leader when other nodes lead all its partitions. A leader that wants no requests gets none, without any loss
-(CL-86).
+its epoch when it is written. Acknowledgements do not wait for a ShareFetch that the leader holds until records are
+available: they are sent in a ShareAcknowledge. When the stream ends, the session ends, and all its acknowledgements
+fail. The session abandons a silent leader when other nodes lead all its partitions. Requests to a leader that throttles
+this client are delayed, without losing anything (CL-86).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: When a leader's answer is later than this, ms, the other leaders are asked without waiting for it.
+#: If a leader's response is later than this, ms, the other leaders are asked without waiting for it.
 _LATE_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
 
 
 class SessionOwner(AckOwner, Protocol):
-    """Receives the reports of a session. The session makes all calls in the client's loop."""
+    """Receives what a session reports. The session makes all calls in the client's loop."""
 
     def fetched(self, delivered: list[Delivered]) -> None:
         """Receive records that arrived."""
@@ -71,7 +71,7 @@ class SessionOwner(AckOwner, Protocol):
 class FetchRefusals:
     """Handles the errors of single partitions in one leader's session (CL-34, CL-91).
 
-    Call `answered` with each answer to a ShareFetch.
+    Call `answered` with each response to a ShareFetch.
     """
 
     def __init__(self, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
@@ -82,7 +82,7 @@ class FetchRefusals:
     def answered(
         self, errors: Mapping[TopicIdPartition, KafkaError], wanted: Mapping[TopicIdPartition, str], now_ms: int
     ) -> None:
-        """Handle the errors of one answer. An error about an outdated leader or topic refreshes the metadata. A
+        """Handle the errors of one response. An error about an outdated leader or topic refreshes the metadata. A
         permanent error is raised by the next poll, or ends the membership (CL-111). Others, including outdated ones,
         are logged once they have lasted."""
         if not errors and not self._refusals.refused:
@@ -103,11 +103,12 @@ class FetchRefusals:
 
 
 class ShareSession:
-    """One leader's session. `wanted` has the partitions that it should hold; `fetch` and `flush` start requests.
+    """One leader's session. `wanted` is the set of partitions that it should contain; `fetch` and `flush` start
+    requests.
 
     Acknowledgements put into the `outbox` are sent with the next ShareFetch, or by `flush`. `wait_ms` is how long the
-    leader may park the next ShareFetch; None means fetch.max.wait.ms. `link` is the session's stream. Only one
-    ShareFetch is in flight, so the session itself is that request's streams.Exchange.
+    leader may hold the next ShareFetch while it has no records; None means fetch.max.wait.ms. `link` is the session's
+    stream. Only one ShareFetch is in flight, so the session itself is that request's streams.Exchange.
     """
 
     def __init__(
@@ -136,15 +137,15 @@ class ShareSession:
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
         self.expected_s = self._wait_ms / 1000 + SILENCE_S
-        # The ShareFetch in flight. `_over`: the future of its end while close() waits.
+        # The ShareFetch in flight. `_over`: a future that is set when it ends, while close() waits for that.
         self._sent: list[PendingAck] = []
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
         self._clock = asyncio.get_running_loop().time
-        #: From this time on acknowledgements are sent even if the node wants no requests, since close() has no more
-        #: time.
+        #: From this time on, acknowledgements are sent even if the node throttles this client, since close() has no
+        #: more time.
         self._last_call_ms = _NEVER_MS
 
     @property
@@ -154,12 +155,12 @@ class ShareSession:
 
     @property
     def is_busy(self) -> bool:
-        """True when acknowledgements wait or a request is in flight (CL-37)."""
+        """True when acknowledgements are pending or a request is in flight (CL-37)."""
         return bool(self.outbox) or self.fetching or self._acknowledging is not None
 
     @property
     def not_before_ms(self) -> int:
-        """When a ShareFetch may be sent: after the back-off, and once the node wants requests again."""
+        """When a ShareFetch may be sent: after the back-off and the node's throttle time."""
         return max(self._retry_at_ms, self.link.free_at_ms)
 
     def wants_fetch(self, now_ms: int) -> bool:
@@ -167,21 +168,22 @@ class ShareSession:
         return not self.fetching and not self._closed and now_ms >= self.not_before_ms and bool(self.wanted)
 
     def awaits_records(self, now_ms: int) -> bool:
-        """Return whether a ShareFetch is in flight and its answer is not late."""
+        """Return whether a ShareFetch is in flight and its response is not late."""
         return self.fetching and now_ms < self.late_at_ms
 
     @property
     def late_at_ms(self) -> int:
-        """When the answer to the last ShareFetch becomes late and is no longer waited for (CL-36)."""
+        """When the response to the last ShareFetch becomes late, so that other leaders no longer wait for it
+        (CL-36)."""
         return self._started_ms + self._max_wait_ms + _LATE_MS
 
     @property
     def _max_wait_ms(self) -> int:
-        """How long a leader without records may park a ShareFetch."""
+        """How long a leader without records may hold a ShareFetch."""
         return self._wait_ms if self.wait_ms is None else min(self.wait_ms, self._wait_ms)
 
     def fetch(self, now_ms: int) -> None:
-        """Send a ShareFetch with the pending acknowledgements (CL-21). Call it only after `wants_fetch` was true."""
+        """Send a ShareFetch with the pending acknowledgements (CL-21). Call it only if `wants_fetch` returned True."""
         self.fetching, self._started_ms = True, now_ms
         if self._step.generation != self._session.generation:
             self._step = SessionStep(0, None, self._session.generation, [], [])
@@ -242,7 +244,7 @@ class ShareSession:
             self._opening_fetch = None
 
     def make(self, number: int) -> ShareStreamRequest:
-        """Build the ShareFetch with the pending acknowledgements when it is written (streams.Exchange)."""
+        """Build the ShareFetch with the pending acknowledgements, at the moment it is written (streams.Exchange)."""
         outbox, template, self._sent_ms = self.outbox, self._template, self._now_ms()
         outbox.drop_dead(self._session.generation)
         self._sent = outbox.take(renewals=False)
@@ -252,7 +254,7 @@ class ShareSession:
         return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
 
     def answered(self, response: ShareStreamResponse) -> None:
-        """Process the leader's answer to the ShareFetch (streams.Exchange)."""
+        """Process the leader's response to the ShareFetch (streams.Exchange)."""
         sent, fetch = self._end_fetch(), response.fetch
         self.link.note_throttle(fetch.throttle_time_ms)
         try:
@@ -262,7 +264,7 @@ class ShareSession:
             self._owner.wake()
 
     def failed(self, error: Exception) -> None:
-        """Handle a ShareFetch that will have no answer (streams.Exchange). Re-raises an error that is not a
+        """Handle a ShareFetch that will get no response (streams.Exchange). Re-raises an error that is not a
         TransportError."""
         sent = self._end_fetch()
         try:
@@ -334,7 +336,7 @@ class ShareSession:
             if part.id_partition not in self.wanted:
                 self.release(part)
             elif (undecodable := part.undecodable) is not None:
-                self.release(part, counts=True)  # so that a batch no member can read reaches its delivery limit
+                self.release(part, counts=True)  # so that a batch that no member can read reaches its delivery limit
                 self._owner.gave_up(undecodable)
             elif part.records == 0:
                 self.outbox.add(PendingAck(part, part.delivery.take(), self._default_deadline_ms(), unseen=True))
@@ -344,8 +346,8 @@ class ShareSession:
             self._owner.fetched(kept)
 
     def release(self, part: Delivered, *, flush: bool = True, counts: bool = False) -> None:
-        """Release records that wait for a poll; with `flush`, send that now. `counts`: the release counts as a
-        delivery, as it always does for renewed records, which a poll has already returned."""
+        """Release records that wait for a poll; with `flush`, send the release now. `counts`: whether the delivery
+        counts; it always does for renewed records, which a poll has already returned."""
         batches = part.delivery.give_back(counts or part.was_renewed)
         self.outbox.add(PendingAck(part, batches, self._default_deadline_ms(), unseen=True))
         if flush:
@@ -372,8 +374,8 @@ class ShareSession:
     def _due_in_s(self) -> float:
         """Return in how many seconds the next acknowledgement may be sent.
 
-        A node that wants no requests gets none (CL-86), but not for so long that locks expire: the leader would refuse
-        a late acknowledgement, and another consumer would do the work again.
+        A node that throttles this client gets no requests (CL-86), but not for so long that locks expire: the leader
+        would refuse a late acknowledgement, and another consumer would repeat the work.
         """
         free_ms = self.link.free_at_ms
         if free_ms > (now_ms := self._now_ms()):
@@ -431,7 +433,7 @@ class ShareSession:
             self._over = asyncio.get_running_loop().create_future()
             await self._over
         while self._session.is_established:
-            if (sending := self._acknowledging) is not None:  # the end of the session would lose its outcome
+            if (sending := self._acknowledging) is not None:  # ending the session would lose its outcome
                 await asyncio.gather(sending, return_exceptions=True)
             elif (left_s := self._due_in_s()) <= 0:
                 await self._acknowledge_once(closing=self.outbox.fits_one_request)
@@ -441,13 +443,13 @@ class ShareSession:
                 return  # the end of the stream closes the session too (PL-520), without a request
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
-        """Handle an error for a request as a whole (CL-31)."""
+        """Handle an error of a whole request (CL-31)."""
         if step.epoch == 0 or isinstance(error, SESSION_LOST):
             self._session.lost(step.generation)
         if isinstance(error, ThrottlingQuotaExceededError):  # the leader did not process it
             self._session.refused(step)
             self.outbox.put_back(sent, error)
-            self.flush()  # the application may not poll for long (CL-87)
+            self.flush()  # it may be long before the application polls (CL-87)
         elif isinstance(error, SESSION_LOST):
             gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
             self.outbox.fail(sent, gone)

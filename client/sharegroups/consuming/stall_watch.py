@@ -1,7 +1,7 @@
-"""Warns, once per cause, why a consumer gets no records when its cluster or topics are unavailable, and logs when a
+"""If the cluster or topics of a consumer are unavailable, warns once per cause why it gets no records, and logs when a
 lost cluster answers again.
 
-It asks the cluster only while the consumer has no partitions; otherwise it uses the metadata that the client already
+It queries the cluster only while the consumer has no partitions; otherwise it uses the metadata that the client already
 has.
 """
 
@@ -28,7 +28,7 @@ from sharegroups.consuming.heartbeats import Heartbeats
 
 log = logging.getLogger(__name__)
 
-#: A cluster that has not answered after this long, s, counts as unreachable. So the warning comes within 5 s.
+#: A cluster that has not answered after this long, s, counts as unreachable, so the warning is logged within 5 s.
 _ASK_S: Final = 2.0
 
 
@@ -55,7 +55,7 @@ class StallWatch:
         self._task = asyncio.create_task(self._run(), name="watch")
 
     def heard(self, now_s: float) -> None:
-        """Note that records came, at this time of the loop's clock."""
+        """Note that records arrived, at this time of the loop's clock."""
         self._timer.heard(now_s)
 
     def _refresh_failed(self) -> None:
@@ -64,7 +64,7 @@ class StallWatch:
         self._recheck.set()
 
     def _answered(self) -> None:
-        """Note that metadata came. If the loss of the cluster was logged, log its return too."""
+        """Note that metadata arrived. If the loss of the cluster was logged, log its return too."""
         if (seconds := self._timer.answered(self._clock())) is not None:
             log.info("the cluster at %s answers again, %.0f s after the warning that it does not", self._where, seconds)
 
@@ -80,14 +80,14 @@ class StallWatch:
             if left_s > 0:
                 await self._recheck.wait(left_s)
                 self._recheck.clear()
-                continue  # records may have come meanwhile, which moves `due_s`
+                continue  # records may have arrived meanwhile, which moves `due_s`
             if self._membership.has_left:
                 self.heard(self._clock())  # no records are wanted, or poll() raises the reason
                 continue
             asked = self._clock()
             answered = bool(self._membership.assignment) or await self._ask()
             if self._timer.due_s > asked:
-                continue  # records came after all
+                continue  # records arrived after all
             trouble = self._timer.examined(self._found(answered), self._clock())
             if trouble is not None:
                 log.warning("%s", trouble.text(), extra={"trouble": trouble})

@@ -1,7 +1,7 @@
-"""Finds which records of the fetched batches belong to this client, and which acquired offsets hold no record.
+"""Finds which records of the fetched batches belong to this client, and which acquired offsets have no record.
 
-Pure arithmetic over extents: a leader returns whole batches, but only the acquired ranges are the client's (PL-250),
-and an acquired offset without a record is acknowledged as GAP (CL-23, PL-232). Nothing here decodes a batch.
+Pure arithmetic on offset ranges: a leader returns whole batches, but only the acquired ranges are the client's
+(PL-250), and an acquired offset without a record is acknowledged as GAP (CL-23, PL-232). Nothing here decodes a batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Extent(NamedTuple):
-    """The offsets of a fetched batch: `size` offsets from `base_offset` on. A control batch has no user records."""
+    """The offsets of a fetched batch: `size` offsets starting at `base_offset`. A control batch has no user records."""
 
     base_offset: int
     size: int
@@ -36,7 +36,7 @@ class Slice(NamedTuple):
 
 
 class Selection(NamedTuple):
-    """The user's part of an answer: `slices` of records in offset order (CL-22), and how many `records` they have.
+    """The user's part of a response: `slices` of records in offset order (CL-22), and how many `records` they contain.
 
     `gaps` are the acquired offsets without a record, `ranges` all acquired offsets; both are inclusive, joined ranges.
     """
@@ -48,7 +48,7 @@ class Selection(NamedTuple):
 
 
 def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection:
-    """Divide the acquired ranges between the batches. Both inputs are ascending and do not overlap."""
+    """Assign the acquired ranges to the batches. Both inputs are ascending and do not overlap."""
     slices: list[Slice] = []
     gaps: list[tuple[int, int]] = []
     ranges: list[tuple[int, int]] = []
@@ -80,8 +80,8 @@ def select(acquired: Sequence[Acquired], extents: Sequence[Extent]) -> Selection
 
 
 def cut(selection: Selection, extents: Sequence[Extent], most: int) -> tuple[Selection, Selection] | None:
-    """Split a selection after the batch that reaches `most` records; a batch is never split. Returns None when nothing
-    is left after it. Both parts keep the batch numbers of the whole."""
+    """Split a selection after the batch that reaches `most` records; a batch is never split. Returns None if nothing is
+    left after it. Both parts keep the original batch numbers."""
     records, batch = 0, -1
     for number, piece in enumerate(selection.slices):
         if records >= most and piece.batch != batch:
@@ -112,7 +112,7 @@ def _cut_at(selection: Selection, offset: int) -> tuple[Selection, Selection]:
 def clip(acquired: Sequence[Acquired], offsets_max: int) -> Sequence[Acquired]:
     """Return the first `offsets_max` offsets of the acquired ranges (CL-110).
 
-    A leader acquires more only if it believed a batch that claims an enormous size. The client ignores the other
+    A leader acquires more only if it trusted a batch that claims an enormous size. The client ignores the other
     offsets; their locks expire.
     """
     if sum([last - first + 1 for first, last, _ in acquired]) <= offsets_max:

@@ -1,7 +1,7 @@
-"""Partitions whose leader refuses fetches, and when a consumer logs that (CL-91).
+"""Tracks partitions whose leader refuses fetches, and decides when a consumer logs that (CL-91).
 
-Pure: answers are passed in with their times, and lines to log come out. Holds at most one entry for each partition of
-one leader's session.
+Pure: responses are passed in with their times, and the methods return lines to log. Holds at most one entry for each
+partition of one leader's session.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Final
 
 from kip932.ids import TopicIdPartition
 
-#: A refusal is logged when it has lasted this long, ms. A fail-over takes less.
+#: A refusal is logged once it has lasted this long, ms. A fail-over takes less time.
 LOG_AFTER_MS: Final = 5_000
-#: It is logged again each time this long has passed, ms.
+#: The interval at which it is logged again, ms.
 LOG_AGAIN_AFTER_MS: Final = 300_000
 
 
@@ -28,8 +28,8 @@ class _Refusal:
 
 
 class RefusedPartitions:
-    """The refusals of one session's leader, and which were logged. `refused`: the partitions refused now, and since
-    when."""
+    """The refusals of one session's leader, and which of them were logged. `refused`: the partitions refused now, and
+    since when."""
 
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
@@ -38,7 +38,7 @@ class RefusedPartitions:
     def answered(
         self, refused: Mapping[TopicIdPartition, str], wanted: Mapping[TopicIdPartition, str], now_ms: int
     ) -> list[str]:
-        """Process an answer to a ShareFetch. Returns the lines to log now.
+        """Process a response to a ShareFetch. Returns the lines to log now.
 
         `refused`: the cause by partition; partitions that are not in it were served. `wanted`: the topic of each
         partition in the session; partitions that have left it are dropped without a log line. `now_ms`: the time of one

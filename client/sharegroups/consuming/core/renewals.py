@@ -1,4 +1,4 @@
-"""When a lock is renewed, and in which requests (CL-94). Pure: times are passed in, in ms."""
+"""Decides when a lock is renewed, and with which requests (CL-94). Pure: times are passed in, in ms."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from typing import Final, NamedTuple
 from kip932.ids import ACK_RENEW
 from sharegroups.consuming.core.acknowledgements import AckBatch
 
-#: A renewal is sent after one such part of the lock, so that two of them may be lost or late.
+#: A renewal is sent after this fraction of the lock, so that two renewals may be lost or late.
 _PART: Final = 3
-#: How often a lock of unknown length is renewed, ms.
+#: The interval at which a lock of unknown length is renewed, ms.
 _UNKNOWN_MS: Final = 1_000
-#: Later than any time of the clock, ms.
+#: A time later than any clock reading, ms.
 NEVER_MS: Final = 1 << 62
 
 
 class Lock(NamedTuple):
-    """A lock that holds from `since_ms` for at least `lock_ms`; 0 when its length is unknown."""
+    """A lock that lasts from `since_ms` on for at least `lock_ms`; 0 if its length is unknown."""
 
     since_ms: int
     lock_ms: int
@@ -45,6 +45,6 @@ def renewal_batches(offsets: Sequence[int]) -> list[AckBatch]:
 
 
 def halves(offsets: list[int]) -> tuple[list[int], list[int]]:
-    """Split a refused renewal in two, to find the offset for which it was refused."""
+    """Split a refused renewal in two, to find the offset that caused the refusal."""
     middle = len(offsets) // 2
     return offsets[:middle], offsets[middle:]

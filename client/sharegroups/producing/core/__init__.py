@@ -1,1 +1,1 @@
-"""Decisions of a producer: the buffer, its batches and their order, what is unconfirmed. Pure."""
+"""Decisions of a producer: the buffer, its batches and their order, and which batches are unconfirmed. Pure."""

@@ -1,6 +1,7 @@
-"""A sender's notes on an open transaction: confirmed partitions, the first failure, abandoned groups (CL-101).
+"""What a sender remembers about an open transaction: confirmed partitions, the first failure, abandoned groups
+(CL-101).
 
-Pure. Groups of batches are opaque except for their batches' identities.
+Pure. Groups of batches are opaque, except for the identities of their batches.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ class Transaction(NamedTuple):
 
 
 class OpenTransaction(Generic[RecordT, WatcherT]):
-    """The state of the open transaction. A producer has one such object for its life; `begin` resets it."""
+    """The state of the open transaction. A producer has one such object for its whole lifetime; `begin` resets it."""
 
     def __init__(self) -> None:
         #: True once a batch was sent, regardless of the outcome.
@@ -30,7 +31,7 @@ class OpenTransaction(Generic[RecordT, WatcherT]):
         self.confirmed: set[TopicIdPartition] = set()
         #: The first error of a record that could not be delivered.
         self.error: KafkaError | None = None
-        #: Groups in flight of aborted transactions.
+        #: Groups in flight that belong to aborted transactions.
         self._abandoned: set[Group[RecordT, WatcherT]] = set()
 
     def begin(self) -> None:
@@ -45,7 +46,8 @@ class OpenTransaction(Generic[RecordT, WatcherT]):
         self._abandoned.update(in_flight)
 
     def was_abandoned(self, group: Group[RecordT, WatcherT]) -> bool:
-        """Return whether the group, which was just answered or lost, belonged to an aborted transaction."""
+        """Return whether the group, whose request just got a response or was lost, belonged to an aborted
+        transaction."""
         abandoned = group in self._abandoned
         self._abandoned.discard(group)
         return abandoned

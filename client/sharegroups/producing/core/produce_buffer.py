@@ -1,10 +1,10 @@
-"""The records that a producer has accepted and not yet delivered: per partition, in order, bounded in bytes.
+"""The records that a producer has accepted and not yet delivered: per partition, in order, with a limit in bytes.
 
 Rules P-1 (send everything that has accumulated), CM-42 and CM-43 (sequences per partition). Each partition has one
 *group* in flight, up to five batches, which the sender retries with the same sequences until the leader answers. While
 full batches wait, a second group may follow the first one to the same leader (CL-130).
 
-Sequences belong to a topic id. When a topic is created again under its name, its sequences begin at 0, and unconfirmed
+Sequences belong to a topic id. When a topic is re-created with the same name, its sequences start at 0, and unconfirmed
 batches are not sent to it (see `unconfirmed_batches`). Records are opaque; times, identities and topic ids are passed
 in. Not thread-safe: the host holds a lock.
 """
@@ -30,8 +30,8 @@ from sharegroups.producing.core.produce_lane import (
 )
 from sharegroups.producing.core.unconfirmed_batches import Action, Meaning, next_action
 
-#: The number of batches that a group takes when a second one may follow it; more while they hold less than _FIRST_TIMES
-#: × `follow_bytes`.
+#: The maximum number of batches in a group if a second group may follow it; more are allowed while their total size is
+#: less than _FIRST_TIMES × `follow_bytes`.
 _BATCHES_OF_FIRST: Final = 3
 _FIRST_TIMES: Final = 2
 
@@ -39,24 +39,25 @@ _FIRST_TIMES: Final = 2
 class Appended(NamedTuple):
     """The result of accepting a record."""
 
-    #: True when the caller must wake the sender: the partition had nothing waiting and nothing in flight, or a second
+    #: True if the caller must wake the sender: the partition had nothing waiting and nothing in flight, or a second
     #: group may follow now.
     wakes: bool
-    #: True when the record began a batch. Later records without a key then go to the next partition.
+    #: True if the record started a new batch. Later records without a key then go to the next partition.
     began_batch: bool
 
 
 class SecondRequest(NamedTuple):
     """A request that is sent while another one, sent at `began_ms`, is in flight to the same leader. It may take full
-    batches, and from partitions with nothing in flight also batches that were waiting at `began_ms` (CL-130)."""
+    batches; from partitions with nothing in flight, it may also take batches that were waiting at `began_ms`
+    (CL-130)."""
 
     began_ms: int
 
 
 class ProduceBuffer(Generic[RecordT, WatcherT]):
-    """All partitions of one producer. Sizes are bytes as the caller counts them.
+    """All partitions of one producer. Sizes are in bytes, as counted by the caller.
 
-    Only `extend` runs for every record, so it creates no object and takes no time argument. Everything else runs once
+    Only `extend` runs for every record, so it creates no objects and takes no time argument. Everything else runs once
     per batch.
     """
 
@@ -66,12 +67,12 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self._batch_records = batch_records
         #: By (topic, partition).
         self._lanes: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
-        #: The partitions whose first batches are, or recently were, unconfirmed.
+        #: The partitions whose first batches are unconfirmed, or were recently.
         self._unconfirmed: dict[tuple[str, int], Lane[RecordT, WatcherT]] = {}
         self.used_bytes = 0
         self.records = 0
-        #: A second request takes a partition's full batches only if they hold this many bytes; None: no second request
-        #: is sent (CL-130).
+        #: A second request takes a partition's full batches only if they have at least this many bytes; None: no second
+        #: request is sent (CL-130).
         self.follow_bytes: int | None = None
 
     def has_room(self, size_bytes: int) -> bool:
@@ -81,10 +82,10 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def extend(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, watcher: WatcherT | None = None
     ) -> bool:
-        """Accept a record into its partition's open batch. Returns False if none is open, or if it or the buffer is
-        full.
+        """Accept a record into its partition's open batch. Returns False if no batch is open, or if the batch or the
+        buffer is full.
 
-        After False, make room if necessary, then call `append`.
+        If it returns False, make room if necessary, then call `append`.
         """
         lane = self._lanes.get(partition)
         if lane is None or not lane.waiting:
@@ -111,8 +112,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def append(
         self, partition: tuple[str, int], record: RecordT, size_bytes: int, now_ms: int, watcher: WatcherT | None = None
     ) -> Appended:
-        """Accept a record at the end of its partition, even without room. `now_ms` is the creation time of a batch it
-        begins."""
+        """Accept a record at the end of its partition, even if the buffer is full. `now_ms` is the creation time of a
+        batch that it starts."""
         lane = self._lanes.get(partition)
         if lane is None:
             lane = self._lanes[partition] = Lane(TopicPartition(*partition))
@@ -128,7 +129,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return Appended(idle or lane.has_full(self.follow_bytes), began_batch=True)
 
     def ready(self, now_ms: int) -> list[TopicPartition]:
-        """Return the partitions that have something to send, nothing in flight, and no back-off running."""
+        """Return the partitions that have something to send, nothing in flight, and no back-off."""
         return [
             lane.partition
             for lane in self._lanes.values()
@@ -151,8 +152,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         ]
 
     def next_deadline(self) -> int | None:
-        """Return the earliest time at which a partition with something to send and nothing in flight may send; None
-        without any."""
+        """Return the earliest time at which a partition with something to send and nothing in flight may send; None if
+        there is no such partition."""
         times = [lane.not_before_ms for lane in self._lanes.values() if lane.waiting and not lane.in_flight]
         return min(times, default=None)
 
@@ -168,7 +169,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     ) -> list[Group[RecordT, WatcherT]]:
         """Take the groups of one request, give them sequences, and mark them as in flight.
 
-        They hold about `budget_bytes` at most, and at least one batch of each partition that is reached before the
+        They contain about `budget_bytes` at most, but at least one batch of each partition that is reached before the
         budget is used up. `meanings`: the current topic ids by name. `way`: how the leader is reached. `pipelined`: set
         for a request that is sent while another one is in flight. Partitions whose first batches are unconfirmed under
         another topic id are left out. Report each group with `settle` once, then each group that `settle` returns with
@@ -209,7 +210,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         """Remove and return the waiting batches that make one group, all of one identity. `full_only`: leave the last
         batch, which still takes records.
 
-        From the oldest batch that may have to be sent again to the newest there are at most five (CM-43), counting
+        From the oldest batch that may have to be sent again to the newest, there are at most five (CM-43), including
         those delivered in between.
         """
         leaves_room = self.follow_bytes is not None and lane.proven is not None
@@ -232,7 +233,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return found
 
     def in_flight(self) -> list[Group[RecordT, WatcherT]]:
-        """Return the groups that `take` returned and that are not finished or put back yet."""
+        """Return the groups that `take` has returned and that are not yet finished or put back."""
         return [group for lane in self._lanes.values() for group in lane.in_flight]
 
     def settle(self, group: Group[RecordT, WatcherT], outcome: Outcome) -> list[Group[RecordT, WatcherT]]:
@@ -244,14 +245,14 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return self._lanes[group.partition].settle(group, outcome)
 
     def delivered(self, group: Group[RecordT, WatcherT]) -> None:
-        """Free the memory of a group whose batches the leader took."""
+        """Free the memory of a group whose batches the leader has accepted."""
         identity = group.batches[0].identity
         lane = self._end(group)
         lane.proven = None if identity is None else (identity, group.way)
         lane.gap = None
 
     def failed(self, group: Group[RecordT, WatcherT]) -> None:
-        """Free the memory of a group that the sender gives up."""
+        """Free the memory of a group that the sender gives up on."""
         lane = self._end(group)
         lane.proven = None
         lane.given_up(group.batches)
@@ -264,9 +265,9 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return lane
 
     def retry(self, group: Group[RecordT, WatcherT], not_before_ms: int, unconfirmed: Meaning | None) -> None:
-        """Put the group back at the front, sequences unchanged, to be sent again from `not_before_ms` on.
+        """Put the group back at the front with its sequences unchanged. It may be sent again from `not_before_ms` on.
 
-        `unconfirmed`: the topic's id and version at the attempt; None when this attempt certainly appended nothing. An
+        `unconfirmed`: the topic's id and version at this attempt; None if the attempt certainly appended nothing. An
         unconfirmed batch stays unconfirmed, and takes no more records.
         """
         lane = self._lanes[group.partition]
@@ -287,8 +288,9 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self.retry(group, 0, None)
 
     def renumber(self, group: Group[RecordT, WatcherT], identity: ProducerIdentity | None) -> bool:
-        """Put back a group before which the leader found a gap, without numbers. Returns False unless batches that were
-        given up have left that gap; `identity`, the current one, must be newer than the group's (CM-43 (k))."""
+        """Put back, without sequences, a group before which the leader found a sequence gap. Returns False unless the
+        gap was left by batches that were given up; `identity`, the current one, must be newer than the group's (CM-43
+        (k))."""
         lane = self._lanes[group.partition]
         numbered = group.batches[0].identity
         if numbered is None or numbered != lane.gap or numbered == identity:
@@ -303,7 +305,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
             lane.not_before_ms = 0
 
     def expired(self, older_than_ms: int) -> list[Group[RecordT, WatcherT]]:
-        """Remove and return the waiting batches accepted before `older_than_ms` (delivery.timeout.ms).
+        """Remove and return the waiting batches created before `older_than_ms` (delivery.timeout.ms).
 
         They are finished: do not report them with `delivered` or `retry`.
         """
@@ -331,11 +333,13 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def take_back(
         self, topic: str, watcher: WatcherT, size_of: Callable[[RecordT], int], *, renumbers: bool
     ) -> ProducerIdentity | bool:
-        """Remove a watcher's record without calling the watcher. Returns False if it is in flight, or may be delivered.
+        """Remove a watcher's record without calling the watcher. Returns False if it is in flight, or may still be
+        delivered.
 
-        A record that no request has carried is removed from its batch; returns True. A record that was carried but
-        certainly not stored is removed if it is alone in its batch and the caller can continue with another identity
-        (`renumbers`). This returns the batch's identity, whose sequences now have a gap.
+        A record that no request has carried is removed from its batch; returns True. A record that a request has
+        carried but that was certainly not stored is removed if it is alone in its batch and the caller can continue
+        with another identity (`renumbers`). In this case the method returns the batch's identity, whose sequences now
+        have a gap.
         """
         for lane in (lane for key, lane in self._lanes.items() if key[0] == topic):
             for batch in lane.waiting:
@@ -361,7 +365,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         return False
 
     def waits(self, topic: str, watcher: WatcherT) -> bool:
-        """Return whether a watcher's record is waiting to be sent, or sent again."""
+        """Return whether a watcher's record is waiting to be sent or resent."""
         return any(
             each is watcher
             for key, lane in self._lanes.items()
@@ -371,7 +375,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         )
 
     def take_outdated(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
-        """Remove and return the batches that are unconfirmed under a topic id that no longer exists.
+        """Remove and return the batches that are unconfirmed for a topic id that no longer exists.
 
         They are finished, as with `expired`. The second value is whether other unconfirmed batches wait for newer
         metadata. `meaning_of` returns a topic's current id and version; None while they are unknown.
