@@ -30,7 +30,7 @@ class DeliveryReport:
         return self._partition.partition
 
     def offset(self) -> int:
-        """Offset of the record, −1 when it was not delivered."""
+        """Offset of the record; −1 if it was not delivered."""
         return self._offset
 
     def key(self) -> bytes | None:

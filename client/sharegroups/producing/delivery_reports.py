@@ -34,7 +34,7 @@ def report_delivery(
 def report_raised(name: str, raised: BaseException) -> None:
     """Report an exception of an application's function to the event loop's exception handler (CL-134, CL-96).
 
-    This includes SystemExit: re-raised, it would end the loop, and with it all remaining work of the client.
+    This includes SystemExit, which, if re-raised, would end the loop, and with it all remaining work of the client.
     KeyboardInterrupt in the main thread is the user's Ctrl-C, and is re-raised.
     """
     asyncio.get_running_loop().call_exception_handler({"message": f"{name} raised an exception", "exception": raised})

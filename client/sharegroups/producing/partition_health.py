@@ -30,12 +30,12 @@ class PartitionHealth:
         cluster.listen(self._changed)
 
     def repeated(self, partition: TopicPartition, error: KafkaError) -> None:
-        """Note that the leader did not take a batch of the partition, which the sender retries."""
+        """Note that the leader did not accept a batch of the partition, which the sender retries."""
         self.unavailable.failed(partition, f"{error.name}: {error.message}", self._now_ms())
         self._check_later()
 
     def over(self, partition: TopicPartition) -> None:
-        """Note that the leader took a batch of the partition, or that the sender gave it up."""
+        """Note that the leader accepted a batch of the partition, or that the sender gave it up."""
         self.unavailable.over(partition)
 
     def close(self) -> None:
@@ -46,7 +46,7 @@ class PartitionHealth:
                 timer.cancel()
 
     def _changed(self) -> None:
-        if self._soon is None and not self._closed:  # leaders are learned one by one: check once for all of them
+        if self._soon is None and not self._closed:  # leaders are learned one by one, so check once for all of them
             self._soon = asyncio.get_running_loop().call_soon(self._update_leaderless)
 
     def _update_leaderless(self) -> None:

@@ -1,7 +1,7 @@
 """Records to be produced, and their serialisation as a RecordBatch.
 
-Batches are serialised by hand: creating a protobuf object for each record would cost more than all other work of a
-producer. The bytes are the same as protobuf's; the tests compare them (CM-41, P-7).
+Batches are serialised by hand, because creating a protobuf object for each record would cost more than all other work
+of a producer. The bytes are the same as protobuf's; the tests compare them (CM-41, P-7).
 """
 
 from __future__ import annotations
@@ -47,12 +47,13 @@ def encode(records: Sequence[ProducedRecord], packing: Packing = PLAIN) -> tuple
         batch.compression = packing.kind
         batch.compressed_records = packing.pack(b"".join(parts))
         return batch.SerializeToString(), latest
-    parts[0] = batch.SerializeToString()  # field 1; the records, field 2, follow it
+    parts[0] = batch.SerializeToString()  # field 1; the records are field 2
     return b"".join(parts), latest
 
 
 def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[bytes], int]:
-    """Return an empty part, then the records with their tags and lengths; and the largest timestamp, ms."""
+    """Return a list with an empty part followed by the records with their tags and lengths, and the largest timestamp,
+    ms."""
     parts = [b""]
     add = parts.append
     latest = known = base
@@ -108,7 +109,8 @@ _ONE_BYTE = [bytes((number,)) for number in range(0x80)]
 def header_pairs(
     headers: Mapping[str, bytes | str | None] | Iterable[tuple[str, bytes | str | None]] | None,
 ) -> list[tuple[str, bytes | None]]:
-    """Return headers, given as a mapping or pairs, as pairs with bytes as values. Raises ValueError for others."""
+    """Return headers, given as a mapping or pairs, as pairs with bytes as values. Raises ValueError for anything
+    else."""
     if not headers:
         return []
     expected, instead = "a dict of text to bytes or text, or pairs of them", 'headers={"trace": "7"}'

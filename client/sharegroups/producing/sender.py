@@ -1,10 +1,10 @@
 """Sends the records in a producer's buffer to the leaders, over ProduceStream.
 
 Rules P-1 and P-4 (records that arrive while a request is in flight form the next one), CL-130 (but full batches need
-not wait for its answer), CM-42, CM-43 (a batch is retried with the same sequences until the leader answers, and never
-under another topic's id while it is unconfirmed), CL-34 (redirects). The sender abandons a silent leader when other
-nodes lead a request's partitions. The application's threads share the buffer under `lock`; everything else belongs to
-the event loop.
+not wait for its response), CM-42, CM-43 (a batch is retried with the same sequences until the leader answers, and never
+with another topic id while it is unconfirmed), CL-34 (redirects). The sender abandons a silent leader when other nodes
+lead a request's partitions. The application's threads share the buffer under `lock`; everything else belongs to the
+event loop.
 """
 
 from __future__ import annotations
@@ -61,12 +61,14 @@ from sharegroups.producing.produced import ProducedRecord, encode, size_of
 log = logging.getLogger(__name__)
 
 _REQUEST_BYTES: Final = 4 * 1024 * 1024
-#: The most partitions in one request. A leader accepts this many even with a full group of batches each (CM-113).
+#: The maximum number of partitions in one request. A leader accepts this many even if each has a full group of batches
+#: (CM-113).
 _REQUEST_PARTITIONS: Final = PRODUCED_BATCHES_MAX // BATCHES_IN_FLIGHT
-#: A further request costs the leader about half a millisecond regardless of its size: less than this is not worth one.
+#: A second request costs the leader about half a millisecond whatever its size, so it is not worth sending for less
+#: than this.
 _FOLLOW_BYTES: Final = 128 * 1024
-#: When a leader refuses one batch with such an error, it refuses all of the partition's batches in that request, and
-#: appends none (CM-43).
+#: When a leader refuses one batch with one of these errors, it refuses all of the partition's batches in that request,
+#: and appends none (CM-43).
 _OF_ONE_BATCH: Final = (
     CorruptMessageError,
     InvalidRecordError,
@@ -82,7 +84,7 @@ _Result = ProduceResponse.PartitionResult
 class LeaderRequests:
     """The requests in flight to the leader `node_id`, and the stream that carries them.
 
-    Each of `tasks` sends one and waits for its answer; there are at most two (CL-130).
+    Each of `tasks` sends one and waits for its response; there are at most two (CL-130).
     """
 
     def __init__(self, node_id: int, cluster: Cluster) -> None:
@@ -97,11 +99,11 @@ class LeaderRequests:
 
     @property
     def way(self) -> tuple[int, int]:
-        """How the next request reaches the leader: the node id, and the number of the stream to it, starting with 1."""
+        """How the next request reaches the leader: its node id, and the number of the stream to it, starting at 1."""
         return self.node_id, self.link.opened + (self.link.current is None)
 
     def begin(self, work: Coroutine[Any, Any, None], now_ms: int) -> None:
-        """Run `work` as one of the tasks; it must call `ended` at its end."""
+        """Run `work` as one of the tasks; it must call `ended` when it ends."""
         self.began_ms = now_ms
         self.tasks.add(asyncio.create_task(work))
 
@@ -114,8 +116,8 @@ class LeaderRequests:
     async def ask(
         self, message: ProduceStreamRequest, places: Iterable[TopicIdPartition], timeout_s: float
     ) -> ProduceResponse:
-        """Send a request about these partitions and wait for its answer. The message's `correlation_id` is 0 until it
-        is written to the stream. Raises TransportError."""
+        """Send a request for these partitions and wait for its response. The message's `correlation_id` stays 0 until
+        the message is written to the stream. Raises TransportError."""
 
         def make(number: int) -> ProduceStreamRequest:
             message.correlation_id = number
@@ -138,7 +140,7 @@ class Sender:
 
     def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
         self.lock = threading.Lock()
-        #: The watchers of records in flight whose callers no longer wait.
+        #: The watchers of records in flight whose callers no longer wait for them.
         self._unwanted: set[OnDelivery] = set()
         self.buffer: ProduceBuffer[ProducedRecord, OnDelivery] = ProduceBuffer(
             config["buffer.memory"], config["batch.size"], config["batch.num.records"]
@@ -193,7 +195,7 @@ class Sender:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         await asyncio.gather(*(leader.link.close() for leader in self._leaders.values()))
-        for group in self.buffer.in_flight():  # those of tasks that were cancelled before they began
+        for group in self.buffer.in_flight():  # those of tasks that were cancelled before they started
             if group.outcome is None:
                 self._settled(group, Outcome(error=_closed_before(group)))
         self.fail_all(None)
@@ -212,8 +214,8 @@ class Sender:
     async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
         """Get a new identity (CM-43). `former`: the identity that a transactional producer continues; None for a new
         instance, which fences all others (CM-152). Raises KafkaError, TransportError."""
-        # Two requests of a new instance would raise its epoch twice, and the identity of the first answer could be
-        # fenced.
+        # Two requests of a new instance would increment its epoch twice, and the identity in the first response could
+        # be fenced.
         fresh = self.transaction is not None and former is None
         ask = self._cluster.call_any if fresh else self._cluster.ask_any
         response = await ask(wire.INIT_PRODUCER_ID, _identity_request(self.transaction, former))
@@ -222,16 +224,16 @@ class Sender:
         return self.adopt(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     def adopt(self, identity: ProducerIdentity) -> ProducerIdentity:
-        """Continue with another identity; its sequences begin at 0."""
+        """Continue with another identity; its sequences start at 0."""
         self.identity = identity
         with self.lock:
             self.buffer.forget_sequences()
         return identity
 
     def take_back(self, topic: str, watcher: OnDelivery) -> bool:
-        """Do not send a record whose caller no longer waits, unless a request carries it, or has carried it and it may
-        be stored. Returns True if it is certainly not stored. `watcher`: its on_delivery, which is not called when the
-        record is taken back."""
+        """Withdraw a record whose caller no longer waits, unless a request carries it, or has carried it and may have
+        stored it. Returns True if the record is certainly not stored. `watcher`: its on_delivery, which is not called
+        if the record is withdrawn."""
         with self.lock:
             found = self.buffer.take_back(topic, watcher, size_of, renumbers=self.transaction is None)
         if found is False:
@@ -239,7 +241,7 @@ class Sender:
                 groups = self.buffer.in_flight()
             watchers = (one for group in groups for batch in group.batches for _, one in batch.watchers)
             if any(one is watcher for one in watchers):
-                self._unwanted.add(watcher)  # if its request fails without having stored it, it is not sent again
+                self._unwanted.add(watcher)  # if its request fails without storing it, it is not sent again
                 return False
             with self.lock:
                 return not self.buffer.waits(topic, watcher)
@@ -254,7 +256,7 @@ class Sender:
         self._unwanted.discard(watcher)
 
     def abandon(self, error: KafkaError) -> None:
-        """Fail waiting records and send none in flight again, because the transaction is being aborted."""
+        """Fail waiting records, and do not resend any that are in flight, because the transaction is being aborted."""
         self.fail_all(error)
         with self.lock:
             self.open.abandon(self.buffer.in_flight())
@@ -262,7 +264,7 @@ class Sender:
     # Steps.
 
     def _identified(self) -> bool:
-        """Return whether batches can be sent: they need no identity, or there is one. If not, start to fetch one
+        """Return whether batches can be sent: they need no identity, or there is one. Otherwise, start to fetch one
         (CM-43)."""
         if not self._config["enable.idempotence"] and self.transaction is None:
             return True
@@ -288,8 +290,8 @@ class Sender:
         self.pump()
 
     def _send_to_leaders(self, partitions: list[TopicPartition], *, second: bool) -> None:
-        """Begin a request to each of the partitions' leaders that has none in flight; with `second`, exactly one in
-        flight."""
+        """Start a request to each leader of the partitions that has none in flight; with `second`, to each that has
+        exactly one in flight."""
         by_leader: defaultdict[int, list[TopicPartition]] = defaultdict(list)
         meanings: dict[str, Meaning] = {}
         for partition in partitions:
@@ -317,7 +319,7 @@ class Sender:
                 leader_requests.begin(self._serve(leader_requests, groups, meanings), self._now_ms())
 
     async def _serve(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
-        """Send one request, if there are groups; then wait for as long as the leader wants no requests (CL-86)."""
+        """Send one request, if there are groups; then wait while the leader throttles this client (CL-86)."""
         try:
             if groups:
                 await self._send(leader, groups, meanings)
@@ -326,7 +328,7 @@ class Sender:
                 await asyncio.sleep(left_ms / 1000)
         finally:
             leader.ended()
-            self.pump()  # before waiting callers get room: buffered records are sent first
+            self.pump()  # before waiting callers get buffer space, so that buffered records are sent first
             self._changed()
 
     async def _send(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
@@ -357,7 +359,7 @@ class Sender:
         return leader
 
     def _leaders_changed(self) -> None:
-        """Give up silent nodes that no longer lead. Their requests are retried as after a broken connection."""
+        """Give up on silent nodes that no longer lead. Their requests are retried, as after a broken connection."""
         for leader in list(self._leaders.values()):
             if leader.tasks:
                 leader.link.give_up_silent()
@@ -394,7 +396,7 @@ class Sender:
                     self.open.confirmed.add(partition)
                 self._settled(group, Outcome(result))
         if failed:
-            delay_ms = self._backoff.next_ms()  # one for all: they failed together
+            delay_ms = self._backoff.next_ms()  # one delay for all, since they failed together
             for group, problem in failed:
                 unconfirmed = None if nothing_written(problem) else meanings[group.partition.topic]
                 wait_ms = delay_ms if isinstance(problem, RetriableError) else None
@@ -424,8 +426,8 @@ class Sender:
             self.buffer.delivered(group)
 
     def _failed(self, group: _Group, error: KafkaError, delay_ms: int | None, unconfirmed: Meaning | None) -> None:
-        """Retry after `delay_ms` if delivery.timeout.ms allows it for the newest batch, otherwise fail. None means that
-        a retry cannot help.
+        """Retry after `delay_ms` if delivery.timeout.ms allows it for the newest batch, otherwise fail. `delay_ms` is
+        None if a retry cannot help.
 
         `unconfirmed`: see `ProduceBuffer.retry`.
         """
@@ -440,7 +442,7 @@ class Sender:
                     return
         if not was_abandoned and delay_ms is not None:
             timeout_ms, not_before_ms = self._config["delivery.timeout.ms"], self._now_ms() + delay_ms
-            # Each batch of a group has its own time limit: `_expire` gives up older batches when theirs is over.
+            # Each batch of a group has its own time limit: `_expire` gives up on an older batch when its limit is over.
             if not_before_ms - group.batches[-1].created_ms < timeout_ms:
                 self.health.repeated(group.partition, error)
                 with self.lock:
@@ -470,7 +472,8 @@ class Sender:
             self._changed()
 
     def _fail_outlived(self) -> None:
-        """Fail the batches that are unconfirmed under a deleted topic's id: that topic may have held them (CM-43)."""
+        """Fail the batches that are unconfirmed for a deleted topic's id, since they may have been stored in that topic
+        (CM-43)."""
         with self.lock:
             groups, waits = self.buffer.take_outdated(self._meaning)
         if waits:
@@ -487,8 +490,8 @@ class Sender:
     def _report_failure(self, group: _Group, error: KafkaError) -> None:
         """Call each record's on_delivery, and log the records without one.
 
-        If the failed batches had sequences, these now have a gap or an unknown outcome. A producer without transactions
-        then drops its identity.
+        If the failed batches had sequences, there is now a gap, or the outcome is unknown. A producer without
+        transactions then drops its identity.
         """
         self.health.over(group.partition)
         if self.transaction is not None:
@@ -504,8 +507,8 @@ class Sender:
                 log.error(line)
 
     def _arm(self, now_ms: int) -> None:
-        """While records wait, arm the timer for the end of the next back-off, at most 1 s ahead because records may
-        expire."""
+        """While records are waiting, arm the timer for the end of the next back-off, but at most 1 s ahead, because
+        records may expire."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -529,8 +532,8 @@ def _stream_message(
 ) -> ProduceStreamRequest:
     """Return the groups' batches as a stream message without its correlation number (CM-41, CM-42).
 
-    The request is built inside the message, because protobuf copies a message that is put into another one. `meanings`:
-    the topics' ids; `config`: the producer's settings.
+    The request is built inside the message, because protobuf copies a message when it is put into another one.
+    `meanings`: the topics' ids; `config`: the producer's settings.
     """
     message = ProduceStreamRequest()
     request = message.request
@@ -581,8 +584,8 @@ def _place_of(group: Group[ProducedRecord, Any], meanings: Mapping[str, Meaning]
 
 
 def _closed_before(group: Group[ProducedRecord, Any], *, is_sent: bool = False) -> KafkaError:
-    """Return the error of records that fail when the producer closes. A batch that was never sent is certainly not
-    stored."""
+    """Return the error for records that fail because the producer is closed. A batch that was never sent is certainly
+    not stored."""
     if is_sent or group.batches[0].unconfirmed is not None:
         return NetworkError("the producer was closed before the leader answered; the record may be stored")
     return NotSentError("the producer was closed before the record was sent")

@@ -1,7 +1,7 @@
-"""Transactions of a producer (CM-44, CL-100 … CL-104): fence older producers of the same id, then commit or abort.
+"""A producer's transactions (CM-44, CL-100 … CL-104): fences older producers with the same id, then commits or aborts.
 
-The cluster decides: any node takes EndTxn, stores the decision, and has the leaders mark every partition. So a request
-without an answer is sent again until a node answers: repeating it changes nothing.
+The cluster decides: any node accepts EndTxn, stores the decision, and makes the leaders write a marker to every
+partition. A request without a response is sent again until a node answers, since repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from sharegroups.producing.sender import Sender
 
 log = logging.getLogger(__name__)
 
-#: How long an abort waits for records that a leader has not answered yet, in seconds. Records that reach a leader later
-#: are refused by their epoch.
+#: How long an abort waits for records in flight, in seconds. Records that reach a leader later are refused because of
+#: their epoch.
 _ABORT_WAIT_S: Final = 5.0
-#: The silence of all nodes is logged after this long, in seconds. Replacing a node takes less.
+#: If no node answers, that is logged after this long, in seconds. Replacing a node takes less time.
 _WARN_AFTER_S: Final = 3.0
 
 
 class _Doubt(NamedTuple):
-    """The end of a transaction, asked for but not confirmed yet."""
+    """The end of a transaction, requested but not confirmed yet."""
 
     identity: ProducerIdentity
     partitions: frozenset[TopicIdPartition]
@@ -55,7 +55,7 @@ class _Doubt(NamedTuple):
 
 class Transactions:
     """The transactions of one producer, one at a time. `flush`: waits until the buffer is empty, or for the given
-    seconds."""
+    number of seconds."""
 
     def __init__(
         self, cluster: Cluster, config: Config, sender: Sender, flush: Callable[[float | None], Awaitable[int]]
@@ -72,7 +72,7 @@ class Transactions:
             sender.transaction = Transaction(config["transactional.id"], config["transaction.timeout.ms"])
 
     def check_open(self) -> None:
-        """Raise IllegalStateError when a producer with a transactional id sends a record outside a transaction."""
+        """Raise IllegalStateError if a producer with a transactional id sends a record outside a transaction."""
         if self._sender.transaction is not None and not self._open:
             raise IllegalStateError(
                 "this producer has a transactional.id, and no transaction is open; produce inside "
@@ -84,7 +84,7 @@ class Transactions:
         inside another transaction, ProducerFencedError once another producer uses the id, RequestTimedOutError."""
         if self._sender.transaction is None:
             raise IllegalStateError("a transaction needs the setting transactional.id")
-        if self._open or self._beginning:  # two would each ask for an identity, and one would fence the other
+        if self._open or self._beginning:  # two would each request an identity, and one would fence the other
             raise IllegalStateError("a transaction is open already; end it first")
         if self._fenced is not None:
             raise type(self._fenced)(self._fenced.message)
@@ -104,8 +104,8 @@ class Transactions:
         """Deliver the records, then commit or abort; without `commit`, undelivered records are given up.
 
         If a record could not be delivered, the transaction is aborted even with `commit`, and its error is raised.
-        After RequestTimedOutError the outcome is unknown, and the next `begin` asks for it. After any other KafkaError
-        of a commit, nothing of the transaction is delivered.
+        After RequestTimedOutError the outcome is unknown, and the next `begin` finds it out. After any other KafkaError
+        from a commit, no record of the transaction is delivered.
         """
         if not self._open:
             raise IllegalStateError("no transaction is open; begin one with `producer.transaction()`")
@@ -126,11 +126,11 @@ class Transactions:
             raise failed
 
     def not_begun(self) -> None:
-        """Undo a `begin` whose caller was interrupted and does not know that it succeeded."""
+        """Undo a `begin` that succeeded although its caller was interrupted."""
         self._open = False
 
     async def abort(self) -> None:
-        """Abort an open transaction, or one whose abort is not confirmed, because an exception propagates or the
+        """Abort an open transaction, or one whose abort is not confirmed yet, because an exception propagates or the
         producer is being closed. A failure is only logged."""
         try:
             if self._open:
@@ -154,8 +154,9 @@ class Transactions:
         await self._flush(_ABORT_WAIT_S)
 
     def _cut_short(self) -> None:
-        """Handle a cancelled wait for the records, before anything is decided. Nothing of this transaction may be
-        committed with the next one: its records are given up, and it is aborted before another begins."""
+        """Handle the cancellation of the wait for the records, before anything is decided. Its records must not be
+        committed with the next transaction: they are given up, and this transaction is aborted before another
+        begins."""
         self._sender.abandon(InvalidTxnStateError("the end of the transaction was cancelled; it is aborted"))
         identity = self._sender.identity
         if identity is not None and self._sender.open.sent_any:
@@ -163,7 +164,7 @@ class Transactions:
             self._doubt = _Doubt(identity, frozenset(), commit=False)
 
     async def _identify(self) -> None:
-        """Get an identity: as a new instance at first, later as one that continues the former identity."""
+        """Get an identity: the first time as a new instance, later as one that continues the former identity."""
 
         async def ask() -> None:
             try:
@@ -171,7 +172,7 @@ class Transactions:
             except InvalidProducerIdMappingError:
                 if self._former is None:
                     raise
-                self._former = None  # its record has expired, so no other producer has begun with the id either
+                self._former = None  # the id's state has expired, so no other producer has used the id either
                 await self._sender.identify(None)
 
         try:
@@ -182,7 +183,7 @@ class Transactions:
         self._former = None
 
     async def _end(self, asked: _Doubt) -> None:
-        """Have the outcome decided. In any case the next transaction begins with another identity."""
+        """Request the end of the transaction. In any case, the next transaction begins with another identity."""
         self._sender.identity, self._former = None, asked.identity
         self._doubt = asked
         word = "commit" if asked.commit else "abort"
@@ -199,7 +200,7 @@ class Transactions:
         self._doubt = None
 
     async def _resolve(self, doubt: _Doubt) -> None:
-        """Ask again for an unknown outcome, so that it is known before another transaction begins."""
+        """Request the end again, so that the unknown outcome is known before another transaction begins."""
         word = "committed" if doubt.commit else "aborted"
         try:
             await self._end(doubt)
@@ -220,10 +221,10 @@ class Transactions:
             self._former = None
 
     async def _repeat(self, ask: Callable[[], Awaitable[None]], what: str) -> None:
-        """Ask until `ask` succeeds or fails with an error that is not retriable. Raises RequestTimedOutError after
+        """Call `ask` until it succeeds or fails with an error that is not retriable. Raises RequestTimedOutError after
         default.api.timeout.ms.
 
-        When no node has answered for some seconds, a warning says so, and what to try.
+        If no node has answered for some seconds, log a warning that says so, and what to try.
         """
         name, loop = self._config["transactional.id"], asyncio.get_running_loop()
         backoff = self._cluster.backoff()
@@ -269,7 +270,7 @@ class Transactions:
 
 
 def no_offsets() -> InvalidRequestError:
-    """Return the error for a caller that wants to commit offsets in a transaction (CL-104)."""
+    """Return the error for an attempt to commit offsets in a transaction (CL-104)."""
     return InvalidRequestError(
         "share groups have no offsets, so none can be part of a transaction; acknowledge the records that were worked "
         "off after the transaction is committed: one may then be delivered again, none is lost"

@@ -18,13 +18,13 @@ from sharegroups.producing.core.unconfirmed_batches import Meaning, nothing_writ
 RecordT = TypeVar("RecordT")
 WatcherT = TypeVar("WatcherT")
 
-#: The leader remembers the last five batches of a producer (CM-43), so no more may be in flight.
+#: The leader remembers a producer's last five batches (CM-43), so no more may be in flight.
 BATCHES_IN_FLIGHT: Final = 5
 _SEQUENCE_LIMIT: Final = 2**31
 
 
 class ProducerIdentity(NamedTuple):
-    """Producer id and epoch of InitProducerId; (−1, −1) without idempotence."""
+    """Producer id and epoch from InitProducerId; (−1, −1) without idempotence."""
 
     producer_id: int
     epoch: int
@@ -39,10 +39,10 @@ NO_IDENTITY: Final = ProducerIdentity(-1, -1)
 
 
 class Outcome(NamedTuple):
-    """How an attempt with a group ended.
+    """The outcome of an attempt to send a group.
 
-    Without `error` the group was delivered, and `answer` is the leader's. `delay_ms`: retry after this time; None when
-    a retry cannot help. `unconfirmed`: see `ProduceBuffer.retry`.
+    Without `error` the group was delivered, and `answer` is the leader's result. `delay_ms`: retry after this time;
+    None if a retry cannot help. `unconfirmed`: see `ProduceBuffer.retry`.
     """
 
     answer: Any = None
@@ -55,10 +55,11 @@ class Outcome(NamedTuple):
 class Batch(Generic[RecordT, WatcherT]):
     """Records of one partition that are sent and stored together.
 
-    `watchers` are notified of the outcome of a record; each comes with the record's index in the batch, and most
-    records have none. `order` numbers all batches of the partition. `identity` and `base_sequence` number the batch
-    under the topic id that its partition was last sent under; a retry under that id keeps them. `unconfirmed` is the
-    topic's id and version at the first attempt that may have appended the batch; None when none may have.
+    Each watcher is notified of one record's outcome. `watchers` has them with the record's index in the batch; most
+    records have no watcher. `order` numbers all batches of the partition. `identity` and `base_sequence` are the
+    batch's numbers for the topic id that its partition was last sent with; a retry with that id keeps them.
+    `unconfirmed` is the topic's id and version at the first attempt that may have appended the batch; None if no
+    attempt may have.
     """
 
     records: list[RecordT] = field(default_factory=list)
@@ -69,7 +70,8 @@ class Batch(Generic[RecordT, WatcherT]):
     base_sequence: int = -1
     unconfirmed: Meaning | None = None
     order: int = 0
-    #: The batch was refused together with others, any of which may be the cause, so it is sent without them (CL-154).
+    #: True if the batch was refused together with others, any of which may be the cause, so that it is sent without
+    #: them (CL-154).
     alone: bool = False
 
 
@@ -77,7 +79,8 @@ class Batch(Generic[RecordT, WatcherT]):
 class Group(Generic[RecordT, WatcherT]):
     """Batches of one partition that are in flight together.
 
-    `way` is how they were sent. `is_first_try`: none of the batches was sent before. `outcome`: set once it is known.
+    `way` is how they were sent. `is_first_try`: True if none of the batches was sent before. `outcome`: set once it is
+    known.
     """
 
     partition: TopicPartition
@@ -95,12 +98,12 @@ class Group(Generic[RecordT, WatcherT]):
 class Lane(Generic[RecordT, WatcherT]):
     """One partition: waiting batches, the groups in flight, and the next sequence by identity and topic id.
 
-    `proven` is the identity and the way of the last group that the leader took, if nothing has failed since: the leader
-    knows that producer. `gap`: the identity of the last numbered batches that were given up, if the leader has taken
-    none since; a batch that follows them under this identity may come after a gap that nothing fills.
+    `proven` is the identity and the way of the last group that the leader accepted, if nothing has failed since: the
+    leader knows that producer. `gap`: the identity of the last numbered batches that were given up, if the leader has
+    accepted none since. A later batch with this identity may come after a sequence gap that nothing will fill.
 
-    Waiting batches keep their order: first the unconfirmed ones, all under `topic_id`, then other numbered ones, then
-    those without a number.
+    Waiting batches keep their order: first the unconfirmed ones, all for `topic_id`, then other numbered ones, then
+    those without numbers.
     """
 
     __slots__ = (
@@ -126,10 +129,10 @@ class Lane(Generic[RecordT, WatcherT]):
         return taken
 
     def go_to(self, topic_id: bytes) -> None:
-        """Send under this id from now on; call it only while no batch is unconfirmed under another id.
+        """Send with this topic id from now on. Call this only while no batch is unconfirmed for another id.
 
-        The waiting numbered batches were refused under the former id. They get new numbers, and their old sequences are
-        given back in case the former id is used again.
+        The waiting numbered batches were refused for the former id. They get new numbers, and their old sequences
+        become free in case the former id is used again.
         """
         if topic_id == self.topic_id:
             return
@@ -144,19 +147,19 @@ class Lane(Generic[RecordT, WatcherT]):
     def forget_numbers(self, but_of: ProducerIdentity | None = None) -> None:
         """Remove the numbers of waiting batches that were certainly not appended, so that they get new ones.
 
-        Unconfirmed batches keep their numbers, and so do the batches numbered by the identity `but_of`.
+        Unconfirmed batches keep their numbers, and so do batches with the identity `but_of`.
         """
         for batch in self._numbered():
             if batch.unconfirmed is None and (but_of is None or batch.identity != but_of):
                 batch.identity, batch.base_sequence = None, -1
 
     def given_up(self, batches: list[Batch[RecordT, WatcherT]]) -> None:
-        """Note that these batches are not sent again."""
+        """Note that these batches will not be sent again."""
         self.gap = next((batch.identity for batch in reversed(batches) if batch.identity is not None), self.gap)
 
     def take_numbers(self, group: Group[RecordT, WatcherT]) -> None:
-        """Remove the numbers of a group and of all batches that wait after it under its identity, unconfirmed ones
-        too: the leader found a gap before the group, so it has appended none of them (CM-43 (k))."""
+        """Remove the numbers of a group and of all waiting batches with its identity, including unconfirmed ones: the
+        leader found a gap before the group, so it has appended none of them (CM-43 (k))."""
         identity = group.batches[0].identity
         for batch in (*group.batches, *self.waiting):
             if batch.identity == identity:
@@ -171,7 +174,7 @@ class Lane(Generic[RecordT, WatcherT]):
         self.next_sequence[key] = (batch.base_sequence + len(batch.records)) % _SEQUENCE_LIMIT
 
     def may_follow(self, identity: ProducerIdentity | None, topic_id: bytes, way: Way) -> bool:
-        """Return whether a second group may be sent before the first one is answered (CL-131)."""
+        """Return whether a second group may be sent before the response to the first one (CL-131)."""
         if len(self.in_flight) != 1 or identity is None or self.proven != (identity, way):
             return False
         first = self.in_flight[0]
@@ -214,10 +217,10 @@ class Lane(Generic[RecordT, WatcherT]):
 def _settle_after_failure(first: Group[RecordT, WatcherT], second: Group[RecordT, WatcherT]) -> None:
     """Correct the outcomes of two groups, the first of which failed (CM-43, CL-133).
 
-    If the leader found a sequence gap before the second group, the gap is the missing first group: the second was not
+    If the leader found a sequence gap before the second group, that gap is the missing first group: the second was not
     appended, and is sent again as soon as the first is. If it is unknown whether the second was appended, the first
-    counts as unconfirmed too. Both then keep their numbers and topic, as unconfirmed batches must come first among the
-    waiting ones.
+    counts as unconfirmed too. Both then keep their numbers and topic id, since unconfirmed batches must come first
+    among the waiting ones.
     """
     one, two = first.outcome, second.outcome
     assert one is not None
@@ -225,7 +228,7 @@ def _settle_after_failure(first: Group[RecordT, WatcherT], second: Group[RecordT
     if isinstance(two.error, OutOfOrderSequenceNumberError):
         second.outcome = two._replace(delay_ms=one.delay_ms or 0, unconfirmed=None)
     elif one.delay_ms is None and one.error is not None and nothing_written(one.error):
-        # The first is given up, so nothing fills the gap that it leaves: the second was not appended and never will be.
+        # The first is given up, so nothing will fill its gap: the second was not appended and never will be.
         second.outcome = two._replace(unconfirmed=None)
     elif two.error is not None and two.unconfirmed is not None and one.unconfirmed is None:
         first.outcome = one._replace(unconfirmed=two.unconfirmed)

@@ -1,8 +1,8 @@
-"""Partitions that cannot be written to at present; records without a key are sent to the others (CL-80).
+"""Tracks partitions that cannot be written to at present; records without a key are sent to the others (CL-80).
 
 A partition is unavailable while its leader is unknown, or while the sender retries a batch of it. Pure: events are
-passed in with their times, and lines to log come out, one for each partition that stays unavailable. Holds at most one
-entry per partition.
+passed in with their times, and the methods return lines to log, one for each partition that stays unavailable. Holds at
+most one entry per partition.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from kip932.ids import TopicPartition
 
-#: A partition is logged once it has been unavailable this long, ms. A fail-over takes less.
+#: A partition is logged once it has been unavailable this long, ms. A fail-over takes less time.
 LOG_AFTER_MS: Final = 5_000
 
 _Place = tuple[str, int]
@@ -38,11 +38,12 @@ class UnavailablePartitions:
         return bool(self._outages)
 
     def failed(self, partition: TopicPartition, cause: str, now_ms: int) -> None:
-        """Note that the leader did not take a batch, which the sender will retry."""
+        """Note that the leader did not accept a batch, which the sender will retry."""
         self._note(partition, cause, now_ms)
 
     def over(self, partition: TopicPartition) -> None:
-        """Note that a batch was taken or given up. Either way the partition is used again if its leader is known."""
+        """Note that a batch was accepted or given up. Either way, the partition is used again if its leader is
+        known."""
         if self._outages and partition not in self._leaderless:
             self._outages.pop(partition, None)
 
@@ -60,7 +61,7 @@ class UnavailablePartitions:
         return "" if outage is None else outage.cause
 
     def choose(self, topic: str, first: int, count: int) -> int:
-        """Return the first available partition of `first`, `first` + 1, … modulo `count`; `first` when none is
+        """Return the first available partition of `first`, `first` + 1, … modulo `count`; `first` if none is
         available."""
         outages = self._outages
         for step in range(count):
@@ -70,7 +71,8 @@ class UnavailablePartitions:
         return first % count
 
     def lines(self, now_ms: int, partitions: Mapping[str, int]) -> list[str]:
-        """Return the lines to log now, each only once. `partitions`: the number of partitions of each topic."""
+        """Return the lines to log now; each is returned only once. `partitions`: the number of partitions of each
+        topic."""
         lines: list[str] = []
         for (topic, number), outage in self._outages.items():
             if outage.logged or now_ms - outage.since_ms < LOG_AFTER_MS:

@@ -1,8 +1,8 @@
 """Unconfirmed batches: the producer has sent them and does not know whether the leader appended them (CM-43).
 
-The producer retries such a batch only under the topic id that it was first sent under. When a topic is deleted and
-created again under the same name (CM-21), it has another id, and a retry under that id could store and deliver the
-records twice. Pure: errors and the topic ids from the metadata are passed in.
+The producer retries such a batch only with the topic id that it was first sent with. When a topic is deleted and
+re-created with the same name (CM-21), it has another id, and a retry with that id could store and deliver the records
+twice. Pure: errors and the topic ids from the metadata are passed in.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from kip932.errors import (
     UnsupportedCompressionTypeError,
 )
 
-#: A leader answers with these errors only when it has appended none of the batches. After any other outcome it is
-#: unknown whether it did:
-#: - NOT_LEADER_OR_FOLLOWER is also the answer when leadership ends during a flush, and when a flush was confirmed only
-#:   after the lease had lapsed (CM-3, CM-13);
-#: - UNKNOWN_TOPIC_OR_PARTITION is also the answer when a flush of unknown outcome finds the topic's streams deleted:
-#:   another leader may have served the records before that;
+#: A leader returns these errors only if it has appended none of the batches. After any other outcome it is unknown
+#: whether it has:
+#: - NOT_LEADER_OR_FOLLOWER is also returned if leadership ends during a flush, and if a flush was confirmed only after
+#:   the lease had expired (CM-3, CM-13);
+#: - UNKNOWN_TOPIC_OR_PARTITION is also returned if a flush of unknown outcome finds that the topic's streams are
+#:   deleted: another leader may have served the records before that;
 #: - REQUEST_TIMED_OUT and NOT_ENOUGH_REPLICAS_AFTER_APPEND mean that the outcome is unknown (CM-15, CM-42);
-#: - an answer without the partition, a broken connection and a code that this build does not know carry no outcome.
+#: - a response without the partition, a broken connection and an error code unknown to this version say nothing about
+#:   the outcome.
 _NOTHING_WRITTEN: Final = frozenset(
     {
         UnknownTopicIdError.code,  # the leader checks the id before it looks up the log
@@ -65,14 +66,15 @@ _NOTHING_WRITTEN: Final = frozenset(
 
 
 class Meaning(NamedTuple):
-    """The id that a topic's name had in one metadata version. Versions only grow (CM-20), and ids are never reused."""
+    """The id that a topic's name had in one metadata version. Versions only increase (CM-20), and ids are never
+    reused."""
 
     topic_id: bytes
     version: int
 
 
 class Action(Enum):
-    """The producer's choice for a partition's first waiting batch."""
+    """What the producer does with a partition's first waiting batch."""
 
     SEND = "send"
     WAIT = "wait"
@@ -80,16 +82,16 @@ class Action(Enum):
 
 
 def nothing_written(answer: KafkaError) -> bool:
-    """Return whether this answer means that this attempt appended nothing. It says nothing about earlier attempts."""
+    """Return whether this error means that this attempt appended nothing. It says nothing about earlier attempts."""
     return answer.code in _NOTHING_WRITTEN
 
 
 def next_action(unconfirmed: Meaning | None, now: Meaning) -> Action:
     """Return whether a batch is sent, waits or fails.
 
-    `unconfirmed` is its topic at the first attempt that left it unconfirmed, None when no attempt did; `now` is the
-    topic's current meaning. The batch fails when the name now has another id. It waits while `now` is not newer than
-    `unconfirmed`: a different id then only shows that the metadata come from an outdated node.
+    `unconfirmed` is the topic's meaning at the first attempt that left the batch unconfirmed, None if no attempt did;
+    `now` is the topic's current meaning. The batch fails when the name now has another id. It waits while `now` is not
+    newer than `unconfirmed`: a different id then only shows that the metadata come from an outdated node.
     """
     if unconfirmed is None or unconfirmed.topic_id == now.topic_id:
         return Action.SEND
@@ -97,7 +99,7 @@ def next_action(unconfirmed: Meaning | None, now: Meaning) -> Action:
 
 
 def created_again(topic: str) -> UnknownTopicIdError:
-    """Return the error for an unconfirmed batch whose topic was created again. It says what the application can do."""
+    """Return the error for an unconfirmed batch whose topic was re-created. It says what the application can do."""
     return UnknownTopicIdError(
         f"topic {topic!r} was deleted and created again while the record was under way: it may have been stored in "
         "the deleted topic. Send it again if the new topic should have it"

@@ -1,7 +1,8 @@
-"""The log lines for undelivered records that have no on_delivery, so that no record is lost silently.
+"""Produces the log lines for undelivered records that have no on_delivery, so that no record is lost silently.
 
-Pure: failures are passed in with their times, and lines to log come out. The first failure of a partition for one cause
-is logged at once. Later ones are counted and logged together, so that an outage under load costs few lines.
+Pure: failures are passed in with their times, and the methods return lines to log. The first failure of a partition for
+one cause is logged immediately. Later ones are counted and logged together, so that an outage under load costs few
+lines.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.ids import TopicPartition
 
-#: Failures of one partition and cause within this time, ms, share a line.
+#: Failures of one partition and cause within this time, ms, share a log line.
 QUIET_MS: Final = 30_000
 _TEXT_MAX: Final = 300
 _UNREACHABLE: Final = (NetworkError, RequestTimedOutError)
@@ -40,7 +41,7 @@ class Undelivered:
         self._counts: dict[_Key, _Count] = {}
 
     def lost(self, partition: TopicPartition, error: KafkaError, records: int, now_ms: int) -> str | None:
-        """Count failed records that have no on_delivery. Returns the line to log now; None when it is not time yet."""
+        """Count failed records that have no on_delivery. Returns the line to log now; None if it is not time yet."""
         key = _Key(partition, error.name)
         count = self._counts.get(key)
         if count is None:
