@@ -1,4 +1,4 @@
-"""Workers, which run your functions for the records of a share group.
+"""Workers: they call your functions for the records of a share group.
 
     from sharegroups.worker import Retry, Worker
 
@@ -7,8 +7,8 @@
     @worker.job("orders", value=json.loads, retry=Retry(backoff=1, maximum=60))
     def send_mail(order): ...
 
-A layer on `sharegroups.aio.ShareConsumer` that uses only its public API; docs/howto/workers.md describes how to run a
-worker. gRPC is imported when a worker starts, so processes for handlers do not load it.
+A layer on top of `sharegroups.aio.ShareConsumer` that uses only its public API; docs/howto/workers.md describes how to
+run a worker. gRPC is imported when a worker starts, so handler processes do not load it.
 """
 
 from sharegroups.worker.core.policy import Accept, Reject, Release, Retry

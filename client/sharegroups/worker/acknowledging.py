@@ -19,15 +19,17 @@ from sharegroups.worker.job import Job
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The most records of failed jobs that are held here during their delay; further ones are released at once.
+#: The maximum number of records of failed jobs that are held here during their delay; further ones are released
+#: immediately.
 HELD_MAX: Final = 1_000
-#: The greatest value that a group's sharegroups.retry.delay.max.ms can have, s: 30 days.
+#: The maximum value of a group's sharegroups.retry.delay.max.ms, s: 30 days.
 DELAY_MAX_S: Final = 2_592_000
 _TYPES: Final = {Step.ACCEPT: AcknowledgeType.ACCEPT, Step.REJECT: AcknowledgeType.REJECT}
 
 
 class Acknowledging:
-    """Acknowledges the records of jobs. `due`: called when a held record's delay is over, so that it is released."""
+    """Acknowledges the records of jobs. `due`: called when a held record's delay is over, so that the record can be
+    released."""
 
     def __init__(self, consumer: ShareConsumer, tally: Tally, due: Callable[[], None]) -> None:
         self._consumer = consumer
@@ -45,7 +47,7 @@ class Acknowledging:
     def settle(self, job: Job, decision: Decision) -> Decision:
         """Acknowledge the job's record as decided. Call it while no poll is in progress.
 
-        Returns what was done: the decision, or one with a shorter delay if the group does not allow one so long.
+        Returns what was done: the decision, or one with a shorter delay if the group does not allow such a long one.
         """
         if decision.step not in (Step.RELEASE, Step.ARCHIVE):
             self._acknowledge(job, _TYPES[decision.step])
@@ -54,14 +56,15 @@ class Acknowledging:
         return decision if maximum_s is None else decision.shortened(maximum_s)
 
     def take_back(self, job: Job) -> None:
-        """Release the record at once, without counting this delivery (CL-145)."""
+        """Release the record immediately, without counting this delivery (CL-145)."""
         self._acknowledge(job, AcknowledgeType.RELEASE, undelivered=True)
 
     def release(self, job: Job, delay_s: float | None) -> float | None:
-        """Release the record with a delay; 0: at once; None: with the delay of the group's back-off.
+        """Release the record with a delay; 0: no delay; None: the delay of the group's back-off.
 
         If the leader does not support delays, the record is held here until the delay is over, and its lock is kept
-        alive. Returns the shorter delay used instead if `delay_s` is above the group's maximum or 30 days, else None.
+        alive. If `delay_s` is above the group's maximum or 30 days, returns the shorter delay used instead, otherwise
+        None.
         """
         capped_s = None if delay_s is None else min(delay_s, DELAY_MAX_S)
         try:
@@ -80,7 +83,7 @@ class Acknowledging:
             self._acknowledge(job, AcknowledgeType.RELEASE, 0)
 
     def release_held(self) -> int:
-        """Release all held records now, because the worker stops. Returns how many were held."""
+        """Release all held records now, because the worker is stopping. Returns how many were held."""
         held, self._held = self._held, {}
         for job, timer in held.items():
             timer.cancel()
@@ -118,5 +121,5 @@ class Acknowledging:
         support the delay, and DelayTooLongError."""
         try:
             self._consumer.acknowledge(job.message, kind, delay=delay_s, undelivered=undelivered)
-        except IllegalStateError as error:  # only a bug in the worker causes this; it must not end the worker
+        except IllegalStateError as error:  # only a bug in the worker can cause this, and it must not end the worker
             log.warning("%s could not be acknowledged: %s", job.place, error)

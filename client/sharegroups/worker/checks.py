@@ -31,7 +31,7 @@ _DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
 _RESET: Final = "share.auto.offset.reset"
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
-#: How long one request may take, ms, and how long to wait before the next, s.
+#: How long one request may take, ms; and how long to wait before the next one, s.
 _ASK_MS: Final = 3_000
 _RETRY_S: Final = 1.0
 #: The delivery count limit assumed when the group's cannot be read: Kafka's default.
@@ -39,10 +39,10 @@ DEFAULT_DELIVERY_LIMIT: Final = 5
 
 
 class GroupLimits(NamedTuple):
-    """The limits of a group. `deliveries`: the number after which the leader archives a record. `letters_to`: the
-    dead-letter topic, or "". `backoff`: the group's own (PL-936); None if it has none or it is unknown. `delay_max`:
-    the longest delay, s (PL-930); None if it is unknown or the cluster does not support delays. `reset`: the value of
-    share.auto.offset.reset, which says where a new group begins; "" if unknown."""
+    """The limits of a group. `deliveries`: the number of deliveries after which the leader archives a record.
+    `letters_to`: the dead-letter topic, or "". `backoff`: the group's own back-off (PL-936); None if it has none or it
+    is unknown. `delay_max`: the longest delay, s (PL-930); None if it is unknown or the cluster does not support
+    delays. `reset`: the value of share.auto.offset.reset, which determines where a new group starts; "" if unknown."""
 
     deliveries: int
     letters_to: str = ""
@@ -56,8 +56,8 @@ async def check_cluster(
 ) -> tuple[GroupLimits, frozenset[str]] | None:
     """Query the cluster, waiting until it answers. Returns None if `stopping` is set first.
 
-    Otherwise returns what the group allows, and the topics that do not exist yet, which are logged. Raises WorkerError
-    for a policy that the group does not allow, or a topic that cannot be read.
+    Otherwise returns the group's limits, and the topics that do not exist yet, after logging them. Raises WorkerError
+    for a policy that the group does not allow, or a topic whose description cannot be read.
     """
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
@@ -118,7 +118,7 @@ def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str
 
 
 def _longest_delay(outcome: object, deliveries: int) -> float:
-    """Return the longest delay that an outcome can ask for, s. A failed last delivery has no delay."""
+    """Return the longest delay that an outcome can ask for, s. There is no delay after the last delivery."""
     if isinstance(outcome, Retry):
         last = deliveries if outcome.limit is None else min(outcome.limit, deliveries)
         return outcome.delay_of(last - 1, 0) if last > 1 else 0
@@ -126,7 +126,7 @@ def _longest_delay(outcome: object, deliveries: int) -> float:
 
 
 def other_backoffs(specs: Iterable[JobSpec], limits: GroupLimits, group: str) -> list[str]:
-    """Return a line for each job whose delays differ from the group's own back-off; it says which of them applies."""
+    """Return a line for each job whose delays differ from the group's own back-off; it says which applies when."""
     if limits.backoff is None:
         return []
     return [
@@ -142,7 +142,7 @@ def _words(retry: Retry) -> str:
 
 
 def backoff_of(found: Mapping[str, ConfigEntry]) -> Retry | None:
-    """Return the back-off in a group's configs; None when it is off, or the cluster does not support it."""
+    """Return the back-off in a group's configs; None if it is off, or if the cluster does not support it."""
     values = {name: found[_BACKOFF + name].value for name in _BACKOFFS if _BACKOFF + name in found}
     if len(values) < len(_BACKOFFS) or not float(values["initial.ms"] or 0):
         return None
@@ -180,9 +180,10 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
 
 
 async def _log_new_group(admin: Admin, group: str, reset: str) -> None:
-    """Log that a group does not exist yet, with where it begins and the nearest name; ignore failed queries.
+    """Log that a group does not exist yet, where it will start, and the most similar existing name; ignore failed
+    queries.
 
-    A typo in the group's name would run each job again, or none.
+    With a typo in the group's name, every job would run again, or none would run.
     """
     try:
         described = (await admin.describe_share_groups([group]))[group]

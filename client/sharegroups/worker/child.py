@@ -1,10 +1,11 @@
-"""The process that runs blocking handlers, one job at a time. It ends when its worker does.
+"""The process that runs blocking handlers, one job at a time. It ends when its worker ends.
 
 It first sends "ready", or sends `Unable` and ends. For each job the worker sends (topic, info, value), and the process
-answers with the verdict and the seconds that the handler ran. Once the worker closes `work`, the process exits as any
-Python program does: its producers send what they hold (CL-140), and its `atexit` functions run.
+replies with the verdict and how many seconds the handler ran. Once the worker closes `work`, the process exits as any
+Python program does: its producers send their remaining records (CL-140), and its `atexit` functions run.
 
-It leads its own process group, so that the worker can kill it together with what its handlers have started.
+It leads its own process group, so that the worker can kill it together with all processes that its handlers have
+started.
 """
 
 from __future__ import annotations
@@ -27,19 +28,19 @@ from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
 
 
 class Unable(NamedTuple):
-    """Reports that this process cannot import its handlers: the error in words, and its traceback."""
+    """Reports that this process cannot import its handlers: the error as text, and its traceback."""
 
     error: str
     trace: str
 
 
 def serve(work: Connection, alive: Connection, packed: bytes) -> None:
-    """Run jobs until the worker closes `work`. `alive` closes when the worker's process ends for any reason.
+    """Run jobs until the worker closes `work`. `alive` is closed when the worker's process ends for any reason.
 
     `packed`: the job of each topic, pickled.
     """
     os.setpgid(0, 0)
-    handle_signals(_ignore)  # a supervisor may signal every process; the worker decides
+    handle_signals(_ignore)  # a supervisor may signal every process, but the worker decides when to stop
     threading.Thread(target=_end_with, args=(alive,), daemon=True).start()
     with suppress(EOFError, OSError):  # the worker has closed `work` or ended
         try:
@@ -61,13 +62,13 @@ def _maker(info: tuple[Any, ...]) -> Any:
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing at a signal. SIG_IGN would be inherited by the commands that a job starts."""
+    """Ignore a signal. SIG_IGN would be inherited by the commands that a job starts."""
 
 
 def _end_with(alive: Connection) -> None:
-    """Kill this process, and what its handlers have started, when the worker ends.
+    """Kill this process, and all that its handlers have started, when the worker ends.
 
-    Children of the worker's other handlers may keep `alive` open, so the worker itself is watched if possible.
+    Child processes of the worker's other handlers may keep `alive` open, so the worker itself is watched if possible.
     """
     worker = multiprocessing.parent_process()
     assert worker is not None

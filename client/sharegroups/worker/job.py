@@ -1,4 +1,4 @@
-"""Jobs: what `@worker.job` registers for a topic, and the single records that its handler works on."""
+"""Jobs: what `@worker.job` registers for a topic, and the individual records that its handler processes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from sharegroups.consuming.lock_renewals import Kept
     from sharegroups.messages import Message
 
-#: Exit status of a process for handlers if importing the program calls `Worker.run`.
+#: Exit status of a handler process if importing the program calls `Worker.run`.
 RUN_AT_IMPORT_STATUS: Final = 79
 
 
 @dataclass(frozen=True)
 class JobSpec:
-    """The arguments of `@worker.job`, and where its handler runs. `timeout` is in seconds. Pickled for processes."""
+    """The arguments of `@worker.job`, and where its handler runs. `timeout` is in seconds. Pickled for handler
+    processes."""
 
     topic: str
     handler: Callable[..., Any]
@@ -64,7 +65,7 @@ class JobInfo:
     @property
     def lost(self) -> bool:
         """True if the lock was lost, so that another worker runs this job, or will. Always False for a handler that
-        runs in a process."""
+        runs in a separate process."""
         return self._job is not None and self._job.is_lost
 
 
@@ -80,13 +81,13 @@ class Job:
         self.waits_since = waits_since
 
     def deliver(self, message: Message, kept: Kept) -> None:
-        """Replace the delivery that the job's end will acknowledge, because the record was delivered again."""
+        """Replace the delivery that is acknowledged when the job ends, because the record was delivered again."""
         self.message = message
         self.kept = kept
 
     @property
     def is_lost(self) -> bool:
-        """True if its lock was lost, and it has not been delivered here again. Safe in any thread."""
+        """True if its lock was lost, and it has not been delivered here again. May be called in any thread."""
         return self.kept.is_lost(self.message)
 
     @property
@@ -118,7 +119,7 @@ def enter(make: Callable[[], JobInfo]) -> None:
 
 
 def arguments_of(spec: JobSpec, value: bytes | None) -> Any:
-    """Return the argument of the handler. Raises Undecodable."""
+    """Return the handler's argument. Raises Undecodable."""
     if spec.value is None:
         return value
     if value is None:
@@ -148,7 +149,8 @@ async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
 
 
 def failed(spec: JobSpec, error: BaseException) -> Verdict:
-    """Return the verdict on an error from decoding or from the handler. An undecodable value is REJECTED.
+    """Return the verdict on an error from decoding or from the handler. The verdict on an undecodable value is
+    REJECTED.
 
     Never raises, even if the exception's own methods do (CL-148).
     """
@@ -165,12 +167,12 @@ def _verdict(spec: JobSpec, error: BaseException) -> Verdict:
     return verdict_of(error, spec.outcomes, trace_of(error))
 
 
-#: How many lines of a longer traceback are shown: half from its start, half from its end.
+#: How many lines of a long traceback are shown: half from its start, half from its end.
 _TRACE_MAX: Final = 40
 
 
 def trace_of(error: BaseException) -> str:
-    """Return the traceback from the handler's own frame on."""
+    """Return the traceback, starting at the handler's own frame."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next

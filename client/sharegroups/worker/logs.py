@@ -1,4 +1,4 @@
-"""Sets up the log of `Worker.run()` if the program has not, and drops a repeated warning (CL-125, CL-128)."""
+"""Sets up logging for `Worker.run()` if the program has not, and drops a repeated warning (CL-125, CL-128)."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from typing import Final
 from kip932.printable import printable
 from sharegroups.connection.core.stall_diagnosis import UNKNOWN, Trouble
 
-#: The format of log lines, in `sharegroups worker` too.
+#: The format of log lines, also used by `sharegroups worker`.
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
-#: How long a repeated warning is dropped, s. The consumer first checks its topics 2 s after its start, for up to 2 s.
+#: For how long a repeated warning is dropped, s. The consumer first checks its topics 2 s after its start, which takes
+#: up to 2 s.
 _FIRST_CHECK_S: Final = 10.0
 _WATCH: Final = logging.getLogger("sharegroups.consuming.stall_watch")
 
 
 class PrintableFormatter(logging.Formatter):
-    """Escapes control characters in whole lines: messages and tracebacks hold others' data (CT-82)."""
+    """Escapes control characters in whole lines, since messages and tracebacks contain foreign data (CT-82)."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Format a record as the base class does, and escape control characters."""

@@ -1,7 +1,8 @@
-"""The worker's end of the pipe to a process for handlers: `multiprocessing` messages, sent and read without blocking.
+"""The worker's end of the pipe to a handler process: `multiprocessing` messages, sent and read without blocking.
 
-A process that dies while it sends a message leaves half of it. A child that a handler forked may keep the other end
-open. Then a read of the rest, or a send of more than the pipe holds, would block the worker's event loop for ever.
+A process that dies while it sends a message leaves a partial message in the pipe, and a child that a handler forked may
+keep the other end open. Reading the rest of the message, or sending more than fits into the pipe, would then block the
+worker's event loop forever.
 """
 
 from __future__ import annotations
@@ -15,15 +16,16 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 _CHUNK: Final = 1 << 16
-#: The most chunks that are read in one turn of the loop.
+#: The maximum number of chunks read in one iteration of the loop.
 _CHUNKS_MAX: Final = 1_024
-#: In the first four bytes of a message: its size does not fit there, and follows in eight bytes.
+#: The first four bytes of a message whose size does not fit there; the size follows in eight bytes.
 _LONG: Final = -1
 _LONG_FROM: Final = 0x7FFFFFFF
 
 
 class Pipe:
-    """Takes over `connection`, one end of a duplex pipe. `has_ended`: the other end is closed, and all was read."""
+    """Takes over `connection`, one end of a duplex pipe. `has_ended`: True if the other end is closed and everything
+    was read."""
 
     def __init__(self, connection: Connection[Any, Any], loop: asyncio.AbstractEventLoop) -> None:
         self._socket = socket.socket(fileno=os.dup(connection.fileno()))
@@ -74,14 +76,14 @@ class Pipe:
         return found
 
     def close(self) -> None:
-        """Close the pipe; the other end reads the data in it, then end of file."""
+        """Close the pipe. The other end can still read the data in it, followed by end of file."""
         if self.fileno() >= 0:
             self._loop.remove_reader(self.fileno())
             self._loop.remove_writer(self.fileno())
             self._socket.close()
 
     def _next(self) -> tuple[int, int] | None:
-        """Return where the next message begins and ends in the data read; None if part of it has not arrived."""
+        """Return where the next message starts and ends in the data read; None if part of it has not arrived."""
         begin = 4
         if len(self._unread) < begin:
             return None
@@ -104,7 +106,7 @@ class Pipe:
     def _send_later(self) -> None:
         try:
             self._send_on()
-        except OSError:  # the other end is closed; the pool notices that its process ends
+        except OSError:  # the other end is closed; the pool will notice that its process has ended
             self._loop.remove_writer(self.fileno())
             return
         if not self._unsent:

@@ -33,12 +33,12 @@ class Pool(Protocol):
 
     @property
     def at_work(self) -> list[Job]:
-        """The jobs that are running in this process, or have just ended there."""
+        """The jobs that are running in this process, or have just ended in it."""
         ...
 
     @property
     def in_hand(self) -> int:
-        """How many jobs are waiting, running, or ended and not reported yet."""
+        """How many jobs are waiting, are running, or have ended and are not reported yet."""
         ...
 
     @property
@@ -59,7 +59,7 @@ class Pool(Protocol):
         ...
 
     def abandon(self) -> list[Job]:
-        """Stop the running jobs if possible, since their time is over, and report those that have ended.
+        """Stop the running jobs if possible, since the grace period is over, and report those that have ended.
 
         Returns the jobs that have not ended.
         """
@@ -71,4 +71,4 @@ class Pool(Protocol):
 
 
 class WorkerError(Exception):
-    """A worker cannot start, or cannot continue; the text says why and what to do."""
+    """A worker cannot start or continue; the text says why and what to do."""

@@ -1,8 +1,8 @@
 """Runs blocking handlers in their own processes: a time-out kills the process, and a crash fails only its job.
 
-A process runs one job at a time, and is replaced when it ends. Processes are spawned, never forked from this one,
-since gRPC's threads do not survive a fork. Each leads its own process group, and is watched directly: its pipe does
-not show its end while a child that a handler forked still holds the pipe.
+A process runs one job at a time, and is replaced when it ends. Processes are spawned, never forked from this one, since
+gRPC's threads do not survive a fork. Each leads its own process group, and is watched directly, because its pipe does
+not show that it has ended while a child that a handler forked still holds the pipe open.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from sharegroups.worker.pools import Finished, Report, WorkerError
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The worker gives up after this many processes in a row that ended before they were ready.
+#: The worker gives up after this many processes in a row have ended before they were ready.
 _FAILED_STARTS_MAX: Final = 3
 _START_S: Final = 60.0
-#: How long processes may take to exit once the worker stops, s: each client that a handler left open takes up to 5
-#: (CL-140), and `atexit` functions need time too.
+#: How long processes may take to exit once the worker stops, s: each client that a handler left open takes up to 5 s
+#: (CL-140), and `atexit` functions also need time.
 _END_S: Final = 10.0
-#: How long a process may live after closing its pipe, s.
+#: How long a process may keep running after closing its pipe, s.
 _CLOSED_S: Final = 5.0
 _RUN_AT_IMPORT: Final = (
     "worker.run() is called when a process for handlers imports the program, so that none can start; put it under "
@@ -48,7 +48,7 @@ _TOP_LEVEL: Final = (
 
 
 class ProcessPool:
-    """A pool of `size` processes. `give_up`: called with the error when no process can be started any more."""
+    """A pool of `size` processes. `give_up`: called with the error when no more processes can be started."""
 
     def __init__(
         self, size: int, specs: Mapping[str, JobSpec], report: Report, give_up: Callable[[WorkerError], None]
@@ -86,7 +86,7 @@ class ProcessPool:
         return self.running + self.waiting
 
     async def start(self) -> None:
-        """Start the processes, and wait until one of them is ready. Raises WorkerError when none can start."""
+        """Start the processes, and wait until one of them is ready. Raises WorkerError if none can start."""
         for _ in range(self.size):
             self._add()
         try:
@@ -121,8 +121,8 @@ class ProcessPool:
         return left
 
     async def stop(self) -> None:
-        """End all processes: an idle one exits when its pipe is closed. Those that do not exit in time are killed, and
-        logged."""
+        """End all processes: an idle one exits when its pipe is closed. Those that do not exit in time are killed,
+        which is logged."""
         self._stopped = True
         for slot in self._slots:
             slot.close(self._loop)
@@ -158,7 +158,7 @@ class ProcessPool:
         info = (message.topic(), message.partition(), message.offset(), message.delivery_count())
         try:
             slot.work.send((job.spec.topic, (*info, message.key(), message.headers()), message.value()))
-        except OSError:  # this process has just ended, so another one gets the job
+        except OSError:  # this process has just ended, so another one will get the job
             self._ready.appendleft(slot.done() or job)
             return
         if job.spec.timeout is not None:
@@ -190,7 +190,8 @@ class ProcessPool:
         slot.kill()
 
     def _closed(self, slot: _Slot) -> None:
-        """Handle a closed pipe: the process is ending, or a handler closed a descriptor that is not its own."""
+        """Handle a closed pipe: the process is ending, or a handler has closed a file descriptor that it does not
+        own."""
         self._loop.remove_reader(slot.work.fileno())
         if slot.watch is None:
             self._ended(slot)
@@ -198,7 +199,7 @@ class ProcessPool:
             slot.killer = self._loop.call_later(_CLOSED_S, slot.kill)
 
     def _ended(self, slot: _Slot) -> None:
-        """Handle the end of a process: its job has failed, and another process takes its place."""
+        """Handle the end of a process: its job, if it has one, has failed, and another process takes its place."""
         slot.is_over = True
         for heard in slot.work.read():  # what it sent just before its end
             self._handle_message(slot, heard)
@@ -266,12 +267,12 @@ class _Slot:
         self.process.start()
         theirs.close()
         their_alive.close()
-        #: Readable once the process has ended; None where the system has no such descriptor (macOS).
+        #: A descriptor that is readable once the process has ended; None on systems without one (macOS).
         self.watch = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else None
         self.is_ready = False
         self.is_late = False
         self.is_over = False
-        #: Kills the process if it lives on after closing its pipe.
+        #: The timer that kills the process if it keeps running after closing its pipe.
         self.killer: asyncio.TimerHandle | None = None
         self.job: Job | None = None
         self.began = 0.0
@@ -285,12 +286,12 @@ class _Slot:
 
     def kill(self) -> None:
         """Kill the process and everything its handlers have started, except what has left its process group."""
-        with suppress(ProcessLookupError, PermissionError):  # its group does not exist yet, or no longer exists
+        with suppress(ProcessLookupError, PermissionError):  # the process group does not exist yet, or no longer exists
             os.killpg(self.pid, signal.SIGKILL)
         self.process.kill()
 
     def wait_until(self, until_s: float) -> bool:
-        """Wait for the process to end, and return whether it did in time. Not to be called in the loop's thread."""
+        """Wait for the process to end, and return whether it did in time. Do not call this in the loop's thread."""
         left_s = max(0.0, until_s - time.monotonic())
         if self.watch is None:
             self.process.join(left_s)
@@ -298,8 +299,8 @@ class _Slot:
         return bool(wait([self.watch], left_s))
 
     def release(self) -> None:
-        """Kill the process and its group, and free its resources. The group is killed before the process is waited for:
-        until then its id cannot be reused."""
+        """Kill the process and its group, and free its resources. The group is killed before waiting for the process,
+        since its id cannot be reused until then."""
         self.kill()
         self.process.join(2.0)
         self.alive.close()
@@ -336,7 +337,7 @@ def _packed(specs: Mapping[str, JobSpec]) -> bytes:
 
 
 def _exit_text(code: int | None) -> str:
-    """Return how a process ended, in words."""
+    """Return a text that says how a process ended."""
     if code is None:
         return "closed its connection"
     if code < 0:

@@ -33,20 +33,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The longest poll, s: held jobs and waiting records are checked between polls.
+#: The longest poll, s. Held jobs and waiting records are checked between polls.
 _POLL_S: Final = 1.0
-#: How long acknowledgements are gathered while other records wait for a handler, s.
+#: How long acknowledgements are collected while other records wait for a handler, s.
 _GATHER_S: Final = 0.002
-#: A record that has waited for a handler this long, s, or this part of its lock if that is shorter, is released, so
-#: that another member gets it: it was requested because its job should start within 0.1 s.
+#: A record that has waited for a handler this long, s, or this fraction of its lock if that is shorter, is released, so
+#: that another member gets it. It was requested because its job was expected to start within 0.1 s.
 _WAIT_S: Final = 2.0
 _WAIT_OF_LOCK: Final = 3
-#: How long acknowledging and leaving may take at the end, s.
+#: How long acknowledging and leaving the group may take when the worker stops, s.
 _CLOSE_S: Final = 5.0
 _LOCK_S: Final = 30.0
-#: How long the outcomes of earlier jobs may take to be confirmed before a job that runs alone begins, s.
+#: How long the confirmation of earlier jobs' outcomes may take before a job that runs alone starts, s.
 _COMMIT_S: Final = 5.0
-#: The most successful jobs remembered until the cluster confirms them; the oldest are forgotten first.
+#: The maximum number of successful jobs that are remembered until the cluster confirms them; the oldest are forgotten
+#: first.
 REMEMBERED_JOBS_MAX: Final = 10_000
 _DONE_BEFORE: Final = "its job ended well here before, and the cluster did not take that; it is not done a second time"
 
@@ -55,11 +56,12 @@ _Place = tuple[bytes, int, int]
 
 
 class UnacknowledgedJobs:
-    """The jobs that wait, run, or have ended and are not acknowledged yet, by the place of their record.
+    """The jobs that are waiting, are running, or have ended and are not acknowledged yet, by the position of their
+    record.
 
-    A record is delivered again while this worker has its job, or after the job succeeded, when the lock was lost: after
-    a server's restart or a suspension of this process. Its handler may still run, or has ended; it is not started a
-    second time (CL-126a, CL-126b).
+    If the lock was lost, for example because a server was restarted or this process was suspended, a record may be
+    delivered again while this worker still has its job, or after the job succeeded. Its handler may still be running or
+    has ended; it is not started a second time (CL-126a, CL-126b).
     """
 
     def __init__(self) -> None:
@@ -100,7 +102,8 @@ class UnacknowledgedJobs:
             self._ended.popitem(last=False)
 
     def confirmed(self, partition: TopicIdPartition, offsets: Iterable[int]) -> None:
-        """Forget records whose acknowledgement the cluster confirmed: if one comes again, a user asked for that."""
+        """Forget records whose acknowledgement the cluster has confirmed: if one is delivered again, a user has
+        requested that."""
         for offset in offsets:
             self._ended.pop((partition.topic_id, partition.partition, offset), None)
 
@@ -110,8 +113,8 @@ class UnacknowledgedJobs:
 
 
 class Runner:
-    """One run of a worker. `limits`: what the group allows; `grace`: seconds for running jobs at the end;
-    `cut_off_counts`: whether a job that does not end in that time counts as a delivery."""
+    """One run of a worker. `limits`: the group's limits; `grace`: how many seconds running jobs have to end when the
+    worker stops; `cut_off_counts`: whether the delivery of a job that does not end in that time counts."""
 
     def __init__(
         self,
@@ -147,7 +150,7 @@ class Runner:
         self._jobs = UnacknowledgedJobs()
         self._isolation = Isolation[Job]()
         self._finished: list[Finished] = []
-        #: Once the worker stops: the jobs that no handler has begun, whose records go back to the group.
+        #: Once the worker stops: the jobs that no handler has started, whose records go back to the group.
         self._to_release: list[Job] = []
         self._gathering: asyncio.TimerHandle | None = None
         self._polling = False
@@ -186,16 +189,16 @@ class Runner:
 
     @property
     def turned_s_ago(self) -> float:
-        """The time since the last turn began, s."""
+        """The time since the last turn started, s."""
         return self._loop.time() - self._turned_s
 
     def stop(self) -> None:
-        """Stop fetching, let running jobs end, release other records, leave the group. `run` then returns."""
+        """Stop fetching, let running jobs end, release other records, and leave the group. `run` then returns."""
         self._stopping.set()
         self._wake()
 
     def give_up(self, error: WorkerError) -> None:
-        """Stop, because the worker cannot continue, and let `run` raise the error."""
+        """Stop because the worker cannot continue, and make `run` raise the error."""
         self._failure = self._failure or error
         self.stop()
 
@@ -223,12 +226,12 @@ class Runner:
         self.is_ready = True
         self._take(messages)
         if self._tasks_begin and not messages.is_empty():
-            await asyncio.sleep(0)  # asyncio handlers begin now, before the next fetch is made and sent
+            await asyncio.sleep(0)  # asyncio handlers start now, before the next fetch is built and sent
         self._count()
 
     async def _begin_isolated(self) -> None:
-        """Begin the job of the next record that runs alone, if it is due (CL-146). The outcomes of earlier jobs are
-        confirmed first, so that they count even if this one ends the process."""
+        """Start the job of the next record that runs alone, if it is due (CL-146). The outcomes of earlier jobs are
+        confirmed first, so that they are not lost if this job ends the process."""
         if self._isolation.due_in(self._in_pools, self._loop.time()) != 0:
             return
         try:
@@ -239,12 +242,14 @@ class Runner:
         self._pools[job.spec.topic].submit([job])
 
     def _is_isolated(self, job: Job) -> bool:
-        """Return whether the job must run alone. In a process it need not: its crash affects no other job."""
+        """Return whether the job must run alone. A job in a separate process need not, since its crash affects no other
+        job."""
         return not job.spec.in_process and runs_alone(job.message.delivery_count(), self._group_limit)
 
     @property
     def _group_limit(self) -> int:
-        """The group's delivery count limit from a leader's latest answer, else the one read at the start (CL-147)."""
+        """The group's delivery count limit from a leader's latest response, otherwise the one read at the start
+        (CL-147)."""
         known = self._consumer.delivery_count_limit()
         return self._limits.deliveries if known is None else known
 
@@ -259,7 +264,7 @@ class Runner:
         return sum(pool.in_hand for pool in set(self._pools.values()))
 
     def at_work(self) -> list[Job]:
-        """Return the jobs whose handlers run in this process, or have just ended."""
+        """Return the jobs whose handlers are running in this process, or have just ended in it."""
         running = [job for pool in set(self._pools.values()) for job in pool.at_work]
         return running + [one.job for one in self._finished]
 
@@ -273,8 +278,8 @@ class Runner:
         return known / 1000 if known else _LOCK_S
 
     def _take(self, messages: Messages) -> None:
-        """Hand each record to its topic's pool of handlers, then begin to keep the locks alive. In this order a thread
-        can begin a job during the second step."""
+        """Hand each record to its topic's pool of handlers, then start keeping the locks alive. In this order, a thread
+        can start a job during the second step."""
         if messages.is_empty():
             return
         keeping = self._consumer.keep_alive(messages, self._lost)
@@ -304,7 +309,7 @@ class Runner:
         keeping.begin()
 
     def _keep(self, jobs: list[Job]) -> bool:
-        """Return whether the worker runs these jobs; once it stops, their records go back to the group instead."""
+        """Return whether the worker runs these jobs; if it is stopping, their records go back to the group instead."""
         if self._stopping.is_set():
             self._to_release += jobs
             return False
@@ -313,7 +318,7 @@ class Runner:
         return True
 
     def _report(self, finished: list[Finished]) -> None:
-        """Note jobs that have ended. While others wait for a handler, gather more of them for one request."""
+        """Note jobs that have ended. While other jobs wait for a handler, collect more ended jobs for one request."""
         self._finished += finished
         if not self._polling:
             return
@@ -349,7 +354,7 @@ class Runner:
             self._tally.job(job.spec.topic, decision.step.value, seconds)
 
     def _log(self, job: Job, verdict: Verdict, decision: Decision, count: int) -> None:
-        """Log a job whose handler did not simply return, with what happens next."""
+        """Log the outcome of a job whose handler did not simply return, and what happens next."""
         level = logging.ERROR if decision.step.gives_up else logging.WARNING
         if verdict.kind is Kind.DONE:
             level = logging.INFO
@@ -364,12 +369,12 @@ class Runner:
             tail += f"; it becomes a letter in {self._dead_letter_topic}"
         trace = f"\n{verdict.trace}" if verdict.trace else ""
         text = "%s: %s, delivery %d of %d, %s: %s%s%s"
-        why = printable(verdict.why)  # it may hold others' data
+        why = printable(verdict.why)  # it may contain foreign data
         log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, why, tail, trace)
 
     def _give_back(self) -> None:
         """Release records that have waited too long for a handler, because jobs have become slower. A record that runs
-        alone stays: no others are requested, so it is next."""
+        alone is kept: no others are requested, so it is next."""
         wait_s = min(_WAIT_S, self._lock_s / _WAIT_OF_LOCK)
         before = self._loop.time() - wait_s
         for pool in set(self._pools.values()):
@@ -413,11 +418,11 @@ class Runner:
     # The end.
 
     async def _finish(self) -> None:
-        """Let running jobs end within the grace period, and acknowledge them.
+        """Let running jobs end within the grace period, and acknowledge their records.
 
-        The other records are released without counting their delivery. The release is sent with the request that
-        closes the session, or, while jobs still run, once no fetch of this worker waits at a leader: such a fetch
-        would acquire them again.
+        The other records are released without counting their delivery. The release is sent with the request that closes
+        the session or, while jobs are still running, once no fetch of this worker is waiting at a leader, since such a
+        fetch would acquire the records again.
         """
         back = self._to_release = [*self._to_release, *self._take_back_all()]
         deadline, release_at = self._loop.time() + self._grace, self._loop.time() + PARKED_S
@@ -432,14 +437,14 @@ class Runner:
                 timer.cancel()
                 if self._loop.time() >= release_at:
                     self._release_back()
-        finally:  # a second cancellation cuts off what still runs
+        finally:  # a second cancellation cuts off the jobs that are still running
             self._cut_off()
             self._tally.events["given_back"] += len(back) + self._acknowledging.forget_held()
             self._take_back_now()
             self._count()
 
     def _cut_off(self) -> None:
-        """End the wait for running jobs: acknowledge those that have ended, and log the others."""
+        """Stop waiting for running jobs: acknowledge those that have ended, and log the others."""
         for pool in set(self._pools.values()):
             unbegun = pool.take_back(lambda _: True)
             for job in pool.abandon():
@@ -451,8 +456,8 @@ class Runner:
         self._settle()
 
     def _leave(self, job: Job, how: str, *, counts: bool) -> None:
-        """Log a job whose record goes back to the group. If this `counts` as a delivery, the end of the session
-        releases the record, and archives it at its last delivery; otherwise the record is released here."""
+        """Log a job whose record goes back to the group. If the delivery `counts`, closing the session releases the
+        record, or archives it at its last delivery; otherwise the record is released here."""
         if not counts and not job.is_lost:
             self._acknowledging.take_back(job)
             text = "%s: %s %s within %g s; its job is done again, and this does not count as a delivery"
@@ -490,7 +495,8 @@ class Runner:
         return job.waits_since < before and self._may_release(job) and not self._isolation.runs(job)
 
     def _may_release(self, job: Job) -> bool:
-        """Return whether the record may be released without a run: at its last delivery, a release could archive it."""
+        """Return whether the record may be released without running its job. At its last delivery, a release could
+        archive it."""
         return job.message.delivery_count() < self._group_limit
 
     def _pools_for(self, concurrency: int) -> dict[str, Pool]:
@@ -518,7 +524,8 @@ def _place(message: Message) -> _Place:
 
 
 def _is_same_record(one: Message, other: Message) -> bool:
-    """Return whether both are the same record: a store that lost its latest records may reuse their offsets."""
+    """Return whether both messages are the same record, since a store that has lost its latest records may reuse their
+    offsets."""
     return one.timestamp() == other.timestamp() and one.key() == other.key() and one.value() == other.value()
 
 

@@ -1,4 +1,4 @@
-"""Logs what blocks a worker's event loop: a handler, or code that stops the whole process.
+"""Logs what blocks a worker's event loop: a handler, or something that stops the whole process.
 
 While the loop is blocked, no heartbeats or renewals are sent, and the resulting errors only mention leaders (CL-151).
 """
@@ -19,7 +19,7 @@ from sharegroups.worker.job import Job
 
 log = logging.getLogger("sharegroups.worker")
 
-#: How often the loop beats and is checked, s; a standstill of `STILL_S` is logged.
+#: The interval at which the loop calls `beat` and is checked, s; a standstill of at least `STILL_S` is logged.
 _BEAT_S: Final = 0.5
 STILL_S: Final = 5.0
 _NAMED_MAX: Final = 5
@@ -33,7 +33,7 @@ class Standstill:
         self._logged = False
 
     def beat(self, now_s: float) -> tuple[float, bool] | None:
-        """Note that the loop turns. Returns how long it stood still, and whether that was logged meanwhile.
+        """Note that the loop is running. Returns how long it stood still, and whether that was logged meanwhile.
 
         Returns None if the standstill is too short to be logged.
         """
@@ -42,9 +42,9 @@ class Standstill:
         return (still_s, logged) if still_s >= STILL_S else None
 
     def woke(self, now_s: float) -> float | None:
-        """Note that the watching thread runs. Returns how long the loop has stood still, if that is to be logged.
+        """Note that the watching thread is running. Returns how long the loop has stood still, if that must be logged.
 
-        Returns None if the thread itself could not run: then the whole process stood still, as the next beat reports.
+        Returns None if the thread itself could not run: the whole process stood still, which the next `beat` reports.
         """
         late, self._woke_s = now_s - self._woke_s >= STILL_S, now_s
         still_s = now_s - self._beat_s
@@ -56,7 +56,8 @@ class Standstill:
 
 @contextmanager
 def standstill_logged(at_work: Callable[[], Iterable[Job]]) -> Iterator[None]:
-    """Inside the block, log standstills of the running loop. `at_work`: the jobs that run or have just ended."""
+    """Inside the block, log standstills of the running loop. `at_work`: the jobs that are running or have just
+    ended."""
     loop, ident = asyncio.get_running_loop(), threading.get_ident()
     state, over = Standstill(time.monotonic()), threading.Event()
 

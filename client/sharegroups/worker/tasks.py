@@ -1,7 +1,7 @@
-"""Runs asyncio handlers, one task for each job; a time-out cancels the task.
+"""Runs asyncio handlers, one task per job; a time-out cancels the task.
 
-A handler that swallows its cancellation is logged; its task is left running, and its place is given to another job.
-When as many tasks are left running as may run at once, the worker gives up.
+If a handler swallows its cancellation, that is logged; its task is left running, and another job may take its place.
+When as many tasks have been left running as may run at once, the worker gives up.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ class TaskPool:
 
     @property
     def in_hand(self) -> int:
-        """How many jobs are waiting, running, or ended and not reported yet."""
+        """How many jobs are waiting, are running, or have ended and are not reported yet."""
         return len(self._ready) + len(self._at_work) + len(self._finished)
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait for their turn."""
+        """How many jobs are waiting for their turn."""
         return len(self._ready)
 
     async def start(self) -> None:
         """Do nothing: each job starts its own task."""
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Queue these jobs, and begin as many as may run."""
+        """Queue these jobs, and start as many as may run."""
         self._ready.extend(jobs)
         self._begin()
 
@@ -75,7 +75,8 @@ class TaskPool:
         return taken
 
     def abandon(self) -> list[Job]:
-        """Cancel the running jobs, and return them; their end is not reported. Jobs that have ended are reported."""
+        """Cancel the running jobs and return them; their end will not be reported. Jobs that have ended are
+        reported."""
         self._stopped = True
         self._report_ended()
         for task in self._at_work:
@@ -83,8 +84,8 @@ class TaskPool:
         return list(self._at_work.values())
 
     async def stop(self) -> None:
-        """Wait until the cancelled tasks have ended, so that no record goes back while its handler runs. A handler that
-        swallows its cancellation is logged, and left running."""
+        """Wait until the cancelled tasks have ended, so that no record goes back to the group while its handler is
+        running. If a handler swallows its cancellation, that is logged, and it is left running."""
         if not self._stopped:
             self.abandon()
         if not self._at_work:
@@ -117,7 +118,7 @@ class TaskPool:
             timer.cancel()
         if job in self._timed_out:
             self._timed_out.discard(job)
-            # If the handler succeeded just as it timed out, the success counts.
+            # A handler that succeeds just as it times out has succeeded.
             verdict = verdict if verdict.kind is Kind.DONE else _timed_out(job)
         self._ended(task, Finished(job, verdict, self._loop.time() - began))
 
@@ -147,7 +148,7 @@ class TaskPool:
             )
 
     def _ended(self, task: asyncio.Task[None], finished: Finished) -> None:
-        """Report a job once, together with others that end in the same turn of the loop."""
+        """Report a job once, together with others that end in the same iteration of the loop."""
         if self._at_work.pop(task, None) is None or self._stopped:
             return
         if not self._finished:

@@ -1,8 +1,8 @@
-"""Runs blocking handlers on threads. Each thread takes the next job by itself, so a slow job delays no other.
+"""Runs blocking handlers on threads. Each thread takes the next job by itself, so a slow job does not delay others.
 
 A thread cannot be stopped from outside, so handlers with a time-out run in processes instead. An idle thread waits on
-its own lock, its bell, and runs as little code as possible between the bell and the handler, since that time delays the
-start of each job.
+its own lock, its "bell". It runs as little code as possible between the bell and the handler, since that code delays
+the start of each job.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sharegroups.worker.pools import Finished, Report
 
 log = logging.getLogger("sharegroups.worker")
 
-#: How long the loop waits at most, after ringing, for a thread to take a job, s. Without this wait the loop would keep
-#: the interpreter lock, and the woken thread would wait for the loop's next pause.
+#: The maximum time that the loop waits, after ringing a bell, for a thread to take a job, s. Without this wait the loop
+#: would keep the interpreter lock, and the woken thread would have to wait for the loop's next pause.
 _YIELD_S: Final = 0.001
 
 
 class ThreadPool:
-    """A pool of `size` threads. A process that exits does not wait for them."""
+    """A pool of `size` threads. They do not keep the process from exiting."""
 
     def __init__(self, size: int, report: Report) -> None:
         self.size = size
@@ -38,7 +38,8 @@ class ThreadPool:
         self._ready: deque[Job] = deque()
         self._done: deque[Finished] = deque()
         self._at_work: dict[int, Job] = {}
-        #: A separate count, kept by the loop alone: a job that a thread is taking, or has just ended, is in no list.
+        #: Counted separately, by the loop alone, because a job that a thread is just taking or has just finished is not
+        #: in any list.
         self.in_hand = 0
         #: The bells of the threads that wait for a job; the one that worked most recently is rung first.
         self._idle: deque[threading.Lock] = deque()
@@ -58,7 +59,7 @@ class ThreadPool:
 
     @property
     def at_work(self) -> list[Job]:
-        """The jobs that are running, or have ended and are not reported yet."""
+        """The jobs that are running, or have ended and have not been reported yet."""
         return [*list(self._at_work.values()), *(one.job for one in list(self._done))]
 
     @property
@@ -72,7 +73,7 @@ class ThreadPool:
             thread.start()
 
     def submit(self, jobs: Iterable[Job]) -> None:
-        """Queue these jobs, wake an idle thread for each, and let one of the threads begin."""
+        """Queue these jobs, wake an idle thread for each, and wait briefly until one of the threads takes a job."""
         jobs = list(jobs)
         self.in_hand += len(jobs)
         self._ready.extend(jobs)
@@ -86,7 +87,7 @@ class ThreadPool:
 
     def _idle_bells(self, count: int) -> list[threading.Lock]:
         bells: list[threading.Lock] = []
-        with suppress(IndexError):  # fewer threads are idle
+        with suppress(IndexError):  # fewer threads than that are idle
             for _ in range(count):
                 bells.append(self._idle.pop())
         return bells
@@ -95,14 +96,15 @@ class ThreadPool:
         """Remove and return the waiting jobs for which `which` is true."""
         taken = []
         for job in filter(which, list(self._ready)):
-            with suppress(ValueError):  # a thread has taken it meanwhile
+            with suppress(ValueError):  # a thread has already taken it
                 self._ready.remove(job)
                 taken.append(job)
         self.in_hand -= len(taken)
         return taken
 
     def abandon(self) -> list[Job]:
-        """Return the running jobs, which cannot be stopped; their end is not reported. Ended jobs are reported."""
+        """Return the running jobs, which cannot be stopped; their end will not be reported. Jobs that have ended are
+        reported."""
         ended = set(self._report_ended())
         self._stopped = True
         return [job for job in self._at_work.values() if job not in ended]
@@ -123,7 +125,7 @@ class ThreadPool:
                 self._handle_interruption(number, error)
 
     def _handle_interruption(self, number: int, error: BaseException) -> None:
-        with suppress(BaseException):  # logging runs the user's code too
+        with suppress(BaseException):  # logging runs user code too
             log.error("a thread for handlers was interrupted by %s; it goes on", described(error))
         if (job := self._at_work.pop(number, None)) is not None:
             why = f"its thread was interrupted: {described(error)}"
@@ -164,14 +166,15 @@ class ThreadPool:
 
     def _wait(self, bell: threading.Lock) -> None:
         self._idle.append(bell)
-        if self._ready or self._stopped:  # a job or the stop came before this bell could be rung
-            with suppress(ValueError):  # the bell is being rung already: take the ring
+        if self._ready or self._stopped:  # a job or the stop came before this bell could ring
+            with suppress(ValueError):  # the bell is already being rung: wait for that
                 self._idle.remove(bell)
                 return
         bell.acquire()
 
     def _report_ended(self) -> list[Job]:
-        """Report the ended jobs and return them. A job that ends after `_report_due` is reset causes another call."""
+        """Report the ended jobs and return them. A job that ends after `_report_due` has been reset causes another
+        call."""
         self._report_due = False
         done = self._done
         finished = [done.popleft() for _ in range(len(done))]

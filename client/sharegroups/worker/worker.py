@@ -33,10 +33,10 @@ Handler = TypeVar("Handler", bound=Callable[..., Any])
 _CONCURRENCY: Final = 8
 _PREFETCH: Final = 500
 _GRACE_S: Final = 20.0
-#: The Worker's own arguments, and how similar a keyword must be to one (0 to 1) to count as a typo of it.
+#: The Worker's own arguments, and how similar a keyword must be to one of them (0 to 1) to count as a typo.
 _ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "cut_off_counts", "health_port", "health_host")
 _SIMILARITY_MIN: Final = 0.75
-#: Settings of the consumer that the worker decides.
+#: Settings of the consumer that only the worker sets.
 _WORKER_SETTINGS: Final = (
     "share.acknowledgement.mode",
     "share.acquire.mode",
@@ -44,9 +44,9 @@ _WORKER_SETTINGS: Final = (
     "fetch.max.wait.ms",
     "value.deserializer",
 )
-#: The same signal within this time, s, repeats the first one; it is not a second one.
+#: The same signal again within this time, s, is taken as a repetition, not as a second signal.
 _ONE_SIGNAL_S: Final = 0.5
-#: /healthz answers 503 when the runner has made no turn for this long, s.
+#: /healthz responds with 503 if the runner has started no turn for this long, s.
 _STUCK_S: Final = 30.0
 
 
@@ -55,10 +55,10 @@ class Worker:
 
     The settings are the consumer's, as a dict or as keywords with `_` for `.`; `bootstrap_servers` and `group_id` are
     required; `client_id` defaults to worker-<host>-<process id>. `concurrency`: how many handlers of each kind (async,
-    thread, process) run at once. `prefetch`: the most records that may wait besides those. `grace`: seconds that
-    running jobs have to end after SIGTERM. `cut_off_counts`: whether a job that does not end in that time counts as a
-    delivery (False: it does not, up to ten times in a row). `health_port`: the port of /healthz, /readyz and /metrics.
-    Raises ConfigError and ValueError.
+    thread, process) run at once. `prefetch`: the maximum number of records that may wait besides those. `grace`: how
+    many seconds running jobs have to end after SIGTERM. `cut_off_counts`: whether the delivery of a job that does not
+    end in that time counts (False: it does not, up to ten times in a row). `health_port`: the port of /healthz, /readyz
+    and /metrics. Raises ConfigError and ValueError.
     """
 
     def __init__(
@@ -111,8 +111,8 @@ class Worker:
         `value`: decodes the bytes; without it the function gets bytes. `timeout`: seconds after which an asyncio
         handler is cancelled, or the process of a blocking one is killed. `processes`: whether a blocking handler runs
         in processes; None: if the worker's `processes` is set or there is a timeout, since a thread cannot be stopped.
-        `outcomes`: what an exception means, `{NotFound: Reject}`; after any other exception the job is retried as
-        `retry` says (CL-121). Raises ValueError.
+        `outcomes`: what an exception means, for example `{NotFound: Reject}`; after any other exception the job is
+        retried as `retry` says (CL-121). Raises ValueError.
         """
         if not isinstance(topic, str) or not topic.strip():
             raise ValueError(f'@worker.job: topic is {topic!r}; expected the name of a topic, as @worker.job("orders")')
@@ -162,14 +162,14 @@ class Worker:
                 self._specs[topic] = replace(spec, in_process=True)
 
     def run(self) -> None:
-        """Work until SIGTERM or Ctrl-C; running jobs then have `grace` seconds to end, and other records are released.
+        """Work until SIGTERM or Ctrl-C. Running jobs then have `grace` seconds to end, and other records are released.
 
         A second signal ends the process at once. If the program has set up no logging, the log goes to standard error,
-        with time and level. Raises WorkerError when the worker cannot start or go on, KafkaError when the cluster
+        with time and level. Raises WorkerError when the worker cannot start or continue, KafkaError when the cluster
         refuses it.
         """
         if multiprocessing.current_process().name == "sharegroups-jobs":
-            sys.exit(RUN_AT_IMPORT_STATUS)  # the worker reports the cause, once for all of its processes
+            sys.exit(RUN_AT_IMPORT_STATUS)  # the worker reports the cause once for all of its processes
         from sharegroups.loop_thread import ignore_poller_noise, new_loop  # noqa: PLC0415 - see sharegroups.__init__
         from sharegroups.worker.logs import logging_to_stderr  # noqa: PLC0415
 
@@ -182,8 +182,8 @@ class Worker:
     async def serve(self) -> None:
         """Work as `run` does, but in your own event loop and without handling signals; `stop` ends it.
 
-        Cancelling its task ends it as `stop` does: running jobs have `grace` seconds, and then the cancellation goes
-        on. A second one cuts the jobs off at once (CL-127).
+        Cancelling its task ends it as `stop` does: running jobs have `grace` seconds to end, and then the cancellation
+        is propagated. A second cancellation cuts the jobs off immediately (CL-127).
         """
         if not self._specs:
             raise WorkerError('this worker has no jobs: register one with @worker.job("topic") above a function')
@@ -229,7 +229,7 @@ class Worker:
                 log.info("stopped: %s", self.tally.line())
 
     def _check_parent(self) -> None:
-        """Raise WorkerError if handlers are to run in processes and this process may have no children."""
+        """Raise WorkerError if handlers must run in processes but this process may not have children."""
         topics = [topic for topic, spec in self._specs.items() if spec.in_process]
         process = multiprocessing.current_process()
         if topics and process.daemon:
@@ -245,7 +245,7 @@ class Worker:
         return self.tally.line()
 
     def stop(self) -> None:
-        """End `run` or `serve` in good order, as SIGTERM does. May be called from any thread."""
+        """Shut down `run` or `serve` cleanly, as SIGTERM does. May be called from any thread."""
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._stop)
 
@@ -282,7 +282,8 @@ class Worker:
     def _signals(self, loop: asyncio.AbstractEventLoop) -> Iterator[None]:
         """Inside the block, stop the worker at the first SIGTERM or SIGINT, and end the process at the second.
 
-        The same signal within half a second is ignored: some supervisors signal a process, and then its group.
+        The same signal again within half a second is ignored, because some supervisors signal a process, and then its
+        group.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -306,7 +307,7 @@ class Worker:
 
 
 def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the consumer's settings. Raises ConfigError, also for settings that the worker decides."""
+    """Return the consumer's settings. Raises ConfigError, also for settings that only the worker sets."""
     from sharegroups.config import consumer_config, given_settings  # noqa: PLC0415 - light, but not needed to import us
     from sharegroups.errors import ConfigError  # noqa: PLC0415
 
@@ -323,7 +324,8 @@ def _checked(settings: Mapping[str, Any] | None, keywords: Mapping[str, Any]) ->
 
 
 def _check_signature(topic: str, name: str, handler: Callable[..., Any]) -> None:
-    """Raise ValueError when the handler cannot be called with one argument. An unknown signature is accepted."""
+    """Raise ValueError if the handler cannot be called with one argument. A handler with an unknown signature is
+    accepted."""
     try:
         signature = inspect.signature(handler, follow_wrapped=False)
     except (TypeError, ValueError):

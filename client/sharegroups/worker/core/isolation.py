@@ -1,4 +1,4 @@
-"""Decides which records a worker runs alone, and when: those that have failed often may crash the process (CL-146).
+"""Decides which records a worker runs alone, and when: a record that has failed often may crash the process (CL-146).
 
 Pure: times are passed in, in seconds.
 """
@@ -9,18 +9,19 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-#: How long after the last request records may still arrive, s; fetch.max.wait.ms is half of it.
+#: Records may still arrive until this long after the last request, s; fetch.max.wait.ms is half of it.
 PARKED_S: Final = 1.0
-#: How long a record that is to run alone waits for running jobs to end, s; after that it runs alongside them.
+#: How long a record that should run alone waits for running jobs to end, s; after that it runs alongside them.
 WAIT_S: Final = 60.0
 
 Job = TypeVar("Job")
 
 
 def runs_alone(delivery_count: int, group_limit: int) -> bool:
-    """Return whether the leader delivers the record in small parts (PL-241), or at its last delivery alone (PL-240).
+    """Return whether the record runs alone: the leader delivers it only with a few others (PL-241), or, as its last
+    delivery, alone (PL-240).
 
-    `delivery_count`: the record's, including this delivery.
+    `delivery_count`: the record's delivery count, including this delivery.
     """
     return delivery_count > max(2, (group_limit + 1) // 2) or (group_limit > 2 and delivery_count >= group_limit)
 
@@ -36,7 +37,7 @@ class Isolation(Generic[Job]):
 
     @property
     def waiting(self) -> int:
-        """How many of these records wait for their turn."""
+        """How many of these records are waiting for their turn."""
         return len(self._waiting)
 
     @property
@@ -45,12 +46,12 @@ class Isolation(Generic[Job]):
         return self._running is not None
 
     def runs(self, job: Job) -> bool:
-        """Return whether this job runs alone at present."""
+        """Return whether this job is the one that is running alone now."""
         return job is self._running
 
     @property
     def holds_any(self) -> bool:
-        """True while one of these records waits, or its job is running."""
+        """True while one of these records is waiting or its job is running."""
         return self._running is not None or bool(self._waiting)
 
     def asked(self, now_s: float) -> None:
@@ -64,7 +65,7 @@ class Isolation(Generic[Job]):
         self._waiting.extend(jobs)
 
     def due_in(self, others: int, now_s: float) -> float | None:
-        """Return the seconds until the next one may begin; None if one is running or none waits.
+        """Return the seconds until the next one may start; None if one is running or none is waiting.
 
         `others`: the number of other jobs that the worker has.
         """
@@ -74,12 +75,12 @@ class Isolation(Generic[Job]):
         return max(0.0, quiet_s, self._since_s + WAIT_S - now_s if others else 0.0)
 
     def begin(self) -> Job:
-        """Begin the next one, which must be due, and return it."""
+        """Start the next one, which must be due, and return it."""
         self._running = self._waiting.popleft()
         return self._running
 
     def ended(self, job: Job, now_s: float) -> None:
-        """Note that a job of the worker, of any kind, has ended or its record goes back to the group."""
+        """Note that a job of the worker, of any kind, has ended, or that its record goes back to the group."""
         if job is self._running:
             self._running = None
             self._since_s = now_s

@@ -1,4 +1,5 @@
-"""Decides what happens to a job: its handler's end makes a verdict, which with the delivery count makes a decision.
+"""Decides what happens to a job: how its handler ends gives a verdict; the verdict and the delivery count give a
+decision.
 
 Rules CL-120 to CL-123. Pure: a random number from 0 to 1 is passed in.
 """
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 _WHY_MAX: Final = 500
 _HOUR_S: Final = 3_600
-#: A delay above this, s, is logged in seconds, as given: it may be infinite.
+#: A delay above this, s, is logged in seconds as given, since it may be infinite.
 _READABLE_MAX_S: Final = 1e9
 
 
@@ -30,8 +31,8 @@ class Reject(Exception):  # noqa: N818 - as Accept
 class Release(Exception):  # noqa: N818 - as Accept
     """Raised by a handler, or in `outcomes`: the job cannot be done now. Its record is delivered again.
 
-    `delay`: seconds until then; None: the delay of the group's back-off, or none if it has no back-off. The present
-    delivery counts like any other.
+    `delay`: the number of seconds until then; None: the delay of the group's back-off, or no delay if it has no
+    back-off. The current delivery counts like any other.
     """
 
     def __init__(self, why: str = "", *, delay: float | None = None) -> None:
@@ -46,8 +47,8 @@ class Retry:
     """How a failed job is retried. Times are in seconds.
 
     `limit`: the number of deliveries after which a failure rejects the record; None: as many as the group allows,
-    `share.delivery.count.limit`. The first retry waits for `backoff`, each later one `multiplier` times as long, up to
-    `maximum`; each delay is shortened by a random part of it, up to `jitter`.
+    `share.delivery.count.limit`. The delay before the first retry is `backoff`; each later delay is `multiplier` times
+    as long, up to `maximum`. Each is shortened by a random fraction, up to `jitter`.
     """
 
     limit: int | None = None
@@ -57,7 +58,7 @@ class Retry:
     jitter: float = 0.1
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid argument, with its value and what is expected."""
+        """Raise ValueError for an invalid argument, with its value and what was expected."""
         if self.limit is not None and (isinstance(self.limit, bool) or not isinstance(self.limit, int)):
             raise ValueError(f"Retry: limit is {self.limit!r}; expected a whole number of deliveries, or None")
         if self.limit is not None and self.limit < 1:
@@ -90,7 +91,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of one run of a handler, without the exception itself, so that a process can send it.
+    """The result of one run of a handler. It does not contain the exception, so that a process can send it.
 
     `why`: one line about the failure. `trace`: its traceback. `delay`: the delay given in a Release. `retry`: a policy
     from `outcomes` that replaces the job's.
@@ -105,7 +106,7 @@ class Verdict:
 
 DONE: Final = Verdict(Kind.DONE)
 
-#: A value in `outcomes`: one of the three classes, an instance of one, or a policy that replaces the job's.
+#: A value in `outcomes`: one of the three classes, an instance of one, or a retry policy that replaces the job's.
 Outcome = type[Accept] | type[Reject] | type[Release] | Accept | Reject | Release | Retry
 
 
@@ -115,7 +116,7 @@ class Step(Enum):
     ACCEPT = "accepted"
     RELEASE = "released"
     REJECT = "rejected"
-    #: Released at the group's last delivery (PL-1002), and therefore not delivered again either.
+    #: Released at the last delivery that the group allows (PL-1002), and therefore not delivered again either.
     ARCHIVE = "archived"
 
     @property
@@ -128,7 +129,8 @@ class Step(Enum):
 class Decision:
     """How to acknowledge a record, and when it is delivered again.
 
-    `delay`: seconds until then; None: the delay of the group's back-off. `log_text`: what happens next, for the log.
+    `delay`: the number of seconds until then; None: the delay of the group's back-off. `log_text`: what happens next,
+    for the log.
     """
 
     step: Step
@@ -145,7 +147,7 @@ class Decision:
 
 
 def _redelivery_text(delay: float | None) -> str:
-    if delay is None:  # the leader decides, by the group's back-off of that moment (CL-123)
+    if delay is None:  # the leader decides, by the group's back-off at that moment (CL-123)
         return "it comes again at once, or when the group's back-off says"
     return f"it comes again in {_readable(delay)}" if delay else "it comes again at once"
 
@@ -169,8 +171,8 @@ def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
 
 
 def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outcome], trace: str = "") -> Verdict:
-    """Return the verdict on a handler's exception. An Accept, Reject or Release is used as it is; for any other
-    exception, the first class in its MRO with an entry in `outcomes` decides."""
+    """Return the verdict on a handler's exception. An Accept, Reject or Release is used as it is. For any other
+    exception, the first class in its MRO that has an entry in `outcomes` decides."""
     outcome: Any = error
     if not isinstance(error, Accept | Reject | Release):
         outcome = next((outcomes[kind] for kind in type(error).__mro__ if kind in outcomes), None)

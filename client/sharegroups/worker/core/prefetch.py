@@ -1,7 +1,8 @@
-"""Decides how many records a worker requests: as many as its handlers finish in a short time at their slowest pace.
+"""Decides how many records a worker requests: as many as its handlers can finish in a short time at their slowest
+recent pace.
 
-Rule CL-124. That is one per idle handler while jobs are slow, and hundreds while they are fast, so that other members
-can have the rest. Pure: times are passed in, in seconds.
+Rule CL-124. That is one per idle handler while jobs are slow, and hundreds while they are fast; other members can get
+the rest. Pure: times are passed in, in seconds.
 """
 
 from __future__ import annotations
@@ -13,16 +14,17 @@ from typing import Final
 #: Waiting records should be started within this time, or within this part of their lock if that is shorter.
 AHEAD_S: Final = 0.1
 _OF_LOCK: Final = 10
-#: The pace is the average of the slowest tenth of this many last jobs. If one job in ten is slow, everything that
-#: waits is held up as soon as every handler has a slow one.
+#: The pace is the average of the slowest tenth of this many recent jobs. Even if only one job in ten is slow, all
+#: waiting records are held up as soon as every handler has a slow job.
 _MEMORY: Final = 100
 _SLOWEST: Final = 10
-#: The approximate cost of a job besides its handler; a shorter job is counted as this long.
+#: The approximate cost of a job apart from its handler; a shorter job is counted as this long.
 _JOB_COST_MIN_S: Final = 0.000_03
 
 
 class Prefetch:
-    """Computes request sizes. `handlers`: how many jobs run at once. `most`: the most records that may also wait."""
+    """Computes request sizes. `handlers`: how many jobs run at once. `most`: the maximum number of records that may
+    wait besides those."""
 
     def __init__(self, handlers: int, most: int) -> None:
         self._handlers = handlers
@@ -43,7 +45,7 @@ class Prefetch:
         self._pace_s, self._finished = None, 0
 
     def capacity(self, lock_s: float) -> int:
-        """Return how many records the worker should hold, including those whose jobs run."""
+        """Return how many records the worker should hold, including those whose jobs are running."""
         if not self._last:
             return self._handlers
         if self._pace_s is None:

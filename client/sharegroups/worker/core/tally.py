@@ -1,6 +1,7 @@
-"""Counts a worker's jobs by topic and outcome, their durations and the jobs in progress; formats this for Prometheus.
+"""Counts a worker's jobs by topic and outcome, their durations and the jobs in progress, and formats the counts for
+Prometheus.
 
-Pure. The bounds of the histogram are fixed, so its size does not depend on the work.
+Pure. The histogram's bounds are fixed, so its size does not depend on the jobs.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from typing import Final
 #: Upper bounds of the histogram of durations, s.
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
-#: How a job can end. "archived": it failed at the group's last delivery, so its record is not delivered again.
+#: How a job can end. "archived": it failed at the last delivery that the group allows, so its record is not delivered
+#: again.
 OUTCOMES: Final = ("accepted", "released", "rejected", "archived")
 
 
 class Tally:
-    """The counts of one worker. `topics`: those of its jobs, so that each has its series from the start."""
+    """The counts of one worker. `topics`: the topics of its jobs, so that each has its time series from the start."""
 
     def __init__(self, topics: list[str]) -> None:
         self.outcomes: Counter[tuple[str, str]] = Counter(
