@@ -18,7 +18,7 @@ from sharegroups.errors import ConcurrentModificationError, IllegalStateError
 
 log = logging.getLogger(__name__)
 
-#: How long a program that ends waits for each blocking client, s.
+#: How long a program that ends waits for each blocking client, in seconds.
 LEFT_OPEN_S: Final = 5.0
 
 _HOWTO: Final = "Use the producer as `with` or `async with`, or call close()"

@@ -108,9 +108,9 @@ class Delivered:
     ahead: bool = False
     #: True if the application has received them before and renewed their locks (CL-27).
     was_renewed: bool = False
-    #: When the request that locked the records was sent, ms of the loop's clock.
+    #: When the request that locked the records was sent, in ms of the loop's clock.
     acquired_ms: int = 0
-    #: How long the lock lasts from then on, ms; 0 while unknown.
+    #: How long the lock lasts from then on, in ms; 0 while unknown.
     lock_ms: int = 0
     #: True if a warning that half of the lock has passed was logged or counted for these records.
     is_warned: bool = False

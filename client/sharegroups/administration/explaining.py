@@ -24,7 +24,8 @@ from sharegroups.administration.explanations import completed
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
 
-#: How long the group's coordinator may take, s. Without its response, only the members are missing from the result.
+#: How long the group's coordinator may take, in seconds. Without its response, only the members are missing from the
+#: result.
 DESCRIBE_S: Final = 5.0
 #: Sends each leader one call with its partitions, and returns the result by partition.
 AtLeaders = Callable[[Iterable[TopicPartition], Any], Awaitable[dict[TopicPartition, Any]]]
@@ -46,9 +47,9 @@ async def explained(
     at_leaders: AtLeaders,
     describe: Callable[[str], Awaitable[ShareGroupDescription]],
 ) -> RecordsExplained:
-    """Return the leader's answer with the group's members. Raises KafkaError. A KafkaError from the coordinator is
-    raised only if the group does not exist or is in quarantine; otherwise it is in the result, which then has no
-    members."""
+    """Return the leader's response completed with the group's members. Raises KafkaError. A KafkaError from the
+    coordinator is raised only if the group does not exist or is in quarantine; otherwise it is in the result, which
+    then has no members."""
     answer, group = await asyncio.gather(
         _leader_answer(cluster, question, timeout_s, at_leaders),
         _describe_in_time(describe, question.group_id),
@@ -82,7 +83,7 @@ async def _describe_in_time(
 async def _leader_answer(
     cluster: Cluster, question: Question, timeout_s: float, at_leaders: AtLeaders
 ) -> RecordsExplained:
-    """Return the leader's answer. If the leader has moved, follow it until the time-out. Raises KafkaError."""
+    """Return the leader's response. If the leader has moved, follow it until the time-out. Raises KafkaError."""
     group_id, partition = question.group_id, question.partition
 
     async def call(address: str, parts: dict[TopicIdPartition, TopicPartition]) -> dict[TopicPartition, Any]:

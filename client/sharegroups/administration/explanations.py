@@ -1,4 +1,4 @@
-"""Explains why a record is not delivered: the leader's answer, completed with the group coordinator's.
+"""Explains why a record is not delivered: the leader's response, completed with the group coordinator's.
 
 The leader knows locks and writes, but no members. The group coordinator knows members and their assignment, but no
 records. Only the two together can show that no member has the partition assigned. Pure: values in, values out.

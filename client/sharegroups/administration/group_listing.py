@@ -1,7 +1,7 @@
 """Lists the groups of all coordinators, and reports what is missing (GC-123, CL-46).
 
-Each node answers for the shards of the group log that it owns, and names the others. A shard that every node names is
-missing.
+Each node lists the groups of the group-log shards that it owns, and names the shards that it does not own. A shard that
+every node names is missing.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.coordinator_calls import fatal_error, until_answered
 from sharegroups.connection.silent_nodes import while_in_charge
 
-#: How long the client keeps asking for shards that no node owns, s. A shard gets a new owner within one lease plus 2 s
-#: (CM-4).
+#: How long the client keeps asking for shards that no node owns, in seconds. A shard gets a new owner within one lease
+#: plus 2 s (CM-4).
 UNOWNED_S: Final = 10.0
 _ROLE: Final = "group-coordinator"
 #: By shard, the reason why it is left out.

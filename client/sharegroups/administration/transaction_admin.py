@@ -1,4 +1,4 @@
-"""Administration of transactions (CL-105): list, describe, abort. Any node answers for all of them (CM-157)."""
+"""Administration of transactions (CL-105): list, describe, abort. Any node can answer for all transactions (CM-157)."""
 
 from __future__ import annotations
 

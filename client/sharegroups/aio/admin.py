@@ -56,8 +56,8 @@ from sharegroups.errors import NetworkError
 Errors = dict[str, KafkaError | None]
 ResponseT = TypeVar("ResponseT", bound=Message)
 
-#: How long a call waits for a leader of its partitions, s: a node's metadata may be older than the leader of a new
-#: topic.
+#: How long a call waits for a leader of its partitions, in seconds: a node's metadata may be older than the leader of a
+#: new topic.
 LEADER_WAIT_S: Final = 2.0
 
 
@@ -416,10 +416,10 @@ def _config(config: DescribeConfigsResponse.Config) -> ConfigEntry:
 async def _at_config_nodes(
     cluster: Cluster, method: Method[Any, ResponseT], request: Any, timeout_s: float
 ) -> tuple[list[ResponseT], dict[ConfigResource, KafkaError]]:
-    """Return the answers to a request with `resources`, and an error for each resource whose node is not alive.
+    """Return the responses to a request with `resources`, and an error for each resource whose node is not alive.
 
     A node's own configs are requested from that node, since no other knows them; the rest from any node. Raises
-    KafkaError, RequestTimedOutError after `timeout_s` without an answer.
+    KafkaError, RequestTimedOutError after `timeout_s` without a response.
     """
     parts: dict[str, Any] = {}
     for resource in request.resources:

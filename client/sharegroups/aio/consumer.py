@@ -187,7 +187,7 @@ class ShareConsumer(ProcessBound):
         return self._engine.dead_letter_topic()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Return how long records are locked, ms, as a leader last reported it; None before the first response
+        """Return how long records are locked, in ms, as a leader last reported it; None before the first response
         (CL-27)."""
         return self._engine.acquisition_lock_timeout_ms()
 

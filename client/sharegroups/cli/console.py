@@ -16,7 +16,7 @@ from sharegroups.consumer import ShareConsumer
 from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
 from sharegroups.messages import AcknowledgeType, Message
 
-#: Time-out of closing, s: the library's default. After a signal it is LEAVE_S.
+#: Time-out of closing, in seconds: the library's default. After a signal it is LEAVE_S.
 _CLOSE_S: Final = 30.0
 
 

@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 INTERRUPTED: Final = 130
 TERMINATED: Final = 143
-#: How long the current step may take after a signal, and then how long leaving may take, s. Together they are less than
-#: the 10 s after which `docker stop` and the like kill the process.
+#: How long the current step may take after a signal, and then how long leaving may take, in seconds. Together they are
+#: less than the 10 s after which `docker stop` and the like kill the process.
 GRACE_S: Final = 1.0
 LEAVE_S: Final = 5.0
 

@@ -94,7 +94,7 @@ class Load:
             self._print_interval()
 
     def _wait_s(self) -> float:
-        """Return how long to wait before the next record, s."""
+        """Return how long to wait before the next record, in seconds."""
         if self._per_s < 0:
             return 0.0
         return self._began_s + self.produced / self._per_s - time.monotonic()

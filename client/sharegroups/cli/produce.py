@@ -31,7 +31,7 @@ from sharegroups.errors import NotSentError
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-#: The interval at which the wait for confirmations checks whether a signal was received, s.
+#: The interval at which the wait for confirmations checks whether a signal was received, in seconds.
 _CHECK_S: Final = 0.2
 
 

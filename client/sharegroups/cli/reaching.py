@@ -10,7 +10,7 @@ from sharegroups.admin import Admin
 from sharegroups.cli import clients
 from sharegroups.config import ADMIN, Config
 
-#: How long the first request may wait for a response, ms.
+#: How long the first request may wait for a response, in ms.
 REACH_MS: Final = 4_000
 
 

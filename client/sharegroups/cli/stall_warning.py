@@ -29,7 +29,7 @@ from sharegroups.connection.core.stall_diagnosis import (
     Trouble,
 )
 
-#: How long `find_trouble` may take, ms.
+#: How long `find_trouble` may take, in ms.
 _ASK_MS: Final = 2000
 
 

@@ -25,10 +25,11 @@ from sharegroups.cli.stall_warning import warn
 from sharegroups.errors import ConcurrentModificationError, WakeupError
 from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
 
-#: Time-out of closing, s; after a signal it is LEAVE_S.
+#: Time-out of closing, in seconds; after a signal it is LEAVE_S.
 _CLOSE_S: Final = 30.0
 _POLL_S: Final = 1.0
-#: How long confirmations may take before open records are given up, and the interval at which they are checked, s.
+#: How long confirmations may take before open records are given up, and the interval at which they are checked, in
+#: seconds.
 _SETTLE_S: Final = 60.0
 _CHECK_S: Final = 0.02
 

@@ -29,13 +29,13 @@ from sharegroups.worker.core.policy import described
 #: The folder that contains the modules of this library.
 _LIBRARY: Final = str(Path(sharegroups.__file__).parent) + os.sep
 _SEE: Final = "Name it as module:attribute, for example shop.mail:worker"
-#: The interval at which --reload checks the source files, s.
+#: The interval at which --reload checks the source files, in seconds.
 _RELOAD_POLL_S: Final = 0.5
 #: The maximum number of source files that it watches, and the folders that it skips.
 _WATCHED_FILES_MAX: Final = 5_000
 _SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules", "site-packages", ".venv", "venv", "build", "dist"})
-#: How long --reload lets the worker take to stop before it kills it, s: a developer does not want to wait for long
-#: jobs.
+#: How long --reload lets the worker take to stop before it kills it, in seconds: a developer does not want to wait for
+#: long jobs.
 _RELOAD_STOP_S: Final = 5.0
 
 

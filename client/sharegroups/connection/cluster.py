@@ -96,7 +96,7 @@ class ThrottledTransport:
             self.throttle.note(address, throttle_ms, _now_ms())
 
     def left_s(self, address: str) -> float:
-        """Return the node's remaining throttle time, s; 0 if a request may be sent."""
+        """Return the node's remaining throttle time, in seconds; 0 if a request may be sent."""
         until_ms = self.throttle.until_ms(address)
         return max(0, until_ms - _now_ms()) / 1000 if until_ms else 0.0
 

@@ -48,7 +48,7 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     @property
     def free_at_ms(self) -> int:
-        """When the leader's throttle time ends, ms of the loop's clock (CL-86)."""
+        """When the leader's throttle time ends, in ms of the loop's clock (CL-86)."""
         throttle = self._cluster.transport.throttle
         return throttle.until_ms(self._cluster.address(self._node_id)) if throttle.latest_ms else 0
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from kip932.armed_timer import ArmedTimer
 
-#: A timer may fire early by up to this much, s.
+#: A timer may fire early by up to this much, in seconds.
 _TICK_S: Final = 0.001
 
 

@@ -17,12 +17,14 @@ from kip932.rpc.transport import TransportError, TransportStatus
 
 T = TypeVar("T")
 
-#: A response counts as late this long after its expected time, s. By then a silent owner has lost its lease, and
-#: another node may be the owner.
+#: A response counts as late this long after its expected time, in seconds. By then a silent owner has lost its lease,
+#: and another node may be the owner.
 SILENCE_S: Final = 3.0
-#: For requests that any node can answer: how long the client waits for one node before it also asks the next, s.
+#: For requests that any node can answer: how long the client waits for one node before it also asks the next, in
+#: seconds.
 HEDGE_S: Final = 1.0
-#: The interval between look-ups while the node stays silent, s; the same as the default of retry.backoff.max.ms.
+#: The interval between look-ups while the node stays silent, in seconds; the same as the default of
+#: retry.backoff.max.ms.
 AGAIN_S: Final = 1.0
 
 

@@ -25,7 +25,7 @@ RequestT_co = TypeVar("RequestT_co", bound=Message, covariant=True)
 ResponseT_contra = TypeVar("ResponseT_contra", bound=Message, contravariant=True)
 OutcomeT = TypeVar("OutcomeT")
 
-#: A timer may fire early by up to this much, s.
+#: A timer may fire early by up to this much, in seconds.
 _TICK_S: Final = 0.002
 
 
@@ -37,12 +37,12 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
 
     @property
     def timeout_s(self) -> float:
-        """How long the answer may take, s; after that the stream ends."""
+        """How long the response may take, in seconds; after that the stream ends."""
         ...
 
     @property
     def expected_s(self) -> float:
-        """How long until the response is late, s."""
+        """How long until the response is late, in seconds."""
         ...
 
     def make(self, number: int) -> RequestT_co | None:
@@ -53,7 +53,7 @@ class Exchange(Protocol[RequestT_co, ResponseT_contra]):
         ...
 
     def answered(self, response: ResponseT_contra) -> None:
-        """Receive the answer."""
+        """Receive the response."""
         ...
 
     def failed(self, error: Exception) -> None:
@@ -113,7 +113,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
 
     @property
     def is_late(self) -> bool:
-        """True when the answer to a request is late."""
+        """True when the response to a request is late."""
         return any(sent.late for sent in self._sent.values())
 
     def send(self, exchange: Exchange[RequestT, ResponseT]) -> None:
@@ -131,10 +131,10 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     async def request(
         self, make: Callable[[int], RequestT], timeout_s: float, expected_s: float | None = None
     ) -> ResponseT:
-        """Send the message that `make` builds for a correlation number, and wait for its answer.
+        """Send the message that `make` builds for a correlation number, and wait for its response.
 
-        The answer is late after `expected_s`; after `timeout_s` the stream ends. Raises TransportError when the stream
-        ends, and the errors of `make`.
+        The response is late after `expected_s`; after `timeout_s` the stream ends. Raises TransportError when the
+        stream ends, and the errors of `make`.
         """
         awaited: _Awaited[RequestT, ResponseT] = _Awaited(make, timeout_s, expected_s)
         self.send(awaited)

@@ -27,7 +27,7 @@ CommitResult = dict[TopicIdPartition, KafkaError | None]
 #: The maximum number of results that wait for the callback; beyond it, the oldest are dropped.
 _RESULTS_MAX: Final = 10_000
 _NEVER_MS: Final = 2**53
-#: The longest delay that this client accepts, s: a century. The leader sets each group's maximum (PL-931).
+#: The longest delay that this client accepts, in seconds: a century. The leader sets each group's maximum (PL-931).
 _DELAY_MAX_S: Final = 36_525 * 86_400
 
 

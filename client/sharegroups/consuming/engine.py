@@ -214,7 +214,7 @@ class ConsumerEngine:
         return self._member.dead_letter_topic
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Return how long records are locked, ms, as a leader last reported it; None before the first response
+        """Return how long records are locked, in ms, as a leader last reported it; None before the first response
         (CL-27)."""
         return self._runtime.fetcher.acquisition_lock_timeout_ms() if self._runtime is not None else None
 

@@ -28,9 +28,9 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: How long acknowledgements wait for a fetch that can carry them, while records fetched ahead are handed out, ms.
+#: How long acknowledgements wait for a fetch that can carry them, while records fetched ahead are handed out, in ms.
 _ACKS_WAIT_MS: Final = 20
-#: Records fetched ahead are released if there is no poll for this long, s.
+#: Records fetched ahead are released if there is no poll for this long, in seconds.
 UNPOLLED_S: Final = 1.0
 
 
@@ -72,7 +72,7 @@ class Fetcher:
         #: Since when acknowledgements have been waiting for a fetch that can carry them.
         self._unsent_ms: int | None = None
         self._unpolled_timer: asyncio.TimerHandle | None = None
-        #: When records last arrived or were handed out, s of the loop's clock.
+        #: When records last arrived or were handed out, in seconds of the loop's clock.
         self._last_activity_s = 0.0
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
@@ -259,7 +259,7 @@ class Fetcher:
             self._signal.clear()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """Return how long records are locked, ms, as a leader last reported (CL-27)."""
+        """Return how long records are locked, in ms, as a leader last reported (CL-27)."""
         known = [session.lock_timeout_ms for session in self._sessions.values() if session.lock_timeout_ms is not None]
         return known[-1] if known else self.lock_timeout_ms
 

@@ -32,13 +32,14 @@ from sharegroups.consuming.metrics import ConsumerMetrics
 
 log = logging.getLogger(__name__)
 
-#: A leave is not sent if its node throttles this client for longer than this, s; the coordinator then expires the
-#: member.
+#: A leave is not sent if its node throttles this client for longer than this, in seconds; the coordinator then expires
+#: the member.
 _LEAVE_WAIT_S: Final = 2.0
-#: A heartbeat is sent this long after the previous one, s, even if the node throttles this client. The minimum session
-#: time-out that a coordinator allows by default, counted from the last heartbeat that it received, ends 5 s later.
+#: A heartbeat is sent this long after the previous one, in seconds, even if the node throttles this client. The minimum
+#: session time-out that a coordinator allows by default, counted from the last heartbeat that it received, ends 5 s
+#: later.
 UNSENT_S: Final = 40.0
-#: After this long without a heartbeat a warning is logged, s: a third of that minimum.
+#: After this long without a heartbeat a warning is logged, in seconds: a third of that minimum.
 _SILENCE_S: Final = 15.0
 
 #: Logged when the group has removed this member (CL-38).
@@ -72,7 +73,7 @@ class Heartbeats:
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
         self._answered_s: float | None = None
-        #: When the last heartbeat was sent, s of the loop's clock.
+        #: When the last heartbeat was sent, in seconds of the loop's clock.
         self._sent_s: float | None = None
         self._logged_silence = False
         #: Why the last heartbeat did not reach a coordinator that serves the group; "" if it did.

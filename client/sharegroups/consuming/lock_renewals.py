@@ -27,7 +27,7 @@ from sharegroups.producing.delivery_reports import report_raised
 
 log = logging.getLogger(__name__)
 
-#: The interval at which the keeper checks for ended sessions and fenced members, ms.
+#: The interval at which the keeper checks for ended sessions and fenced members, in ms.
 _CHECK_MS: Final = 1_000
 
 _NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"

@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 #: An application that holds records for a quarter of their lock or more is slow: records that other leaders send in the
 #: meantime would wait too long.
 _SLOW: Final = 4
-#: The interval at which records that are kept alive are checked again, ms, in case they are no longer kept.
+#: The interval at which records that are kept alive are checked again, in ms, in case they are no longer kept.
 _KEPT_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
 _HOWTO: Final = "docs/howto/jobs.md says more."

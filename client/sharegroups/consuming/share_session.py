@@ -43,7 +43,7 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: If a leader's response is later than this, ms, the other leaders are asked without waiting for it.
+#: If a leader's response is later than this, in ms, the other leaders are asked without waiting for it.
 _LATE_MS: Final = 1_000
 _NEVER_MS: Final = 2**62
 

@@ -28,7 +28,8 @@ from sharegroups.consuming.heartbeats import Heartbeats
 
 log = logging.getLogger(__name__)
 
-#: A cluster that has not answered after this long, s, counts as unreachable, so the warning is logged within 5 s.
+#: A cluster that has not answered after this long, in seconds, counts as unreachable, so the warning is logged within 5
+#: s.
 _ASK_S: Final = 2.0
 
 

@@ -53,7 +53,7 @@ def encode(records: Sequence[ProducedRecord], packing: Packing = PLAIN) -> tuple
 
 def _encode_records(records: Sequence[ProducedRecord], base: int) -> tuple[list[bytes], int]:
     """Return a list with an empty part followed by the records with their tags and lengths, and the largest timestamp,
-    ms."""
+    in ms."""
     parts = [b""]
     add = parts.append
     latest = known = base

@@ -90,7 +90,7 @@ class LeaderRequests:
     def __init__(self, node_id: int, cluster: Cluster) -> None:
         self.node_id: Final = node_id
         self.tasks: set[asyncio.Task[None]] = set()
-        #: When the last task began, ms of the loop's clock.
+        #: When the last task began, in ms of the loop's clock.
         self.began_ms = 0
         self._asked: list[list[TopicIdPartition]] = []
         self.link: Final[LeaderStream[ProduceStreamRequest, ProduceStreamResponse]] = LeaderStream(

@@ -22,7 +22,7 @@ log = logging.getLogger("sharegroups.worker")
 #: The maximum number of records of failed jobs that are held here during their delay; further ones are released
 #: immediately.
 HELD_MAX: Final = 1_000
-#: The maximum value of a group's sharegroups.retry.delay.max.ms, s: 30 days.
+#: The maximum value of a group's sharegroups.retry.delay.max.ms, in seconds: 30 days.
 DELAY_MAX_S: Final = 2_592_000
 _TYPES: Final = {Step.ACCEPT: AcknowledgeType.ACCEPT, Step.REJECT: AcknowledgeType.REJECT}
 

@@ -31,7 +31,7 @@ _DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
 _RESET: Final = "share.auto.offset.reset"
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
-#: How long one request may take, ms; and how long to wait before the next one, s.
+#: How long one request may take, in ms; and how long to wait before the next one, in seconds.
 _ASK_MS: Final = 3_000
 _RETRY_S: Final = 1.0
 #: The delivery count limit assumed when the group's cannot be read: Kafka's default.
@@ -118,7 +118,7 @@ def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str
 
 
 def _longest_delay(outcome: object, deliveries: int) -> float:
-    """Return the longest delay that an outcome can ask for, s. There is no delay after the last delivery."""
+    """Return the longest delay that an outcome can ask for, in seconds. There is no delay after the last delivery."""
     if isinstance(outcome, Retry):
         last = deliveries if outcome.limit is None else min(outcome.limit, deliveries)
         return outcome.delay_of(last - 1, 0) if last > 1 else 0
@@ -151,7 +151,7 @@ def backoff_of(found: Mapping[str, ConfigEntry]) -> Retry | None:
 
 
 def _delay_max(found: Mapping[str, ConfigEntry]) -> float | None:
-    """Return the longest delay that a group allows, s; None when the cluster does not support delays."""
+    """Return the longest delay that a group allows, in seconds; None when the cluster does not support delays."""
     value = found[_DELAY_MAX].value if _DELAY_MAX in found else None
     return None if value is None else int(value) / 1000
 

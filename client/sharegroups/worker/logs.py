@@ -12,8 +12,8 @@ from sharegroups.connection.core.stall_diagnosis import UNKNOWN, Trouble
 
 #: The format of log lines, also used by `sharegroups worker`.
 FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
-#: For how long a repeated warning is dropped, s. The consumer first checks its topics 2 s after its start, which takes
-#: up to 2 s.
+#: For how long a repeated warning is dropped, in seconds. The consumer first checks its topics 2 s after its start,
+#: which takes up to 2 s.
 _FIRST_CHECK_S: Final = 10.0
 _WATCH: Final = logging.getLogger("sharegroups.consuming.stall_watch")
 

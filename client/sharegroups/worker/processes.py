@@ -32,10 +32,10 @@ log = logging.getLogger("sharegroups.worker")
 #: The worker gives up after this many processes in a row have ended before they were ready.
 _FAILED_STARTS_MAX: Final = 3
 _START_S: Final = 60.0
-#: How long processes may take to exit once the worker stops, s: each client that a handler left open takes up to 5 s
-#: (CL-140), and `atexit` functions also need time.
+#: How long processes may take to exit once the worker stops, in seconds: each client that a handler left open takes up
+#: to 5 s (CL-140), and `atexit` functions also need time.
 _END_S: Final = 10.0
-#: How long a process may keep running after closing its pipe, s.
+#: How long a process may keep running after closing its pipe, in seconds.
 _CLOSED_S: Final = 5.0
 _RUN_AT_IMPORT: Final = (
     "worker.run() is called when a process for handlers imports the program, so that none can start; put it under "

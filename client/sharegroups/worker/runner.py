@@ -33,18 +33,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The longest poll, s. Held jobs and waiting records are checked between polls.
+#: The longest poll, in seconds. Held jobs and waiting records are checked between polls.
 _POLL_S: Final = 1.0
-#: How long acknowledgements are collected while other records wait for a handler, s.
+#: How long acknowledgements are collected while other records wait for a handler, in seconds.
 _GATHER_S: Final = 0.002
-#: A record that has waited for a handler this long, s, or this fraction of its lock if that is shorter, is released, so
-#: that another member gets it. It was requested because its job was expected to start within 0.1 s.
+#: A record that has waited for a handler this long, in seconds, or this fraction of its lock if that is shorter, is
+#: released, so that another member gets it. It was requested because its job was expected to start within 0.1 s.
 _WAIT_S: Final = 2.0
 _WAIT_OF_LOCK: Final = 3
-#: How long acknowledging and leaving the group may take when the worker stops, s.
+#: How long acknowledging and leaving the group may take when the worker stops, in seconds.
 _CLOSE_S: Final = 5.0
 _LOCK_S: Final = 30.0
-#: How long the confirmation of earlier jobs' outcomes may take before a job that runs alone starts, s.
+#: How long the confirmation of earlier jobs' outcomes may take before a job that runs alone starts, in seconds.
 _COMMIT_S: Final = 5.0
 #: The maximum number of successful jobs that are remembered until the cluster confirms them; the oldest are forgotten
 #: first.
@@ -189,7 +189,7 @@ class Runner:
 
     @property
     def turned_s_ago(self) -> float:
-        """The time since the last turn started, s."""
+        """The time since the last turn started, in seconds."""
         return self._loop.time() - self._turned_s
 
     def stop(self) -> None:

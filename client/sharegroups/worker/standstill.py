@@ -19,7 +19,7 @@ from sharegroups.worker.job import Job
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The interval at which the loop calls `beat` and is checked, s; a standstill of at least `STILL_S` is logged.
+#: The interval at which the loop calls `beat` and is checked, in seconds; a standstill of at least `STILL_S` is logged.
 _BEAT_S: Final = 0.5
 STILL_S: Final = 5.0
 _NAMED_MAX: Final = 5

@@ -19,7 +19,7 @@ from sharegroups.worker.pools import Finished, Report, WorkerError
 
 log = logging.getLogger("sharegroups.worker")
 
-#: How long a cancelled handler may take to end, s.
+#: How long a cancelled handler may take to end, in seconds.
 SWALLOW_S: Final = 5.0
 
 

@@ -23,8 +23,8 @@ from sharegroups.worker.pools import Finished, Report
 
 log = logging.getLogger("sharegroups.worker")
 
-#: The maximum time that the loop waits, after ringing a bell, for a thread to take a job, s. Without this wait the loop
-#: would keep the interpreter lock, and the woken thread would have to wait for the loop's next pause.
+#: The maximum time that the loop waits, after ringing a bell, for a thread to take a job, in seconds. Without this wait
+#: the loop would keep the interpreter lock, and the woken thread would have to wait for the loop's next pause.
 _YIELD_S: Final = 0.001
 
 

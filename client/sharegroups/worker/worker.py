@@ -44,9 +44,9 @@ _WORKER_SETTINGS: Final = (
     "fetch.max.wait.ms",
     "value.deserializer",
 )
-#: The same signal again within this time, s, is taken as a repetition, not as a second signal.
+#: The same signal again within this time, in seconds, is taken as a repetition, not as a second signal.
 _ONE_SIGNAL_S: Final = 0.5
-#: /healthz responds with 503 if the runner has started no turn for this long, s.
+#: /healthz responds with 503 if the runner has started no turn for this long, in seconds.
 _STUCK_S: Final = 30.0
 
 

@@ -25,7 +25,7 @@ from sharegroups.cli.groups.asking import ALL_GROUPS, refuse
 from sharegroups.cli.output import print_stderr
 
 TOPIC_NAME: Final = "errors.deadletterqueue.topic.name"
-#: The assumed maximum difference between the clocks of two nodes, ms.
+#: The assumed maximum difference between the clocks of two nodes, in ms.
 SKEW_MS: Final = 60_000
 ENABLE: Final = "errors.deadletterqueue.group.enable"
 

@@ -19,7 +19,7 @@ from sharegroups.cli.output import print_stderr
 
 #: The maximum number of partitions that one run may redrive to; the headers of dead letters could name any number.
 TARGETS_MAX: Final = 10_000
-#: The interval at which the progress of reading a long log is printed, s.
+#: The interval at which the progress of reading a long log is printed, in seconds.
 _PROGRESS_S: Final = 5.0
 _NAMES: Final = 500
 

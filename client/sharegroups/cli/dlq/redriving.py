@@ -21,7 +21,7 @@ from sharegroups.cli.output import print_stderr
 from sharegroups.producer import Producer
 from sharegroups.reports import DeliveryReport
 
-#: The interval at which the wait for confirmations checks for a signal, s.
+#: The interval at which the wait for confirmations checks for a signal, in seconds.
 _CHECK_S: Final = 0.2
 #: A batch stores differences between timestamps, which must fit into 64 bits.
 _TIMESTAMP_MAX: Final = 2**62

@@ -105,7 +105,7 @@ def explain(
 
 
 def _print(answers: Sequence[RecordsExplained], *, in_one: bool) -> None:
-    """Print the answers. `in_one`: print them as one, since all are about requested offsets of one partition."""
+    """Print the responses. `in_one`: print them as one, since all are about requested offsets of one partition."""
     if in_one:
         _show(answers)
         return
@@ -294,7 +294,7 @@ _FINISHED_STATES: Final = frozenset({"acknowledged", "archived", "finished", "de
 
 
 def first_unfinished(admin: Admin, group: str, partition: TopicPartition) -> RecordsExplained:
-    """Return the leader's answer about the first unfinished records from the group's start offset on.
+    """Return the leader's response about the first unfinished records from the group's start offset on.
 
     If all are finished, the response is about the next offset, where no record has been written yet. Raises KafkaError.
     """

@@ -28,7 +28,7 @@ class Backoff:
         return self._failures
 
     def next_ms(self) -> int:
-        """Return the delay before the next retry, ms. Each call makes the next delay longer, up to the maximum."""
+        """Return the delay before the next retry, in ms. Each call makes the next delay longer, up to the maximum."""
         exponent = min(self._failures, 30)
         self._failures += 1
         delay = min(self._initial_ms << exponent, self._maximum_ms)

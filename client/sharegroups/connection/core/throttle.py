@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: The client holds back requests to a node for at most this long, ms, even if the node asks for more. This is less than
-#: the shortest session time-out.
+#: The client holds back requests to a node for at most this long, in ms, even if the node asks for more. This is less
+#: than the shortest session time-out.
 THROTTLE_MAX_MS: Final = 30_000
 
 

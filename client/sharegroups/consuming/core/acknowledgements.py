@@ -32,7 +32,7 @@ _OPEN: Final = re.compile(rb"[\x00-\xfc]+")
 class AckBatch(NamedTuple):
     """Offsets `first`…`last` with one type for all of them or one type each (CL-35).
 
-    `delays`: the delay of each released record, ms, one for all or one each; empty: the group's back-off applies
+    `delays`: the delay of each released record, in ms, one for all or one each; empty: the group's back-off applies
     (CL-113). `undelivered`: whether the delivery of each released record does not count, one for all or one each;
     empty: every delivery counts (CL-145).
     """

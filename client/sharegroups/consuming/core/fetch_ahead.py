@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-#: An application is quick if it processes a poll's records within this time, ms. At that pace it finishes records
+#: An application is quick if it processes a poll's records within this time, in ms. At that pace it finishes records
 #: fetched ahead within a tenth of a second.
 QUICK_MS: Final = 25
 #: The maximum number of records that one fetch may return from all leaders together: the default number that a group

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Final
 
-#: The target for how long the application needs for one poll's records, ms; an eighth of the lock if that is less.
+#: The target for how long the application needs for one poll's records, in ms; an eighth of the lock if that is less.
 HOLD_MS: Final = 2_000
 _OF_LOCK: Final = 8
 #: An application that processes this many records in that time may get whole batches as produced, which have up to

@@ -18,7 +18,7 @@ Ranges = Sequence[tuple[int, int]]
 
 
 class Hold(NamedTuple):
-    """Records of one topic-partition, how long they have been locked so far, and how long the lock lasts, ms."""
+    """Records of one topic-partition, how long they have been locked so far, and how long the lock lasts, in ms."""
 
     place: str
     held_ms: int

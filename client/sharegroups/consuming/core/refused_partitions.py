@@ -12,9 +12,9 @@ from typing import Final
 
 from kip932.ids import TopicIdPartition
 
-#: A refusal is logged once it has lasted this long, ms. A fail-over takes less time.
+#: A refusal is logged once it has lasted this long, in ms. A fail-over takes less time.
 LOG_AFTER_MS: Final = 5_000
-#: The interval at which it is logged again, ms.
+#: The interval at which it is logged again, in ms.
 LOG_AGAIN_AFTER_MS: Final = 300_000
 
 

@@ -10,9 +10,9 @@ from sharegroups.consuming.core.acknowledgements import AckBatch
 
 #: A renewal is sent after this fraction of the lock, so that two renewals may be lost or late.
 _PART: Final = 3
-#: The interval at which a lock of unknown length is renewed, ms.
+#: The interval at which a lock of unknown length is renewed, in ms.
 _UNKNOWN_MS: Final = 1_000
-#: A time later than any clock reading, ms.
+#: A time later than any clock reading, in ms.
 NEVER_MS: Final = 1 << 62
 
 

@@ -12,7 +12,7 @@ from typing import Final
 
 from kip932.ids import TopicPartition
 
-#: A partition is logged once it has been unavailable this long, ms. A fail-over takes less time.
+#: A partition is logged once it has been unavailable this long, in ms. A fail-over takes less time.
 LOG_AFTER_MS: Final = 5_000
 
 _Place = tuple[str, int]

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.ids import TopicPartition
 
-#: Failures of one partition and cause within this time, ms, share a log line.
+#: Failures of one partition and cause within this time, in ms, share a log line.
 QUIET_MS: Final = 30_000
 _TEXT_MAX: Final = 300
 _UNREACHABLE: Final = (NetworkError, RequestTimedOutError)

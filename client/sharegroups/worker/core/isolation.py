@@ -9,9 +9,9 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
-#: Records may still arrive until this long after the last request, s; fetch.max.wait.ms is half of it.
+#: Records may still arrive until this long after the last request, in seconds; fetch.max.wait.ms is half of it.
 PARKED_S: Final = 1.0
-#: How long a record that should run alone waits for running jobs to end, s; after that it runs alongside them.
+#: How long a record that should run alone waits for running jobs to end, in seconds; after that it runs alongside them.
 WAIT_S: Final = 60.0
 
 Job = TypeVar("Job")

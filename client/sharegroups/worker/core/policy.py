@@ -13,7 +13,7 @@ from typing import Any, Final
 
 _WHY_MAX: Final = 500
 _HOUR_S: Final = 3_600
-#: A delay above this, s, is logged in seconds as given, since it may be infinite.
+#: A delay longer than this many seconds is logged in seconds as given, since it may be infinite.
 _READABLE_MAX_S: Final = 1e9
 
 
@@ -71,7 +71,8 @@ class Retry:
                 raise ValueError(f"Retry: {name} is {value!r}; expected a number {bound}")
 
     def delay_of(self, delivery_count: int, chance: float) -> float:
-        """Return the delay, s, after delivery number `delivery_count` failed. `chance`: a random number from 0 to 1."""
+        """Return the delay, in seconds, after delivery number `delivery_count` failed. `chance`: a random number from 0
+        to 1."""
         steps = min(max(0, delivery_count - 1), 1_000)
         try:
             delay = self.backoff * self.multiplier**steps

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
-#: Upper bounds of the histogram of durations, s.
+#: Upper bounds of the histogram of durations, in seconds.
 BOUNDS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 
 #: How a job can end. "archived": it failed at the last delivery that the group allows, so its record is not delivered
