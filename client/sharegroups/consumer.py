@@ -70,7 +70,7 @@ class ShareConsumer(ProcessBound):
             self._thread.run(lambda: self._engine.subscribe(topics))
 
     def unsubscribe(self) -> None:
-        """Leave the group at once.
+        """Leave the group immediately.
 
         The leave heartbeat is sent without delay (CL-8).
         """

@@ -1,7 +1,8 @@
 """Explains why a record is not delivered: the leader's response, completed with the group coordinator's.
 
-The leader knows locks and writes, but no members. The group coordinator knows members and their assignment, but no
-records. Only the two together can show that no member has the partition assigned. Pure: values in, values out.
+The leader knows about locks and writes, but not about members. The group coordinator knows about members and their
+assignment, but not about records. Only the two together can show that no member has the partition assigned. Pure:
+values in, values out.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class ShareConsumer(ProcessBound):
             self._engine.subscribe(topics)
 
     def unsubscribe(self) -> None:
-        """Leave the group; the leave heartbeat is sent at once (CL-8)."""
+        """Leave the group; the leave heartbeat is sent immediately (CL-8)."""
         with self._exclusive():
             self._engine.unsubscribe()
 
@@ -96,7 +96,7 @@ class ShareConsumer(ProcessBound):
                 messages = await engine.wait_records(None if deadline is None else deadline - clock())
             return messages
         except KafkaError:
-            await asyncio.sleep(0)  # lets the leave be sent even if the caller keeps polling
+            await asyncio.sleep(0)  # so that the leave is sent even if the caller keeps polling
             raise
         finally:
             self._busy = False

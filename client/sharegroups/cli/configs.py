@@ -94,10 +94,10 @@ def _entity_options(function: F) -> F:
 @connection_options
 @output_option
 def describe(*, every: bool, bootstrap_server: str, command_config: Path | None, output: str, **entity: Any) -> None:
-    """Show what is set on a topic, a group or a node; on all of a type without a name.
+    """Show what is set on a topic, a group or a node; without a name, on all of the type.
 
-    A line has the value in force, and the values of all places that it may come from, the one in force first. Groups
-    that have configs but do not exist yet are shown by name only: no service lists them.
+    Each line has the effective value, and the values from all places that it may come from, the effective one first.
+    Groups that have configs but do not exist yet are shown only if they are named, since no service lists them.
     """
     kind, name = _entity(**entity)
     given = settings(bootstrap_server, command_config)
@@ -142,7 +142,7 @@ def alter(
 ) -> None:
     """Set and delete configs of a topic, a group or a node. If any change is invalid, none is made.
 
-    A name that does not exist is refused, even if it is only to be deleted. A group need not exist yet.
+    An unknown config name is refused, even in a deletion. A group need not exist yet.
     """
     kind, name = _entity(**entity)
     noun = NOUNS[kind]

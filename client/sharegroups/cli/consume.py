@@ -140,13 +140,13 @@ def consume(
 ) -> None:
     """Write the records of TOPIC as a member of a share group, one per line, and acknowledge each.
 
-    While the cluster, the topic or the group's coordinator is not there, it says so on standard error and waits. Exit
-    codes: 0 done, 1 an error, also when --timeout-ms is over and one of them is still not there, 130 after Ctrl-C, 143
-    after SIGTERM. After such a signal it acknowledges the records that it has written, releases the rest and leaves
-    the group; a second signal ends it at once.
+    While the cluster, the topic or the group's coordinator is unavailable, it says so on standard error and waits. Exit
+    codes: 0 done, 1 an error, also when one of them is still unavailable after --timeout-ms, 130 after Ctrl-C, 143
+    after SIGTERM. After such a signal it acknowledges the records that it has written, releases the rest and leaves the
+    group; a second signal ends it immediately.
 
-    Values are written unchanged; for a terminal, control characters are escaped as \\x1b and the like. Name a
-    formatter, deserializer or function of yours as module:name, in a module on PYTHONPATH.
+    Values are written unchanged; for a terminal, control characters are escaped as \\x1b and the like. To use your own
+    formatter, deserializer or function, give it as module:name; the module must be on PYTHONPATH.
     """
     topic = _topic(name, topic)
     if command_config is not None and old_config is not None:

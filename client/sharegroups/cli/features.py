@@ -31,11 +31,11 @@ _NAMES: Final = ("share.version",)
 @connection_options
 @output_option
 def features(bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Show at which level each node has the features of share groups.
+    """Show the level of each share-group feature on each node.
 
-    A level is a node's setting, share.version, and changes when the node restarts. The cluster has no level of its own,
-    there is nothing to upgrade or downgrade, and nodes do not report the levels they support. Nodes that differ are
-    listed on standard error.
+    A level is a setting of a node, share.version, and changes when the node restarts. The cluster as a whole has no
+    level, there is nothing to upgrade or downgrade, and nodes do not report which levels they support. Nodes that
+    differ are listed on standard error.
     """
     given = settings(bootstrap_server, command_config)
     with failures("Describing features"), open_reachable_admin(given) as admin:

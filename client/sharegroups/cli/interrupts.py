@@ -1,4 +1,4 @@
-"""Handles Ctrl-C and SIGTERM: a command shuts down cleanly with status 130 or 143; a second signal ends it at once.
+"""Handles Ctrl-C and SIGTERM: a command shuts down cleanly with status 130 or 143; a second signal ends it immediately.
 
 A signal's exception may be raised between any two bytecodes of the main thread. So a command that must clean up runs in
 a thread of its own (`attended`). The main thread only waits; when a signal ends the wait, it makes the command leave
@@ -49,8 +49,8 @@ def leaving_words(command: str) -> str:
 
 @contextmanager
 def leaving_at_once(words: str = "") -> Iterator[None]:
-    """Let SIGINT and SIGTERM end the process at once inside the block, without an exception, after writing `words` as a
-    line on standard error.
+    """Inside the block, let SIGINT and SIGTERM end the process immediately, without an exception, after writing `words`
+    as a line on standard error.
 
     Use it for imports: an extension module may swallow an exception while it is imported. Nothing may be open that
     needs closing. If the program ignores or handles a signal itself, its handler stays.
@@ -68,7 +68,7 @@ def leaving_at_once(words: str = "") -> Iterator[None]:
 @contextmanager
 def terminable() -> Iterator[None]:
     """Let the first signal inside the block raise an exception: Terminated for SIGTERM, KeyboardInterrupt for SIGINT.
-    The next one ends the process at once. If the program ignores or handles a signal itself, its handler stays."""
+    The next one ends the process immediately. If the program ignores or handles a signal itself, its handler stays."""
     with _handling(_raise):
         yield
 
@@ -76,7 +76,7 @@ def terminable() -> Iterator[None]:
 def attended(work: Callable[[], T], leave: Callable[[Ended], None]) -> T:
     """Run `work` in its own thread, and return its result or raise its error.
 
-    When a signal comes, call `leave` in this thread, which must make `work` end within a bounded time; then raise
+    When a signal is received, call `leave` in this thread, which must make `work` end within a bounded time; then raise
     KeyboardInterrupt. If `work` does not end even then, for instance because nothing reads its output, end the process.
     """
     if threading.current_thread() is not threading.main_thread():

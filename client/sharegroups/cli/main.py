@@ -69,7 +69,7 @@ def _load(found: EntryPoint) -> click.Command:
 def main() -> None:
     """Queues for Kafka's share groups (KIP-932).
 
-    Exit codes: 0 done, 1 an error, 130 after Ctrl-C, 141 when the output was closed, 143 after SIGTERM.
+    Exit codes: 0 done, 1 an error, 130 after Ctrl-C, 141 when the output pipe was closed, 143 after SIGTERM.
     """
 
 

@@ -1,4 +1,4 @@
-"""`sharegroups perf`: measures how fast a running cluster takes and delivers records."""
+"""`sharegroups perf`: measures how fast a running cluster stores and delivers records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sharegroups.cli.perf_produce import produce
 
 @click.group()
 def perf() -> None:
-    """Measure how fast a running cluster takes and gives records."""
+    """Measure how fast a running cluster stores and delivers records."""
 
 
 perf.add_command(consume)

@@ -179,11 +179,12 @@ def consume(
     bootstrap_server: str,
     command_config: Path | None,
 ) -> None:
-    """Consume and accept records of TOPIC, and print how many a second came.
+    """Consume and accept records of TOPIC, and print how many were received per second.
 
-    Times are local. The row's time begins before the group is joined, as Kafka's does, and ends with the last record;
-    standard error has the rates from the first record on. Whole answers are counted, so it may be more than
-    --num-records. Exit codes: 0 done, 1 an error, also when fewer records came, 130 after Ctrl-C, 143 after SIGTERM.
+    Times are local. The row's time starts before the group is joined, as Kafka's does, and ends with the last record;
+    the rates from the first record on are on standard error. Whole responses are counted, so the number may exceed
+    --num-records. Exit codes: 0 done, 1 an error, also when fewer records were received, 130 after Ctrl-C, 143 after
+    SIGTERM.
     """
     records = num_records or old_records
     if records is None:

@@ -146,7 +146,7 @@ def produce(
     bootstrap_server: str,
     command_config: Path | None,
 ) -> None:
-    """Send records without keys to TOPIC, and print how many a second are confirmed, and after how long.
+    """Send records without keys to TOPIC, and print how many are confirmed per second, and after how long.
 
     Only confirmed records are counted. The records stay in the topic. Exit codes: 0 all were confirmed, 1 an error,
     130 after Ctrl-C, 143 after SIGTERM.

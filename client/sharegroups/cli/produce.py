@@ -147,10 +147,10 @@ def produce(
 ) -> None:
     """Send every line of standard input as a record to TOPIC.
 
-    When the cluster or the topic is not there, it says so and waits for it, for max.block.ms (60 s). Exit codes: 0 all
-    records were delivered, 1 an error, 130 after Ctrl-C, 143 after SIGTERM. After such a signal it stops reading, waits
-    a few seconds for the records that it has read, and says how many are not confirmed, which may be stored, and how
-    many were never sent, which are not; a second signal ends it.
+    If the cluster or the topic is unavailable, it says so and waits for it, up to max.block.ms (60 s). Exit codes: 0
+    all records were delivered, 1 an error, 130 after Ctrl-C, 143 after SIGTERM. After such a signal it stops reading,
+    waits a few seconds for the records that it has read, and says how many are not confirmed and may be stored, and how
+    many were never sent; a second signal ends it.
     """
     pairs = [_header(text) for text in headers]
     outcome = _Outcome(output)

@@ -97,9 +97,9 @@ def alter(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Give a topic more partitions, and change its configs; nothing is done when any of it is refused.
+    """Add partitions to a topic and change its configs; if any of this is refused, nothing is changed.
 
-    `sharegroups configs describe --topic NAME --all` shows the configs that there are.
+    `sharegroups configs describe --topic NAME --all` shows all configs.
     """
     changes, resource = changes_of(added, deleted), ConfigResource.topic(name)
     if not changes and partitions is None:
@@ -142,7 +142,7 @@ def list_(bootstrap_server: str, command_config: Path | None, output: str) -> No
 @connection_options
 @output_option
 def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Describe topics, all of them without names: ids, partitions, leaders."""
+    """Describe topics, or all topics if none is named: ids, partitions, leaders."""
     with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
         near = _similar_names(admin, found)

@@ -52,9 +52,9 @@ def verify_consumer(
     """Consume TOPIC and print its events, one JSON object a line, as Kafka's verifiable consumer does.
 
     Events: startup_complete, offset_reset_strategy_set, records_consumed, record_data, offsets_acknowledged,
-    shutdown_requested, shutdown_complete. It takes no more records than --max-messages, and acknowledges each that it
-    takes, the last ones too. A record that it renewed comes again and takes the next kind of the pattern; a renewal
-    does not count for --max-messages.
+    shutdown_requested, shutdown_complete. It takes no more records than --max-messages, and acknowledges every record
+    that it takes, including the last ones. A renewed record is returned again and gets the next type of the pattern; a
+    renewal does not count towards --max-messages.
 
     Exit codes: 0 done, 1 an error, 130 after Ctrl-C, 143 after SIGTERM.
     """

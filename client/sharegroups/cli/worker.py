@@ -69,11 +69,11 @@ def worker(
     reloads: bool,
     quiet: bool,
 ) -> None:
-    """Run the jobs of a Worker: MODULE:ATTRIBUTE names it, as shop.mail:worker; the current folder is on the path.
+    """Run the jobs of a Worker, given as MODULE:ATTRIBUTE, such as shop.mail:worker; the current folder is on the path.
 
     After SIGTERM or Ctrl-C it takes no more records, lets running jobs end within --grace, acknowledges them, releases
-    the rest and leaves; a second signal ends it at once. Exit codes: 0 ended by itself, 1 an error, 130 after Ctrl-C,
-    143 after SIGTERM.
+    the rest and leaves; a second signal ends it immediately. Exit codes: 0 ended by itself, 1 an error, 130 after
+    Ctrl-C, 143 after SIGTERM.
     """
     if reloads:
         sys.exit(_run_reloading([word for word in sys.argv[1:] if word != "--reload"]))

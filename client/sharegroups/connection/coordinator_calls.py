@@ -29,7 +29,7 @@ from sharegroups.connection.silent_nodes import while_in_charge
 
 T = TypeVar("T")
 
-#: Requests that change nothing, so several nodes may be asked at once.
+#: Requests that change nothing, so several nodes may be asked in parallel.
 _QUESTIONS: Final = frozenset(
     method.path for method in (wire.METADATA, wire.FIND_COORDINATOR, wire.DESCRIBE_CLUSTER, wire.DESCRIBE_CONFIGS)
 )

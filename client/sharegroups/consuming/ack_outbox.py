@@ -65,7 +65,7 @@ _FINAL: Final = (*OUTDATED, *SESSION_LOST, NetworkError)
 class PendingAck:
     """Acknowledgements of one delivery, pending or sent. `commit` is the commit that waits for them (CL-24).
 
-    `unseen`: the application does not know of this acknowledgement, so no callback reports it (CL-26).
+    `unseen`: the application does not know about this acknowledgement, so no callback reports it (CL-26).
     """
 
     delivered: Delivered
@@ -93,7 +93,7 @@ class PendingAck:
 
 
 class NothingToSendError(Exception):
-    """An earlier request has already taken all the acknowledgements that this one was to carry."""
+    """An earlier request has already taken all the acknowledgements that this request was meant to carry."""
 
 
 class AckOwner(Protocol):

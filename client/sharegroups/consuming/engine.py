@@ -87,7 +87,8 @@ class ConsumerEngine:
         self._membership.subscribe(self.subscription)
 
     def unsubscribe(self) -> None:
-        """Leave the group; the leave heartbeat is sent at once (CL-8). Call it in the loop once polling has begun."""
+        """Leave the group; the leave heartbeat is sent immediately (CL-8). Call this in the loop once polling has
+        started."""
         self.subscription = []
         self._membership.leave()
         if self._runtime is not None:

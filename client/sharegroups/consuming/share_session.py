@@ -328,7 +328,7 @@ class ShareSession:
 
     def _hand_over(self, step: SessionStep, delivered: list[Delivered]) -> None:
         """Hand records to the owner. Records of partitions that are no longer assigned, and records that cannot be
-        decompressed here, are released at once (CL-111)."""
+        decompressed here, are released immediately (CL-111)."""
         if step.generation != self._session.generation:
             return  # the session is lost, so the leader has released the records (PL-520)
         kept: list[Delivered] = []

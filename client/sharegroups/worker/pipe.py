@@ -42,7 +42,7 @@ class Pipe:
 
     @property
     def is_sending(self) -> bool:
-        """True while sent data waits for room in the pipe."""
+        """True while data to be sent is waiting for space in the pipe."""
         return bool(self._unsent)
 
     def send(self, message: Any) -> None:

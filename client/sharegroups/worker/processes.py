@@ -82,7 +82,7 @@ class ProcessPool:
 
     @property
     def in_hand(self) -> int:
-        """How many jobs are waiting or running. Those that end are reported at once."""
+        """How many jobs are waiting or running. Those that end are reported immediately."""
         return self.running + self.waiting
 
     async def start(self) -> None:
@@ -317,7 +317,7 @@ class _Slot:
         return job
 
     def close(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Close the pipe, so that the process exits once its job is done. Closing `alive` would kill it at once."""
+        """Close the pipe, so that the process exits once its job is done. Closing `alive` would kill it immediately."""
         self.work.close()
         if self.watch is not None:
             loop.remove_reader(self.watch)

@@ -164,9 +164,9 @@ class Worker:
     def run(self) -> None:
         """Work until SIGTERM or Ctrl-C. Running jobs then have `grace` seconds to end, and other records are released.
 
-        A second signal ends the process at once. If the program has set up no logging, the log goes to standard error,
-        with time and level. Raises WorkerError when the worker cannot start or continue, KafkaError when the cluster
-        refuses it.
+        A second signal ends the process immediately. If the program has set up no logging, the log goes to standard
+        error, with time and level. Raises WorkerError when the worker cannot start or continue, KafkaError when the
+        cluster refuses it.
         """
         if multiprocessing.current_process().name == "sharegroups-jobs":
             sys.exit(RUN_AT_IMPORT_STATUS)  # the worker reports the cause once for all of its processes

@@ -12,7 +12,7 @@ from sharegroups.cli.dlq.show import show
 
 @click.group()
 def dlq() -> None:
-    """Dead letters: show records that were rejected or delivered too often, send them back, delete them."""
+    """Dead letters: show records that were rejected or delivered too many times, send them back, delete them."""
 
 
 for _command in (list_, show, redrive, purge):

@@ -139,9 +139,9 @@ def purge(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Delete dead letters, from the beginning of each partition on. It cannot be taken back.
+    """Delete dead letters, starting at the beginning of each partition. This cannot be undone.
 
-    It says first how many letters of each group and cause go, and asks.
+    First it prints how many dead letters of each group and cause will be deleted, and asks for confirmation.
     """
     where = where_of("--topic", topic)
     if [before_offset is not None, every, older_than is not None].count(True) != 1:

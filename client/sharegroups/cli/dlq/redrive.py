@@ -85,11 +85,12 @@ def redrive(
     output: str,
     **filters: str | None,
 ) -> None:
-    """Send dead letters back to the topic and partition of their origin, as fresh records that all its groups get.
+    """Send dead letters back to the topic and partition of their origin, as fresh records, which all groups of that
+    topic get.
 
-    After each page of letters it prints how many are confirmed. When it is interrupted, run it again: it finds the
-    records that it has sent before in the topic, and skips them. A letter's headers say where it goes; check that with
-    --dry-run first.
+    After each page of dead letters it prints how many are confirmed. If it is interrupted, run it again: it finds the
+    records that it has already sent, and skips their dead letters. The headers of a dead letter say where it goes;
+    check that with --dry-run first.
 
     Exit codes: 0 all were redriven, now or before; 1 some were not, or an error; 130 after Ctrl-C, 143 after SIGTERM.
     """

@@ -44,9 +44,9 @@ _HEX_WIDTH: Final = 64
 @connection_options
 @output_option
 def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Show all of one dead letter: where it comes from and why, its key, value and headers.
+    """Show one dead letter in full: where it comes from and why, its key, value and headers.
 
-    For a letter without a copy of its record, the record itself is shown while its topic still has it.
+    If it has no copy of its record, the original record is shown while its topic still has it.
     """
     where = where_of("--topic", topic)
     if where.partition is None:

@@ -47,7 +47,8 @@ def delete(
 ) -> None:
     """Delete share groups that have no members, with their offsets.
 
-    A group that is made again under the name begins as a new one does; configs of the group stay. Records stay too.
+    If a group is created again with the same name, it starts as a new one. The group's configs and all records are
+    kept.
     """
     if bool(names) == all_groups:
         raise UsageFailure("Option [delete] takes the options [group] or [all-groups]; give one of them")

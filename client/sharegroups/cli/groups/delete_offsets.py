@@ -57,9 +57,9 @@ def delete_offsets(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Make a group forget topics: what it has finished of them, and where it goes on.
+    """Make a group forget topics: which records it has finished, and where it continues.
 
-    When it consumes such a topic again, it begins as a new group does (share.auto.offset.reset).
+    If it consumes such a topic again, it starts where a new group does (share.auto.offset.reset).
     """
     group, wanted = _checked(names, topics)
     with failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:

@@ -74,10 +74,10 @@ def explain(
     command_config: Path | None,
     output: str,
 ) -> None:
-    """Why a record does not come: its state for a group, who holds it and until when, and what it waits for.
+    """Explain why a record is not delivered: its state for a group, who holds it and until when, and what it waits for.
 
-    Without --offset it explains the first records that the group has not finished: why nothing comes. It changes
-    nothing.
+    Without --offset it explains the first records that the group has not finished, and so why it gets no records. It
+    changes nothing.
     """
     topic = place if not texts and place.strip() and ":" not in place else None
     partition, spans = TopicPartition(place, 0) if topic is not None else _partition(place), _spans(texts)

@@ -1,6 +1,6 @@
 """Prints the start offsets of topics that keep only the records that some group still needs (CM-162).
 
-A group cannot be reset to an offset before them. This is only a hint: errors of the cluster are ignored.
+No group can be reset to an earlier offset. This is only a hint: errors of the cluster are ignored.
 """
 
 from __future__ import annotations

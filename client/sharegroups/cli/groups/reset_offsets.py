@@ -56,10 +56,11 @@ Errors = Mapping[TopicPartition, KafkaError | None]
 def reset_offsets(
     *, names: tuple[str, ...], timeout: int, bootstrap_server: str, command_config: Path | None, **given: Any
 ) -> None:
-    """Set where an empty group goes on: in named partitions, in all it has begun with, or by a file.
+    """Set where an empty group continues: in the partitions given, in all that it has started to consume, or as a file
+    says.
 
-    All that it had finished from there on is delivered again, with delivery count 1. --dry-run shows what --execute
-    would do.
+    Records from there on are delivered again, with delivery count 1, even if the group had finished them. --dry-run
+    shows what --execute would do.
     """
     request = request_of(names, given)
     with failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:

@@ -34,10 +34,10 @@ _ID_ERRORS = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundEr
 @connection_options
 @output_option
 def abort(name: str, bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Abort the transaction that a producer has left open.
+    """Abort a transaction that a producer has left open.
 
     Its records are never delivered to groups with share.isolation.level=read_committed. The producer is fenced: if it
-    still runs, its next call fails. A new one with the same transactional.id may begin.
+    still runs, its next call fails. A new one may start with the same transactional.id.
     """
     given = settings(bootstrap_server, command_config)
     command = f"sharegroups transactions describe --transactional-id {quote(name)}"

@@ -50,7 +50,8 @@ def list_(
 ) -> None:
     """List transactional ids: those that a producer has used within transactional.id.expiration.ms.
 
-    One that is open for long keeps consumers of committed records waiting: --open-longer-than 5m finds it.
+    A transaction that stays open for long holds up groups that read only committed records; --open-longer-than 5m finds
+    it.
     """
     states = None if state is None else _states(state)
     longer_ms = None if longer is None else duration_ms("--open-longer-than", longer)

@@ -39,7 +39,8 @@ class Ahead:
         self._fits = most
 
     def records(self, leaders: int) -> int:
-        """Return how many records the next fetch may ask each leader for, when `leaders` leaders are asked at once."""
+        """Return how many records the next fetch may request from each leader, if `leaders` leaders are asked in
+        parallel."""
         return max(self._most, min(self._fits, RECORDS_MAX // max(1, leaders))) if self.is_on else self._most
 
     def held(self, held_ms: float) -> None:

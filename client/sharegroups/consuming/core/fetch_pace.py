@@ -25,7 +25,7 @@ class Pace:
     """Adjusts `limit`, the number of records that the next fetch may request: from 1 to `most`; always `most` if not
     `paced`.
 
-    `whole`: whole batches may exceed the limit, and several leaders may be asked at once.
+    `whole`: whole batches may exceed the limit, and several leaders may be asked in parallel.
     """
 
     __slots__ = ("_most", "_paced", "_slowest", "limit", "whole")

@@ -76,7 +76,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         self.follow_bytes: int | None = None
 
     def has_room(self, size_bytes: int) -> bool:
-        """Return whether a record of this size fits now. An empty buffer has room for a record of any size."""
+        """Return whether a record of this size fits now. An empty buffer accepts a record of any size."""
         return self.used_bytes == 0 or self.used_bytes + size_bytes <= self._memory_bytes
 
     def extend(
@@ -85,7 +85,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         """Accept a record into its partition's open batch. Returns False if no batch is open, or if the batch or the
         buffer is full.
 
-        If it returns False, make room if necessary, then call `append`.
+        If it returns False, wait for space if necessary, then call `append`.
         """
         lane = self._lanes.get(partition)
         if lane is None or not lane.waiting:
@@ -380,7 +380,7 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
         They are finished, as with `expired`. The second value is whether other unconfirmed batches wait for newer
         metadata. `meaning_of` returns a topic's current id and version; None while they are unknown.
         """
-        # Unconfirmed batches come first in their partition, and all were sent under one id.
+        # Unconfirmed batches come first in their partition, and all were sent with the same topic id.
         groups: list[Group[RecordT, WatcherT]] = []
         waits = False
         for key, lane in list(self._unconfirmed.items()):
