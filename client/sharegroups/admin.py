@@ -79,7 +79,7 @@ class Admin(ProcessBound):
         return self._call(self._inner.create_topics(topics, validate_only))
 
     def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Raise the partition counts of topics; a count can only grow."""
+        """Increase the partition counts of topics; they cannot decrease."""
         return self._call(self._inner.create_partitions(counts, validate_only))
 
     def delete_topics(self, names: Iterable[str]) -> Errors:

@@ -110,7 +110,7 @@ class Admin(GroupAdmin, TransactionAdmin):
         return {result.name: error_for(result.error_code, result.error_message) for result in response.topics}
 
     async def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Raise the partition counts of topics; counts can only grow."""
+        """Increase the partition counts of topics; they cannot decrease."""
         request = CreatePartitionsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         call, instead = "create_partitions", 'create_partitions({"orders": 4})'
         for name, count in arguments.mapping(call, "counts", counts, "topic names to counts", instead).items():
@@ -273,8 +273,8 @@ class Admin(GroupAdmin, TransactionAdmin):
     async def explain_record(
         self, group_id: str, partition: TopicPartition, offset: int, last_offset: int | None = None
     ) -> RecordsExplained:
-        """Explain why a record is, or is not, delivered to a group now; or the records from `offset` to `last_offset`,
-        at most 1,000 (CL-90). Changes nothing.
+        """Explain why a record is, or is not, delivered to a group now. With `last_offset`, explain all records from
+        `offset` to `last_offset`, at most 1,000 (CL-90). Changes nothing.
 
         Raises KafkaError: GroupIdNotFoundError, UnknownTopicOrPartitionError, InvalidRequestError for invalid offsets,
         NotLeaderOrFollowerError when no leader was found in time.

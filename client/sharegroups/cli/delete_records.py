@@ -33,7 +33,7 @@ _FORM: Final = "expected TOPIC:PARTITION=OFFSET, as in orders:0=100, or orders:0
 @connection_options
 @output_option
 def delete_records(texts: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Delete the records of partitions before an offset, for every group; -1 deletes all present records.
+    """Delete the records of partitions before an offset, for every group; -1 deletes all current records.
 
     This cannot be undone. Groups that had not finished the deleted records continue with the first remaining one.
     """

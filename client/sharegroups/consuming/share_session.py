@@ -103,8 +103,7 @@ class FetchRefusals:
 
 
 class ShareSession:
-    """One leader's session. `wanted` is the set of partitions that it should contain; `fetch` and `flush` start
-    requests.
+    """One leader's session. `wanted`: the partitions that it should contain. `fetch` and `flush` start requests.
 
     Acknowledgements put into the `outbox` are sent with the next ShareFetch, or by `flush`. `wait_ms` is how long the
     leader may hold the next ShareFetch while it has no records; None means fetch.max.wait.ms. `link` is the session's

@@ -1,4 +1,4 @@
-"""`sharegroups transactions list`: prints the transactional ids, or those whose transaction hangs (CT-131)."""
+"""`sharegroups transactions list`: prints the transactional ids, or only those with a hanging transaction (CT-131)."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class LockWarnings:
         self._logged: dict[str, list[int]] = {}
 
     def held(self, hold: Hold, offset: int, records: int, now_ms: int) -> str | None:
-        """Return the warning that half of the lock of records that the application holds has passed."""
+        """Return the warning that the application has held records for half of their lock duration."""
         more = f", one of {records} records that poll returned," if records > 1 else ""
         return self._line(
             "held",

@@ -18,8 +18,8 @@ Job = TypeVar("Job")
 
 
 def runs_alone(delivery_count: int, group_limit: int) -> bool:
-    """Return whether the record runs alone: the leader delivers it only with a few others (PL-241), or, as its last
-    delivery, alone (PL-240).
+    """Return whether a record must run alone: its earlier deliveries have reached the leader's throttle count (PL-241),
+    or this is its last delivery of more than two (PL-240).
 
     `delivery_count`: the record's delivery count, including this delivery.
     """
