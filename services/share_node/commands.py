@@ -1,5 +1,5 @@
-"""Commands that need the services: `up`, `init`, `demo`, `scaler`, `state`, `backup`, `restore`, reached through entry
-points, and all of them with `serve` as `python -m share_node`."""
+"""Commands that need the services: `up`, `init`, `certs`, `demo`, `scaler`, `state`, `backup`, `restore`, reached
+through entry points, and all of them with `serve` as `python -m share_node`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
 from share_node.backup.commands import backup
 from share_node.backup.commands import restore_command as restore
+from share_node.certs import certs
 from share_node.demo.command import demo
 from share_node.node.serve import START_ERRORS, WITH_PARENT, StopSignal, run
 from share_node.node.serve import main as run_serve
@@ -155,6 +156,6 @@ def serve(words: tuple[str, ...]) -> None:
     sys.exit(run_serve(words))
 
 
-main = ToolGroup("share_node", commands=[backup, demo, init, restore, scaler, serve, state, up])
+main = ToolGroup("share_node", commands=[backup, certs, demo, init, restore, scaler, serve, state, up])
 
-__all__ = ["backup", "demo", "init", "restore", "scaler", "state", "up"]
+__all__ = ["backup", "certs", "demo", "init", "restore", "scaler", "state", "up"]

@@ -17,7 +17,15 @@ import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
 from kip932.printable import printable
-from shard_runtime.config.process_settings import LISTEN_HOST, LISTEN_PORT, Settings, SettingsError, load_settings
+from shard_runtime.config.process_settings import (
+    HEALTH_LISTEN_PORT,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    SSL_CERTIFICATE,
+    Settings,
+    SettingsError,
+    load_settings,
+)
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP
 
 #: A living process answers within a few milliseconds; the caller's own time-out is a few seconds.
@@ -26,13 +34,19 @@ SERVICES: Final = (STARTUP, LIVENESS, READINESS)
 
 
 def address_of(settings: Settings) -> str:
-    """Return the address of the process with these settings, from the same machine. Raises SettingsError without a
-    fixed port."""
-    host, port = settings[LISTEN_HOST], settings[LISTEN_PORT]
+    """Return the address at which the process with these settings serves health without TLS, from the same machine.
+    Raises SettingsError when there is none with a fixed port."""
+    plain = not settings[SSL_CERTIFICATE] and settings[HEALTH_LISTEN_PORT] < 0
+    setting = LISTEN_PORT if plain else HEALTH_LISTEN_PORT
+    host, port = settings[LISTEN_HOST], settings[setting]
+    if port < 0:
+        raise SettingsError(
+            f"the process serves TLS, and this check does not speak it; give the process a port for health alone with "
+            f"{setting.environment}"
+        )
     if port == 0:
         raise SettingsError(
-            f"{LISTEN_PORT.name} is 0, so its address is not known here; give the process a port with "
-            f"{LISTEN_PORT.environment}"
+            f"{setting.name} is 0, so its address is not known here; give the process a port with {setting.environment}"
         )
     try:
         found = ipaddress.ip_address(host)

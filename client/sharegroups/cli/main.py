@@ -26,7 +26,7 @@ from sharegroups.cli.worker import worker
 
 #: How to install the package, which is not on any index yet.
 INSTALL = "in a clone of the project, pip install '.[{}]'"
-_SERVER_COMMANDS = ("backup", "demo", "init", "restore", "scaler", "up")
+_SERVER_COMMANDS = ("backup", "certs", "demo", "init", "restore", "scaler", "up")
 
 
 class _Commands(ToolGroup):

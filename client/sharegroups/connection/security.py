@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -29,7 +30,7 @@ def transport_for(config: Config) -> GrpcTransport:
     if client_id := config["client.id"]:
         metadata.append((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()))
     fixed = tuple(metadata)
-    credentials = _credentials(config) if config["security.protocol"] == "SSL" else None
+    credentials = _Credentials(config) if config["security.protocol"] == "SSL" else None
     refusal = None
     if token and credentials is None and not config["sasl.oauthbearer.allow.plaintext"]:
         refusal = _no_token_in_plaintext
@@ -49,13 +50,26 @@ def _no_token_in_plaintext(address: str) -> str:
     )
 
 
-def _credentials(config: Config) -> grpc.ChannelCredentials:
-    certificate, key = _read(config, "ssl.certificate.location"), _read(config, "ssl.key.location")
-    if (certificate is None) != (key is None):
-        raise ConfigError("ssl.certificate.location and ssl.key.location belong together; set both or neither")
-    import grpc  # noqa: PLC0415 - first imported by grpc_transport, which chooses how
+class _Credentials:
+    """Returns the credentials for a new channel, from the files as they are then; while one of them cannot be read, the
+    last ones. So renewed certificates are used from the next connection on. Raises ConfigError at first."""
 
-    return grpc.ssl_channel_credentials(_read(config, "ssl.ca.location"), key, certificate)
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        if bool(config["ssl.certificate.location"]) != bool(config["ssl.key.location"]):
+            raise ConfigError("ssl.certificate.location and ssl.key.location belong together; set both or neither")
+        self._last = self._from_files()
+
+    def __call__(self) -> grpc.ChannelCredentials:
+        with contextlib.suppress(ConfigError):
+            self._last = self._from_files()
+        return self._last
+
+    def _from_files(self) -> grpc.ChannelCredentials:
+        import grpc  # noqa: PLC0415 - first imported by grpc_transport, which chooses how
+
+        files = ("ssl.ca.location", "ssl.key.location", "ssl.certificate.location")
+        return grpc.ssl_channel_credentials(*(_read(self._config, name) for name in files))
 
 
 def _read(config: Config, name: str) -> bytes | None:

@@ -48,6 +48,14 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # no shared connections: a share session ends with its connection (PL-524)
 )
+#: gRPC's words for a failed handshake, and what they mean.
+_HANDSHAKES: Final = (
+    ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
+    ("CERTIFICATE_VERIFY_FAILED", "its certificate has expired, or is of no authority in ssl.ca.location"),
+    ("Hostname Verification Check failed", "its certificate is for other names and addresses than the one called"),
+)
+_UNCONNECTED: Final = "failed to connect"
+_CLOSED: Final = "Socket closed"
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _NOT_FOUND: Final = "Method not found!"
 #: The trailer that carries gRPC's rich errors, and the numbers of the fields Status.details and RetryInfo.retry_delay.
@@ -71,13 +79,14 @@ def _note_use() -> None:
 class GrpcTransport:
     """`kip932.rpc.transport.Transport` over grpc.aio. It belongs to the event loop in which it is first used.
 
-    `credentials` turns on TLS for every peer. `metadata` returns the metadata of each call, such as a bearer token.
+    `credentials` turns on TLS for every peer: it returns the newest ones, for each new channel. `metadata` returns the
+    metadata of each call, such as a bearer token.
     `refusal` returns why nothing may be sent to an address, and calls then fail with UNAUTHENTICATED; "" allows them.
     """
 
     def __init__(
         self,
-        credentials: grpc.ChannelCredentials | None = None,
+        credentials: Callable[[], grpc.ChannelCredentials] | None = None,
         metadata: Callable[[], tuple[tuple[str, str], ...]] | None = None,
         refusal: Callable[[str], str] | None = None,
     ) -> None:
@@ -101,7 +110,8 @@ class GrpcTransport:
         except aio.AioRpcError as error:
             self.note_failure(address, error.code())
             trailers = error.trailing_metadata()
-            raise failure(address, method, error.code(), error.details() or "", trailers) from None
+            details = self.explained(error.details() or "")
+            raise failure(address, method, error.code(), details, trailers) from None
         except aio.UsageError as error:
             raise TransportError(TransportStatus.CANCELLED, address, str(error)) from None
         except asyncio.CancelledError:
@@ -151,6 +161,18 @@ class GrpcTransport:
         self._retired[retiring] = channel
         retiring.add_done_callback(self._retired.pop)
 
+    def explained(self, details: str) -> str:
+        """Return gRPC's words for a failure, and what they mean if the connection failed for TLS (CM-60)."""
+        meaning = next((meaning for words, meaning in _HANDSHAKES if words in details), "")
+        if _UNCONNECTED in details and _CLOSED in details:
+            meaning = (
+                "it closed the new connection at once; if it serves TLS, security.protocol=SSL is missing here"
+                if self._credentials is None
+                else "it closed the new connection at once; perhaps it requires a client certificate "
+                "(ssl.certificate.location), or did not accept this one"
+            )
+        return f"{details} ({meaning})" if meaning else details
+
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata() if self._metadata is not None else ()
 
@@ -178,7 +200,7 @@ class GrpcTransport:
             if self._credentials is None:
                 channel = aio.insecure_channel(address, options=_OPTIONS)
             else:
-                channel = aio.secure_channel(address, self._credentials, options=_OPTIONS)
+                channel = aio.secure_channel(address, self._credentials(), options=_OPTIONS)
             self._channels[address] = channel
         return channel
 
@@ -223,7 +245,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         if isinstance(error, aio.AioRpcError):
             self._transport.note_failure(self._address, error.code())
             trailers = error.trailing_metadata()
-            return failure(self._address, self._method, error.code(), error.details() or "", trailers)
+            details = self._transport.explained(error.details() or "")
+            return failure(self._address, self._method, error.code(), details, trailers)
         if isinstance(error, asyncio.CancelledError) and _own_task_is_cancelled():
             return error  # the call is cancelled too: gRPC cancels it when the task that reads or writes is cancelled
         if self._closed:
@@ -234,7 +257,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             code, details = await self._call.code(), await self._call.details()
             self._transport.note_failure(self._address, code)
             trailers = await self._call.trailing_metadata()
-            return failure(self._address, self._method, code, details or "the stream has ended", trailers)
+            details = self._transport.explained(details or "the stream has ended")
+            return failure(self._address, self._method, code, details, trailers)
         return TransportError(TransportStatus.UNAVAILABLE, self._address, str(error))
 
 

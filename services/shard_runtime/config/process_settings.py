@@ -63,6 +63,26 @@ INTERNAL_ADVERTISED_HOST = string(
 INTERNAL_ADVERTISED_PORT = integer("internal.advertised.port", 0,
                                    "Port that other nodes reach those services by; 0 for the one listened on.",
                                    low=0, high=65_535)  # fmt: skip
+SSL_CERTIFICATE = string(  # CM-60
+    "ssl.certificate.location", "",
+    "PEM file with this node's certificate and the intermediate ones after it: turns on TLS on both ports. This and "
+    "the two files below are read again every 5 s.",
+)  # fmt: skip
+SSL_KEY = string("ssl.key.location", "", "PEM file with the key of that certificate, not encrypted.")
+SSL_CA = string(
+    "ssl.ca.location", "",
+    "PEM file with the certificates of the authorities by which clients and other nodes are checked.",
+)  # fmt: skip
+SSL_CLIENT_AUTH = string(
+    "ssl.client.auth", "none",
+    "Whether clients must present a certificate of those authorities. Other nodes must in any case.",
+    choices=("none", "required"),
+)  # fmt: skip
+HEALTH_LISTEN_PORT = integer(
+    "health.listen.port", -1,
+    "Port that serves the health services alone, without TLS, on listen.host, for probes that cannot use TLS; 0 for "
+    "any free one, -1 for none.", low=-1, high=65_535,
+)  # fmt: skip
 ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback.")  # CM-60
 DATA_DIR = string("data.dir", "", "Where this node keeps its lock and, with an embedded store, its data.")
 STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.",
@@ -314,6 +334,12 @@ def check(settings: Settings) -> list[str]:
             f"{kafka_configs.MAX_SHARE_SESSIONS.name}={settings[kafka_configs.MAX_SHARE_SESSIONS]} must be at least "
             f"{kafka_configs.GROUP_MAX_SIZE.name}={settings[kafka_configs.GROUP_MAX_SIZE]}"
         )
+    files = (SSL_CERTIFICATE, SSL_KEY, SSL_CA)
+    if any(settings[each] for each in files) and not all(settings[each] for each in files):
+        missing = ", ".join(each.name for each in files if not settings[each])
+        faults.append(f"TLS needs {', '.join(each.name for each in files)}; missing: {missing}")
+    if settings[SSL_CLIENT_AUTH] == "required" and not settings[SSL_CA]:
+        faults.append(f"{SSL_CLIENT_AUTH.name}=required needs TLS: set {', '.join(each.name for each in files)}")
     if settings[RENEW_INTERVAL_MS] * 2 > settings[LEASE_MS]:
         faults.append(
             f"{RENEW_INTERVAL_MS.name}={settings[RENEW_INTERVAL_MS]} must be at most half of "

@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 from shard_runtime.hosting.host_options import HostMeter, HostState
 from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.protocol import ShardKind
+from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import RpcServer
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -139,6 +140,21 @@ class _Hosts(ComputedMetrics):
             if quarantined is not None:
                 quarantine.add_metric([service], quarantined())
         return [shards, queue, quarantine]
+
+
+class CertificateMetrics(ComputedMetrics):
+    """The certificates of a node with TLS (CM-60)."""
+
+    days_left = gauge("certificate_days_left", "Days until this node's certificate expires; negative afterwards.")
+    failures = counter("certificate_reload_failures", "Changed certificate files that could not be used.")
+
+    def __init__(self, certificates: NodeCertificates) -> None:
+        self._certificates = certificates
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the days left and the failures."""
+        yield self.days_left.of(self._certificates.days_left)
+        yield self.failures.of(self._certificates.failures)
 
 
 class CallMemory(ComputedMetrics):

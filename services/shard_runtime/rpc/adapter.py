@@ -63,12 +63,13 @@ class OpenCalls:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
-    the log of failures and the count of open calls."""
+    the log of failures and the count of open calls. `tls`: whether callers may have certificates."""
 
     budget: Budget
     unfinished: Unfinished
     failures: RateLimitedLog
     calls: OpenCalls
+    tls: bool = False
 
 
 def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -76,13 +77,18 @@ def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grp
     return {bound.method.name: _method_handler(bound, gate) for bound in methods}
 
 
-def call_context(context: GrpcContext, budget: Budget) -> CallContext:
+def call_context(context: GrpcContext, gate: Gate) -> CallContext:
     """Describe the caller by gRPC's peer name: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
     connection = context.peer()
-    share = Share(budget, connection)
-    return CallContext(
-        _host(connection), connection, context.time_remaining, client_id=_client_id(context), share=share
-    )
+    principal = _principal(context) if gate.tls else None
+    share = Share(gate.budget, connection)
+    return CallContext(_host(connection), connection, context.time_remaining, principal, _client_id(context), share)
+
+
+def _principal(context: GrpcContext) -> str | None:
+    """Return `User:` and the common name of the caller's certificate, which gRPC has checked (CM-60)."""
+    name = next(iter(context.auth_context().get("x509_common_name", ())), None)
+    return None if name is None else f"User:{name.decode('utf-8', 'replace')}"
 
 
 def _host(connection: str) -> str:
@@ -135,7 +141,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
     answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
-        caller = call_context(context, budget)
+        caller = call_context(context, gate)
         connection = caller.connection_id
         came(connection, len(data))
         try:
@@ -232,7 +238,7 @@ class GrpcServerStream:
     __slots__ = ("_bound", "_came", "_context", "_write_lock", "context")
 
     def __init__(self, bound: BoundMethod, context: GrpcContext, gate: Gate) -> None:
-        self.context = call_context(context, gate.budget)
+        self.context = call_context(context, gate)
         self._came = gate.unfinished.came
         self._context = context
         self._bound = bound

@@ -1,7 +1,7 @@
 """One process's gRPC server: services, health, reflection, limits, and a drain that ends in bounded time (CM-4).
 
 Without TLS it listens on loopback only, unless a flag allows more (CM-60). The process checks from inside whether the
-server still accepts new clients (CM-85).
+server still accepts new clients (CM-85). `HealthServer` serves health alone, for probes that cannot use TLS.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
 from shard_runtime.rpc.binding import bind, check_whole
 from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
 from shard_runtime.rpc.table import Port
 from shard_runtime.rpc.unfinished import Unfinished
@@ -47,8 +48,14 @@ ACCEPT_MISSES_MAX: Final = 3
 CALL_DESCRIPTORS: Final = 8
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
+#: What gRPC says of a connection that was accepted and then refused, by this end or the other, for its certificate.
+_REFUSED: Final = ("Socket closed", "handshake failed", "verification check failed")
 #: Use a new connection for each call, and no proxy.
 _NEW_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
+
+#: Probes send some bytes in few calls.
+_HEALTH_LIMITS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 4_096))
+_HEALTH_CALLS_MAX: Final = 100
 
 #: Calls the server once; returns whether it answered.
 Probe = Callable[[], Awaitable[bool]]
@@ -110,8 +117,9 @@ class RpcServer:
         host: str,
         port: int = 0,
         options: RpcOptions | None = None,
-        credentials: grpc.ServerCredentials | None = None,
+        certificates: NodeCertificates | None = None,
         *,
+        client_required: bool = True,
         failed: Callable[[str], None] = lambda why: None,
         budget: Budget | None = None,
     ) -> None:
@@ -122,13 +130,14 @@ class RpcServer:
         self.budget: Final = budget if budget is not None else Budget(default_bytes())
         self.unfinished: Final = Unfinished(self.budget, self._cut)
         self.budget.on_throttled = self._throttled
-        self._gate = Gate(self.budget, self.unfinished, RateLimitedLog(log), OpenCalls())
+        self._gate = Gate(self.budget, self.unfinished, RateLimitedLog(log), OpenCalls(), certificates is not None)
         self.connections_cut = 0
-        self._credentials = credentials
+        self._certificates = certificates
+        self._client_required = client_required
         self._names: list[str] = []
         self._listening = False
         self._started = False
-        self._health = health.aio.HealthServicer()
+        self.health: Final = health.aio.HealthServicer()
         self._failed = failed
         self._watchers: list[asyncio.Task[None]] = []
         try:
@@ -148,7 +157,7 @@ class RpcServer:
 
     async def start(self) -> int:
         """Start serving and return the port. Raises ListenError. The server is not ready until `ready(True)`."""
-        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
         for name in (STARTUP, READINESS):
             await self._set(name, False)
         await self._set(LIVENESS, True)
@@ -185,7 +194,7 @@ class RpcServer:
         for watcher in self._watchers:
             watcher.cancel()
         await asyncio.gather(*self._watchers, return_exceptions=True)
-        await self._health.enter_graceful_shutdown()
+        await self.health.enter_graceful_shutdown()
         if self._listening and not self._started:
             await self._server.start()  # gRPC frees a port only by stopping, and stops only a started server
         stopping = asyncio.ensure_future(self._server.stop(grace_s))
@@ -235,11 +244,10 @@ class RpcServer:
         self._report_failed(why)
 
     async def _ask(self) -> None:
-        """Watch whether new clients are accepted, but not with TLS: the certificate need not be valid for a call from
-        this process."""
-        if self._credentials is None:
-            await watch_accepting(accept_probe(self.host, self.port), lambda: self._server.accepted)
-            self._report_failed("calls to ourselves through the port stay unanswered")
+        """Watch whether new clients are accepted."""
+        probe = accept_probe(self.host, self.port, self._certificates)
+        await watch_accepting(probe, lambda: self._server.accepted)
+        self._report_failed("calls to ourselves through the port stay unanswered")
 
     def _report_failed(self, why: str) -> None:
         self._failed(
@@ -248,16 +256,17 @@ class RpcServer:
         )
 
     def _listen(self) -> int:
-        if self._credentials is None:
+        if self._certificates is None:
             refuse_plaintext(self.host, self._options.allow_plaintext)
-        if self._credentials is None and not is_loopback(self.host):
+        if self._certificates is None and not is_loopback(self.host):
             log.warning(
                 "plaintext_listener_opened", host=self.host, effect="calls to this reachable address are not encrypted"
             )
         try:
-            if self._credentials is None:
+            if self._certificates is None:
                 return self._server.add_insecure_port(self.address)
-            return self._server.add_secure_port(self.address, self._credentials)
+            credentials = self._certificates.for_server(client_required=self._client_required)
+            return self._server.add_secure_port(self.address, credentials)
         except RuntimeError as error:
             raise ListenError(
                 f"cannot listen on {self.address}: another process may have the port, or the address is not this "
@@ -266,7 +275,34 @@ class RpcServer:
 
     async def _set(self, name: str, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
-        await self._health.set(name, status.SERVING if serving else status.NOT_SERVING)
+        await self.health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+
+class HealthServer:
+    """Serves the health services of a server alone, without TLS, on a port of their own."""
+
+    def __init__(self, host: str, port: int, of: RpcServer) -> None:
+        self.host = host
+        self.port = port
+        self._server = GuardedServer(_HEALTH_LIMITS, _HEALTH_CALLS_MAX)
+        health_pb2_grpc.add_HealthServicer_to_server(of.health, self._server)
+
+    async def start(self) -> int:
+        """Start serving and return the port. Raises ListenError."""
+        address = f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+        try:
+            self.port = self._server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise ListenError(
+                f"cannot listen on {address} for health: another process may have the port, or the address is not "
+                "this machine's. Choose another port, 0 for any free one, or -1 for none."
+            ) from error
+        await self._server.start()
+        return self.port
+
+    async def stop(self) -> None:
+        """Stop serving at once."""
+        await self._server.stop(0)
 
 
 def add_whole(server: RpcServer, port: Port, descriptor: ServiceDescriptor, service: object) -> None:
@@ -280,8 +316,8 @@ def refuse_plaintext(host: str, allowed: bool) -> None:
     if not allowed and not is_loopback(host):
         raise ListenError(
             f"listening on {host} without TLS would let anyone on the network read and write records. "
-            "Listen on 127.0.0.1; or, where the network keeps others out, allow it with the setting "
-            "allow.plaintext=true. The services of this release cannot serve TLS."
+            "Listen on 127.0.0.1; or turn TLS on with the settings ssl.certificate.location, ssl.key.location and "
+            "ssl.ca.location; or, where the network keeps others out, allow it with allow.plaintext=true."
         )
 
 
@@ -326,18 +362,30 @@ async def watch_accepting(
             return
 
 
-def accept_probe(host: str, port: int) -> Probe:
-    """Return a probe that requests the server's health; any answer counts. `host` may be the wildcard address."""
+def accept_probe(host: str, port: int, certificates: NodeCertificates | None = None) -> Probe:
+    """Return a probe that requests the server's health; any answer counts. `host` may be the wildcard address.
+
+    With TLS a refused handshake counts, too: the port was served, but a certificate need not be one for clients.
+    """
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     target = f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
     request = health_pb2.HealthCheckRequest(service=LIVENESS).SerializeToString()
 
+    def channel() -> grpc.aio.Channel:
+        if certificates is None:
+            return grpc.aio.insecure_channel(target, options=_NEW_CONNECTION)
+        credentials, name = certificates.for_self()
+        return grpc.aio.secure_channel(
+            target, credentials, options=[*_NEW_CONNECTION, ("grpc.ssl_target_name_override", name)]
+        )
+
     async def probe() -> bool:
-        async with grpc.aio.insecure_channel(target, options=_NEW_CONNECTION) as channel:
+        async with channel() as open_channel:
             try:
-                await channel.unary_unary(_HEALTH_CHECK)(request)
+                await open_channel.unary_unary(_HEALTH_CHECK)(request)
             except grpc.aio.AioRpcError as error:
-                return error.code() not in _UNANSWERED
+                refused = certificates is not None and any(word in (error.details() or "") for word in _REFUSED)
+                return refused or error.code() not in _UNANSWERED
             return True
 
     return probe

@@ -7,6 +7,7 @@ Start: check the store, bind the ports, join the cluster, claim shards, accept c
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -22,6 +23,7 @@ from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CALLS_MAX,
     DRAIN_GRACE_MS,
+    HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_PORT,
     LEASE_MS,
     LISTEN_HOST,
@@ -33,12 +35,17 @@ from shard_runtime.config.process_settings import (
     NODE_RACK,
     NODE_ROLES,
     REQUEST_MAX_BYTES,
+    SSL_CA,
+    SSL_CERTIFICATE,
+    SSL_CLIENT_AUTH,
+    SSL_KEY,
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
-from shard_runtime.metrics.runtime import CallMemory
+from shard_runtime.metrics.runtime import CallMemory, CertificateMetrics
 from shard_runtime.rpc.budget import Budget, default_bytes
-from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
+from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates
+from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
 from share_node.node.internal import client_address, internal_address, internal_host
 from share_node.node.process_store import StoreClient
 from share_node.node.roles import Roles
@@ -51,6 +58,17 @@ READY_POLL_S: Final = 0.02
 STREAMS_WAIT_S: Final = 1.0
 #: How often within a lease the store's settings and clock are checked (CM-170, CM-171).
 _CHECKS_PER_LEASE: Final = 3
+
+
+def node_certificates(settings: Settings) -> NodeCertificates | None:
+    """Return the certificates that the settings name; None without TLS. Raises ListenError."""
+    if not settings[SSL_CERTIFICATE]:
+        return None
+    files = CertificateFiles(*(Path(settings[each]) for each in (SSL_CERTIFICATE, SSL_KEY, SSL_CA)))
+    try:
+        return NodeCertificates(files)
+    except CertificateError as error:
+        raise ListenError(f"TLS cannot be served: {error}") from error
 
 
 class NodeProcess:
@@ -66,14 +84,27 @@ class NodeProcess:
             allow_plaintext=settings[ALLOW_PLAINTEXT],
         )
         memory = settings[MEMORY_BYTES] or default_bytes()
+        self.certificates: Final = node_certificates(settings)
         self.server: Final = RpcServer(
-            settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=self._end, budget=Budget(memory)
+            settings[LISTEN_HOST],
+            settings[LISTEN_PORT],
+            options,
+            self.certificates,
+            client_required=settings[SSL_CLIENT_AUTH] == "required",
+            failed=self._end,
+            budget=Budget(memory),
         )
         self.registry.register(CallMemory(self.server))
+        if self.certificates is not None:
+            self.registry.register(CertificateMetrics(self.certificates))
         self.registry.register(LoopTime())
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
-        self.internal: Final = RpcServer(host, port, options, failed=self._end, budget=Budget(memory))
+        self.internal: Final = RpcServer(
+            host, port, options, self.certificates, failed=self._end, budget=Budget(memory)
+        )
+        self._health: HealthServer | None = None
+        self._renewals: asyncio.Task[None] | None = None
         self._settings = settings
         self._identity = identity
         self._store = store
@@ -110,7 +141,7 @@ class NodeProcess:
         )
         await node.join()
         self._node = node
-        self._roles = Roles(node, settings, self._store, self._clock, self.registry)
+        self._roles = Roles(node, settings, self._store, self._clock, self.registry, certificates=self.certificates)
         self._roles.serve(self.server, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
         node.start()
@@ -119,6 +150,11 @@ class NodeProcess:
         self._roles.start()
         await self.server.start()
         await self.internal.start()
+        if settings[HEALTH_LISTEN_PORT] >= 0:
+            self._health = HealthServer(settings[LISTEN_HOST], settings[HEALTH_LISTEN_PORT], self.server)
+            await self._health.start()
+        if self.certificates is not None:
+            self._renewals = asyncio.get_running_loop().create_task(self.certificates.watch())
         self._ready = asyncio.get_running_loop().create_task(self._become_ready(node))
         if settings[METRICS_PORT] >= 0:
             self._metrics = await self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
@@ -155,6 +191,10 @@ class NodeProcess:
         if self._roles is not None:
             await self._roles.stop()
         await self._store.close()
+        if self._renewals is not None:
+            self._renewals.cancel()
+        if self._health is not None:
+            await self._health.stop()
         if self._metrics is not None:
             await self._metrics.close()
         self._identity.release()

@@ -59,6 +59,7 @@ from shard_runtime.metrics.store import watch_store
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import RpcServer, add_whole
 from shard_runtime.rpc.table import Port
 from share_coordinator.config import ShareCoordinatorConfig
@@ -102,7 +103,14 @@ class Roles:
     `stop`."""
 
     def __init__(
-        self, node: ClusterNode, settings: Settings, store: StoreClient, clock: Clock, registry: CollectorRegistry
+        self,
+        node: ClusterNode,
+        settings: Settings,
+        store: StoreClient,
+        clock: Clock,
+        registry: CollectorRegistry,
+        *,
+        certificates: NodeCertificates | None = None,
     ) -> None:
         self._node = node
         self._settings = settings
@@ -113,7 +121,7 @@ class Roles:
         watch_store(registry, settings[STORE_REPLICAS], lambda: store.cluster.connected_replicas, store.watch)
         store.damage.count(self._runtime.damage_found)
         self._rng = Random()
-        self._transport = GrpcTransport()
+        self._transport = GrpcTransport(None if certificates is None else certificates.for_client)
         self._tasks: set[asyncio.Task[object]] = set()
         wanted = settings[NODE_ROLES]
         self._state = self._share_coordinator() if ROLE_SHARE_COORDINATOR in wanted else None

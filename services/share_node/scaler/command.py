@@ -7,12 +7,12 @@ import asyncio
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 
 from kip932.keda import external_scaler_pb2
-from kip932.rpc.grpc_transport import GrpcTransport
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     DRAIN_GRACE_MS,
@@ -30,6 +30,10 @@ from share_node.node.serve import START_ERRORS, StopSignal, run
 from share_node.scaler.backlog import BacklogReader
 from share_node.scaler.service import ExternalScaler
 from sharegroups.aio.admin import Admin
+from sharegroups.cli.output import lines_of, pairs
+from sharegroups.config import ADMIN, Config
+from sharegroups.connection.security import transport_for
+from sharegroups.errors import ConfigError
 
 _SERVICE = external_scaler_pb2.DESCRIPTOR.services_by_name["ExternalScaler"]
 #: KEDA's requests have a few words of metadata.
@@ -37,8 +41,8 @@ _MESSAGE_MAX_BYTES = 1 << 16
 _CALLS_MAX = 100
 
 
-async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) -> None:
-    """Serve until `stop` is set. Raises one of START_ERRORS."""
+async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyncio.Event) -> None:
+    """Serve until `stop` is set; `client`: how to reach the cluster. Raises one of START_ERRORS or ConfigError."""
     options = RpcOptions(
         message_max_bytes=_MESSAGE_MAX_BYTES,
         request_max_bytes=_MESSAGE_MAX_BYTES,
@@ -52,9 +56,10 @@ async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) 
         stop.set()
 
     server = RpcServer(settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=failed)
-    transport = GrpcTransport()
+    given = {"client.id": "scaler", **client}
+    transport = transport_for(Config(ADMIN, given))
     try:
-        async with Admin({"bootstrap.servers": bootstrap, "client.id": "scaler"}, transport=transport) as admin:
+        async with Admin(given, transport=transport) as admin:
             service = ExternalScaler(BacklogReader(admin, transport), lambda: time.time_ns() // 1_000_000)
             add_whole(server, Port.SCALER, _SERVICE, service)
             await server.start()
@@ -72,8 +77,10 @@ async def serve_scaler(settings: Settings, bootstrap: str, stop: asyncio.Event) 
 @click.command()
 @click.option("--bootstrap-server", "bootstrap", default="127.0.0.1:7932", envvar="SHAREGROUPS_BOOTSTRAP",
               show_default=True, show_envvar=True, help="host:port of any nodes, separated by commas.")  # fmt: skip
+@click.option("--command-config", type=click.Path(path_type=Path, exists=True),
+              help="Client settings (name=value lines), such as those for TLS to the nodes.")  # fmt: skip
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
-def scaler(bootstrap: str, config: Path | None) -> None:
+def scaler(bootstrap: str, command_config: Path | None, config: Path | None) -> None:
     """Report to KEDA how many workers a share group needs: by lag, and by the age of its oldest unfinished record.
 
     Listens where the settings listen.host and listen.port say. Exit status: 0 after Ctrl-C, 143 after SIGTERM, 1
@@ -87,8 +94,9 @@ def scaler(bootstrap: str, config: Path | None) -> None:
         try:
             settings = load_settings(environ=os.environ, file=config)
             configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
-            await serve_scaler(settings, bootstrap, stop.received)
-        except START_ERRORS as error:
+            client = {"bootstrap.servers": bootstrap} | pairs(lines_of(command_config))
+            await serve_scaler(settings, client, stop.received)
+        except (*START_ERRORS, ConfigError) as error:
             raise click.ClickException(str(error)) from error
         else:
             status = stop.status

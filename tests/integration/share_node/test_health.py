@@ -84,6 +84,16 @@ def test_a_process_is_asked_where_it_listens(host: str, address: str) -> None:
     assert address_of(load_settings({"listen.host": host, "listen.port": "7932"})) == address
 
 
+def test_a_process_with_tls_is_asked_at_its_port_for_health() -> None:
+    tls = {f"ssl.{name}.location": "f" for name in ("certificate", "key", "ca")} | {"listen.port": "7932"}
+    assert address_of(load_settings(tls | {"health.listen.port": "7933"})) == "127.0.0.1:7933"
+    assert address_of(load_settings({"listen.port": "7932", "health.listen.port": "7933"})) == "127.0.0.1:7933"
+    with pytest.raises(SettingsError, match="SHAREGROUPS_HEALTH_LISTEN_PORT"):
+        address_of(load_settings(tls))
+    with pytest.raises(SettingsError, match=r"health\.listen\.port is 0"):
+        address_of(load_settings(tls | {"health.listen.port": "0"}))
+
+
 def test_a_port_that_is_not_known_is_refused_by_name() -> None:
     with pytest.raises(SettingsError, match="SHAREGROUPS_LISTEN_PORT"):
         address_of(load_settings())

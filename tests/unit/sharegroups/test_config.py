@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +168,29 @@ def test_a_token_is_not_sent_to_a_node_that_the_bootstrap_node_names() -> None:
         await transport.close()
 
     asyncio.run(play())
+
+
+@pytest.mark.rule("CM-60")
+def test_files_are_read_again_for_each_channel_and_kept_while_they_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[tuple[bytes | None, ...]] = []
+    monkeypatch.setattr("grpc.ssl_channel_credentials", lambda *pem: made.append(pem) or len(made))
+    authority = tmp_path / "ca.crt"
+    authority.write_bytes(b"one")
+    given = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": str(authority)}
+    transport = transport_for(Config(ADMIN, given))
+    credentials = transport._credentials
+    assert credentials is not None
+    authority.write_bytes(b"two")
+    assert credentials() == 2
+    authority.unlink()
+    assert credentials() == 2
+    assert made == [(b"one", None, None), (b"two", None, None)]
+    with pytest.raises(ConfigError, match=r"ssl\.ca\.location is .*, which cannot be read"):
+        transport_for(Config(ADMIN, given))
+    with pytest.raises(ConfigError, match="belong together"):
+        transport_for(Config(ADMIN, given | {"ssl.key.location": str(authority)}))
 
 
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one() -> None:

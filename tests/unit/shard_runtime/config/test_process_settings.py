@@ -82,6 +82,22 @@ def test_all_faults_are_reported_at_once_and_so_are_those_of_the_file(tmp_path: 
         load_settings(file=file)
 
 
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        ({"ssl.certificate.location": "c"}, "missing: ssl.key.location, ssl.ca.location"),
+        ({"ssl.certificate.location": "c", "ssl.key.location": "k"}, "missing: ssl.ca.location"),
+        ({"ssl.client.auth": "required"}, "ssl.client.auth=required needs TLS: set ssl.certificate.location"),
+        ({"ssl.client.auth": "requested"}, "none"),
+    ],
+)
+def test_tls_is_set_as_a_whole(flags: dict[str, str], says: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load_settings(flags)
+    assert says in str(caught.value)
+
+
 @pytest.mark.rule("GC-140", "GC-141", "GC-142", "GC-143", "PL-1001")
 @pytest.mark.scenario("S-130")
 @pytest.mark.parametrize(

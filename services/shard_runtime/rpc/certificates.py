@@ -1,0 +1,189 @@
+"""The certificates of a node: read from files, checked before use, and read again while the node runs (CM-60).
+
+gRPC asks for the current ones at each new connection, so a renewed certificate is used without a restart. A file that
+cannot be used changes nothing: the node goes on with what it has, and reports why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import grpc
+import structlog
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
+from cryptography.x509.oid import NameOID
+
+log = structlog.get_logger(__name__)
+
+#: How often the files are read again, in seconds. Kubernetes replaces the files of a secret within a minute.
+RELOAD_S: Final = 5.0
+#: From so many days before its end on, a certificate's end is logged once for each time it is read.
+EXPIRY_WARNING_DAYS: Final = 7
+_DAY_S: Final = 86_400
+
+
+class CertificateError(Exception):
+    """Certificates that cannot be used: the message names the file, what was found and what was expected."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFiles:
+    """Paths of PEM files: this node's certificate, with the intermediate ones after it, its key, and the certificates
+    of the authorities by which it checks clients and other nodes."""
+
+    certificate: Path
+    key: Path
+    authorities: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """What the files contain, checked. `ends_at`: when this node's certificate expires; `names`: the names and
+    addresses that it is for."""
+
+    certificate: bytes
+    key: bytes
+    authorities: bytes
+    ends_at: datetime
+    names: tuple[str, ...]
+
+
+def read_certificates(files: CertificateFiles, now: datetime) -> Certificates:
+    """Read the files and check them against each other and the time. Raises CertificateError."""
+    certificate, key, authorities = (_read(path) for path in (files.certificate, files.key, files.authorities))
+    own = _parse(files.certificate, certificate)[0]
+    _check_time(files.certificate, own, now)
+    try:
+        private = load_pem_private_key(key, None)
+    except (TypeError, ValueError) as error:
+        found = "an encrypted key" if isinstance(error, TypeError) else "no such key"
+        raise CertificateError(f"{files.key} has {found}; expected one private key in PEM, not encrypted") from error
+    if _spki(private.public_key()) != _spki(own.public_key()):
+        raise CertificateError(
+            f"the key in {files.key} does not belong to the certificate in {files.certificate} "
+            f"({own.subject.rfc4514_string()}); expected the key that the certificate was made for"
+        )
+    for authority in _parse(files.authorities, authorities):
+        _check_time(files.authorities, authority, now)
+    return Certificates(certificate, key, authorities, own.not_valid_after_utc, _names(own))
+
+
+class NodeCertificates:
+    """The certificates that a node uses now. Raises CertificateError when the files cannot be used at the start.
+
+    `failures`: how often files that had changed could not be used.
+    """
+
+    def __init__(self, files: CertificateFiles, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self._files = files
+        self._now = now
+        self._reason = ""
+        self.current = read_certificates(files, now())
+        self.failures = 0
+        self._warn_of_end()
+
+    @property
+    def days_left(self) -> float:
+        """Days until this node's certificate expires; negative afterwards."""
+        return (self.current.ends_at - self._now()).total_seconds() / _DAY_S
+
+    def reload(self) -> None:
+        """Read the files again. What cannot be used is logged, once for each reason, and what was in use stays."""
+        try:
+            found = read_certificates(self._files, self._now())
+        except CertificateError as error:
+            if str(error) != self._reason:
+                self.failures += 1
+                self._reason = str(error)
+                log.error("certificates_unusable", cause=self._reason, effect="this node keeps those that it has")
+            return
+        self._reason = ""
+        if found != self.current:
+            self.current = found
+            log.info("certificates_reloaded", ends_at=found.ends_at.isoformat(), names=", ".join(found.names))
+            self._warn_of_end()
+
+    async def watch(self) -> None:
+        """Read the files again every `RELOAD_S`, in a thread, since files may be on a slow disk."""
+        while True:
+            await asyncio.sleep(RELOAD_S)
+            await asyncio.to_thread(self.reload)
+
+    def for_server(self, *, client_required: bool) -> grpc.ServerCredentials:
+        """Return the credentials of a listener. `client_required`: refuse clients without a certificate of our
+        authorities; without it they are not asked for one."""
+
+        def newest() -> grpc.ServerCertificateConfiguration:
+            now = self.current
+            roots = now.authorities if client_required else None
+            return grpc.ssl_server_certificate_configuration([(now.key, now.certificate)], roots)
+
+        # grpcio: called on a thread of gRPC's for each new connection.
+        return grpc.dynamic_ssl_server_credentials(newest(), newest, client_required)
+
+    def for_client(self) -> grpc.ChannelCredentials:
+        """Return credentials for calls to other nodes."""
+        now = self.current
+        return grpc.ssl_channel_credentials(now.authorities, now.key, now.certificate)
+
+    def for_self(self) -> tuple[grpc.ChannelCredentials, str]:
+        """Return credentials for calls to this node's own port, which trust its own certificate alone, and the name
+        by which to call it. A certificate need not be valid for the address that the node listens on."""
+        now = self.current
+        return grpc.ssl_channel_credentials(now.certificate, now.key, now.certificate), next(iter(now.names), "")
+
+    def _warn_of_end(self) -> None:
+        if self.days_left < EXPIRY_WARNING_DAYS:
+            log.warning(
+                "certificate_ends_soon",
+                file=str(self._files.certificate),
+                ends_at=self.current.ends_at.isoformat(),
+                effect="afterwards clients and other nodes refuse this node",
+                try_next="renew it; the node reads the new file without a restart",
+            )
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise CertificateError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _parse(path: Path, pem: bytes) -> list[x509.Certificate]:
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError as error:
+        raise CertificateError(f"{path} has no certificate that can be read; expected certificates in PEM") from error
+
+
+def _check_time(path: Path, certificate: x509.Certificate, now: datetime) -> None:
+    begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+    name = certificate.subject.rfc4514_string()
+    if now > ends:
+        raise CertificateError(f"the certificate of {name} in {path} expired at {ends:%Y-%m-%d %H:%M:%S} UTC; renew it")
+    if now < begins:
+        raise CertificateError(
+            f"the certificate of {name} in {path} is valid only from {begins:%Y-%m-%d %H:%M:%S} UTC, and here it is "
+            f"{now:%Y-%m-%d %H:%M:%S} UTC; check this machine's clock"
+        )
+
+
+def _spki(key: object) -> bytes:
+    return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
+
+
+def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        return tuple(str(each.value) for each in common)
+    hosts = [str(name) for name in names.get_values_for_type(x509.DNSName)]
+    return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))

@@ -1,0 +1,221 @@
+"""`sharegroups certs`: makes an authority, and certificates of it, for development on one machine or in a test cluster.
+
+Production has an authority of its own (cert-manager, a company's CA), which also renews certificates.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shlex
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import click
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from kip932.printable import printable
+from shard_runtime.config.process_settings import SSL_CA, SSL_CERTIFICATE, SSL_CLIENT_AUTH, SSL_KEY
+
+CA: Final = "ca"
+NODE: Final = "node"
+_AUTHORITY: Final = "sharegroups development CA"
+_DAYS: Final = 365
+#: A clock that is a little behind must not refuse a new certificate.
+_EARLIER: Final = timedelta(minutes=5)
+_NAME_MAX: Final = 64
+
+
+class Authority:
+    """A certificate authority: its certificate and key in PEM."""
+
+    def __init__(self, certificate: bytes, key: bytes) -> None:
+        self.certificate = certificate
+        self.key = key
+        self._certificate = x509.load_pem_x509_certificate(certificate)
+        self._key = load_pem_private_key(key, None)
+
+    @classmethod
+    def made(cls, *, days: int = _DAYS) -> Authority:
+        """Make a new one."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        name = _name(_AUTHORITY)
+        builder = _builder(name, name, key, days).add_extension(x509.BasicConstraints(True, 0), critical=True)
+        builder = builder.add_extension(_usage(signs=True), critical=True)
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        return cls(builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM), _pem(key))
+
+    def issue(self, name: str, hosts: Sequence[str] = (), *, days: int = _DAYS) -> tuple[bytes, bytes]:
+        """Return a new certificate of this authority and its key, both in PEM. `hosts`: the names and addresses of a
+        server; without them it is a client's. `days`: may be negative, for one that has expired."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = _builder(_name(name), self._certificate.subject, key, days)
+        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+        builder = builder.add_extension(_usage(signs=False), critical=True)
+        # A node is a client of other nodes, too.
+        purposes = [ExtendedKeyUsageOID.CLIENT_AUTH, *([ExtendedKeyUsageOID.SERVER_AUTH] if hosts else [])]
+        builder = builder.add_extension(x509.ExtendedKeyUsage(purposes), critical=False)
+        if hosts:
+            builder = builder.add_extension(
+                x509.SubjectAlternativeName([_host(each) for each in hosts]), critical=False
+            )
+        issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._certificate.public_key())  # type: ignore[arg-type]  # it is an EC key
+        builder = builder.add_extension(issuer, critical=False)
+        signed = builder.sign(self._key, hashes.SHA256())  # type: ignore[arg-type]  # it is an EC key
+        return signed.public_bytes(Encoding.PEM), _pem(key)
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+) -> x509.CertificateBuilder:
+    ends = datetime.now(UTC) + timedelta(days=days)
+    begins = min(datetime.now(UTC), ends) - _EARLIER
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(issuer).public_key(key.public_key())
+    return builder.serial_number(x509.random_serial_number()).not_valid_before(begins).not_valid_after(ends)
+
+
+def _name(common: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)])
+
+
+def _host(text: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(text))
+    except ValueError:
+        return x509.DNSName(text)
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write_pair(folder: Path, name: str, pair: tuple[bytes, bytes]) -> None:
+    """Write `name.key`, which only its owner may read, and then `name.crt`."""
+    (folder / f"{name}.key").unlink(missing_ok=True)  # of a run that was interrupted before it wrote the certificate
+    _write(folder / f"{name}.key", pair[1], 0o600)
+    _write(folder / f"{name}.crt", pair[0], 0o644)
+
+
+def _write(path: Path, data: bytes, mode: int) -> None:
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as file:
+        file.write(data)
+
+
+def _authority_in(folder: Path) -> Authority:
+    """Return the authority in a folder; make one where there is none."""
+    certificate, key = folder / f"{CA}.crt", folder / f"{CA}.key"
+    if certificate.exists() or key.exists():
+        try:
+            return Authority(certificate.read_bytes(), key.read_bytes())
+        except (OSError, ValueError, TypeError) as error:
+            raise click.ClickException(
+                f"the authority in {folder} cannot be used: {printable(str(error))}; expected {CA}.crt and {CA}.key "
+                "in PEM, as this command makes them. Try another folder."
+            ) from error
+    made = Authority.made()
+    folder.mkdir(parents=True, exist_ok=True)
+    _write_pair(folder, CA, (made.certificate, made.key))
+    return made
+
+
+def _made(folder: Path, name: str, authority: Authority, hosts: Sequence[str], settings: tuple[str, str]) -> Path:
+    """Make a certificate and the file with its settings, unless they are there; return that file's path."""
+    if not (folder / f"{name}.crt").exists():
+        _write_pair(folder, name, authority.issue(name, hosts))
+    file = folder / settings[0]
+    if not file.exists():
+        _write(file, settings[1].encode(), 0o644)
+    return file
+
+
+def _node_settings(folder: Path) -> str:
+    settings = {
+        SSL_CERTIFICATE: f"{folder / NODE}.crt",
+        SSL_KEY: f"{folder / NODE}.key",
+        SSL_CA: f"{folder / CA}.crt",
+        SSL_CLIENT_AUTH: "required",
+    }
+    return "".join(f"{setting.name} = {json.dumps(value)}\n" for setting, value in settings.items())
+
+
+def _client_settings(folder: Path, name: str) -> str:
+    lines = {
+        "security.protocol": "SSL",
+        "ssl.ca.location": f"{folder / CA}.crt",
+        "ssl.certificate.location": f"{folder / name}.crt",
+        "ssl.key.location": f"{folder / name}.key",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def _check_client(name: str) -> None:
+    if not name or len(name) > _NAME_MAX or "/" in name or name in {CA, NODE} or name != printable(name):
+        raise click.ClickException(
+            f"{printable(name)!r} cannot be a client's name; expected 1 to {_NAME_MAX} printable characters without "
+            f"'/', and neither {CA!r} nor {NODE!r}"
+        )
+
+
+def _check_host(host: str) -> None:
+    try:
+        _host(host)
+    except ValueError as error:
+        raise click.ClickException(
+            f"{printable(host)!r} cannot be the host of a certificate: {error} Expected a name in ASCII, such as "
+            "node.example, or an address"
+        ) from error
+
+
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.option("--client", "clients", multiple=True, required=True, metavar="NAME",
+              help="A client, who is then User:NAME; may be repeated.")  # fmt: skip
+@click.option("--host", "hosts", multiple=True, default=("localhost", "127.0.0.1", "::1"), show_default=True,
+              help="Name or address by which the nodes are called; may be repeated.")  # fmt: skip
+def certs(folder: Path, clients: tuple[str, ...], hosts: tuple[str, ...]) -> None:
+    """Make an authority in FOLDER, and certificates of it for the nodes and for clients, valid for a year.
+
+    For development: anyone who can read FOLDER can make more of them. It also writes the settings to use them:
+    node.toml for `sharegroups up --config`, and NAME.properties for a client, or for --command-config. What FOLDER
+    has already is kept, so run it again to add clients. Exit status: 0, or 1 when something could not be made.
+    """
+    for name in clients:
+        _check_client(name)
+    for host in hosts:
+        _check_host(host)
+    at = folder.absolute()
+    try:
+        authority = _authority_in(at)
+        node = _made(at, NODE, authority, hosts, (f"{NODE}.toml", _node_settings(at)))
+        click.echo(f"nodes: sharegroups up --config {shlex.quote(str(node))}")
+        for name in clients:
+            file = _made(at, name, authority, (), (f"{name}.properties", _client_settings(at, name)))
+            click.echo(f"User:{name}: sharegroups topics list --command-config {shlex.quote(str(file))}")
+    except OSError as error:
+        raise click.ClickException(f"not all certificates could be made in {at}: {printable(str(error))}") from error

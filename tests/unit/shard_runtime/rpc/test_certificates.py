@@ -1,0 +1,144 @@
+"""Certificates are checked before they are used, and bad files change nothing (CM-60)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from structlog.testing import capture_logs
+
+from shard_runtime.rpc.certificates import (
+    CertificateError,
+    CertificateFiles,
+    NodeCertificates,
+    read_certificates,
+)
+from share_node.certs import Authority
+from tests.support.certificates import files_in, install, node_files
+
+AUTHORITY = Authority.made()
+NODE = AUTHORITY.issue("node", ["127.0.0.1", "node.example", "::1"])
+OTHER = AUTHORITY.issue("other", ["127.0.0.1"])
+EXPIRED = AUTHORITY.issue("node", ["127.0.0.1"], days=-1)
+OLD_AUTHORITY = Authority.made(days=-1)
+
+
+def _encrypted(key: bytes) -> bytes:
+    encryption = BestAvailableEncryption(b"secret")
+    return load_pem_private_key(key, None).private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+@pytest.mark.rule("CM-60")
+def test_good_files_are_read_with_their_end_and_names(tmp_path: Path) -> None:
+    install(files_in(tmp_path), NODE, AUTHORITY.certificate)
+    found = read_certificates(files_in(tmp_path), _now())
+    assert (found.certificate, found.key, found.authorities) == (*NODE, AUTHORITY.certificate)
+    assert found.names == ("node.example", "127.0.0.1", "::1")
+    assert timedelta(days=364) < found.ends_at - _now() < timedelta(days=366)
+
+
+Spoil = Callable[[CertificateFiles], object]
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda files: files.key.unlink(), "node.key cannot be read: No such file or directory"),
+        (lambda files: files.certificate.write_bytes(b"garbage"), "node.crt has no certificate that can be read"),
+        (lambda files: files.certificate.write_bytes(b""), "node.crt has no certificate that can be read"),
+        (lambda files: files.authorities.write_bytes(NODE[1]), "ca.crt has no certificate that can be read"),
+        (lambda files: files.key.write_bytes(b"garbage"), "node.key has no such key; expected one private key in PEM"),
+        (lambda files: files.key.write_bytes(_encrypted(NODE[1])), "node.key has an encrypted key; expected"),
+        (lambda files: files.key.write_bytes(OTHER[1]), "does not belong to the certificate in"),
+        (lambda files: install(files, EXPIRED, AUTHORITY.certificate), "the certificate of CN=node in"),
+        (lambda files: files.authorities.write_bytes(OLD_AUTHORITY.certificate), "ca.crt expired at"),
+    ],
+    ids=[
+        "no key",
+        "garbage",
+        "empty",
+        "a key as authority",
+        "garbage as key",
+        "encrypted key",
+        "another's key",
+        "expired",
+        "expired authority",
+    ],
+)
+def test_files_that_cannot_be_used_are_named_with_what_was_found(tmp_path: Path, spoil: Spoil, said: str) -> None:
+    files = node_files(tmp_path, AUTHORITY)
+    install(files, NODE, AUTHORITY.certificate)
+    spoil(files)
+    with pytest.raises(CertificateError) as error:
+        read_certificates(files, _now())
+    assert said in str(error.value)
+
+
+@pytest.mark.rule("CM-60")
+def test_a_certificate_that_is_not_valid_yet_hints_at_the_clock(tmp_path: Path) -> None:
+    files = node_files(tmp_path)
+    with pytest.raises(CertificateError, match=r"is valid only from .* check this machine's clock"):
+        read_certificates(files, _now() - timedelta(days=1))
+
+
+@pytest.mark.rule("CM-60")
+def test_a_renewed_certificate_is_used_and_a_bad_one_is_not_and_each_reason_is_said_once(tmp_path: Path) -> None:
+    files = node_files(tmp_path, AUTHORITY)
+    kept = NodeCertificates(files)
+    install(files, OTHER, AUTHORITY.certificate)
+    with capture_logs() as said:
+        kept.reload()
+        kept.reload()
+    assert kept.current.certificate == OTHER[0]
+    assert [line["event"] for line in said] == ["certificates_reloaded"]
+
+    install(files, EXPIRED, AUTHORITY.certificate)
+    with capture_logs() as said:
+        kept.reload()
+        kept.reload()
+    assert [(line["event"], line["log_level"]) for line in said] == [("certificates_unusable", "error")]
+    assert "expired at" in said[0]["cause"]
+    assert (kept.current.certificate, kept.failures) == (OTHER[0], 1)
+
+    files.key.unlink()
+    with capture_logs() as said:
+        kept.reload()
+    assert "cannot be read" in said[0]["cause"]
+    assert kept.failures == 2
+
+    install(files, NODE, AUTHORITY.certificate)
+    kept.reload()
+    assert kept.current.certificate == NODE[0]
+    install(files, EXPIRED, AUTHORITY.certificate)
+    with capture_logs() as said:
+        kept.reload()
+    assert [line["event"] for line in said] == ["certificates_unusable"], "after a good one, the reason is news again"
+
+
+@pytest.mark.rule("CM-60")
+def test_an_end_that_is_near_is_said_and_measured(tmp_path: Path) -> None:
+    files = node_files(tmp_path, AUTHORITY)
+    with capture_logs() as said:
+        assert 364 < NodeCertificates(files).days_left < 366
+    assert said == []
+    install(files, AUTHORITY.issue("node", ["127.0.0.1"], days=3), AUTHORITY.certificate)
+    with capture_logs() as said:
+        found = NodeCertificates(files)
+    assert 2 < found.days_left < 4
+    assert [line["event"] for line in said] == ["certificate_ends_soon"]
+    late = NodeCertificates(files, lambda: _now() + timedelta(days=2))
+    late._now = lambda: _now() + timedelta(days=5)
+    assert late.days_left < 0

@@ -1,0 +1,108 @@
+"""`sharegroups certs`: what it makes, keeps, and refuses."""
+
+from __future__ import annotations
+
+import stat
+import tomllib
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from cryptography import x509
+
+from shard_runtime.config.process_settings import load_settings
+from shard_runtime.rpc.certificates import read_certificates
+from share_node.certs import certs
+from sharegroups.cli.output import lines_of, pairs
+from tests.support.certificates import files_in
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(certs, words)
+
+
+@pytest.mark.rule("CT-136")
+def test_it_makes_what_a_node_and_a_client_need_and_the_settings_for_it(tmp_path: Path) -> None:
+    folder = tmp_path / "with a blank"
+    made = run(str(folder), "--client", "alice", "--host", "node.example")
+    assert made.exit_code == 0, made.output
+    assert read_certificates(files_in(folder), datetime.now(UTC)).names == ("node.example",)
+    settings = load_settings(file=folder / "node.toml")
+    assert [settings.text(f"ssl.{name}.location") for name in ("certificate", "key", "ca")] == [
+        str(folder / name) for name in ("node.crt", "node.key", "ca.crt")
+    ]
+    assert settings.text("ssl.client.auth") == "required"
+    given = pairs(lines_of(folder / "alice.properties"))
+    assert given["security.protocol"] == "SSL"
+    alice = x509.load_pem_x509_certificate(Path(given["ssl.certificate.location"]).read_bytes())
+    assert alice.subject.rfc4514_string() == "CN=alice"
+    assert f"sharegroups up --config '{folder}/node.toml'" in made.output
+    assert f"--command-config '{folder}/alice.properties'" in made.output
+
+
+@pytest.mark.rule("CT-136")
+def test_keys_are_their_owners_alone(tmp_path: Path) -> None:
+    run(str(tmp_path), "--client", "alice")
+    modes = {path.name: stat.S_IMODE(path.stat().st_mode) for path in tmp_path.glob("*.key")}
+    assert modes == {"ca.key": 0o600, "node.key": 0o600, "alice.key": 0o600}
+
+
+@pytest.mark.rule("CT-136")
+def test_a_second_run_adds_a_client_and_keeps_what_there_is(tmp_path: Path) -> None:
+    run(str(tmp_path), "--client", "alice")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    added = run(str(tmp_path), "--client", "alice", "--client", "bob")
+    assert added.exit_code == 0, added.output
+    after = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    assert {name: after[name] for name in before} == before
+    assert after.keys() - before.keys() == {"bob.crt", "bob.key", "bob.properties"}
+    bob = x509.load_pem_x509_certificate(after["bob.crt"])
+    bob.verify_directly_issued_by(x509.load_pem_x509_certificate(before["ca.crt"]))
+
+
+@pytest.mark.rule("CT-136")
+def test_a_run_that_was_interrupted_is_completed(tmp_path: Path) -> None:
+    """It ended between two files: the next run makes the missing ones."""
+    run(str(tmp_path), "--client", "alice")
+    for name in ("node.crt", "node.toml", "alice.properties"):
+        (tmp_path / name).unlink()
+    made = run(str(tmp_path), "--client", "alice")
+    assert made.exit_code == 0, made.output
+    assert read_certificates(files_in(tmp_path), datetime.now(UTC))
+    assert tomllib.loads((tmp_path / "node.toml").read_text())
+    assert lines_of(tmp_path / "alice.properties")
+
+
+@pytest.mark.rule("CT-136")
+@pytest.mark.parametrize("name", ["", "ca", "node", "a/b", "x" * 65, "a\nb"])
+def test_a_name_that_cannot_be_a_clients_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
+    refused = run(str(tmp_path / "new"), "--client", name)
+    assert refused.exit_code == 1
+    assert "cannot be a client's name; expected 1 to 64 printable characters" in refused.output
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.rule("CT-136")
+@pytest.mark.parametrize("left", ["ca.crt", "ca.key"])
+def test_half_an_authority_is_refused_and_not_replaced(tmp_path: Path, left: str) -> None:
+    (tmp_path / left).write_text("garbage")
+    refused = run(str(tmp_path), "--client", "alice")
+    assert refused.exit_code == 1
+    assert "the authority in" in refused.output
+    assert [path.name for path in tmp_path.iterdir()] == [left]
+
+
+@pytest.mark.rule("CT-136")
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    refused = run(str(tmp_path / "file" / "below"), "--client", "alice")
+    assert refused.exit_code == 1
+    assert "certificates could be made in" in refused.output
+
+
+@pytest.mark.rule("CT-136")
+def test_a_host_that_is_no_name_is_refused(tmp_path: Path) -> None:
+    refused = run(str(tmp_path), "--client", "alice", "--host", "knoten-ä")
+    assert refused.exit_code == 1
+    assert "knoten-ä" in refused.output
