@@ -114,7 +114,7 @@ def test_the_documented_order_begins_with_the_namespace() -> None:
 @pytest.mark.parametrize(
     "word",
     ["--delete-emptydir-data", "default storage class", "kind load docker-image", "rollout restart statefulset",
-     "ACL SETUSER default", "imagePullSecrets", "kubectl scale", "--cascade=orphan", "no authentication",
+     "ACL SETUSER default", "imagePullSecrets", "kubectl scale", "--cascade=orphan", "is not authentication",
      "LISTEN_HOST=::"],
 )  # fmt: skip
 def test_what_no_manifest_can_do_is_documented(word: str) -> None:
