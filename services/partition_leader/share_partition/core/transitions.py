@@ -84,7 +84,7 @@ class Trigger(StrEnum):
     SESSION_CLOSED_AT_LIMIT_DLQ = "share session closed, dc ≥ limit, DLQ on"
     SESSION_CLOSED_BELOW_START = "share session closed while offset < SPSO"
     DELAY_ENDED = "delay ended"
-    DLQ_DONE = "letter written, or given up"
+    DLQ_DONE = "dead letter written, or given up"
     LOG_START_MOVED = "LOG_START moved past it"
     COMPACTED = "log no longer has the whole cached range"
     ABORTED = "belongs to an aborted transaction"
