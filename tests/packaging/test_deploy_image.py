@@ -1,4 +1,5 @@
-"""The images' recipes without Docker: what the classic builder accepts, the user, pins that fit pyproject.toml."""
+"""Checks the Dockerfiles without running Docker: only syntax that the classic builder accepts, a non-root user, and
+pins that satisfy pyproject.toml."""
 
 import re
 import tomllib

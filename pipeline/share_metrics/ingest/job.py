@@ -461,7 +461,8 @@ def collected(  # noqa: PLR0917 - what a report is made of
     notify("Collecting …")
     batches = stored(spark, data, Kind.LOG_META) if visible(data, Kind.LOG_META) else None
     logs = Logs(samples(spark, data, begin - _HOUR, end + _HOUR), batches)
-    # The report needs rows from READ_BACK before the start of a whole window (PM-32).
+    # The report starts with the window that contains `begin`, up to an hour earlier, and needs rows from READ_BACK
+    # before that (PM-32).
     states = states_of(spark, data, begin - READ_BACK - _HOUR, end + _HOUR)
     return collect(states, groups, begin, end, window_s, logs, _known(data, begin, asked))
 

@@ -410,7 +410,7 @@ class OwnershipCore:
                 claim.next_try_ms = 0
 
     def next_try_ms(self, now_ms: int) -> int | None:
-        """Return when the next waiting claim is due, later than `now_ms`; None when none waits."""
+        """Return the earliest time after `now_ms` at which an open claim becomes due; None if there is none."""
         tries = (claim.next_try_ms for claim in self._shard_claims.open.values() if claim.next_try_ms > now_ms)
         return min(tries, default=None)
 

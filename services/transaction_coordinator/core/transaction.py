@@ -119,8 +119,8 @@ def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: i
     """Start a new producer instance for the transactional id, or continue an existing one (CM-152).
 
     `asked`: the identity given by an instance that wants to continue; None for a new instance, which fences all others.
-    When the result is EMPTY, its identity is the producer's; when it is decided, write its markers first, then decide
-    again. Repeating the call for an instance that continues changes nothing. Raises ProducerFencedError,
+    If the result is EMPTY, its identity is the one to give the producer. If it is decided, write its markers, then call
+    this again. Repeating the call for an instance that continues changes nothing. Raises ProducerFencedError,
     InvalidProducerIdMappingError.
     """
     if known is None:

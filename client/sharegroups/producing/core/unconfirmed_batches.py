@@ -45,7 +45,7 @@ _NOTHING_WRITTEN: Final = frozenset(
     {
         UnknownTopicIdError.code,  # the leader checks the id before it looks up the log
         NotEnoughReplicasError.code,  # the leader refused before the write, or the store refused the write
-        KafkaStorageError.code,  # the queue is full, or the store refused the write and had not seen it before
+        KafkaStorageError.code,  # the queue is full, or the store refused the write the first time it was sent
         OutOfOrderSequenceNumberError.code,
         DuplicateSequenceNumberError.code,
         InvalidRequiredAcksError.code,

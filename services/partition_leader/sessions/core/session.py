@@ -365,9 +365,9 @@ class SessionCache:
         return closed
 
     def member_removed(self, key: SessionKey, group_epoch: int, now_ms: int) -> tuple[Removed, ClosedSession | None]:
-        """End the session of a member that the coordinator has removed, if it belongs to the life that is over
-        (PL-528), and refuse for a while to open another one for that life (PL-529). `group_epoch`: the epoch that the
-        removal gave the group."""
+        """End the session of a member that the coordinator has removed, if the session belongs to the membership that
+        the removal ended (PL-528), and for a while refuse to open another session for that membership (PL-529).
+        `group_epoch`: the epoch that the removal gave the group."""
         self._removed_members.note(key, group_epoch, now_ms)
         session = self._sessions.get(key)
         if session is None:

@@ -1,4 +1,5 @@
-"""A share consumer whose records become dead letters, in the world of share-partitions."""
+"""Helpers for tests in which a share consumer's records become dead letters; they use the `World` of the
+share-partition tests."""
 
 from __future__ import annotations
 
