@@ -237,6 +237,8 @@ ESCAPES = {"to_thread", "run_in_executor", "Thread", "ThreadPoolExecutor"}
 #: Calls that no run of the simulator reaches, and why.
 BEYOND = {
     "services/shard_runtime/rpc/binding.py:run_in_executor": "gRPC's requests of many fields; a run has no gRPC",
+    "services/shard_runtime/rpc/certificates.py:UTC, datetime": "certificates' ends; a run has no TLS",
+    "services/shard_runtime/rpc/certificates.py:to_thread": "certificates are read again; a run has no TLS",
     "services/shard_runtime/metrics/loop_time.py:time.pthread_getcpuclockid": "the thread's own time, read for metrics",
     "protos/kip932/metrics_page.py:to_thread": "the port for metrics, which is not opened",
     "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be checked in one step",
