@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamResponse
 from sharegroups import Message
@@ -55,6 +56,13 @@ def test_a_record_that_the_client_gave_back_unseen_does_not_lend_its_time_to_the
     assert transport.arrival(came(7, 2)) == (200, 205, 2)
     assert transport.arrival(came(8, 1)) == (100, 105, 1)
     assert [(one.offset, one.delivery_count, one.fetched_ms) for one in transport.unseen("w", "t")] == [(7, 1, 100)]
+    batch: Any = {"first_offset": 7, "last_offset": 9, "acknowledge_types": [2], "undelivered": [False, True, True]}
+    given: Any = {"topic_id": TOPIC_ID, "partitions": [{"partition_index": 0, "acknowledgement_batches": [batch]}]}
+    arrives(250, 9, 9, 1)
+    transport._asked(ShareAcknowledgeRequest(topics=[given]))
+    arrives(260, 9, 9, 1)  # its delivery was taken back: the count is the same
+    assert transport.arrival(came(9, 1)) == (260, 265, 1)
+    assert [(one.offset, one.fetched_ms) for one in transport.unseen("w", "t")] == [(9, 250), (7, 100)]
     arrives(300, 7, 7, 2)  # a leader that lost its memory counts from 1 again
     arrives(400, 7, 7, 2)
     assert [transport.arrival(came(7, 2)).sent_ms for _ in range(2)] == [300, 400]

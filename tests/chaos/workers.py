@@ -20,6 +20,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeRequest
+from kip932.api.v1.share_fetch_pb2 import ShareFetchRequest
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
 from kip932.errors import KafkaError, NetworkError, RequestTimedOutError
 from kip932.rpc.grpc_transport import GrpcTransport
@@ -90,6 +92,7 @@ class TimedTransport(GrpcTransport):
         self._reach = dict(reach or {})
         self._session_ended = session_ended
         self._arrivals: defaultdict[tuple[bytes, int, int], list[Arrival]] = defaultdict(list)
+        self._taken_back: list[tuple[int, int, Arrival]] = []
 
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
@@ -102,7 +105,7 @@ class TimedTransport(GrpcTransport):
         stream = await super().open_stream(self._reach.get(address, address), method)
         if method.request_type is not ShareStreamRequest:
             return stream
-        timed = _TimedStream(cast(_ShareStream, stream), self._arrived, self._session_ended)
+        timed = _TimedStream(cast(_ShareStream, stream), self._arrived, self._asked, self._session_ended)
         return cast(ClientStream[RequestT, ResponseT], timed)
 
     def _arrived(self, response: ShareStreamResponse, sent_ms: int) -> None:
@@ -113,6 +116,20 @@ class TimedTransport(GrpcTransport):
                     arrival = Arrival(sent_ms, at_ms, acquired.delivery_count)
                     for offset in range(acquired.first_offset, acquired.last_offset + 1):
                         self._arrivals[topic.topic_id, part.partition_index, offset].append(arrival)
+
+    def _asked(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
+        """Put aside the arrivals of records that the client gives back unseen, with their deliveries (CL-137): they may
+        come again with the same count."""
+        for topic in request.topics:
+            for part in topic.partitions:
+                for batch in part.acknowledgement_batches:
+                    flags = list(batch.undelivered)
+                    for offset in range(batch.first_offset, batch.last_offset + 1):
+                        if not flags or not flags[offset - batch.first_offset if len(flags) > 1 else 0]:
+                            continue
+                        arrivals = self._arrivals[topic.topic_id, part.partition_index, offset]
+                        self._taken_back += [(part.partition_index, offset, arrival) for arrival in arrivals]
+                        arrivals.clear()
 
     def arrival(self, message: Message) -> Arrival:
         """Take the oldest arrival of the record with this delivery count.
@@ -125,10 +142,14 @@ class TimedTransport(GrpcTransport):
 
     def unseen(self, worker: str, topic: str) -> list[Unseen]:
         """Return the arrivals that `arrival` never took, for a worker of one topic."""
-        return [
-            Unseen(worker, topic, partition, offset, arrival.delivery_count, arrival.sent_ms, arrival.at_ms)
+        left = [
+            (partition, offset, arrival)
             for (_, partition, offset), arrivals in self._arrivals.items()
             for arrival in arrivals
+        ]
+        return [
+            Unseen(worker, topic, partition, offset, arrival.delivery_count, arrival.sent_ms, arrival.at_ms)
+            for partition, offset, arrival in (*self._taken_back, *left)
         ]
 
 
@@ -140,10 +161,12 @@ class _TimedStream:
         self,
         stream: _ShareStream,
         arrived: Callable[[ShareStreamResponse, int], None],
+        asked: Callable[[ShareFetchRequest | ShareAcknowledgeRequest], None],
         session_ended: Callable[[], None],
     ) -> None:
         self._stream = stream
         self._arrived = arrived
+        self._asked = asked
         self._session_ended = session_ended
         self._sent: dict[int, int] = {}
 
@@ -151,6 +174,7 @@ class _TimedStream:
         request = message.fetch if message.HasField("fetch") else message.acknowledge
         if request.share_session_epoch <= 0:
             self._session_ended()
+        self._asked(request)
         if message.HasField("fetch"):
             self._sent[message.correlation_id] = now_ms()
         await self._stream.write(message)

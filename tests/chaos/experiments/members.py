@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 from tests.chaos.checker import FINAL_TYPES, Place, counts_rise, place
 from tests.chaos.experiments.definition import Definition, everybody_worked, works_again_after
@@ -107,6 +107,19 @@ def pause_consumer(trial: Trial) -> None:
     trial.record_of_worker(PAUSED, worker.name)
     worker.pause()
     trial.pass_time(BEYOND_SESSION_S, BEYOND_SESSION_S + 0.5)
+    # Each partition has one member here: others get the records once the group has assigned it to them. The newest
+    # ones: answers to acknowledgements of older ones may be waiting in the paused process.
+    seen, history = list[Event](), Tail(trial.folder)
+
+    def taken_over() -> bool:
+        seen.extend(history.new())
+        found = _pause(sorted([*seen, Fault(RESUMED, worker.name, now_ms())], key=lambda event: event.at_ms))
+        if found is None or not found.held:
+            return False
+        newest = max(one.at_ms for one in found.held.values())
+        return any(found.held[place(event)].at_ms == newest for event in found.taken_over)
+
+    trial.until(taken_over, f"records of {worker.name} at other members")
     trial.record_of_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
     worker.resume()
     trial.load.wait_working([worker.name])
@@ -119,14 +132,41 @@ def _got(event: Event, worker: str, since_ms: int) -> bool:
 def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
     """S-113: the paused consumer held records, others received some of them once the locks had expired, and that ended
     none: each that had deliveries left was delivered again."""
+    found = _pause(events)
+    if found is None:
+        yield "S-113: no consumer was paused and went on"
+        return
+    if not found.held:
+        yield f"S-113: {found.worker} held no record when it was paused"
+    elif not found.taken_over:
+        records = f"{len(found.held)} records of {found.worker}"
+        yield f"S-113: no other member got any of the {records} after their locks' end"
+    again = {place(event) for event in found.again}
+    if left := sorted(found.held.keys() - again):
+        yield (
+            f"S-113: {len(left)} of the {len(found.held)} records that {found.worker} held when it was paused were not "
+            f"delivered again, {left[0]} for one"
+        )
+
+
+class _Pause(NamedTuple):
+    """The records that `worker` held when it was paused and that had deliveries left, their later deliveries, and those
+    of them that other members got between the locks' end and the pause's."""
+
+    worker: str
+    held: dict[Place, Delivered]
+    again: list[Delivered | Unseen]
+    taken_over: list[Delivered | Unseen]
+
+
+def _pause(events: Sequence[Event]) -> _Pause | None:
     settings = next((event for event in events if isinstance(event, Configured)), None)
     paused, resumed = (
         next((event for event in events if isinstance(event, Fault) and event.name == name), None)
         for name in (PAUSED, RESUMED)
     )
     if settings is None or paused is None or resumed is None:
-        yield "S-113: no consumer was paused and went on"
-        return
+        return None
     held = {
         at: one for at, one in _held(events, paused, resumed).items() if one.delivery_count < settings.delivery_limit
     }
@@ -138,19 +178,13 @@ def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
         and event.at_ms > paused.at_ms
         and event.delivery_count > one.delivery_count
     ]
-    if not held:
-        yield f"S-113: {paused.target} held no record when it was paused"
-    elif not any(
-        event.worker != paused.target
-        and held[place(event)].fetched_ms + settings.lock_ms <= event.at_ms < resumed.at_ms
+    taken_over = [
+        event
         for event in again
-    ):
-        yield f"S-113: no other member got any of the {len(held)} records of {paused.target} after their locks' end"
-    if left := sorted(held.keys() - {place(event) for event in again}):
-        yield (
-            f"S-113: {len(left)} of the {len(held)} records that {paused.target} held when it was paused were not "
-            f"delivered again, {left[0]} for one"
-        )
+        if event.worker != paused.target
+        and held[place(event)].fetched_ms + settings.lock_ms <= event.at_ms < resumed.at_ms
+    ]
+    return _Pause(paused.target, held, again, taken_over)
 
 
 def _held(events: Sequence[Event], paused: Fault, resumed: Fault) -> dict[Place, Delivered]:
