@@ -1,4 +1,4 @@
-"""Measures the part of a job's delivery that gRPC and the store take by themselves: `python -m benchmarks.bare_way`.
+"""Measures how much of a job's delivery time gRPC and the store alone account for: `python -m benchmarks.bare_way`.
 
     python -m benchmarks.bare_way --jobs 500 --rounds 3
 

@@ -42,8 +42,8 @@ class GroupLogCodec:
         return str(kind_of(value)), message.SerializeToString()
 
     def decode(self, kind: str, data: bytes) -> r.Record | None:
-        """Return the record, or None for a type or version that this build does not know. Raises ValueError for broken
-        bytes."""
+        """Return the record, or None for a type or version that this build does not know. Raises ValueError if the
+        bytes are malformed."""
         read = _READ.get(kind)
         if read is None:
             return None

@@ -161,8 +161,8 @@ class Dispatcher:
         return outcome
 
     async def topic_starts(self, topic_ids: frozenset[bytes]) -> Mapping[int, TopicStarts | KafkaError]:
-        """Return every group's start offsets in these topics, by shard served here (SC-116). A shard's result has only
-        durable offsets, and comes within `write_timeout_ms`; it is complete, or an error."""
+        """Return every group's start offsets in these topics, by shard served here (SC-116). Each shard's result
+        arrives within `write_timeout_ms` and is either complete, with durable offsets only, or an error."""
         asked: dict[int, asyncio.Future[object] | KafkaError] = {}
         waiting: list[asyncio.Future[object]] = []
         try:

@@ -8,7 +8,7 @@ import gc
 import sys
 
 # Imported objects are not garbage, and the rest is freed with the process. Garbage collection would add a tenth to the
-# cost of the imports, and a tenth of a second at the end.
+# cost of the imports, and a tenth of a second when the process exits.
 gc.disable()
 atexit.register(gc.freeze)
 

@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 DOCKER = ROOT / "deploy" / "docker"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRA = PROJECT["optional-dependencies"]
-#: By recipe: the extras that are installed, and the file of their pins.
+#: The extras that each recipe installs, and the file that pins their versions.
 RECIPES = {
     "Dockerfile": (("server", "cli", "speed"), "constraints.txt"),
     "pipeline.Dockerfile": (("cli", "metrics"), "pipeline-constraints.txt"),
@@ -23,7 +23,7 @@ every_recipe = pytest.mark.parametrize("recipe", RECIPES)
 
 
 def instructions(recipe: str) -> list[str]:
-    """Return the recipe's instructions, continued lines joined."""
+    """Return the recipe's instructions, with continuation lines joined."""
     text = (DOCKER / recipe).read_text(encoding="utf-8").replace("\\\n", " ")
     return [line for line in text.splitlines() if line and not line.startswith("#")]
 
@@ -81,7 +81,7 @@ def test_what_is_installed_are_these_extras(recipe: str) -> None:
 
 
 def needs() -> Iterator[tuple[str, str]]:
-    """Yield each recipe with each requirement of the project there."""
+    """Yield each recipe with each project requirement that it installs."""
     for recipe, (extras, _) in RECIPES.items():
         for line in (*PROJECT["dependencies"], *(line for extra in extras for line in EXTRA[extra])):
             yield recipe, line

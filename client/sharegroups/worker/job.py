@@ -87,7 +87,8 @@ class Job:
 
     @property
     def is_lost(self) -> bool:
-        """True if its lock was lost, and it has not been delivered here again. May be called in any thread."""
+        """True if the record's lock was lost and the record has not been redelivered here since. May be called in any
+        thread."""
         return self.kept.is_lost(self.message)
 
     @property

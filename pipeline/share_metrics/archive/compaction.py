@@ -32,7 +32,8 @@ def compact(  # noqa: PLR0917 - what there is, and from when on
 ) -> Span | None:
     """Compact the small batches of a kind if there are at least `at_least`. Returns the new span, or None.
 
-    Batches of FILE_BYTES and more are not changed, nor are batches that Spark may still repeat. `rows`: see `RowFiles`.
+    Batches of FILE_BYTES or more are left unchanged, as are batches that Spark may still repeat. `rows`: see
+    `RowFiles`.
     """
     small = _small(visible(data, kind), confirmed(data, kind))
     enough = len(small) >= at_least

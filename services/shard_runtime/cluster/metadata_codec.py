@@ -60,7 +60,7 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
 
 
 def decode(data: bytes) -> MetadataEntry:
-    """Decode an entry. Raises ValueError for broken bytes.
+    """Decode an entry. Raises ValueError if the bytes are malformed.
 
     Unknown changes are skipped and counted; so is a whole record of a later version (SC-51).
     """

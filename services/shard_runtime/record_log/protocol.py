@@ -84,7 +84,7 @@ class ShardId(NamedTuple):
 
     @property
     def skip_key(self) -> str:
-        """The key of the hash of damaged entries that an operator settled (CM-103, CM-114)."""
+        """The key of the hash that notes which damaged entries an operator has settled (CM-103, CM-114)."""
         return f"{self.tag}:skip"
 
     @property

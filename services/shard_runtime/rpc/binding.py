@@ -111,7 +111,7 @@ class BoundMethod:
         return size
 
     def parse(self, data: bytes) -> Message:
-        """Parse a request. Raises DecodeError for broken bytes, RpcFailureError for too many bytes or fields."""
+        """Parse a request. Raises DecodeError if it is malformed, RpcFailureError for too many bytes or fields."""
         if self.memory_bytes(data) is None:
             raise self._too_many()
         return self.method.request_type.FromString(data)

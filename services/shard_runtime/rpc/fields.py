@@ -40,8 +40,8 @@ class Shape(dict[int, "Shape"]):
 def count(  # noqa: PLR0912 - one loop: a call for each field would double its cost
     data: bytes, shape: Shape, fields_max: int = FIELDS_MAX
 ) -> Counted:
-    """Count a request's fields and entries, up to `fields_max` fields. In broken bytes, count those that a parser would
-    parse before it refuses the request."""
+    """Count a request's fields and entries, up to `fields_max` fields. If the bytes are malformed, count those
+    that a parser would parse before it refuses the request."""
     fields = entries = at = 0
     end, outer = len(data), list[tuple[int, Shape]]()
     try:

@@ -3,7 +3,8 @@
 
 grpcio 1.85.1, the newest, decodes a call's path inside the loop that accepts calls. One byte that is not UTF-8 raises
 there, the server shuts itself down, and no client is served any more. Here every served method is registered with
-gRPC's core, which compares paths as bytes. A call to any other path is answered UNIMPLEMENTED without reading the path.
+gRPC's core, which compares paths as bytes. A call to any other path is answered UNIMPLEMENTED without decoding the
+path.
 
 grpcio also fails to free the memory of some batches of a call's operations; see `Batch`.
 

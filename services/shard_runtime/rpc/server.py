@@ -98,7 +98,8 @@ class RpcOptions:
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", self.connection_age_ms),
-            # So gRPC buffers at most `unread_bytes` of an unread stream (CM-93); with probing it was up to 25 MB.
+            # These two make gRPC buffer at most `unread_bytes` of an unread stream (CM-93); with probing it was up to
+            # 25 MB.
             ("grpc.http2.bdp_probe", 0),
             ("grpc.http2.lookahead_bytes", self.unread_bytes),
             ("grpc.max_concurrent_streams", self.connection_calls_max),

@@ -129,7 +129,7 @@ class Question(NamedTuple):
 
 
 class Fate(NamedTuple):
-    """Consecutive offsets with the same fate. `delivery_count`: None if it is not kept. `lock_ms`, `delay_ms`:
+    """Consecutive offsets with the same fate. `delivery_count`: None if it is not tracked. `lock_ms`, `delay_ms`:
     remaining lock and delay; None when not locked or delayed. `beyond`: never fetched, so it needs a free record lock
     to be delivered. `taken_back`: how many times in a row its delivery was taken back (PL-941)."""
 

@@ -404,5 +404,6 @@ def _is_in(*types: int) -> bytes:
 
 _IS_REJECT: Final = _is_in(ACK_REJECT)
 _IS_RENEW: Final = _is_in(ACK_RENEW)
-#: The types by which a held record becomes pending: their write must be durable before the answer.
+#: The acknowledge types that make a held record pending: the resulting write must be durable before the response is
+#: sent.
 _IS_WRITTEN: Final = _is_in(*(kind for kind, table in ACKNOWLEDGE[False].items() if table[STATE_ACQUIRED] & PENDING))
