@@ -31,7 +31,7 @@ DIGEST: Final = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 
 
 def matches(selector: Doc, labels: Doc) -> bool:
-    """Return whether a label selector chooses these labels."""
+    """Return whether a label selector matches these labels."""
     wanted = selector.get("matchLabels", {}).items() <= labels.items()
     return wanted and all(
         labels.get(rule["key"]) in rule["values"] for rule in selector.get("matchExpressions", []) if _is_in(rule)
@@ -49,7 +49,7 @@ def _labels(doc: Doc) -> Doc:
 
 
 def selector_faults(docs: list[Doc]) -> list[str]:
-    """Find selectors that choose nothing, or everything; services whose port no chosen pod has."""
+    """Find selectors that match no pod or every pod, and services whose port no selected pod has."""
     found = []
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         if not matches(doc["spec"]["selector"], _labels(doc)):
@@ -94,8 +94,7 @@ def _companion_faults(doc: Doc, docs: list[Doc]) -> Iterator[str]:
 
 
 def reference_faults(docs: list[Doc]) -> list[str]:
-    """Find config maps, secrets and claims that neither these documents nor others make; documents in other
-    namespaces."""
+    """Find references to config maps, secrets and claims that nothing creates, and documents in other namespaces."""
     here = {(doc["kind"], doc["metadata"]["name"]) for doc in docs}
     here |= {("PersistentVolumeClaim", name) for name in claims_of(docs)}
     here |= {("Secret", name) for name in GIVEN_SECRETS}
@@ -113,7 +112,7 @@ def reference_faults(docs: list[Doc]) -> list[str]:
 
 
 def claims_of(docs: list[Doc]) -> Iterator[str]:
-    """Yield the claims that sets make for their pods."""
+    """Yield the claims that StatefulSets create for their pods."""
     for doc in of_kind(docs, "StatefulSet"):
         for claim in doc["spec"].get("volumeClaimTemplates", []):
             for number in range(doc["spec"]["replicas"]):
@@ -140,8 +139,8 @@ def _references(node: Any) -> Iterator[tuple[str, str]]:
 
 
 def network_faults(docs: list[Doc]) -> list[str]:
-    """Find a missing default deny, policies that choose no pod or open a port none has, and roles that none may
-    reach."""
+    """Find a missing default-deny policy, policies that select no pod or open a port no pod has, and unreachable
+    roles."""
     policies = [doc["spec"] for doc in of_kind(docs, "NetworkPolicy")]
     both = {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
     found = [] if both in policies else ["no NetworkPolicy denies all that is not listed"]
@@ -162,7 +161,8 @@ def network_faults(docs: list[Doc]) -> list[str]:
 
 
 def image_faults(docs: list[Doc], *, by_digest: bool) -> list[str]:
-    """Find services with different images, a pipeline with theirs; with `by_digest` also images without a digest."""
+    """Find services that use different images, and a pipeline that uses theirs; with `by_digest`, also images without a
+    digest."""
     images: dict[bool, set[str]] = {True: set(), False: set()}
     for doc in workloads(docs):
         images[_labels(doc).get(COMPONENT_LABEL) in {PIPELINE, REPORT}].update(

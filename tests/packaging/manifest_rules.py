@@ -1,7 +1,7 @@
-"""Checks against the return of faults that attacks and use on real API servers found in rendered manifests.
+"""Checks that faults once found in rendered manifests, by attacks and by use on real API servers, do not come back.
 
-Each check is a function from the documents of one kustomization to sentences, as in `manifests`; docs/howto/deploy.md
-lists what only a cluster can show, with the command that shows it.
+Each check takes the documents of one kustomization and returns a sentence for each fault, as in `manifests`.
+docs/howto/deploy.md lists what can only be checked on a cluster, with the commands.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ INTERNAL_PORT: Final = 7933
 HOSTNAME: Final = "kubernetes.io/hostname"
 #: Kinds that need more rights than an admin of one namespace has, or definitions made by others.
 BEYOND_A_NAMESPACE: Final = ("Namespace", "ClusterRole", "ClusterRoleBinding", "PriorityClass", "StorageClass")
-#: MiB that an idle process was seen to take, by its command's words; with a smaller request it is evicted first.
+#: Memory that an idle process was measured to use, in MiB, by words of its command. With a smaller request it is among
+#: the first to be evicted.
 IDLE_MIB: Final = {"scaler": 69, "init": 66, "group_coordinator": 66, "consume": 47}
-#: Networks in which a private store may be (RFC 1918, RFC 4193).
+#: Address ranges that a private store may be in (RFC 1918, RFC 4193).
 PRIVATE: Final = ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "fc00::/7")
-#: Where a cluster's DNS answers: its namespace, or its address on the node, and the port.
+#: Where a cluster's DNS server is: its namespace, or its address on the node, and the port.
 DNS: Final = (("kube-system", 53), ("openshift-dns", 5353), ("169.254.20.10/32", 53))
 _SIZES: Final = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 
@@ -46,7 +47,7 @@ def size_of(text: str) -> int:
 
 
 def spread_faults(docs: list[Doc]) -> list[str]:
-    """Find rules on machines that prevent a pod's scheduling because a machine is drained, dead or tainted."""
+    """Find spread constraints that keep a pod from being scheduled because a machine is drained, dead or tainted."""
     found = []
     for doc in workloads(docs):
         for rule in template_of(doc)["spec"].get("topologySpreadConstraints", []):
@@ -56,8 +57,8 @@ def spread_faults(docs: list[Doc]) -> list[str]:
 
 
 def apply_faults(docs: list[Doc]) -> list[str]:
-    """Find parts owned as a whole that the server completes: after a client-side apply a server-side one fails, for the
-    two differ."""
+    """Find atomic fields to which the server adds defaults: after a client-side apply, a server-side one conflicts over
+    them."""
     found = []
     for doc in workloads(docs):
         for container in containers_of(doc):
@@ -73,12 +74,14 @@ def apply_faults(docs: list[Doc]) -> list[str]:
 
 
 def scope_faults(docs: list[Doc], customs: frozenset[str]) -> list[str]:
-    """Find what an admin of one namespace may not make, or what needs definitions made by others."""
+    """Find objects that an admin of one namespace may not create, and kinds that need definitions installed by
+    others."""
     return [f"{name_of(doc)} needs more than the namespace" for doc in of_kind(docs, *BEYOND_A_NAMESPACE, *customs)]
 
 
 def request_faults(docs: list[Doc]) -> list[str]:
-    """Find requests below what a process takes idle, and volumes on a node's disk that no request counts."""
+    """Find memory requests below what an idle process uses, and volumes on a node's disk that no storage request
+    covers."""
     found = []
     for doc in workloads(docs):
         disk = sum(
@@ -99,7 +102,7 @@ def request_faults(docs: list[Doc]) -> list[str]:
 
 
 def _egress(docs: list[Doc], name: str) -> Iterator[tuple[str, int]]:
-    """Yield the destinations a policy allows: an address range or the name of a namespace, and the port."""
+    """Yield each destination that a policy allows: an address range or the name of a namespace, and the port."""
     for doc in of_kind(docs, "NetworkPolicy"):
         if doc["metadata"]["name"] != name:
             continue
@@ -112,7 +115,8 @@ def _egress(docs: list[Doc], name: str) -> Iterator[tuple[str, int]]:
 
 
 def egress_faults(docs: list[Doc]) -> list[str]:
-    """Find names that some kinds of cluster cannot resolve, and stores that are unreachable on some networks."""
+    """Find egress rules with which some kinds of cluster cannot resolve names, or with which stores on some networks
+    are unreachable."""
     found = [f"no DNS at {where}, port {port}" for where, port in DNS if (where, port) not in set(_egress(docs, "dns"))]
     for name in ("roles-to-store", "pipeline-to-store"):
         opened = {(where, port) for where, port in _egress(docs, name) if "/" in where}
@@ -125,7 +129,7 @@ def egress_faults(docs: list[Doc]) -> list[str]:
 
 
 def answer_faults(docs: list[Doc]) -> list[str]:
-    """Find processes of ours with only a metrics port, whose probes would take an open port for an answer."""
+    """Find our processes with only a metrics port whose probes would pass as soon as the port is open."""
     found = []
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         for container in containers_of(doc):
@@ -138,8 +142,8 @@ def answer_faults(docs: list[Doc]) -> list[str]:
 
 
 def internal_faults(docs: list[Doc]) -> list[str]:
-    """Find faults of the port at which roles call each other: no name leads to it, or others than roles can reach
-    it."""
+    """Find faults of the port on which roles call each other: no Service leads to it, or pods other than the roles can
+    reach it."""
     found = []
     for doc in role_sets(docs):
         (role,) = (each for each in containers_of(doc) if each["name"] == "role")
@@ -166,7 +170,8 @@ def internal_faults(docs: list[Doc]) -> list[str]:
 
 
 def rule_faults(docs: list[Doc]) -> list[str]:
-    """Run all of these but `answer_faults`, and `scope_faults`, which is production's; also require pods kept apart."""
+    """Run all these checks except `answer_faults` and `scope_faults` (for production only); also require that pods are
+    kept apart."""
     found = [
         *spread_faults(docs),
         *apply_faults(docs),

@@ -1,7 +1,8 @@
-"""Faults of rendered Kubernetes manifests: of their schema, strictly, and of rules that only this project knows.
+"""Finds faults in rendered Kubernetes manifests: violations of the schema, checked strictly, and of this project's own
+rules.
 
-Every check is a function from the documents of one overlay to sentences, so that a test can also give it broken ones.
-The services' own code reads the settings in them, and probes are compared with the services' own health names.
+Every check takes the documents of one overlay and returns a sentence for each fault, so a test can also give it broken
+documents. Settings are parsed by the services' own code, and probes are compared with the services' own health names.
 """
 
 from __future__ import annotations
@@ -43,12 +44,13 @@ KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "
 RELEASES: Final = ("1.30", "1.37")
 #: Kinds that the validator has no schema for; tests check their shape themselves.
 CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"})
-#: Secrets made by the person who applies the production overlay.
+#: Secrets created by the person who applies the production overlay.
 GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-pipeline-store"})
 ROLE_LABEL: Final = "sharegroups/role"
-#: The startup probe checks only that the process answers: one that waits for its store must not be ended (CM-130).
+#: The startup probe checks only that the process answers: a process that is waiting for its store must not be killed
+#: (CM-130).
 PROBES: Final = {"startupProbe": LIVENESS, "livenessProbe": LIVENESS, "readinessProbe": READINESS}
-#: Added to preStop and drain, for handing the shards over.
+#: Time for handing over the shards, in addition to preStop and drain.
 RELEASE_S: Final = 10
 
 Doc = dict[str, Any]
@@ -80,17 +82,17 @@ def render_folder(folder: Path) -> list[Doc]:
 
 
 def render_monitoring() -> list[Doc]:
-    """Return what is applied beside production where the Prometheus operator runs."""
+    """Return the documents that are applied in addition to production where the Prometheus operator runs."""
     return render_folder(KUBERNETES / "monitoring")
 
 
 def name_of(doc: Doc) -> str:
-    """Return kind and name, as messages show it."""
+    """Return the kind and name, as shown in messages."""
     return f"{doc['kind']} {doc['metadata']['name']}"
 
 
 def of_kind(docs: list[Doc], *kinds: str) -> list[Doc]:
-    """Return the documents of some kinds."""
+    """Return the documents of these kinds."""
     return [doc for doc in docs if doc["kind"] in kinds]
 
 
@@ -102,7 +104,7 @@ def template_of(doc: Doc) -> Doc:
 
 
 def workloads(docs: list[Doc]) -> list[Doc]:
-    """Return everything that makes pods."""
+    """Return every document that creates pods."""
     return of_kind(docs, "StatefulSet", "Deployment", "DaemonSet", "Job", "CronJob")
 
 
@@ -166,7 +168,7 @@ def _settings(container: Doc, doc: Doc, docs: list[Doc]) -> Settings:
 
 
 def settings_faults(docs: list[Doc]) -> list[str]:
-    """Find variables that are no settings, values out of range, and settings that contradict the manifests."""
+    """Find variables that are not settings, values out of range, and settings that contradict the manifests."""
     found = []
     for doc in workloads(docs):
         for container in containers_of(doc):
@@ -226,8 +228,8 @@ def probe_faults(docs: list[Doc]) -> list[str]:
 
 
 def init_faults(docs: list[Doc]) -> list[str]:
-    """Find jobs and init containers that make the cluster with words that `sharegroups init` refuses, or with a wait
-    that ends before the store has had its time, or after the job's own time."""
+    """Find jobs and init containers that create the cluster with arguments that `sharegroups init` refuses, or with a
+    wait that is shorter than the store may need, or longer than the job's own deadline."""
     found = []
     for doc in workloads(docs):
         for container in containers_of(doc):
@@ -264,7 +266,7 @@ def _probe_faults(container: Doc, grpc: int | None) -> Iterator[str]:
 
 
 def security_faults(docs: list[Doc]) -> list[str]:
-    """Find what Pod Security's level `restricted` refuses, and what this project requires beyond it."""
+    """Find what Pod Security's level `restricted` refuses, and violations of what this project requires beyond it."""
     found = []
     for doc in workloads(docs):
         pod = template_of(doc)["spec"]

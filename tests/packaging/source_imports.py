@@ -1,4 +1,4 @@
-"""The project's modules, and what they and the tests import, read from their syntax trees."""
+"""Reads the project's modules, and what they and the tests import, from their syntax trees."""
 
 import ast
 from collections.abc import Iterator
@@ -45,7 +45,7 @@ def within(path: Path) -> Path:
 
 @cache
 def arrows(path: Path) -> frozenset[Path]:
-    """Return the files, of tests and of source, that a file imports, including a package's own `__init__`."""
+    """Return the test and source files that a file imports, including a package's own `__init__`."""
     if path.is_relative_to(ROOT / "tests"):
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
     else:
@@ -58,7 +58,7 @@ def _started(path: Path) -> set[Path]:
 
 
 def files_of(name: str) -> Iterator[Path]:
-    """Yield the files that a dotted name may come from: the module itself, or the one that it is a name of."""
+    """Yield the files that a dotted name may come from: the module itself, or the module that defines the name."""
     for module in (name, name.rpartition(".")[0]):
         if module in MODULES:
             yield MODULES[module]

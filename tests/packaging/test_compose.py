@@ -27,8 +27,8 @@ def settings_of(service: str) -> Settings:
 
 
 def published() -> set[int]:
-    """Return the ports of the network's holder, the same inside and outside: peers and the host share a role's
-    address."""
+    """Return the published ports of the container that holds the network. They are the same inside and outside, so that
+    peers and the host can use the same address for a role."""
     found: set[int] = set()
     for line in SERVICES["net"]["ports"]:
         address, outside, inside = line.rsplit(":", 2)

@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="module")
 def cited(request: pytest.FixtureRequest) -> Cited:
-    """Return what all tests cite: from this run if it has collected all, else from a separate collection."""
+    """Return the rules that all tests cite: from this run if it collected every test, else from a separate
+    collection."""
     whole = {"tests/attack", "tests/unit", "tests/integration"}
     items = request.session.items
     folders = {"/".join(item.nodeid.split("/")[:2]) for item in items}
@@ -226,7 +227,7 @@ def test_a_page_that_was_not_judged_is_named(small: Path) -> None:
 
 
 def test_a_run_that_collects_too_little_fails(small: Path) -> None:
-    """As when the folder of the only test of a rule is left out."""
+    """For example, if the folder with the only test of a rule is left out."""
     done = run(small, "--conformance", "tests/test_a.py")
     assert done.returncode == 0, done.stdout + done.stderr
     (small / "tests/test_b.py").write_text("def test_b(): pass\n")
@@ -259,7 +260,7 @@ def test_a_run_fails_unless_all_that_counts_passed(
 
 
 def test_a_permitted_skip_is_printed_and_fails_nothing(small: Path) -> None:
-    """As on a machine without iptables: `make test` passes there, and reports what it did not show."""
+    """For example, on a machine without iptables: `make test` passes there, and reports what it did not show."""
     (small / "tests/permitted_skips.txt").write_text("# a machine may have no luck\nplant.*\n")
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
     for more in ((), ("-n", "1")):
@@ -271,7 +272,7 @@ def test_a_permitted_skip_is_printed_and_fails_nothing(small: Path) -> None:
 
 
 def test_a_permitted_skip_fails_where_skips_are_strict(small: Path) -> None:
-    """The page states what CI shows, so no test that counts may be skipped there."""
+    """The page states what CI shows, so no test that it relies on may be skipped there."""
     (small / "tests/permitted_skips.txt").write_text("plant.*\n")
     (small / "tests/test_a.py").write_text(TESTS.replace("BAD", "0").replace("SKIP", "True"))
     (small / "conftest.py").write_text(

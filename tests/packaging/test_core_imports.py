@@ -1,4 +1,5 @@
-"""Cores are pure. import-linter forbids by list; this test limits what a core and the vocabulary may import at all."""
+"""Cores are pure. import-linter only forbids listed imports; this test lists all that a core and the vocabulary may
+import."""
 
 from pathlib import Path
 
@@ -48,7 +49,7 @@ MESSAGE_PACKAGES = (
     "share_persister",
     "transaction_coordinator.markers",
 )
-# A composition root names the services that its process serves; it sees their descriptors, but no message.
+# A composition root names the services that its process serves; it uses their descriptors, but no messages.
 SERVICE_NAMERS = frozenset({"share_node.node.roles"})
 STORE_PACKAGE = "shard_runtime.record_log.redis"
 # The pipeline is outside the services and reads streams with one module of its own.
@@ -82,8 +83,8 @@ def is_pure(module: str) -> bool:
 
 
 def allowed(module: str) -> frozenset[str]:
-    """Return what a pure module may import besides the standard library's pure parts: the cores of its service among
-    it, in the order of the rooms (pyproject.toml)."""
+    """Return what a pure module may import besides the pure parts of the standard library. This includes the cores of
+    its service, in the order of the rooms (pyproject.toml)."""
     runtime = RUNTIME_WORDS if within(module, "shard_runtime") else frozenset[str]()
     service = module.partition(".")[0]
     cores = {core for core in CORES if within(core, service)} if core_of(module) else {module}

@@ -1,4 +1,4 @@
-"""Everything that the documents point to exists, and the index names every page."""
+"""Every link target in the documents exists, and the index names every page."""
 
 import re
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_the_index_names_every_page() -> None:
 
 @pytest.mark.parametrize("page", [name for name in DOCUMENTS if name.startswith("docs/spec/")])
 def test_a_paragraph_of_the_specification_is_short_enough_to_be_cited(page: str) -> None:
-    """A longer one is broken into clauses (a), (b), …, so that code and tests can cite each of them."""
+    """A longer one must be split into clauses (a), (b), …, so that code and tests can cite each of them."""
     text = re.sub(r"(?ms)^```.*?^```$", "", (ROOT / page).read_text(encoding="utf-8"))
     paragraphs = re.split(r"\n\s*\n|\n(?=\s*(?:[-*|#]|\d+\.|\())", text)
     assert [paragraph[:60] for paragraph in paragraphs if len(paragraph.strip()) > PARAGRAPH_MAX] == []

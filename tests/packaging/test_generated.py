@@ -104,7 +104,7 @@ def test_whatever_may_say_not_the_coordinator_can_name_the_coordinator() -> None
     of_group.pop("ListGroupsResponse")
     of_share = {m.output_type.name: m.output_type for m in SERVICES["ShareCoordinatorService"].methods}
     of_share.pop("StateStreamResponse")
-    # A node that is asked for topics answers for the shards that it serves, and leaves out the others (SC-116).
+    # A node that is asked about topics answers for the shards that it serves, and leaves out the others (SC-116).
     of_share.pop("ReadTopicStartOffsetsResponse")
     for name, message in {**of_group, **of_share}.items():
         assert [field.name for field in fields(message) if field.name == "coordinator"] == ["coordinator"], name
@@ -124,7 +124,7 @@ def test_every_error_code_comes_with_room_for_a_message() -> None:
             names = {field.name for field in message.fields}
             for name in names:
                 if name.endswith("error_code"):
-                    only_code = message.name == "PartitionMetadata"  # as in Kafka: the code is the whole answer
+                    only_code = message.name == "PartitionMetadata"  # as in Kafka, the response is just the error code
                     assert only_code or name.replace("error_code", "error_message") in names, message.full_name
 
 

@@ -1,4 +1,4 @@
-"""Services and tools import gRPC with choices of their own; the client library leaves it as it finds it (P-4)."""
+"""Services and tools configure gRPC when they import it; the client library leaves its configuration alone (P-4)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kip932.grpc_library import FORKLESS, POLLING, TESTED_RELEASE
 
 CHOICES = {**POLLING, **FORKLESS}
 
-#: Prints the environment when the import of grpc begins, and again at the end.
+#: Prints the environment when the import of grpc starts, and again at the end.
 _PROGRAM = """
 import importlib, os, sys
 
@@ -39,7 +39,7 @@ say()
 
 
 def imported(module: str, *words: str, **environment: str) -> list[str]:
-    """Return the printed environments; `words`: run the module's command with them."""
+    """Return the printed environments. `words`: arguments with which to run the module's command."""
     outside = {name: value for name, value in os.environ.items() if name not in CHOICES}
     program = _PROGRAM.format(names=list(CHOICES), module=module, words=list(words))
     command = [sys.executable, "-c", program]

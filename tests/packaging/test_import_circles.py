@@ -1,4 +1,4 @@
-"""No module imports itself through others, not even for types alone: of two modules, one can be read first.
+"""There are no import cycles, not even for types alone, so of any two modules one can be read first.
 
 Imports under TYPE_CHECKING and inside functions count. The imports of a package's `__init__` count for modules that
 import a name from it, and not for those that only pass through it to a module inside.
@@ -16,12 +16,12 @@ MODULES = dict(modules())
 
 
 def imported(names: Iterable[str], known: Mapping[str, Path]) -> set[str]:
-    """Return the known modules that imported names are, or are defined in."""
+    """Return the known modules among imported names, and those that define imported names."""
     return {module for name in names for module in [name if name in known else name.rpartition(".")[0]]} & known.keys()
 
 
 def circle(known: Mapping[str, Path]) -> list[str]:
-    """Return the modules of one circle, each imported by the one after it; empty when there is none."""
+    """Return the modules of one cycle, each imported by the next; empty if there is none."""
     arrows = {
         module: imported((name for _, name in imports(module, path)), known) - {module}
         for module, path in known.items()
@@ -61,7 +61,7 @@ def test_a_package_that_shows_its_own_modules_is_no_circle(tmp_path: Path) -> No
 
 
 def tree(folder: Path, **sources: str) -> dict[str, Path]:
-    """Write a package `room` of these modules; return their paths by name."""
+    """Write a package `room` with these modules; return their paths by name."""
     known = {}
     for name, source in {"__init__": "", **sources}.items():
         path = folder / f"{name}.py"

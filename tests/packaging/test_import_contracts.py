@@ -1,4 +1,4 @@
-"""The import contracts of pyproject.toml refuse every upward import: tried on a copy of the sources."""
+"""The import contracts in pyproject.toml refuse every upward import. This is tried on a copy of the sources."""
 
 import os
 import shutil

@@ -12,7 +12,7 @@ NO_ROW = re.compile(r"^\|( Kafka 4\.4\.0 |---)")
 
 @cache
 def names() -> frozenset[str]:
-    """Return the name of every test function of the suites."""
+    """Return the names of all test functions in the suites."""
     sources = [path.read_text(encoding="utf-8") for path in tracked(".py") if path.name.startswith("test_")]
     return frozenset(name for text in sources for name in re.findall(r"^(?:async )?def (test_\w+)", text, re.MULTILINE))
 

@@ -1,4 +1,4 @@
-"""Each log line of the services has a fixed name, which alerts and searches can rely on; its fields say the rest."""
+"""Each log line of the services has a fixed name, which alerts and searches can rely on; details are in its fields."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ from tests.packaging.test_tidy import PYTHON, name_of
 SERVICES = "services/"
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 LEVELS = frozenset({"critical", "debug", "error", "exception", "fatal", "info", "warning"})
-#: Functions that log the name that they are given first, and so count as calls of a logger.
+#: Functions that log the name given as their first argument; calls of them are treated as calls of a logger.
 HELPERS = frozenset({"log_changes", "report_wait"})
 #: File → call → why the name that it logs is not a constant there.
 PASSED_ON = {
@@ -27,14 +27,15 @@ PASSED_ON = {
 
 
 def unfixed(source: str) -> Iterator[tuple[int, str]]:
-    """Calls that log something else than a constant name in snake case: line, and the call with its name alone."""
+    """Yield the calls that log anything other than a constant name in snake case: the line, and the call with only its
+    first argument."""
     tree = ast.parse(source)
     constants, aliases = _assigned(tree)
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and _logs(node, aliases):
             first = next((each.value for each in node.keywords if each.arg == "event"), None)
             first = node.args[0] if node.args else first
-            if first is None:  # as of a future: `task.exception()`
+            if first is None:  # not a logger, but for example a future: `task.exception()`
                 continue
             text = constants.get(first.id) if isinstance(first, ast.Name) else None
             text = first.value if isinstance(first, ast.Constant) else text
@@ -43,7 +44,8 @@ def unfixed(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _logs(call: ast.Call, aliases: set[str]) -> bool:
-    """Whether it calls a logger, a RateLimitedLog, a helper, or a logger's method that has a name of its own."""
+    """Return whether it calls a logger, a RateLimitedLog, a helper, or a logger's method through a name assigned to
+    it."""
     match call.func:
         case ast.Attribute(attr=name):
             return name in LEVELS | HELPERS
@@ -55,7 +57,8 @@ def _logs(call: ast.Call, aliases: set[str]) -> bool:
 
 
 def _assigned(tree: ast.Module) -> tuple[dict[str, object], set[str]]:
-    """The module's constants, and names that stand for a logger's method: `say = log.debug if quiet else log.info`."""
+    """Return the module's constants, and the names assigned to a logger's method: `say = log.debug if quiet else
+    log.info`."""
     constants: dict[str, object] = {}
     aliases: set[str] = set()
     for node in ast.walk(tree):

@@ -15,7 +15,7 @@ from tests.packaging.test_tidy import ROOT, tracked
 @pytest.mark.skipif(shutil.which("make") is None, reason="needs make: it is asked what it would do")
 @pytest.mark.parametrize("word", ["image", "image-pipeline"])
 def test_an_image_installs_no_more_than_makes_the_wheel(tmp_path: Path, word: str) -> None:
-    """In a fresh clone; `make image` once installed Spark, 450 MB, needlessly."""
+    """In a fresh clone, `make image` once installed Spark (450 MB) needlessly."""
     said = subprocess.run(
         ["make", "--dry-run", word, f"VENV={tmp_path / 'venv'}"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout
@@ -25,7 +25,7 @@ def test_an_image_installs_no_more_than_makes_the_wheel(tmp_path: Path, word: st
 
 
 def _shown() -> list[Path]:
-    """Return the files that users read or run, except tests and tools."""
+    """Return the files that users read or run, without tests and tools."""
     named = [*tracked(".py"), *tracked(".md"), *tracked(".sh"), *tracked(".yaml")]
     roots = ("client/", "services/", "pipeline/", "docs/", "deploy/", "README.md")
     return [path for path in named if path.relative_to(ROOT).as_posix().startswith(roots)]

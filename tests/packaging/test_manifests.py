@@ -1,4 +1,5 @@
-"""The rendered overlays of deploy/kubernetes: fit for the API server, for the services, and for each other."""
+"""The rendered overlays of deploy/kubernetes are valid for the API server and for the services, and their documents
+match."""
 
 import re
 import subprocess
@@ -53,13 +54,14 @@ def test_production_runs_several_of_each_role_apart_from_each_other() -> None:
 
 
 def test_production_demands_an_image_by_digest() -> None:
-    """The digest in the repository is no image's, at an address that can never exist (RFC 6761)."""
+    """The digest in the repository is a placeholder that belongs to no image, on a host name that can never exist (RFC
+    6761)."""
     (image,) = {container["image"] for doc in role_sets(render("production")) for container in containers_of(doc)}
     assert image == f"registry.invalid/sharegroups@sha256:{'0' * 64}"
 
 
 def test_production_mounts_no_secret() -> None:
-    """The services cannot serve TLS yet, so requiring a certificate would be pointless."""
+    """The overlay does not use TLS, so a certificate in it would be pointless."""
     for doc in role_sets(render("production")):
         assert [volume for volume in template_of(doc)["spec"]["volumes"] if "secret" in volume] == []
 
@@ -75,7 +77,7 @@ def test_production_never_makes_a_cluster_by_itself() -> None:
 
 @pytest.mark.parametrize(("overlay", "word"), [("dev", "earliest"), ("production", "latest")])
 def test_every_overlay_says_where_new_groups_begin(overlay: str, word: str) -> None:
-    """They do not leave it to a default that many do not know."""
+    """It does not rely on a default that many users do not know."""
     docs = render(overlay)
     for doc in role_sets(docs):
         seen = [environment_of(container, doc["metadata"], docs) for container in containers_of(doc)]
@@ -84,7 +86,7 @@ def test_every_overlay_says_where_new_groups_begin(overlay: str, word: str) -> N
 
 @pytest.mark.rule("SR-19")
 def test_in_production_every_copy_of_the_store_confirms() -> None:
-    """The only setting with which no fail-over loses what was confirmed (docs/guarantees.md)."""
+    """Only with this setting does no fail-over lose confirmed writes (docs/guarantees.md)."""
     docs = render("production")
     for doc in [*role_sets(docs), *of_kind(docs, "CronJob")]:
         for container in containers_of(doc):
@@ -102,7 +104,7 @@ def test_no_secret_lies_in_the_production_overlay() -> None:
 
 
 def test_the_documented_order_begins_with_the_namespace() -> None:
-    """Secrets cannot be made in a missing namespace, and no overlay makes it."""
+    """Secrets cannot be created in a missing namespace, and no overlay creates the namespace."""
     words = (KUBERNETES.parent.parent / "docs" / "howto" / "deploy.md").read_text(encoding="utf-8")
     steps = ["kubectl apply -k deploy/kubernetes/namespace", "create secret generic sharegroups-store"]
     steps += ["kubectl apply -k YOUR-OVERLAY", "create job init", "kubectl apply -k deploy/kubernetes/monitoring"]
@@ -118,12 +120,12 @@ def test_the_documented_order_begins_with_the_namespace() -> None:
      "LISTEN_HOST=::"],
 )  # fmt: skip
 def test_what_no_manifest_can_do_is_documented(word: str) -> None:
-    """Facts that a user must know in advance: the report of a run on real API servers missed each of these."""
+    """A user must know these facts in advance. A tester on real API servers missed each of them."""
     assert word in (KUBERNETES.parent.parent / "docs" / "howto" / "deploy.md").read_text(encoding="utf-8")
 
 
 def _one(kind: str) -> Doc:
-    """Return the services' own document; the history's rules have a test of their own."""
+    """Return the services' own document; the rules for the history have their own test."""
     (doc,) = (doc for doc in of_kind(render_monitoring(), kind) if doc["metadata"]["name"] == "sharegroups")
     assert doc["apiVersion"] == "monitoring.coreos.com/v1"
     return doc
@@ -136,7 +138,7 @@ def test_only_the_monitoring_component_brings_kinds_of_others() -> None:
 
 
 def test_an_admin_of_the_namespace_can_apply_and_delete_production() -> None:
-    """Deleting it leaves the namespace, and so the secrets and the history's volume, which were made by hand."""
+    """Deleting it keeps the namespace, and with it the secrets and the history's volume, which were created by hand."""
     assert scope_faults(render("production"), CUSTOM_KINDS) == []
     (namespace,) = render_folder(KUBERNETES / "namespace")
     assert (namespace["kind"], namespace["metadata"]["name"]) == ("Namespace", "sharegroups")
@@ -168,7 +170,7 @@ def _rules() -> list[dict[str, Any]]:
 
 
 def test_alerts_fire_when_a_role_a_replica_or_a_volume_is_gone() -> None:
-    """A missing process exports nothing: each of these alerts must use metrics from outside it."""
+    """A missing process exports nothing, so each of these alerts must use metrics that others export."""
     rules = _rules()
     gone = {rule["labels"]["role"]: rule for rule in rules if rule["alert"] == "ShareGroupsRoleGone"}
     assert gone.keys() == {role.replace("_", "-") for role in ROLES}
@@ -190,7 +192,7 @@ def test_alerts_fire_when_a_role_a_replica_or_a_volume_is_gone() -> None:
 
 
 def _assert_chosen(pattern: str, monitor: Doc) -> None:
-    """The operator names a job NAMESPACE/MONITOR."""
+    """The Prometheus operator names a job NAMESPACE/MONITOR."""
     assert re.fullmatch(pattern, f"{monitor['metadata']['namespace']}/{monitor['metadata']['name']}")
 
 

@@ -33,7 +33,7 @@ def rendered() -> list[Doc]:
 
 
 def named(docs: list[Doc], kind: str, name: str) -> Doc:
-    """Return the document of a kind whose name begins so."""
+    """Return the document of this kind whose name starts with this prefix."""
     found: Doc = next(doc for doc in of_kind(docs, kind) if doc["metadata"]["name"].startswith(name))
     return found
 
@@ -43,8 +43,8 @@ def driver(docs: list[Doc]) -> Doc:
 
 
 def executor(docs: list[Doc]) -> Doc:
-    """Return the executors as a workload, as Spark makes them from the template, with the size and image given to
-    it."""
+    """Return the executors as a workload, as Spark creates them from the template with its configured size and
+    image."""
     template = yaml.safe_load(named(docs, "ConfigMap", EXECUTOR)["data"]["executor.yaml"])
     (one,) = template["spec"]["containers"]
     one |= {
@@ -71,7 +71,7 @@ def policies(docs: list[Doc], labels: Doc) -> list[Doc]:
 
 
 def opened(docs: list[Doc], labels: Doc, direction: str) -> set[int]:
-    """Return the ports at which pods with these labels may be reached by (or reach) driver and executors."""
+    """Return the ports on which pods with these labels may be reached by (or may reach) the driver and executors."""
     side = {"ingress": "from", "egress": "to"}[direction]
     return {
         port["port"]
@@ -83,7 +83,8 @@ def opened(docs: list[Doc], labels: Doc, direction: str) -> set[int]:
 
 
 def right_faults(docs: list[Doc]) -> list[str]:
-    """Find rights beyond those that the driver was seen to use, others that have them, and others with a token."""
+    """Find rights that the driver was not seen to use, other accounts with these rights, and other pods with a
+    token."""
     found = []
     wanted = [
         {"apiGroups": [""], "resources": ["pods"], "verbs": ["create", "delete", "deletecollection", "get", "list"]}
@@ -104,12 +105,12 @@ def right_faults(docs: list[Doc]) -> list[str]:
     return found
 
 
-#: A fault of every other pod, but the driver calls the API server.
+#: This is a fault in every other pod, but the driver calls the API server.
 TOKEN = "StatefulSet pipeline: automountServiceAccountToken is True, expected False"
 
 
 def own_faults(docs: list[Doc]) -> list[str]:
-    """Find faults between driver and executors."""
+    """Find settings of the driver and the executors that do not match."""
     found, options = right_faults(docs), settings(docs)
     (one,), (other,) = containers_of(driver(docs)), containers_of(executor(docs))
     given = ingest.make_context("ingest", list(one["args"][1:])).params
@@ -149,7 +150,7 @@ def test_nothing_is_wrong_with_the_driver_and_its_executors() -> None:
     assert own_faults(docs) == []
     left = [fault for fault in faults_of(docs, by_digest=True) if fault != TOKEN]
     assert [fault for fault in left if EXECUTOR not in fault] == []
-    # Policies for pods that Spark makes are no fault: those pods are in no document here.
+    # Policies for pods that Spark creates are not a fault: those pods are in no document here.
     assert {fault.partition(":")[0] for fault in left} == {
         "NetworkPolicy pipeline-executor", "NetworkPolicy pipeline-executor-to-store"
     }  # fmt: skip

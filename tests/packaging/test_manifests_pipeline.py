@@ -1,4 +1,4 @@
-"""components/pipeline as examples/pipeline renders it: the job accepts its words and keeps its data on a volume."""
+"""components/pipeline as examples/pipeline renders it: the job accepts its arguments and keeps its data on a volume."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def policy(docs: list[Doc], name: str) -> Doc:
 
 
 def job_faults(docs: list[Doc]) -> list[str]:
-    """Find faults in the job's words, and in where it writes."""
+    """Find faults in the job's arguments, and in where it writes."""
     doc, one = job(docs), container(docs)
     seen = environment_of(one, doc["metadata"], docs)
     word, *options = [re.sub(r"\$\((\w+)\)", lambda match: seen.get(match[1], match[0]), arg) for arg in one["args"]]
@@ -91,7 +91,8 @@ def job_faults(docs: list[Doc]) -> list[str]:
 
 
 def page_faults(docs: list[Doc]) -> list[str]:
-    """Find faults in the job that writes the page: its words, its schedule, and the pod that it must run beside."""
+    """Find faults in the job that writes the page: its arguments, its schedule, and the pod next to which it must
+    run."""
     doc, one = page_job(docs), page_container(docs)
     word, *options = one["args"]
     if word != report.name:
@@ -142,7 +143,7 @@ def size_faults(docs: list[Doc]) -> list[str]:
 
 
 def monitor_faults(docs: list[Doc]) -> list[str]:
-    """Find what keeps Prometheus from reading a pod's port metrics, or makes it read one twice."""
+    """Find what keeps Prometheus from scraping a pod's port `metrics`, or makes it scrape a pod twice."""
     found = []
     for doc in (each for each in workloads(docs) if "metrics" in _ports(each)):
         labels = template_of(doc)["metadata"]["labels"]

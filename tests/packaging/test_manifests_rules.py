@@ -1,4 +1,4 @@
-"""Faults that the manifests once had on real API servers are found when they return: each case undoes one fix."""
+"""Faults that the manifests once had on real API servers are found if they come back: each case undoes one fix."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_the_workers_ask_for_what_they_take() -> None:
 
 
 def test_a_scaler_that_cannot_be_asked_takes_no_worker_away() -> None:
-    """`static`, the default, would take twenty busy workers down to two."""
+    """KEDA's default, `static`, would scale twenty busy workers down to two."""
     assert one(render_folder(EXAMPLE), "ScaledObject")["spec"]["fallback"]["behavior"] == "currentReplicasIfHigher"
 
 

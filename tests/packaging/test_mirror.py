@@ -1,5 +1,6 @@
-"""A module's test has its name and place: `partition_leader/fetch/fetch.py` has `tests/unit/partition_leader/fetch/
-test_fetch.py`. Longer modules that have none are listed in covered_elsewhere.txt, each with the test that covers it.
+"""A module's test mirrors the module's name and path: `partition_leader/fetch/fetch.py` has
+`tests/unit/partition_leader/fetch/test_fetch.py`. Longer modules without such a test are listed in
+covered_elsewhere.txt, each with the test that covers it.
 """
 
 import ast
@@ -16,7 +17,7 @@ UNIT = ROOT / "tests" / "unit"
 
 
 def test_of(module: Path) -> Path:
-    """Return the place of a module's own test."""
+    """Return the path of a module's own test."""
     return UNIT / module.parent / f"test_{module.stem}.py"
 
 
@@ -24,7 +25,7 @@ test_of.__test__ = False  # type: ignore[attr-defined]  # it is no test
 
 
 def listed(text: str) -> dict[str, str]:
-    """Parse lines `module  test` into module → test; refuse other lines, and a module named twice."""
+    """Parse lines `module test` into a mapping from module to test; refuse other lines, and a module named twice."""
     rows = [line.split() for line in text.splitlines() if line.strip() and not line.startswith("#")]
     assert all(len(row) == 2 for row in rows), [row for row in rows if len(row) != 2]
     assert len({row[0] for row in rows}) == len(rows), "a module is listed twice"

@@ -1,4 +1,4 @@
-"""The pod that ingests and the job for its page: their shape, and the job's words, as a shell runs them."""
+"""The ingest pod and the job that writes its page: their shape, and the job's arguments, as a shell runs them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MANIFEST = COMPONENT / "cron-job.yaml"
 
 @pytest.mark.rule("PM-61", "PM-72")
 def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Path) -> None:
-    """Otherwise the page would show the hour before everything stopped, however long ago that was."""
+    """Otherwise, once everything has stopped, the page would show the hour before that, however long ago it was."""
     job: dict[str, Any] = yaml.safe_load(MANIFEST.read_text())
     (container,) = job["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     now = datetime(2026, 11, 22, 10, 5, 7, tzinfo=UTC)
@@ -43,7 +43,7 @@ def test_the_page_of_the_last_hour_ends_now_not_at_the_newest_entry(tmp_path: Pa
 
 
 def pods() -> list[dict[str, Any]]:
-    """Return the pod of the set that ingests, and that of the job that writes the page."""
+    """Return the pod of the ingest StatefulSet, and that of the job that writes the page."""
     ingest = yaml.safe_load((COMPONENT / "statefulset.yaml").read_text())
     page = yaml.safe_load(MANIFEST.read_text())
     assert (ingest["kind"], page["kind"]) == ("StatefulSet", "CronJob")

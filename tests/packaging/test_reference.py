@@ -39,7 +39,7 @@ def test_the_page_of_the_api_shows_how_to_call_and_what_is_raised() -> None:
     assert "\n- `await poll(timeout: float | None = None, *, max_records: int | None = None) -> Messages`" in page
     assert "\n- `await send(topic: str, value: Any = None, " in page
     assert "Raises BufferFullError, MessageTooLargeError" in page
-    assert " at 0x" not in page  # no object's address, so that the page is the same on every machine
+    assert " at 0x" not in page  # without object addresses, so that the page is the same on every machine
 
 
 @pytest.mark.rule("CL-88")

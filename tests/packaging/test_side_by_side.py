@@ -1,4 +1,4 @@
-"""The rows of `make test` hold: the plugin of tests/side_by_side.py, tried on a small suite of its own."""
+"""The plugin tests/side_by_side.py keeps each row of tests in one process; tried on a small suite of its own."""
 
 import os
 import re
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.packaging.test_tidy import ROOT
 from tests.side_by_side import ROWS
 
-#: More tests than a process is given ahead of time, so that a test outside every row would visibly move.
+#: More tests than are assigned to a process ahead of time, so that a test outside every row would visibly move.
 TESTS = "def test_a(): pass\ndef test_b(): pass\ndef test_c(): pass\ndef test_d(): pass\n"
 MODULES = (
     "tests/attack/test_one.py",

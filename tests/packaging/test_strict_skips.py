@@ -1,4 +1,4 @@
-"""CI must not pass by skipping: the rule of tests/conftest.py, tried on a small suite of its own."""
+"""CI must not pass by skipping tests: the rule in tests/conftest.py, tried on a small suite of its own."""
 
 import os
 import shutil
@@ -64,7 +64,7 @@ def test_a_module_that_skips_itself_is_held_to_the_same_list(tmp_path: Path) -> 
 
 
 def test_what_ci_may_skip_a_person_may_skip_too() -> None:
-    """The shorter list is part of the longer one, so that no skip is permitted in CI alone."""
+    """The shorter list is a subset of the longer one, so that no skip is permitted in CI alone."""
     everywhere, in_ci = (permitted(TESTS.parent / path) for path in (PERMITTED, PERMITTED_IN_CI))
     assert in_ci
     assert {pattern.pattern for pattern in in_ci} < {pattern.pattern for pattern in everywhere}

@@ -1,4 +1,4 @@
-"""Which tests are daily: tests/tiers.txt names what is there, and what takes long has a reason."""
+"""The tests that run daily: tests/tiers.txt names only existing tests, and gives a reason for each that takes long."""
 
 from __future__ import annotations
 

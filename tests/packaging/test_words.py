@@ -1,6 +1,6 @@
 """One vocabulary: words that have many meanings, or none that a stranger knows, stay out of the pages for users.
 
-They stay out of the prose, strings and names of all Python files, too, tests included.
+They also stay out of the prose, strings and names in all Python files, including tests.
 
 Ids of rules stay out of what users read.
 """
@@ -26,7 +26,7 @@ PAGES = [
     *(path for folder in (".", "howto", "reference") for path in sorted((ROOT / "docs" / folder).glob("*.md"))),
 ]
 PROTOS = [path for path in tracked(".proto") if name_of(path).startswith("protos/")]
-#: Word → what says it better.
+#: Word → a better way to say it.
 WORDS = {
     "anew": "again, from scratch",
     "ill": "unavailable",
@@ -78,7 +78,7 @@ def strings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def names(source: str) -> Iterator[tuple[int, str]]:
-    """Names that code defines or uses, also inside f-strings, and strings that are one: of columns, slots, keys."""
+    """Names that code defines or uses, also inside f-strings, and strings that are names: of columns, slots, keys."""
     for node in ast.walk(tree_of(source)):
         line = getattr(node, "lineno", 0)
         if isinstance(node, ast.Constant):
@@ -98,7 +98,7 @@ def poor(name: str) -> set[str]:
 
 @functools.cache
 def held() -> list[tuple[Path, str]]:
-    """The files of `HELD` in whose name or text one of the words occurs at all, each with its text: to parse the others
+    """The files of `HELD` whose name or text contains any of the words, each with its text. Parsing the others too
     would take most of a minute."""
     texts = [(path, path.read_text(encoding="utf-8")) for path in HELD]
     return [
@@ -121,7 +121,7 @@ def prose_of_page(page: Path) -> Iterator[tuple[int, str]]:
 
 
 def with_rule(text: str) -> bool:
-    """Whether a user would read the id of a rule; a string that is nothing else, as in a table, is for the code."""
+    """Whether a user would read the id of a rule. A string that is just an id, as in a table, is for the code."""
     rule = RULE.search(text)
     return rule is not None and rule.group() != text
 
