@@ -1,4 +1,4 @@
-"""Claims made by hand, for tests of what happens after one."""
+"""Claims shards by hand, for tests of what happens after a claim."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _nonces = count(1)
 
 
 async def claim(log: RecordLog, shard: ShardId, number: int = 1, **changes: Any) -> Claimed:
-    """Own a shard as process `number`: its former owners count as dead, and the wait as over.
+    """Own a shard as process `number`; its former owners are treated as dead, and the wait for their leases as over.
 
     `changes`: other values of the request's fields. Raises AssertionError when the store refuses nevertheless.
     """

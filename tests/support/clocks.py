@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-#: The wall clock's time when the other one shows 0.
+#: The wall-clock time when the other clock shows 0.
 WALL_MS: Final = 1_780_000_000_000
 START_MS: Final = 1_000_000
 

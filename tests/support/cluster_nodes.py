@@ -21,7 +21,7 @@ from tests.support.ports import free_port
 from .stores import BOUND_S, Server
 
 FIRST_SLOTS: Final = (0, 5461, 10_000)
-"""Where each master's slots begin: so that a group shard and the cluster id lie on different nodes."""
+"""The first slot of each master, chosen so that a group shard and the cluster id are on different nodes."""
 _USER: Final = "replication"
 
 
@@ -35,7 +35,7 @@ async def until_true(condition: Callable[[], Awaitable[bool]], what: str) -> Non
 
 
 async def ran(server: Server, *commands: Command) -> list[Any]:
-    """Return the replies, none of which may be an error."""
+    """Return the replies. Raises if any is an error."""
     replies = await server.run(*commands)
     assert not any(isinstance(reply, ErrorReply) for reply in replies), (commands, replies)
     return replies
@@ -62,7 +62,7 @@ class ClusterNodes:
         self._away: dict[int, Pair] = {}
         self._moving: set[int] = set()
         self._alone: set[Server] = set()
-        self._whole = False  # every fault sets this, and `ready` mends
+        self._whole = False  # set by every fault, and repaired by `ready`
 
     # -- life ---------------------------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class ClusterNodes:
         self._whole = True
 
     async def _mend(self) -> None:
-        """Restore every node: it runs, sees the others, has its slots, takes writes and replicates."""
+        """Restore every node, so that it runs, sees the others, has its slots, accepts writes and replicates."""
         for server in self._alone:
             server.stop()  # a restarted node finds the others sooner than one that has given them up
         self._alone.clear()
@@ -165,7 +165,7 @@ class ClusterNodes:
     # -- faults -------------------------------------------------------------------------------------------------------
 
     async def let_replicate(self, allowed: bool) -> None:
-        """Let replicas log in, or throw them out and keep them out."""
+        """Let replicas log in, or disconnect them and refuse further logins."""
         self._whole = False
         for server in self.servers:
             await ran(server, ("ACL", "SETUSER", _USER, "on" if allowed else "off"))
@@ -197,7 +197,7 @@ class ClusterNodes:
         await asyncio.gather(*(pair.master.start() for pair in pairs))
 
     async def hand_over(self, pairs: Collection[Pair]) -> None:
-        """Make planned fail-overs, one after the other: a replica in step asks its master to step down for it."""
+        """Make planned fail-overs, one after another: an up-to-date replica asks its master to step down for it."""
         self._whole = False
         for pair in pairs:
             await self._elect(pair.replica)
@@ -206,7 +206,8 @@ class ClusterNodes:
 
     @staticmethod
     async def _elect(replica: Server) -> None:
-        """Request the fail-over repeatedly: votes may be refused, and the replica does not ask again in time."""
+        """Request the fail-over repeatedly: votes may be refused, and the replica itself would not ask again soon
+        enough."""
         for _ in range(4):
             await ran(replica, ("CLUSTER", "FAILOVER"))
             for _ in range(BOUND_S * 10):
@@ -229,11 +230,11 @@ class ClusterNodes:
         await self.take_over([pair])
 
     async def revive(self) -> None:
-        """Start the nodes that have ended."""
+        """Start the nodes that are not running."""
         await asyncio.gather(*(server.start() for server in self.servers if not server.running))
 
     async def isolate(self, server: Server) -> None:
-        """Cut a node off from the others from now on; it serves its clients until it notices."""
+        """Cut a node off from the others; it serves its clients until it notices."""
         self._whole = False
         self._alone.add(server)
         await ran(
@@ -253,7 +254,7 @@ class ClusterNodes:
         await self.end_move(slot, target)
 
     async def begin_move(self, slot: int, target: Pair) -> None:
-        """Move a slot's keys, but not yet the slot: its master answers ASK."""
+        """Move a slot's keys, but not yet the slot, so that its master replies with ASK."""
         self._whole = False
         self._moving.add(slot)
         here, there = self._holder(slot).master, target.master

@@ -1,7 +1,7 @@
-"""Excludes the objects that a pytest process keeps to its end from the searches of Python's garbage collector.
+"""Excludes the objects that a pytest process keeps until it exits from Python's garbage collections.
 
-After test collection such a process holds a million objects. Each search through all of them takes 0.2 s, and every
-simulated history makes two: longer than a short history itself.
+After test collection such a process holds a million objects. Each collection over all of them takes 0.2 s, and every
+simulated history makes two, which take longer than a short history itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Coordinator nodes for the persister's tests: the real service, and one with scripted answers."""
+"""Coordinator nodes for the persister's tests: the real service, and one with scripted responses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def change(
 
 
 async def failure_of(persister: PersisterClient, partition: int = 0) -> PersisterError:
-    """Return the error with which a write ends."""
+    """Return the error with which a write fails."""
     with pytest.raises(PersisterError) as failure:
         await persister.write(change((0, 1, 2, 1), of=key(partition)))
     return failure.value
@@ -70,12 +70,12 @@ class Cluster:
         return response
 
 
-#: The answer to one attempt: an error code, or one of `Scripted`'s words.
+#: The response to one attempt: an error code, or one of the words listed in `Scripted`.
 Reply = int | str
 
 
 class Scripted:
-    """Answers writes and reads by script: each request takes the next reply; once none is left, requests succeed.
+    """Answers writes and reads by script: each request gets the next reply; once none is left, requests succeed.
 
     `"hang"`: never answer; `"break"`: end the stream; `"empty"`: a response without results; `"other"`: results of
     other partitions; `"nothing"`: a message without a response.

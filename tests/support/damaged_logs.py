@@ -1,4 +1,4 @@
-"""A coordinator's log as the store has it, field by field, and a replay of it, so that a test can damage any byte."""
+"""A coordinator's log as the store holds it, field by field, and a replay of it. A test can damage any byte."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ class StoredLog:
 
 
 class _Read:
-    """The part of a record log that a replay uses."""
+    """The part of the record log interface that a replay uses."""
 
     def __init__(self, found: list[Entry], skips: dict[StreamId, Settlement]) -> None:
         self._found = found
@@ -116,7 +116,8 @@ def flipped(data: bytes, place: int, change: int) -> bytes:
 
 
 def ran(work: Coroutine[Any, Any, ReplayedLog]) -> ReplayedLog:
-    """Return a coroutine's result without an event loop: it only yields to others, and a test runs thousands."""
+    """Return a coroutine's result without an event loop: the coroutine only yields to others, and a test runs
+    thousands."""
     try:
         while work.send(None) is None:
             pass

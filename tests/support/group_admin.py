@@ -62,7 +62,7 @@ def deleted(answer: Any) -> dict[str, int]:
 
 
 async def emptied(world: GroupCluster, *topics: str, group_id: str = "grp", partitions: int = 2) -> None:
-    """Have a group that had a member: every partition of the topics is initialised."""
+    """Create a group that once had a member: every partition of the topics is initialised."""
     for name in topics:
         if world.image.by_name(name) is None:
             world.create(name, partitions)

@@ -1,5 +1,5 @@
-"""A cluster with one group coordinator, as a client sees it: real handlers, hosts and messages; the log, the share
-coordinator, the leaders and time are in memory.
+"""A cluster with one group coordinator, as a client sees it: handlers, hosts and messages are real; the log, the share
+coordinator, the leaders and the clock are in memory.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ LEADER = "127.0.0.1:9093"
 FAR_FUTURE_MS = 1 << 50
 CLIENT_ID = "client-7"
 METHODS = service_methods(service_pb.DESCRIPTOR.services_by_name["GroupCoordinatorService"])
-#: The scenarios expect Kafka's epochs, with assignment interval 0.
+#: The scenarios expect Kafka's epochs with an assignment interval of 0.
 KAFKA = GroupCoordinatorConfig(shards=3, fast_first_assignment=False)
 
 
@@ -121,12 +121,12 @@ class ShareStates:
 
 
 class Leaders:
-    """The leader of every partition: answers log ends. `failures` are answered first, one per call."""
+    """The leader of every partition; returns log ends. `failures` are returned first, one per call."""
 
     def __init__(self) -> None:
         self.ends: dict[tuple[bytes, int], int] = {}
         self.holes: dict[tuple[bytes, int], int] = {}
-        #: A group's held and waiting records and the age of its oldest one, for leaders that support the question.
+        #: A group's held and waiting records and the age of its oldest one, for leaders that support reporting them.
         self.backlogs: dict[tuple[bytes, int], dict[str, int]] = {}
         self.failures: list[int] = []
         self.groups: list[str] = []
@@ -213,7 +213,7 @@ class GroupCluster:
         self.network.stop(COORDINATOR)
 
     async def restart(self) -> None:
-        """Lose every shard and serve again, as when another process takes over."""
+        """Lose every shard and serve again, as if another process had taken over."""
         await self.stop()
         self.role = self._role()
         await self.start()
@@ -299,7 +299,7 @@ class GroupCluster:
 
 
 class _Logs:
-    """All shards' logs as one RecordLog, as far as hosts call it."""
+    """All shards' logs as one RecordLog, with the methods that hosts call."""
 
     def __init__(self, logs: list[ObedientLog]) -> None:
         self._logs = logs

@@ -1,4 +1,4 @@
-"""Drives a group shard as a host does, but without one: decide, replay, append to a list; time is a number."""
+"""Drives a group shard as a host would: decide, replay, append to a list; time is just a number."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Driver:
         return taken
 
     def initialize(self) -> list[c.InitializeState]:
-        """Let every outstanding initialisation succeed; return the orders for them."""
+        """Let every outstanding initialisation succeed; return the orders that asked for them."""
         orders = [effect for effect in self.take_effects() if isinstance(effect, c.InitializeState)]
         for order in orders:
             done = tuple(partition for partition, _ in order.partitions)
@@ -123,7 +123,7 @@ class Driver:
         return orders
 
     def advance(self, ms: int) -> None:
-        """Let time pass; run whatever is due meanwhile, such as the end of sessions."""
+        """Let time pass; run whatever becomes due, such as expired sessions."""
         end_ms = self.now_ms + ms
         while (deadline_ms := self.shard.next_deadline()) is not None and deadline_ms <= end_ms:
             self.now_ms = max(self.now_ms, deadline_ms)
@@ -150,7 +150,7 @@ class Driver:
 
 
 def persisted(record: Record) -> Record:
-    """Return the record as it comes back from the log, without its in-memory parts."""
+    """Return the record as it is read back from the log, without its in-memory parts."""
     if isinstance(record, TargetMetadata):
         return replace(record, basis=None)
     if isinstance(record, StateMetadata):

@@ -17,7 +17,7 @@ from share_metrics.reader.decoding import to_batch
 _NO_TIME: Final = "__HIVE_DEFAULT_PARTITION__"
 
 
-def keep(  # noqa: PLR0917 - what a folder of batches is
+def keep(  # noqa: PLR0917 - they describe a folder of batches
     data: Path, kind: Kind, rows: Sequence[dict[str, Any]], first: int, last: int | None = None, positions: str = ""
 ) -> Span:
     """Commit rows of the reader as one batch, or as the batches `first` to `last`, by day and hour."""
@@ -39,5 +39,6 @@ def keep(  # noqa: PLR0917 - what a folder of batches is
 
 
 def batch_name(first: int, last: int | None = None) -> str:
-    """Return an earlier build's name for the folder of one batch, or of several; it counts by that name."""
+    """Return an earlier build's name for the folder of one batch, or of several; the folder is recognised by that
+    name."""
     return f"batch={first:08d}" if last is None else f"batch={first:08d}-{last:08d}"

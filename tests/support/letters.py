@@ -16,7 +16,7 @@ def letter_headers(
     offset: int, topic: str = "orders", partition: int = 0, group: str = "g", count: int = 5, *,
     cause: bytes = TOO_OFTEN, topic_id: str = "",
 ) -> list[tuple[str, bytes | None]]:  # fmt: skip
-    """Return the server's headers; without a topic id those of a letter from an earlier release."""
+    """Return the headers that the server writes; without a topic id, those of a dead letter from an earlier release."""
     said = (topic, partition, offset, group, count)
     names = ("topic", "partition", "offset", "group", "delivery.count")
     texts = [(f"__dlq.errors.{name}", str(value).encode()) for name, value in zip(names, said, strict=True)]
@@ -29,7 +29,7 @@ def copy_of(
     at_ms: int = 5_000, topic: str = "orders", partition: int = 0, group: str = "g", count: int = 5,
     cause: bytes = TOO_OFTEN, topic_id: str = "",
 ) -> ProducedRecord:  # fmt: skip
-    """Return a letter with a copy of its record."""
+    """Return a dead letter with a copy of its record."""
     own = letter_headers(offset, topic, partition, group, count, cause=cause, topic_id=topic_id)
     return key, value, [*headers, *own], at_ms
 
@@ -38,7 +38,7 @@ def bare(
     offset: int, topic: str = "orders", partition: int = 0, group: str = "g", count: int = 5, *,
     cause: bytes = TOO_OFTEN, at_ms: int = 9_000, topic_id: str = "",
 ) -> ProducedRecord:  # fmt: skip
-    """Return a letter with headers only."""
+    """Return a dead letter with headers only."""
     key = f"{group}:{topic}:{partition}:{offset}".encode()
     own = letter_headers(offset, topic, partition, group, count, cause=cause, topic_id=topic_id)
     return key, None, own, at_ms

@@ -1,4 +1,4 @@
-"""Hides the libraries of compressions for a while, as in an environment without their extras."""
+"""Temporarily hides compression libraries, as in an environment without their extras."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from unittest import mock
 
 from kip932.compression import kinds
 
-#: The package that compresses and decompresses each kind.
+#: The package for each kind of compression.
 _PACKAGES: Final = {
     "snappy": "cramjam",
     "lz4": "lz4",
@@ -20,7 +20,7 @@ _PACKAGES: Final = {
 
 @contextmanager
 def without(*names: str) -> Iterator[None]:
-    """Let this process neither compress nor decompress these kinds inside the context: `without("zstd")`."""
+    """Keep this process from compressing or decompressing these kinds inside the context: `without("zstd")`."""
     packages = {_PACKAGES[name] for name in names}
     gone = [name for name in sys.modules if name.startswith(tuple(f"{package}." for package in packages))]
     with mock.patch.dict(sys.modules, dict.fromkeys([*gone, *packages])):

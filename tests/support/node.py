@@ -1,7 +1,7 @@
 """Real clusters for tests: processes started as users start them, each on a store of its own in a short directory.
 
-A test without special needs shares the session's cluster of a settings profile and keeps to topics and groups of its
-own. Only processes started here are ended, by their pid.
+A test without special needs shares the session's cluster for a settings profile and uses only its own topics and
+groups. Only processes started here are ended, by their pid.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from typing import Any, Self
 
 from tests.support.ports import free_port
 
-#: Bound of every wait for a process; far longer than it takes, so that a slow machine does not fail a test.
+#: The limit of every wait for a process; far longer than needed, so that a slow machine does not fail a test.
 BOUND_S = 60
 
-#: The exit status of a command that leaves in good order after `stop`'s SIGTERM (CT-80); a role process exits with 0.
+#: The exit status of a command that shuts down cleanly after `stop`'s SIGTERM (CT-80); a role process exits with 0.
 TERMINATED = 143
 
 #: Defaults, with minimums low enough for a test to shorten the times of its own group.
@@ -86,7 +86,8 @@ class StartedProcess:
             self._process.send_signal(number)
 
     def first_line(self) -> str:
-        """Return its first line, which reports that it is ready. Without one it is ended before the error is raised."""
+        """Return its first line, which reports that it is ready. If there is none, the process is ended before the
+        error is raised."""
         try:
             return self.line()
         except BaseException:
@@ -106,7 +107,7 @@ class StartedProcess:
         self.ended()
 
     def stop(self) -> int:
-        """End it in good order and return the exit status. It is killed when it does not end in bounded time."""
+        """Stop it cleanly and return the exit status. It is killed if it does not exit in time."""
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGTERM)
         try:
@@ -123,7 +124,7 @@ class StartedProcess:
 
 
 class Cluster:
-    """`sharegroups up` on a directory of its own, and further partition leaders on the same store that a test adds."""
+    """`sharegroups up` on its own directory, and further partition leaders that a test adds on the same store."""
 
     def __init__(self, settings: Mapping[str, str] = QUICK, *options: str) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
@@ -218,7 +219,7 @@ class Clusters:
 
 
 def up_words(data: Path, settings: Mapping[str, str] | None = None, *options: str) -> list[str]:
-    """Return the words of `sharegroups up` for a program that reads the ready line."""
+    """Return the arguments of `sharegroups up` for a program that reads the ready line."""
     words = ["share_node", "up", "--data", str(data), "--output", "json", "--log-level", "warning"]
     if "--port" not in options:
         words += ["--port", "0"]
@@ -233,5 +234,5 @@ def unique(word: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Return this process's environment without settings that would reach the started process by accident."""
+    """Return this process's environment without settings that would affect the started process by accident."""
     return {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUPS_")}

@@ -1,4 +1,5 @@
-"""A server in front of a real store that answers a number of commands with a chosen error, then passes all on."""
+"""A server in front of a real store that replies to a number of commands with a chosen error, then passes everything
+on."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ GREETINGS: Final = frozenset({b"HELLO", b"CLIENT", b"AUTH", b"SELECT"})
 
 
 class RefusingStore:
-    """Runs in threads of its own, so that a test may block on a command. `spared`: commands that it passes on from the
-    beginning; `only`: the one command to refuse, if given. `refused`: the names of the refused commands."""
+    """Runs in its own threads, so that a test may block on a command. `spared`: commands that it always passes on;
+    `only`: the one command to refuse, if given. `refused`: the names of the refused commands."""
 
     def __init__(
         self, target: int, error: str, times: int, *, spared: frozenset[bytes] = frozenset(), only: bytes = b""

@@ -1,4 +1,4 @@
-"""An in-memory directory of shards, whose hosts answer when a test lets them."""
+"""An in-memory directory of shards, whose hosts respond when a test lets them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SHARDS = 4
 
 
 class Host:
-    """Decides and replays at once, as ShardHost does; answers at once too, unless `held`."""
+    """Decides and replays at once, as ShardHost does; also responds at once, unless `held`."""
 
     def __init__(self, metadata: Metadata, serves: Callable[[], bool]) -> None:
         self.states = ShareStateShard(metadata, 100, COLD_MS)
@@ -54,7 +54,7 @@ class Host:
         return future
 
     def commit(self) -> None:
-        """Confirm as the store would: answer the commands that wait."""
+        """Confirm writes as the store would, and so complete the waiting commands."""
         for future, reply in self._waiting:
             if not future.done():
                 if isinstance(reply, KafkaError):
@@ -64,7 +64,7 @@ class Host:
         self._waiting.clear()
 
     def lose(self) -> None:
-        """Refuse the commands that wait, as when the shard is lost to another node."""
+        """Refuse the waiting commands, as if the shard had been lost to another node."""
         for future, _ in self._waiting:
             future.set_exception(NotCoordinatorError())
         self._waiting.clear()

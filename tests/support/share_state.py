@@ -1,4 +1,5 @@
-"""Helpers of the core shard's tests: a metadata view to set, and a driver with the order of steps of a host."""
+"""Helpers for the core shard's tests: a metadata view that a test sets, and a driver that runs the steps in a host's
+order."""
 
 from __future__ import annotations
 
@@ -96,7 +97,7 @@ def read(leader: int, generation: int = 0, key: SharePartitionKey = KEY) -> Read
     return ReadState(key, leader, generation)
 
 
-#: Epochs above all stored ones: requests with them pass, and a write stores no epoch (SC-26, SC-40).
+#: Epochs above all stored ones: requests with them are accepted, and a write with them stores no epoch (SC-26, SC-40).
 PASSING: Final = 50_000
 
 

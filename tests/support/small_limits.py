@@ -1,7 +1,7 @@
-"""Small limits for work that the product does only at scale: sweeps, joins, pages and wide arrays.
+"""Small limits for code paths that normally run only at scale: sweeps, joins, pages and wide arrays.
 
-`small` draws limits that a constructor takes. `set_small` temporarily sets those that are module constants, because a
-hot path reads them or they size reads of a store.
+`small` draws limits that are passed to a constructor. `set_small` temporarily sets limits that are module constants
+because a hot path reads them, or because they size reads from a store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from partition_leader.share_partition.core.limits import LIMITS, Limits
 SMALL: Final = (2, 2, 3, 4, 5)
 _CORE: Final = "partition_leader.share_partition.core"
 _LOG: Final = "partition_leader.topic_log"
-#: The width from which a stretch of records counts as sparse, and is treated span by span.
+#: The width from which a stretch of records is treated as sparse, and handled span by span.
 WIDTHS: Final = (f"{_CORE}.spans._DENSE", f"{_CORE}.acknowledge._WIDTH_PER_ACK")
 #: How many entries or bytes of a topic log one read takes. All constants of a row get one size.
 PAGES: Final = (
@@ -32,14 +32,14 @@ PAGES: Final = (
 
 
 def small(rng: Random, **usual: int) -> Limits:
-    """Return small limits; each is sometimes the usual one, since a sweep may also hide an error. `usual`: fixed
+    """Return small limits; each is sometimes the usual one, since a small limit may also hide an error. `usual`: fixed
     ones."""
     return Limits(**{name: rng.choice((*SMALL, most)) for name, most in LIMITS._asdict().items()} | usual)
 
 
 @contextmanager
 def set_small(rng: Random, *rows: tuple[str, ...]) -> Iterator[None]:
-    """Make the constants named by these rows small; all of a row have one value."""
+    """Make the constants named by these rows small; all constants of a row get the same value."""
     with ExitStack() as stack:
         for row in rows:
             value = rng.choice(SMALL)

@@ -1,4 +1,4 @@
-"""A TCP proxy in the test process: it loses replies, holds traffic in mid-pipeline, cuts and refuses connections."""
+"""A TCP proxy in the test process: it drops replies, holds traffic in mid-pipeline, cuts and refuses connections."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ class Fault:
 
 
 class Proxy:
-    """Listens on a port of its own for one client; `target` may be changed for new connections.
+    """Listens on its own port for one client; `target` may be changed for new connections.
 
-    The proxies of a client that talks to several servers share one list of faults: each acts at the first match on any.
+    The proxies of a client that talks to several servers share one list of faults: each fault strikes at its first
+    match on any of them.
     """
 
     def __init__(self, target: int, faults: list[Fault] | None = None) -> None:
@@ -133,7 +134,7 @@ class Proxy:
         with contextlib.suppress(OSError, ConnectionError):
             while chunk := await reader.read(1 << 20):
                 if deaf.is_set():
-                    return  # the server has executed and answered everything, but the answer is lost
+                    return  # the server has executed and answered everything, but the reply is lost
                 writer.write(chunk)
                 await writer.drain()
             writer.transport.abort()

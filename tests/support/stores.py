@@ -24,7 +24,7 @@ BOUND_S = 20
 
 
 async def until(condition: Callable[[], Any], what: str) -> None:
-    """Poll until a server has done something in its own time; bounded."""
+    """Poll until a server has done something; bounded."""
     for _ in range(BOUND_S * 200):
         if condition():
             return
@@ -40,16 +40,16 @@ class Held(Protocol):
 
 
 class Deployment(Protocol):
-    """A store and its faults. Without a replica, faults of replicas are not used."""
+    """A store and its faults. If it has no replica, faults of replicas are not used."""
 
     name: str
 
     async def client(self, name: str) -> Store:
-        """Return the store as a process sees it, through a network of its own."""
+        """Return the store as a process sees it, through that process's own network."""
         ...
 
     async def raw(self, *commands: Command) -> list[Any]:
-        """Run commands on the present master, bypassing all faults."""
+        """Run commands on the current master, bypassing all faults."""
         ...
 
     async def order(self, name: str, word: str, kind: str) -> Held:
@@ -65,7 +65,7 @@ class Deployment(Protocol):
         ...
 
     async def freeze_replica(self) -> None:
-        """Cut the replica off from its master from now on."""
+        """Cut the replica off from its master."""
         ...
 
     async def thaw_replica(self) -> None:

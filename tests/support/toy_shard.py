@@ -54,7 +54,7 @@ class Record(NamedTuple):
 
 
 class ToyShard:
-    """Values by key. `Put` writes one record and answers the new value, `Get` answers without one."""
+    """Values by key. `Put` writes one record and returns the new value; `Get` writes none."""
 
     def __init__(self) -> None:
         self.hurt: list[DamagedEntry] = []

@@ -29,7 +29,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """A loop that starts at 0 s and whose time moves only when nothing is left to do."""
+    """A loop that starts at 0 s and whose time advances only when nothing is left to do."""
 
     def __init__(self) -> None:
         self._jumping = _JumpingSelector()
@@ -51,7 +51,7 @@ def run(main: Coroutine[Any, Any, T]) -> T:
 
 
 def virtual(test: Callable[P, Coroutine[Any, Any, None]]) -> Callable[P, None]:
-    """Make a test of a coroutine function, which runs to its end on a virtual loop."""
+    """Make a test of a coroutine function: the test runs it to its end on a virtual loop."""
 
     @wraps(test)
     def played(*args: P.args, **fixtures: P.kwargs) -> None:

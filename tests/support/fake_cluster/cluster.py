@@ -1,6 +1,6 @@
-"""A small cluster in memory that speaks the client-facing protos: topics, one group coordinator, leaders with sessions.
+"""A small in-memory cluster that serves the client-facing protos: topics, one group coordinator, leaders with sessions.
 
-The tests in `tests/contracts/services`, which real services pass too, check the fake's behaviour file by file:
+The tests in `tests/contracts/services`, which the real services also pass, check the fake's behaviour, file by file:
 
     services.py      test_cluster.py: Metadata, DescribeCluster, FindCoordinator, InitProducerId, CreateTopics,
                      CreatePartitions
@@ -10,13 +10,13 @@ The tests in `tests/contracts/services`, which real services pass too, check the
     leader.py        test_produce.py: Produce and ProduceStream; test_deleted_records.py: DeleteRecords, ListOffsets;
                      test_plain_fetch.py: Fetch
     share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
-    transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, what is reported of transactions
+    transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, reports on transactions
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
 
-An RPC that the client calls but that is missing here is not faked; an answer has only the fields that a client reads. A
-test's own interventions imitate no service: `faults.py` (planned errors, lost answers, broken streams), `silence.py`
-(nodes that send nothing), stopped nodes (`network.stop`), moved or missing leaders (`leaders`, `move_leader`), and
-values that a test sets in `state.py`.
+RPCs that are missing here are not faked, and a response has only the fields that a client reads. A test's own
+interventions imitate no service: `faults.py` (planned errors, lost responses, broken streams), `silence.py` (nodes that
+send nothing), stopped nodes (`network.stop`), moved or missing leaders (`leaders`, `move_leader`), and values that a
+test sets in `state.py`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The fake cluster's configs: the services' own code decides, on the fake's state."""
+"""The fake cluster's configs: the services' own code, run on the fake's state."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from kip932.ids import TopicIdPartition
 from tests.support.fake_cluster.group_changes import GROUP_ID_NOT_FOUND, LEADER_NOT_AVAILABLE, GroupChanges
 
 UNKNOWN_MEMBER_ID: Final = 25
-#: All operations on a group as a bit field, and the value in answers to requests that did not ask for it.
+#: All operations on a group as a bit field, and the value in responses to requests that did not ask for them.
 OPERATIONS: Final = 3400
 NOT_ASKED: Final = -(2**31)
 FENCED_MEMBER_EPOCH: Final = 110
@@ -69,8 +69,8 @@ class Coordinator(GroupChanges):
         request: share_group_heartbeat_pb2.ShareGroupHeartbeatRequest,
         response: share_group_heartbeat_pb2.ShareGroupHeartbeatResponse,
     ) -> None:
-        """Send the member its assignment when it is new. Topics that the group has no state of come with the next
-        heartbeat, whose interval is short when the member has nothing else."""
+        """Send the member its assignment if it has changed. Topics for which the group has no state yet are assigned
+        with the next heartbeat, whose interval is short if the member has nothing else."""
         fake, group, member = self.fake, request.group_id, request.member_id
         target = fake.assignment(group, member)
         subscribed = {fake.topics[name][0] for name in fake.subscriptions[member] if name in fake.topics}
@@ -140,7 +140,7 @@ class Coordinator(GroupChanges):
     async def describe_share_group_offsets(
         self, request: Any, context: Any
     ) -> describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse:
-        """Describe the requested topics, or all that the group has state of."""
+        """Describe the requested topics, or all for which the group has state."""
         fake = self.fake
         response = describe_share_group_offsets_pb2.DescribeShareGroupOffsetsResponse()
         for asked in request.groups:

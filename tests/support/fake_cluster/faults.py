@@ -1,8 +1,8 @@
 """Faults that a test plans for the fake cluster. They imitate no behaviour of services.
 
-`errors["produce"].append(19)` makes the next Produce fail with 19; the keys are those of `take_error`. Three keys stand
-for actions, whatever the number: "produce_stream" ends a stream without an answer, "produce_lost" appends and loses the
-answer, "end_txn_lost" decides and loses the answer.
+`errors["produce"].append(19)` makes the next Produce fail with 19; the keys are those of `take_error`. Three keys name
+actions, whatever the number: "produce_stream" ends a stream without a response, "produce_lost" appends and loses the
+response, "end_txn_lost" decides and loses the response.
 """
 
 from __future__ import annotations
@@ -21,24 +21,25 @@ NO_ROOM: Final = 89
 class Faults:
     def __init__(self) -> None:
         self.errors: dict[str, deque[int]] = defaultdict(deque)
-        #: The event that requests of produce streams wait for, if any.
+        #: The event that requests on produce streams wait for, if any.
         self.hold_produce: asyncio.Event | None = None
-        #: The throttle time in answers with THROTTLING_QUOTA_EXCEEDED.
+        #: The throttle time in responses with THROTTLING_QUOTA_EXCEEDED.
         self.throttle_ms = 0
         #: Partitions that answer a Produce with this error.
         self.unloadable: dict[TopicIdPartition, int] = {}
         #: Partitions whose share state no coordinator returns, with the text of COORDINATOR_NOT_AVAILABLE.
         self.stateless: dict[TopicIdPartition, str] = {}
-        #: Shards of the group log whose groups no node lists, with the error. The test decides which groups these are.
+        #: Shards of the group log whose groups no node lists, with the error. The test decides which groups are in
+        #: them.
         self.unserved: dict[int, int] = {}
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
 
     def take_error(self, what: str) -> ErrorCode.ValueType:
-        """Return the next planned error of a kind, 0 when none is planned."""
+        """Return the next planned error of a kind; 0 if none is planned."""
         return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
     def refuse(self, response: Any, error: int) -> None:
-        """Set this error in an answer, with the throttle time for NO_ROOM."""
+        """Set this error in a response, with the throttle time for NO_ROOM."""
         response.error_code = error
         response.throttle_time_ms = self.throttle_ms if error == NO_ROOM else 0
 

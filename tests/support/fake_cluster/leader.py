@@ -62,7 +62,7 @@ class Leader(ShareRequests):
         return response
 
     async def explain_record(self, request: Any, context: Any) -> explain_record_pb2.ExplainRecordResponse:
-        """Return the answer that a test has set: only services can explain a record."""
+        """Return the response that a test has set: only the real services can explain a record."""
         self.fake.questions.append(request)
         partition = TopicIdPartition(request.topic_id, request.partition_index)
         response = explain_record_pb2.ExplainRecordResponse()
@@ -77,10 +77,10 @@ class Leader(ShareRequests):
             if self.fake.hold_produce is not None:
                 await self.fake.hold_produce.wait()
             if self.fake.take_error("produce_stream"):
-                return  # the stream ends without an answer
+                return  # the stream ends without a response
             response = self._produce(message.request)
             if self.fake.take_error("produce_lost"):
-                return  # appended, and the answer is lost
+                return  # appended, and the response is lost
             await stream.write(
                 produce_pb2.ProduceStreamResponse(correlation_id=message.correlation_id, response=response)
             )

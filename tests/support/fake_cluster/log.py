@@ -1,4 +1,4 @@
-"""One partition of the fake cluster: its batches, its producers' state, and each offset's state by group."""
+"""One partition of the fake cluster: its batches, its producers' state, and each group's state of each offset."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DELIVERIES_MAX: Final = 5
 TAKEN_BACK_MAX: Final = 10
 #: The longest delay of a release, ms (PL-931): the default of sharegroups.retry.delay.max.ms. There is no back-off.
 DELAY_MAX_MS: Final = 86_400_000
-#: The number of a producer's last batches that are recognised when repeated.
+#: How many of a producer's last batches are recognised as duplicates.
 _BATCHES_KEPT: Final = 5
 _FINISHED: Final = ("acknowledged", "archived")
 #: An offset's state, holder and delivery count.
@@ -52,17 +52,17 @@ class _Producer:
 
 @dataclass
 class Log:
-    """A partition's log. Groups begin with the first offset, which is 0 until records are deleted. An offset without a
+    """A partition's log. Groups start at the first offset, which is 0 until records are deleted. An offset without a
     state is available."""
 
     batches: list[FetchedBatch] = field(default_factory=list)
     end: int = 0
     #: Records before this offset are deleted.
     first: int = 0
-    #: The time that the leader gives to an append, ms since 1970.
+    #: The timestamp that the leader assigns to appends, in ms since 1970.
     now_ms: int = 1_000
     states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
-    #: By group and offset: the delivery count it was last reduced to, and how often in a row (PL-941).
+    #: By group and offset: the delivery count it was last reduced to, and how many times in a row (PL-941).
     taken_back: dict[str, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
     _producers: dict[int, _Producer] = field(default_factory=dict)
     #: By base offset: when the batch was appended.
@@ -79,7 +79,7 @@ class Log:
         return base
 
     def produce(self, batch: Any) -> tuple[int, int]:
-        """Store a batch of a Produce, or find it stored already; return error code, and base offset or -1."""
+        """Store a batch of a Produce unless it is stored already; return the error code, and the base offset or -1."""
         if batch.producer_id < 0:
             return 0, self.append(batch.record_batch, batch.record_count)
         known = self._producers.setdefault(batch.producer_id, _Producer(batch.producer_epoch))
@@ -111,15 +111,16 @@ class Log:
         return found
 
     def delete_before(self, offset: int) -> tuple[int, int]:
-        """Delete the records before an offset, -1 for all; return error code, and the first remaining offset or -1."""
+        """Delete the records before an offset, -1 for all; return the error code, and the first remaining offset or
+        -1."""
         if not -1 <= offset <= self.end:
             return OFFSET_OUT_OF_RANGE, -1
         self.first = max(self.first, self.end if offset == -1 else offset)
         return 0, self.first
 
     def offset_for(self, timestamp: int) -> int:
-        """Return the end for -1, the first offset for -2, else that of the first record at or after a time, -1 for
-        none."""
+        """Return the log's end for -1 and its first offset for -2. For a timestamp, return the offset of the first
+        record at or after it, or -1 if there is none."""
         if timestamp < 0:
             return self.end if timestamp == OFFSET_LATEST else self.first
         for batch in self.batches:
@@ -143,7 +144,7 @@ class Log:
         return sum(states.get(offset, _NEW)[0] not in _FINISHED for offset in range(self.first, self.end))
 
     def acquire(self, request: Any, records_max: int) -> tuple[list[FetchedBatch], list[tuple[int, int, int]]]:
-        """Acquire records for a ShareFetch's member; return batches, and acquired ranges with delivery counts."""
+        """Acquire records for the member of a ShareFetch; return batches, and acquired ranges with delivery counts."""
         states = self.states[request.group_id]
         cut = request.share_acquire_mode == ACQUIRE_RECORD_LIMIT
         batches, ranges, taken = [], list[tuple[int, int, int]](), 0
@@ -167,7 +168,8 @@ class Log:
         return batches, ranges
 
     def unreadable(self, request: Any) -> FetchedBatch | None:
-        """Return the first batch with an available record that a ShareFetch's member cannot decompress (PL-257)."""
+        """Return the first batch with an available record that the member of a ShareFetch cannot decompress
+        (PL-257)."""
         states, kinds = self.states[request.group_id], {0, 1, *request.compression_types}
         for batch in self.batches:
             offsets = range(max(self.first, batch.base_offset), batch.base_offset + batch.count)
@@ -178,8 +180,8 @@ class Log:
         return None
 
     def acknowledge(self, request: Any, batches: Any) -> tuple[int, list[int], dict[int, int]]:
-        """Apply one partition's acknowledgements, all or none; return error code, the offsets whose lock is renewed,
-        and the released offsets that wait, each with its delay (ms)."""
+        """Apply one partition's acknowledgements, all or none; return the error code, the offsets whose lock is
+        renewed, and the offsets released with a delay, each with its delay (ms)."""
         if _malformed(batches, request.is_renew_ack):
             return INVALID_REQUEST, [], {}
         states, start = self.states[request.group_id], self.start(request.group_id)
@@ -211,7 +213,7 @@ class Log:
         return 0, [offset for offset, kind in given if kind == ACK_RENEW], delays
 
     def take_back(self, group: str, offset: int, count: int) -> bool:
-        """Reduce a delivery count by one if that is allowed once more; return whether it was (PL-941)."""
+        """Reduce a delivery count by one if that is allowed again; return whether it was (PL-941)."""
         former, times = self.taken_back[group].get(offset, (count, 0))
         times = times + 1 if former == count else 1
         if times > TAKEN_BACK_MAX:
@@ -220,7 +222,7 @@ class Log:
         return True
 
     def give_back(self, group: str, offset: int) -> None:
-        """Make an acquired record available again, or archive it after its last delivery."""
+        """Make an acquired record available again, or archive it if this was its last delivery."""
         _, _, count = self.states[group][offset]
         self.states[group][offset] = ("archived" if count >= DELIVERIES_MAX else "available", "", count)
 
@@ -267,7 +269,7 @@ def _delays(batches: Any) -> Iterator[tuple[int, int]]:
 
 
 def _undelivered(batches: Any) -> Iterator[tuple[int, bool]]:
-    """Yield offsets with whether they were undelivered, where that is given."""
+    """Yield offsets with whether they were undelivered, if that is given."""
     for batch in batches:
         said = batch.undelivered
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if said else ()):

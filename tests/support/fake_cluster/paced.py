@@ -1,8 +1,9 @@
-"""A fake cluster whose leaders take produce requests at once, in order, and answer each at a time set by the test.
+"""A fake cluster whose leaders process produce requests at once, in order, and respond to each at a time set by the
+test.
 
-`pace` returns the seconds after which the answer to the n-th request (from 1 on) is written, so that answers may
-overtake each other; a negative value breaks the stream that many seconds after the request was taken, without its
-answer.
+`pace` returns the seconds after which the response to the n-th request (from 1 on) is written, so that responses may
+overtake each other. A negative value breaks the stream that many seconds after the request was processed, without a
+response.
 """
 
 from __future__ import annotations

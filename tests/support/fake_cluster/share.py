@@ -27,8 +27,8 @@ CLOSE: Final = -1
 
 @dataclass
 class _Run:
-    """A request that has taken effect and awaits its answer: its error as a whole, or its session and the error of each
-    partition that it acknowledged."""
+    """A request that has taken effect and awaits its response: the error of the whole request, or its session and the
+    error of each partition that it acknowledged."""
 
     request: Any
     error: int = 0
@@ -158,7 +158,8 @@ class ShareRequests:
         return error
 
     def trouble(self, partition: TopicIdPartition, result: Any = None, response: Any = None) -> int:
-        """Return why this node does not serve a partition, 0 when it does. Fills in the leader when given `result`."""
+        """Return the error with which this node refuses a partition, 0 if it serves it. Fills in the leader in
+        `result`, if given."""
         count = next((count for topic_id, count in self.fake.topics.values() if topic_id == partition.topic_id), None)
         if count is None:
             return UNKNOWN_TOPIC_ID
@@ -190,7 +191,7 @@ class ShareRequests:
         return response
 
     async def _fetched(self, run: _Run) -> share_fetch_pb2.ShareFetchResponse:
-        """Answer once there are records, nothing to wait for, or the time is over."""
+        """Respond once there are records, there is nothing to wait for, or the time is up."""
         request, session = run.request, run.session
         if session is None:
             return self._refused(run.error)
@@ -259,7 +260,7 @@ class ShareRequests:
 
     @staticmethod
     def _report(session: Session, response: Any) -> None:
-        """Name the partitions that are new in the session or were in error, even when their entries are empty."""
+        """Include the partitions that are new in the session or were in error, even if their entries are empty."""
         for partition, owed in session.partitions.items():
             result = _partition(response, partition) if owed else None
             result = result or _partition(response, partition, add=False)
@@ -271,7 +272,7 @@ def _limits(request: Any) -> tuple[int, int, int, int]:
 
 
 def _partition(response: Any, partition: TopicIdPartition, add: bool = True) -> Any:
-    """Return a partition's entry in an answer; make it when it is missing."""
+    """Return a partition's entry in a response; add it if it is missing."""
     topic = next((one for one in response.responses if one.topic_id == partition.topic_id), None)
     found = topic and next((one for one in topic.partitions if one.partition_index == partition.partition), None)
     if found is not None or not add:

@@ -1,4 +1,4 @@
-"""A network on which nodes fall silent, as a stopped process does: no connection breaks, and no answer comes."""
+"""A network on which nodes fall silent, as a suspended process does: no connection breaks, and no response comes."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SilentTransport(InMemoryTransport):
         return _SilentStream(self, address, await super().open_stream(address, method))
 
     async def speak(self, address: str) -> None:
-        """Let the node answer again."""
+        """Let the node respond again."""
         self.silent.discard(address)
         self.slow.discard(address)
         async with self._speaks:

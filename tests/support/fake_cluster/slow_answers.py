@@ -1,4 +1,4 @@
-"""A fake cluster whose leaders answer acknowledgements late."""
+"""A fake cluster whose leaders respond to acknowledgements late."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from tests.support.fake_cluster.leader import Leader
 
 
 def acknowledging_within(seconds: float) -> type[FakeCluster]:
-    """Return one that answers requests with acknowledgements after this time, and all others at once."""
+    """Return a fake cluster that responds to requests with acknowledgements after this time, and to all others at
+    once."""
 
     class Slow(Leader):
         async def _answer(self, message: Any, run: Any, stream: Any) -> None:

@@ -26,8 +26,8 @@ from tests.twin.transport import InMemoryNetwork
 
 @dataclass(eq=False)
 class Session:
-    """`stream`: the session ends with it; None for a session of single calls. A partition's value is whether the next
-    answer names it even with an empty entry."""
+    """A share session. `stream`: the stream with which it ends; None for a session of single calls. A partition's value
+    is whether the next response includes it even if its entry is empty."""
 
     epoch: int
     session_id: int
@@ -59,7 +59,7 @@ class FakeState(Faults):
         self.group_of: dict[str, str] = {}
         self.subscriptions: dict[str, list[str]] = {}
         self.targets_sent: dict[str, dict[bytes, list[int]]] = {}
-        #: Topics of groups whose state has been initialised, and which are assigned from then on.
+        #: By group, the topics whose state has been initialised; only these are assigned.
         self.initialised: set[tuple[str, bytes]] = set()
         self.sessions: dict[int, dict[tuple[str, str], Session]] = defaultdict(dict)
         self.heartbeats: list[share_group_heartbeat_pb2.ShareGroupHeartbeatRequest] = []
@@ -72,14 +72,15 @@ class FakeState(Faults):
         self.metadata_requests = 0
         self.metadata_version = 0
         self.coordinator = 0
-        #: A leader's answers to ExplainRecord.
+        #: A leader's responses to ExplainRecord.
         self.explained: dict[TopicIdPartition, explain_record_pb2.ExplainRecordResponse] = {}
         self.questions: list[explain_record_pb2.ExplainRecordRequest] = []
         #: The duration of a lock.
         self.lock_ms = 30_000
-        #: Whether its nodes support delays of releases (PL-931).
+        #: Whether the nodes support delayed releases (PL-931).
         self.knows_delays = True
-        #: The group's limit and dead-letter topic in answers (PL-258); None imitates older nodes, which send neither.
+        #: The group's delivery limit and dead-letter topic in responses (PL-258); None imitates older nodes, which send
+        #: neither.
         self.delivery_count_limit: int | None = None
         self.dead_letter_topic: str | None = None
         self.changed = asyncio.Event()
@@ -137,7 +138,7 @@ class FakeState(Faults):
     # Groups.
 
     def add_member(self, member: str, group: str = "g") -> None:
-        """Add a member that subscribes to all topics and has been assigned its part."""
+        """Add a member that subscribes to all topics and already has its assignment."""
         self.groups[group] = None
         self.members[member], self.group_of[member] = 2, group
         self.subscriptions[member] = list(self.topics)
@@ -162,7 +163,8 @@ class FakeState(Faults):
         return {offset: state for offset, (state, _, _) in sorted(self.log(topic, number).states[group].items())}
 
     def lock(self, partition: TopicIdPartition, group: str, offset: int) -> None:
-        """Lock an acquired record, or renew its lock; without a renewal it is available again when the lock expires."""
+        """Lock an acquired record, or renew its lock; unless renewed, the record is available again when the lock
+        expires."""
         loop, key = asyncio.get_running_loop(), (partition, group, offset)
         self._locked_until[key] = loop.time() + self.lock_ms / 1000
         loop.call_later(self.lock_ms / 1000, self._expire, key)

@@ -1,4 +1,5 @@
-"""Helpers for stories of a consumer: records in the fake cluster, a consumer of it, and time that jumps."""
+"""Helpers for tests that follow a consumer or producer through several steps ("stories"): records in the fake cluster,
+a consumer of it, and virtual time."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from sharegroups.producing.produced import encode
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.virtual_time import run
 
-#: A test of a consumer's or producer's story.
+#: A test that is such a story.
 Test = Callable[..., Coroutine[Any, Any, None]]
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 
@@ -25,7 +26,7 @@ def produce(fake: FakeCluster, count: int = 1, topic: str = "t", partition: int 
 
 
 def consumed(fake: FakeCluster, topic: str, number: int, count: int) -> None:
-    """Let group `g` have consumed a partition and finished its first records."""
+    """Set up group `g` as if it had consumed a partition and finished its first records."""
     partition = fake.partition(topic, number)
     fake.initialised.add(("g", partition.topic_id))
     fake.logs[partition].states["g"] |= dict.fromkeys(range(count), ("acknowledged", "", 1))
@@ -45,7 +46,7 @@ def released(fake: FakeCluster) -> list[tuple[int, int, list[int], list[int]]]:
 
 
 def consumer(fake: FakeCluster, **settings: Any) -> ShareConsumer:
-    """Return a consumer that gets whole batches, so that a story knows what its first poll returns."""
+    """Return a consumer that gets whole batches, so that the result of its first poll is predictable."""
     given = {"bootstrap.servers": fake.bootstrap, "group.id": "g", "share.acquire.mode": "batch_optimized"} | settings
     return ShareConsumer(given, transport=fake.transport())
 
@@ -67,8 +68,8 @@ def play(
 def on_fake_cluster(
     nodes: int = 1, partitions: int = 1, kind: type[FakeCluster] = FakeCluster
 ) -> Callable[[Test], Callable[..., None]]:
-    """Return a decorator: a test from a coroutine function that takes a fake cluster with topic `t`, then pytest's
-    fixtures."""
+    """Return a decorator that makes a test of a coroutine function. The function takes a fake cluster with topic `t`,
+    then pytest fixtures."""
 
     def made(test: Test) -> Callable[..., None]:
         @wraps(test)

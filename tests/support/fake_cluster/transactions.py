@@ -25,8 +25,8 @@ from transaction_coordinator.records import Page, ReadRecord
 
 
 class FakeTransactions:
-    """`ended`: each transaction that ended, and whether it was committed. `unfinished`: markers are not written, so the
-    next identity stays unknown."""
+    """`ended`: each transaction that ended, and whether it was committed. `unfinished`: if set, markers are not
+    written, so the next identity stays unknown."""
 
     def __init__(self) -> None:
         self.records: dict[str, Transaction] = {}
@@ -36,7 +36,7 @@ class FakeTransactions:
         self.now_ms = 0
 
     def begin(self, request: InitProducerIdRequest, new_id: int) -> InitProducerIdResponse:
-        """Answer InitProducerId with a transactional id."""
+        """Handle InitProducerId with a transactional id."""
         asked = Identity(request.producer_id, request.producer_epoch) if request.producer_id > 0 else None
 
         def decide(known: Transaction | None) -> Transaction:
@@ -64,7 +64,7 @@ class FakeTransactions:
         return 0
 
     def end(self, request: Any) -> EndTxnResponse:
-        """Answer EndTxn."""
+        """Handle EndTxn."""
         identity = Identity(request.producer_id, request.producer_epoch)
         named = [TopicIdPartition(topic.topic_id, n) for topic in request.topics for n in topic.partition_indexes]
         before = self.records.get(request.transactional_id)
@@ -104,7 +104,7 @@ class FakeTransactions:
         self._finish(transactional_id)
 
     def forget_partitions(self, transactional_id: str) -> None:
-        """Lose the partitions of a transaction that the store had confirmed."""
+        """Forget the partitions of a transaction, although the store had confirmed them."""
         self.records[transactional_id] = self.records[transactional_id]._replace(partitions=())
 
     def _finish(self, transactional_id: str) -> Transaction:

@@ -1,7 +1,7 @@
-"""A fake cluster that answers late, refuses, loses answers and throttles, at random.
+"""A fake cluster that responds late, refuses requests, loses responses and throttles, at random.
 
-It measures as servers do: a lock from the arrival of its request, a member's session from the last heartbeat that was
-accepted, a throttle time from the answer. Tests of the client's clocks compare the client with what it records.
+It measures time as servers do: a lock from the arrival of its request, a member's session from the last accepted
+heartbeat, a throttle time from the response. Tests of the client's clocks compare the client with what it records.
 """
 
 from __future__ import annotations
@@ -29,36 +29,36 @@ Key = tuple[TopicIdPartition, str, int]
 
 @dataclass
 class Chances:
-    """The probability of each fault, and how late an answer may be, s."""
+    """The probability of each fault, and how late a response may be, in seconds."""
 
     late: float = 0.7
     late_s: float = 2.5
-    #: For answers to acknowledgements and heartbeats.
+    #: For responses to acknowledgements and heartbeats.
     lost: float = 0.0
     #: For acknowledgements of one partition.
     not_held: float = 0.0
     #: For whole requests, with a throttle time of up to `wish_s`.
     no_room: float = 0.0
     wish_s: float = 35.0
-    #: For a change of the group's lock duration at a request, to one of `locks_ms`.
+    #: For a change of the group's lock duration, on a request, to one of `locks_ms`.
     lock_changed: float = 0.0
     locks_ms: tuple[int, ...] = (6_000,)
 
 
 class UncertainCluster(FakeCluster):
-    """A story sets `rng` and `chances`."""
+    """A fake cluster with random faults; a story sets `rng` and `chances`."""
 
     def __init__(self, nodes: int = 1) -> None:
         self.rng = Random(0)
         self.chances = Chances(late=0.0)
-        #: When heartbeats of members came, and those that were accepted, s.
+        #: The times at which members' heartbeats arrived, and which were accepted, in seconds.
         self.beaten: list[float] = []
         self.taken: list[float] = []
-        #: Requests that came while their node throttled, with the remaining time, s.
+        #: Requests that arrived while their node throttled, with the remaining time, in seconds.
         self.pushed: list[tuple[str, float]] = []
-        #: By node: until when it throttles, and since when without a gap, s.
+        #: By node: until when it throttles, and since when it has throttled without a gap, in seconds.
         self.wishes: dict[int, tuple[float, float]] = {}
-        #: Former ends of locks, by renewals whose answers are still open: the member counts on them until then.
+        #: The former ends of locks whose renewal has not been answered yet: until then the member relies on them.
         self._before: dict[Key, dict[int, float]] = {}
         self._renewals = 0
         super().__init__(nodes)
@@ -77,7 +77,8 @@ class UncertainCluster(FakeCluster):
         super().lock(partition, group, offset)
 
     def held_until_s(self, key: Key) -> float:
-        """Return until when a lock's holder may count on it. A renewal without an answer yet may have shortened it."""
+        """Return until when a lock's holder may rely on it. A renewal that has not been answered yet may have shortened
+        the lock."""
         return max(self._locked_until[key], *self._before.get(key, {}).values(), 0.0)
 
     def answered(self, renewals: int) -> None:
@@ -90,13 +91,13 @@ class UncertainCluster(FakeCluster):
             await asyncio.sleep(self.rng.uniform(0, chances.late_s))
 
     def came(self, what: str, node: int = 0) -> None:
-        """Record a request that came while the node throttles."""
+        """Record a request that arrived while the node throttles."""
         until_s, _ = self.wishes.get(node, (0.0, 0.0))
         if until_s > now_s():
             self.pushed.append((what, until_s - now_s()))
 
     def wish(self, response: Any, node: int = 0) -> None:
-        """Start an answer's throttle time now, as it leaves: for 30 s at most, also in a row."""
+        """Start a response's throttle time now, when it is sent: 30 s at most, even for consecutive ones."""
         seconds, now = response.throttle_time_ms / 1000, now_s()
         if seconds > 0:
             until_s, since_s = self.wishes.get(node, (0.0, now))
@@ -137,7 +138,7 @@ class _Leader(Leader):
 
 
 class _Late:
-    """The answering side of a stream, which writes late."""
+    """The responding side of a stream, which writes late."""
 
     def __init__(self, fake: UncertainCluster, node: int, stream: Any) -> None:
         self._fake, self._node, self._stream = fake, node, stream
