@@ -1,4 +1,5 @@
-"""The table of `benchmarks.leaders`: each way is compared with one leader in the same round. Nothing here is timed."""
+"""The table of `benchmarks.leaders`: each variant is compared with one leader in the same round. Nothing here is
+timed."""
 
 from __future__ import annotations
 

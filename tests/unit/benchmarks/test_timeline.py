@@ -1,4 +1,5 @@
-"""The hops of `benchmarks.timeline`: that they still exist, and how notes become ways. Nothing here is timed."""
+"""The hops of `benchmarks.timeline`: they still exist, and noted times are combined into paths. Nothing here is
+timed."""
 
 from __future__ import annotations
 

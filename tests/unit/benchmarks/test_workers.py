@@ -1,4 +1,4 @@
-"""How `benchmarks.workers` names, starts and counts the task queues. Nothing here is timed."""
+"""How `benchmarks.workers` names, starts and counts the task queues it compares. Nothing here is timed."""
 
 from __future__ import annotations
 

@@ -1,7 +1,8 @@
-"""The coordinator dies before and after each of its writes and calls, one place after the other (GC-94, GC-103).
+"""The coordinator dies before and after each of its writes and calls, one at a time (GC-94, GC-103).
 
-A story is played once without a crash, which counts its places and says how it must end. Then it is played once for
-each place and each kind of crash: there the process stops, another one takes over, and the command is repeated.
+A story (a sequence of commands) is first run without a crash, to count the points at which it may crash and to find its
+expected end. Then it is run once for each point and each kind of crash: the process stops there, another one takes
+over, and the command is repeated.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Groups that read their own dead-letter topic are logged, once for as long as they do."""
+"""A group that reads its own dead-letter topic is logged, once for as long as it does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Ten groups of fifty members each, of a topic with 200 partitions, at one coordinator: how soon all know of a join."""
+"""Ten groups of fifty members each, on a topic with 200 partitions and one coordinator: how soon all members learn of a
+join."""
 
 from __future__ import annotations
 

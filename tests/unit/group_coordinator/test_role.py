@@ -1,4 +1,4 @@
-"""How the role of a group coordinator ends."""
+"""How the group-coordinator role shuts down."""
 
 from __future__ import annotations
 

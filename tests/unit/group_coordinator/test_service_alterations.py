@@ -1,4 +1,5 @@
-"""AlterShareGroupOffsets (GC-100…GC-106) over real handlers and hosts; leaders and share coordinator are in memory."""
+"""AlterShareGroupOffsets (GC-100…GC-106) over real handlers and hosts; the leaders and the share coordinator are in
+memory."""
 
 from __future__ import annotations
 

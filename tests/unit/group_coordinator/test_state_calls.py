@@ -1,4 +1,5 @@
-"""Orders about share-partition state: outcomes come back, and none is lost (GC-72…GC-76, GC-80, GC-82, OP-5)."""
+"""Calls that change share-partition state: their outcomes come back, and none is lost (GC-72…GC-76, GC-80, GC-82,
+OP-5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The key that an entry belongs to, at the front of a coordinator's record, and its proof."""
+"""The key at the front of a coordinator's record, which says what the entry belongs to, and its checksum ("proof")."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The endpoint for metrics and health: what it answers, and what it closes without an answer."""
+"""The endpoint for metrics and health: what it responds to, and what it closes without a response."""
 
 from __future__ import annotations
 

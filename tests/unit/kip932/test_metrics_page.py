@@ -1,4 +1,4 @@
-"""The page serves the registry in the form that a request asks for."""
+"""The page serves the metrics registry in the format that a request asks for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A batch's header is checked against its bytes, within bounded memory and without making an object of each record."""
+"""A batch's header is checked against its bytes, within bounded memory and without creating an object per record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks the invariants of every share-partition object of these tests after each event that it handles."""
+"""Checks the invariants of every share-partition object in these tests after each event that it handles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rounds of consumed retention over real topic logs and share-partitions, with changes between question and answer."""
+"""Rounds of consumed retention over real topic logs and share-partitions, with changes between a request and its
+response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A leader's metrics of its deliveries, as Prometheus reads them."""
+"""A leader's delivery metrics, as Prometheus reads them."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """Owners of topic-partitions count the requests refused while they do not lead (CM-12), and suspect a log without a
-past (CM-47)."""
+history (CM-47)."""
 
 import pytest
 from structlog.testing import capture_logs

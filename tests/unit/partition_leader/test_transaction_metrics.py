@@ -1,5 +1,5 @@
-"""Gauges of open transactions: how many are open and late, the age of the oldest, and how many records wait for
-them."""
+"""Gauges of open transactions: how many there are, the age of the oldest, how many partitions have a late one, and how
+many offsets are held up behind them."""
 
 from __future__ import annotations
 

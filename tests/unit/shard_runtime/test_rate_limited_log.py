@@ -1,4 +1,5 @@
-"""Log lines that others cause: the first at once, then one per key and interval, which counts those held back."""
+"""Log lines that others can cause: the first is written at once, then one per key and interval, which counts those held
+back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The service: splitting by key, answers per key, and the stream."""
+"""The service: splitting requests by key, results per key, and the stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spark's long texts, and the single line that a person gets."""
+"""Spark's long error texts, and the single line that a person gets."""
 
 from __future__ import annotations
 

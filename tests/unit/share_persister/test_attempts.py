@@ -1,4 +1,4 @@
-"""How often the persister tries, how long it waits, and whether a failed write may have been applied."""
+"""How many times the persister tries, how long it waits, and whether a failed write may have been applied."""
 
 from __future__ import annotations
 

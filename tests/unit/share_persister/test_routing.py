@@ -1,4 +1,4 @@
-"""The coordinators that the persister asks: look-ups, hints, and the coordinator of its own process."""
+"""Which coordinator the persister calls: look-ups, hints, and the coordinator in its own process."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A stopped coordinator answers nothing and breaks no connection: the coordinator that takes over is asked instead."""
+"""A suspended coordinator sends no response and breaks no connection: the persister calls the coordinator that takes
+over."""
 
 from __future__ import annotations
 

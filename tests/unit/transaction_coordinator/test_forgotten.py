@@ -1,4 +1,4 @@
-"""Transactions that are open in no log, and whose producer does not come back, are still ended."""
+"""Transactions that are not open in any log, and whose producer does not come back, are still ended."""
 
 from __future__ import annotations
 

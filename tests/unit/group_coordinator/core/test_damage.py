@@ -1,4 +1,4 @@
-"""The answers and decisions of a shard of groups while entries of its log are in quarantine."""
+"""The responses and decisions of a group shard while entries of its log are in quarantine."""
 
 from __future__ import annotations
 

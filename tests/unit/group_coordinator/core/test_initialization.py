@@ -1,4 +1,4 @@
-"""The life of share-partition state as the group coordinator sees it (GC-70…GC-82)."""
+"""The life cycle of share-partition state as the group coordinator sees it (GC-70…GC-82)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Circles of dead-letter topics: the topics that letters reach, and the shortest way back."""
+"""Cycles of dead-letter topics: the topics that dead letters reach, and the shortest path back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Epochs, answers and records of joining, staying, leaving and expiring."""
+"""Epochs, responses and log records when members join, stay, leave and expire."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How an interrupted deletion goes on, and when it does not (GC-94, GC-107, OP-6)."""
+"""How an interrupted deletion is resumed, and when it is not (GC-94, GC-107, OP-6)."""
 
 from __future__ import annotations
 

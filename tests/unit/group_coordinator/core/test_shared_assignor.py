@@ -1,5 +1,4 @@
-"""Groups that choose how their partitions are shared: the choice, its change, and its state after a fail-over
-(GC-58)."""
+"""Groups that choose their own assignor: the choice, a change of it, and its state after a fail-over (GC-58)."""
 
 from __future__ import annotations
 

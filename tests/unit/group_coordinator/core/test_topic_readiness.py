@@ -1,4 +1,4 @@
-"""The memo of a group's topic readiness: read from the image once, until the group or the image changes."""
+"""The cache of a group's topic readiness: computed from the image once, until the group or the image changes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Kafka's numbers, names and frames of compressed records; frames that Java's libraries wrote are in hexadecimal."""
+"""Kafka's numbers, names and frames for compressed records; frames written by Java's libraries are given in
+hexadecimal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""snappy, which has no frame of its own: Java's blocks, one bare block, and false lengths."""
+"""snappy, which defines no frame format of its own: Java's blocks, a single bare block, and false lengths."""
 
 from __future__ import annotations
 

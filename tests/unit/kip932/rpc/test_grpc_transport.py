@@ -1,4 +1,4 @@
-"""When the transport looks a peer up again: on a new channel, which resolves the peer's name at once."""
+"""When the transport resolves a peer's name again: on a new channel, which does so at once."""
 
 from __future__ import annotations
 

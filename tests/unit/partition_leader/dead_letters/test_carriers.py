@@ -1,4 +1,5 @@
-"""Carriers to other nodes: bounded, one request in flight, and no answer is taken for another's."""
+"""Carriers of dead letters to other nodes: bounded, with one request in flight, and each response is matched to its own
+request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Letters of groups without members: they are counted, tried without a member, and handed to one that comes."""
+"""Dead letters of groups without members: they are counted, retried without a member, and handed over when a member
+joins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fields of a letter, and how letters are divided into batches."""
+"""The fields of a dead letter, and how dead letters are divided into batches."""
 
 from __future__ import annotations
 

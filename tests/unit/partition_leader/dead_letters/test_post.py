@@ -1,4 +1,4 @@
-"""Letters of real share-partitions: written, tried again, given up, and handed to a successor. Time is virtual."""
+"""Dead letters of real share-partitions: written, retried, given up, and handed to a successor. Time is virtual."""
 
 from __future__ import annotations
 

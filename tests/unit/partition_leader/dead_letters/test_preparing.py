@@ -1,4 +1,5 @@
-"""A round's letters: copies where they are available and fit, and a bounded number of bytes."""
+"""The dead letters of one round: with copies of their records where these are available and fit, and of bounded total
+size."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Fetches: order, budgets, the acknowledgements that they carry, and the batches in their answers."""
+"""Fetches: order, budgets, the acknowledgements that they carry, and the batches in their responses."""
 
 from __future__ import annotations
 

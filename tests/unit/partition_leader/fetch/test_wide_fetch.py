@@ -1,4 +1,5 @@
-"""A request over many partitions lets other tasks run in between (CM-97): the tests count turns and act during them."""
+"""A request over many partitions lets other tasks run in between (CM-97): the tests count the other tasks' turns and
+act during them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scripted facts about dead-letter queues, and another node whose answers are scripted."""
+"""Scripted facts about dead-letter queues, and another node whose responses are scripted."""
 
 from __future__ import annotations
 

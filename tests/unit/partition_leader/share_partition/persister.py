@@ -1,4 +1,4 @@
-"""A persister that stores like the share coordinator and answers by script."""
+"""A persister that stores like the share coordinator and responds by script."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Makes every fetch wide and every slice minimal, so that other tasks run between any two steps (CM-97)."""
+"""Makes every fetch count as wide and every slice minimal, so that other tasks run between any two steps (CM-97)."""
 
 from __future__ import annotations
 

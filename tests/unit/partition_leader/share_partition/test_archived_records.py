@@ -1,4 +1,4 @@
-"""Records archived without being accepted: logged at most once in ten seconds, and all of them counted (PL-810)."""
+"""Records archived without being accepted: logged at most once per ten seconds, and all of them counted (PL-810)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How share-partitions begin: reads, start offsets, failures, holes."""
+"""How share-partitions are initialised: reads, start offsets, failures, holes."""
 
 from __future__ import annotations
 

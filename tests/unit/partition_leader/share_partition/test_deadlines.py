@@ -1,4 +1,4 @@
-"""Deadlines of share-partitions: each comes once, and none keeps another waiting."""
+"""Deadlines of share-partitions: each fires once, and none holds up another."""
 
 from __future__ import annotations
 

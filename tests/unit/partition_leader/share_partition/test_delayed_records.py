@@ -1,5 +1,5 @@
-"""Delayed records in a leader process: refused and announced, stored by the wall clock, found by a successor, and
-awaited by a parked fetch (PL-930 … PL-936)."""
+"""Delayed records in a leader process: the maximum delay is announced and enforced; delays are stored with wall-clock
+times, found by a successor, and awaited by a parked fetch (PL-930 … PL-936)."""
 
 from __future__ import annotations
 

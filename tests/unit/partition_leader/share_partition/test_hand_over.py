@@ -1,4 +1,4 @@
-"""Ownership takes a partition away, or its topic is deleted."""
+"""A leader loses ownership of a partition, or the topic is deleted."""
 
 from __future__ import annotations
 

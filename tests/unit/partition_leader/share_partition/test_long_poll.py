@@ -1,4 +1,4 @@
-"""Parked fetches: every reason to wake them, one at a time, none forgotten, all ended by their deadline."""
+"""Parked fetches: every reason to wake them, woken one at a time, none forgotten, all ended by their deadlines."""
 
 from __future__ import annotations
 

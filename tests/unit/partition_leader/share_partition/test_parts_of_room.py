@@ -1,4 +1,4 @@
-"""A fetch that also acknowledges waits before it acquires, and waiting fetches share the room for records."""
+"""A fetch that also acknowledges waits before it acquires, and waiting fetches share the free record locks ("room")."""
 
 from __future__ import annotations
 

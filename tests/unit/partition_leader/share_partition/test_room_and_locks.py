@@ -1,4 +1,5 @@
-"""A fetch without room for its answer checks for room now and then, and withholds no fetch lock from others."""
+"""A fetch without buffer space for its response checks for space now and then, and does not hold a fetch lock
+meanwhile."""
 
 from __future__ import annotations
 

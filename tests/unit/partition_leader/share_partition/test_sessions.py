@@ -1,4 +1,4 @@
-"""Sessions, and the lease that lets a leader answer."""
+"""Sessions, and the lease that a leader needs to respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A client that does not read its answers: a share stream buffers a bounded number of bytes for it (CM-62)."""
+"""A client that does not read its responses: a share stream buffers a bounded number of bytes for it (CM-62)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""V1 … V20 of the specification (§11), each as requests to the real service and their answers.
+"""V1 … V20 of the specification (§11), each as requests to the real service and its responses.
 
 `core/test_vectors.py` shows the same of the core alone. Here the requests also pass the messages, the session, the
 topic log and the persister, and each test checks the state that a refused or ended request leaves.

@@ -1,4 +1,4 @@
-"""A share consumer that sends the messages of the protocol to the real service of a `World`, and reads its answers."""
+"""A share consumer that sends protocol messages to the real service of a `World` and reads its responses."""
 
 from __future__ import annotations
 

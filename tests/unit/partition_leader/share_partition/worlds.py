@@ -1,4 +1,5 @@
-"""A partition leader over the real core and topic log, with virtual time, a memory store and a scripted persister."""
+"""`World`: a partition leader over the real core and topic log, with virtual time, an in-memory store and a scripted
+persister."""
 
 from __future__ import annotations
 

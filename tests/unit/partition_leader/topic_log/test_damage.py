@@ -1,4 +1,5 @@
-"""A topic log whose stored entries are not what was written: what is served, what is left out, and what is reported."""
+"""A topic log whose stored entries differ from what was written: what is served, what is left out, and what is
+reported."""
 
 from __future__ import annotations
 

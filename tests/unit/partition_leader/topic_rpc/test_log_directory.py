@@ -1,4 +1,4 @@
-"""Every RPC of topics checks the topic id, and the leader epoch that a caller names."""
+"""Every topic RPC checks the topic id, and the leader epoch if the caller gives one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """A batch's header is checked against its bytes before the batch is stored (CM-112), and large requests do not hold the
-event loop (CM-113). A false header in an older log is read as a hole."""
+event loop (CM-113). In an older log, a batch with a false header is read as a hole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A batch without producer fields has no producer (CM-110): presence decides, not 0. Half an identity is refused."""
+"""A batch without producer fields has no producer (CM-110): an absent field differs from 0. Half an identity is
+refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""One process removes deleted topics: when, again after a failure, and until the metadata record it as done."""
+"""One process removes deleted topics: when it does so, that it retries after a failure, and that it goes on until the
+metadata records it as done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every process may die around a deletion: all that the deleted topic had in the store is still removed (CM-21)."""
+"""Any process may die around a deletion: everything that the deleted topic had in the store is still removed
+(CM-21)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The owner of a shard, found by hints: always a node that is live and has the role."""
+"""The owner of a shard, found through hints: always a live node that has the role."""
 
 from __future__ import annotations
 

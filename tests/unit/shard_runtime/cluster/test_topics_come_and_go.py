@@ -1,4 +1,5 @@
-"""A topic is deleted and created again by the same name, amid faults and consumption: nothing old is left."""
+"""A topic is deleted and created again by the same name, amid faults and consumption: nothing of the old topic is
+left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: their sources, and the advice with which wrong ones are refused."""
+"""Settings: their sources, and the advice given when a wrong one is refused."""
 
 from __future__ import annotations
 

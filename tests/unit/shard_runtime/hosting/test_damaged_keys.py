@@ -1,4 +1,4 @@
-"""The key of a damaged entry, found by its proof among the keys of a long log."""
+"""The key of a damaged entry, found by its checksum among the keys of a long log."""
 
 from __future__ import annotations
 

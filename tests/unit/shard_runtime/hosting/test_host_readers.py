@@ -1,4 +1,4 @@
-"""A host reads the readers' positions when it is about to trim, and at no other time."""
+"""A host reads the readers' positions only when it is about to trim."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Metrics of hosts: counted per batch, and by state when they are scraped."""
+"""Metrics of hosts: counters are updated per batch, gauges by state are computed on a scrape."""
 
 from __future__ import annotations
 

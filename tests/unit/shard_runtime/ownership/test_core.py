@@ -1,4 +1,4 @@
-"""Schedules of claims and renewals against the pure core: late, lost and refused answers, histories that change."""
+"""Schedules of claims and renewals against the pure core: late, lost and refused replies, histories that change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Ownership around its core: its share of the event loop, and the order in which it sends."""
+"""Ownership around its core: how much of the event loop's time it takes, and the order in which it sends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Between ownership and the log: wakes that overtake answers, claims under way when a node leaves."""
+"""Between ownership and the log: wake-ups that overtake replies, claims in flight when a node leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bounds on one request (CM-62): how many things it may name, and its bytes before they are parsed."""
+"""Bounds on one request (CM-62): how many items it may name, and how many bytes it may have before it is parsed."""
 
 from __future__ import annotations
 

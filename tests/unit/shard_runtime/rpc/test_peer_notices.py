@@ -1,5 +1,5 @@
-"""Notices that wait for other nodes: each node gets each one once, the newest of a member; old ones are dropped
-(GC-39b, PL-527)."""
+"""Notices waiting for other nodes: each node gets each notice once, and only the newest about a member; old ones are
+dropped (GC-39b, PL-527)."""
 
 from __future__ import annotations
 

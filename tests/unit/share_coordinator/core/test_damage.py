@@ -1,4 +1,4 @@
-"""The answers and writes of a shard of share state while entries of its log are in quarantine."""
+"""The responses and writes of a share-state shard while entries of its log are in quarantine."""
 
 from __future__ import annotations
 

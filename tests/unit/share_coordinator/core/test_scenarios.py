@@ -1,4 +1,4 @@
-"""S-093 and S-095: what snapshots hold and replace, and which part of a stream no replay needs any more."""
+"""S-093 and S-095: what snapshots contain and replace, and which part of a stream replays no longer need."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which folders of batches count, and when existing rows were written for other positions. Without Spark."""
+"""Which folders of batches are used, and when existing rows were written for other positions. Without Spark."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A sample of log ends is stored whole or not at all, and an hour's samples are merged when the hour is over."""
+"""A sample of log ends is stored whole or not at all, and an hour's samples are merged after the hour has ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A store in memory that answers the reader's commands, and loses entries on order."""
+"""An in-memory store that executes the reader's commands, and loses entries on request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Each loss is reported once, and where it happened: the reader over a store in memory that loses entries on order."""
+"""Each loss is reported once, at the place where it happened: the reader over an in-memory store that loses entries on
+request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A reader's commands to its store: few short ones for a plan, whole pages for rows, retries where a slot moves."""
+"""A reader's commands to its store: few short ones for a plan, whole pages for rows, retries while a slot moves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""From a record's append to its end, derived from writes, against records whose append times are known."""
+"""The time from a record's append to its end, derived from writes, compared with records whose append times are
+known."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The list of failed records, compared with a ledger of what a group's consumers did with each offset (PM-48)."""
+"""The list of failed records, compared with a log of what a group's consumers did with each offset (PM-48)."""
 
 from __future__ import annotations
 

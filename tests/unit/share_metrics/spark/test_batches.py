@@ -1,4 +1,4 @@
-"""An error raised by a batch's function is passed to Spark in few words."""
+"""An error raised by a batch's function is passed to Spark as a short message."""
 
 from __future__ import annotations
 

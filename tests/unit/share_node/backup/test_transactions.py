@@ -1,4 +1,4 @@
-"""Transactions during a backup: each is in it whole, or is aborted after its restore."""
+"""Transactions during a backup: each is either in the backup as a whole, or is aborted after the restore."""
 
 from __future__ import annotations
 

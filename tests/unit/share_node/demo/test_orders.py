@@ -1,4 +1,4 @@
-"""The demo's orders to its workers, and their reports to it."""
+"""The demo's instructions to its workers, and their reports to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The verdicts of a demo's worker, and the length of its program."""
+"""The demo worker's verdicts on records, and the length of its program."""
 
 from __future__ import annotations
 

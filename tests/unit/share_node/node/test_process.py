@@ -1,4 +1,4 @@
-"""A process leaves in good order: it stops being a target, gives up its shards and its entry, and ends its calls
+"""A process shuts down in order: it stops being a target, gives up its shards and its entry, and ends its calls
 last."""
 
 from __future__ import annotations

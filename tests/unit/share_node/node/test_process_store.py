@@ -1,4 +1,4 @@
-"""The causes that a process which cannot start yet waits for, and those that it does not wait for."""
+"""Why a process that cannot start yet waits, and when it does not wait."""
 
 from __future__ import annotations
 

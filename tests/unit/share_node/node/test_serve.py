@@ -1,4 +1,4 @@
-"""The default name of a process, the end of a parent as a request to stop, and the output of a role."""
+"""The default name of a process, its stop when its parent ends, and the output of a role."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reference cycles are searched for among new objects, and among all only when memory has grown (CM-95)."""
+"""Reference cycles are searched for among new objects, and among all objects only when memory has grown (CM-95)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The data directory: one owner, and a ledger of earlier incarnations."""
+"""The data directory: it has one owner, and a record of earlier incarnations."""
 
 import os
 import shutil

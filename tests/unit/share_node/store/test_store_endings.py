@@ -1,4 +1,5 @@
-"""The earlier histories of the embedded store that prove that nothing was lost: an unbroken row of good endings."""
+"""The earlier histories of the embedded store that prove that nothing was lost: an unbroken series of clean
+shutdowns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""explain_record of the admin client: which node it asks, which redirects it follows, how it reads the answers."""
+"""explain_record of the admin client: which node it asks, which redirects it follows, how it reads the responses."""
 
 from __future__ import annotations
 

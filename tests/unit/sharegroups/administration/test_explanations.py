@@ -1,4 +1,4 @@
-"""The group's members complete a leader's answer about records."""
+"""A leader's explanation of records is completed with facts about the group's members."""
 
 from __future__ import annotations
 

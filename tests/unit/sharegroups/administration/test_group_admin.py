@@ -1,4 +1,4 @@
-"""Calls about groups follow the coordinator until their time is over; a group's own error is returned."""
+"""Calls about groups follow the coordinator until their time-out; a group's own error is returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The calls that end with an admin client."""
+"""The admin client's connections when it is closed, and its wait for leaders that are not known yet."""
 
 from __future__ import annotations
 

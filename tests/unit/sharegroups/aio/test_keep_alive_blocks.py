@@ -1,4 +1,4 @@
-"""Several keep_alive blocks on a record: nested ones, a lock lost in one of them, and an on_lost that raises."""
+"""Several keep_alive blocks for one record: nested ones, a lock lost in one of them, and an on_lost that raises."""
 
 from __future__ import annotations
 

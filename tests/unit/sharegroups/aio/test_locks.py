@@ -1,4 +1,4 @@
-"""Locks that expire while an application works: logged once, with figures, and their records not handed out."""
+"""Locks that expire while an application works: logged once, with figures, and their records are not handed out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node without room is left alone, by every call of a client, for as long as it asks; nothing is lost."""
+"""A node that throttles is left alone by all calls of a client for as long as it asks; nothing is lost."""
 
 from __future__ import annotations
 

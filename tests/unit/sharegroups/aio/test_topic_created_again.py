@@ -1,4 +1,5 @@
-"""A topic is deleted and created again during sends: records that the old one may hold do not go to the new one."""
+"""A topic is deleted and created again during sends: records that the old topic may hold are not sent to the new
+one."""
 
 from __future__ import annotations
 

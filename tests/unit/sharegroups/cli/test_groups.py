@@ -1,4 +1,4 @@
-"""The exact output of `groups describe`, with an admin client whose answers the test sets."""
+"""The exact output of `groups describe`, with an admin client whose results the test sets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Imports without garbage collections, and an end without one."""
+"""Imports run without garbage collection, and so does the exit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Impossible input and foreign names are reported plainly, and without any effect on the terminal."""
+"""Impossible input and foreign names are reported plainly, and have no effect on the terminal."""
 
 from __future__ import annotations
 

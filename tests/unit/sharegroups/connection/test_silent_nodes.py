@@ -1,4 +1,5 @@
-"""Nodes that fall silent while their connections stay open, and a cluster that returns: the client's reaction times."""
+"""Nodes that fall silent while their connections stay open, and a cluster that comes back: how soon the client
+reacts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The number of records that a member requests, and whether an answer may exceed it."""
+"""The number of records that a member requests, and whether a response may exceed it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Deliveries built from answers: one per range of a batch, cut into polls."""
+"""Deliveries built from responses: one per range of a batch, split across polls."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""One partition that takes no writes does not stop a producer without keys (issue: unavailable partitions are
-skipped)."""
+"""One partition that takes no writes does not stop a producer without keys (unavailable partitions are skipped)."""
 
 from __future__ import annotations
 

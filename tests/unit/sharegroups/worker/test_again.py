@@ -1,5 +1,5 @@
-"""A record is delivered again while its job runs here: no second handler starts, and its end counts for that
-delivery."""
+"""A record is delivered again while its job runs here: no second handler starts, and the running job's outcome applies
+to the new delivery."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Exceptions whose own methods raise: a failed job and a log line, in every kind of handler (CL-148)."""
+"""Exceptions whose own methods raise: the result is a failed job and a log line, in every kind of handler (CL-148)."""
 
 from __future__ import annotations
 

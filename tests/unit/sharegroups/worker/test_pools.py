@@ -1,5 +1,5 @@
-"""A job that has ended but is unreported is still in hand: if the worker left then, the job would run twice
-(CL-127)."""
+"""A job that has ended but whose outcome is not reported yet is still in progress: if the worker shut down then, the
+job would run twice (CL-127)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A loop that does not run: the log lines, and when they are written."""
+"""A blocked event loop: the log lines, and when they are written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records that no handler ran for, and jobs that ended well, use up none of a job's tries."""
+"""Records for which no handler ran, and jobs that succeeded, do not use up delivery attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The first check that fails is the reason why letters cannot be written (PL-906)."""
+"""The first check that fails gives the reason why dead letters cannot be written (PL-906)."""
 
 from __future__ import annotations
 

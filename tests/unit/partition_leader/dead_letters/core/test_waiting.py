@@ -1,4 +1,4 @@
-"""The letters of a share-partition that are next, and when they are tried again."""
+"""Which dead letters of a share-partition are sent next, and when they are tried again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group's backlog in one share-partition: records that members hold, records that wait, and delayed ones."""
+"""A group's backlog in one share-partition: records held by members, waiting records, and delayed ones."""
 
 from __future__ import annotations
 

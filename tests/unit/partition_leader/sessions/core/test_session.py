@@ -1,4 +1,4 @@
-"""Share sessions: epochs, partitions, and the partitions that answers report or leave out (§5)."""
+"""Share sessions: epochs, partitions, and the partitions that responses include or leave out (§5)."""
 
 from __future__ import annotations
 

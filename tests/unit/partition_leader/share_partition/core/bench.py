@@ -1,4 +1,5 @@
-"""A bench for one share-partition core: a log to read from, a coordinator that answers, and short names for events."""
+"""A test bench for one share-partition core: a log to read from, a coordinator that responds, and short names for
+events."""
 
 from __future__ import annotations
 

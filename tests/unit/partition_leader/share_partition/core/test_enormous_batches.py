@@ -1,4 +1,4 @@
-"""A batch of an older log, or a stored state, with 2^31 offsets: no array of that size is made."""
+"""A batch in an older log, or a stored state, with 2^31 offsets: no array of that size is created."""
 
 from __future__ import annotations
 

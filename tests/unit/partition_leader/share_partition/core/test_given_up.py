@@ -1,4 +1,4 @@
-"""Late acknowledgements of records that were archived without being accepted (PL-418)."""
+"""Late acknowledgements for records that were archived without being accepted (PL-418)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The deadline that a host arms for record locks: however often it asks, it stays the earliest lock's end."""
+"""The deadline that a host arms for record locks: however often the host asks, it is the time at which the earliest
+lock ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arithmetic on whole arrays against the plain loop that it replaces (P-3)."""
+"""Arithmetic on whole arrays, compared with the plain loop that it replaces (P-3)."""
 
 from __future__ import annotations
 

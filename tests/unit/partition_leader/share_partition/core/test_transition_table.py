@@ -1,4 +1,5 @@
-"""The mapping of record states compared with the specification's table, and pairs that it does not name."""
+"""The mapping of record states is compared with the specification's table, and pairs that the table does not name are
+refused."""
 
 from __future__ import annotations
 

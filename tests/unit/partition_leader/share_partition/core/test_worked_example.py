@@ -1,4 +1,4 @@
-"""The worked example of the seed, step by step, with the writes of column P (§11)."""
+"""The specification's worked example, step by step, with the writes of column P (§11)."""
 
 from __future__ import annotations
 

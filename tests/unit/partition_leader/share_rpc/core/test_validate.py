@@ -1,4 +1,4 @@
-"""Requests that are refused before anything is touched (PL-401, PL-422, PL-423)."""
+"""Requests that are refused before any state is touched (PL-401, PL-422, PL-423)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The records of a partition that some group still needs; anything not known for certain keeps records (CM-160)."""
+"""The records of a partition that some group still needs; records are kept whenever that is uncertain (CM-160)."""
 
 from __future__ import annotations
 

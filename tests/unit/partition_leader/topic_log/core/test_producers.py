@@ -1,4 +1,4 @@
-"""A log's state of its producers: sequences, epochs, undo, bounds."""
+"""The producer state of a log: sequences, epochs, undo, bounds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The end of a log after a claim, and the batches that are written again."""
+"""The end of a log after a claim, and the batches that are rewritten."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The outcome of a flush for each answer of the store, and what it sends next (CM-13, CM-19, SR-9). No store: the tests
-write the replies."""
+"""The outcome of a flush for each reply of the store, and what the flush sends next (CM-13, CM-19, SR-9). No store: the
+tests write the replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection's handling of a store's replies, errors and messages, and of being closed or left without answers."""
+"""A connection's handling of a store's replies, errors and messages, and of being closed or left without replies."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The notes on skipped entries of a stream: the commands sent to the store, and the meaning of its answers."""
+"""The notes on skipped entries of a stream: the commands sent to the store, and the meaning of its replies."""
 
 from __future__ import annotations
 

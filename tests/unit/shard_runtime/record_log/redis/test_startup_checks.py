@@ -1,4 +1,4 @@
-"""A process that waits for a store logs so before a person takes the silence for a fault."""
+"""A process that waits for a store logs this before a person mistakes the silence for a fault."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call on the store is answered once, and not at all after its caller has left."""
+"""A store call gets one reply, and none once its caller has given up."""
 
 from __future__ import annotations
 

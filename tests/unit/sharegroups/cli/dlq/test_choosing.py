@@ -1,4 +1,4 @@
-"""The letters that a command of `dlq` selects: topic, group, filters."""
+"""The dead letters that a `dlq` command selects: topic, group, filters."""
 
 from __future__ import annotations
 

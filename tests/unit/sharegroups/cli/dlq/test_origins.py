@@ -1,4 +1,4 @@
-"""Finds the record that a letter is about, or the reason why it cannot."""
+"""Finds the original record of a dead letter, or the reason why it cannot be found."""
 
 from __future__ import annotations
 

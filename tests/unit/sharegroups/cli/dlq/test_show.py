@@ -1,4 +1,4 @@
-"""`sharegroups dlq show`: a whole letter, and the record that it is about."""
+"""`sharegroups dlq show`: a whole dead letter, and its original record."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shared behaviour of commands about groups: they soon report that no node answers, and what may have been done."""
+"""What all commands about groups share: they soon report that no node responds, and what may have been done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`groups describe --verbose` names the transaction that a group of committed records waits for."""
+"""`groups describe --verbose` names the transaction that a read_committed group waits for."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A member of a share group as a pure state machine: which heartbeat is due, and the effects of its answer."""
+"""A member of a share group as a pure state machine: which heartbeat is due, and the effects of its response."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Events that end or interrupt a membership do so in each active state, and forgotten data is sent again."""
+"""Events that end or interrupt a membership do so in each active state, and data that the coordinator has forgotten is
+sent again."""
 
 from __future__ import annotations
 

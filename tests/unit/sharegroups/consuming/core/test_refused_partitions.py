@@ -1,4 +1,4 @@
-"""When and how often a consumer logs that a leader refuses a partition, and that it is over."""
+"""When and how often a consumer logs that a leader refuses a partition, and that it no longer does."""
 
 from __future__ import annotations
 

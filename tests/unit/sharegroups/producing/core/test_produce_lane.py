@@ -1,5 +1,5 @@
-"""One partition of the buffer: a second group in flight, its outcome, and batches that wait again (CL-130 to
-CL-133)."""
+"""One partition of the buffer: a second group of batches in flight, its outcome, and batches that are queued again
+(CL-130 to CL-133)."""
 
 from __future__ import annotations
 

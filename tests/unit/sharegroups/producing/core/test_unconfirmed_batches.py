@@ -1,4 +1,4 @@
-"""Which answers leave a batch in doubt, and the fate of such a batch (CM-43)."""
+"""Which responses leave a batch in doubt, and what happens to such a batch (CM-43)."""
 
 from __future__ import annotations
 

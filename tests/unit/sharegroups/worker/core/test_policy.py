@@ -1,4 +1,4 @@
-"""The outcome of a job, by how its handler ended and how often its record was delivered."""
+"""The outcome of a job, by how its handler ended and how many times its record was delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The headers of a dead letter are read correctly, whatever other producers wrote into them."""
+"""The headers of a dead letter are read correctly, whatever other producers have written into them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Letters are counted by their common properties."""
+"""Dead letters are counted by the properties that they share."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The fate of letters, and how far a queue may be deleted."""
+"""What happens to each dead letter, and up to where the queue may be deleted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records which origins were met: exactly while there is room, and never beyond its memory bound."""
+"""Records which origins were seen: exactly while there is room, and never beyond its memory bound."""
 
 from __future__ import annotations
 
