@@ -51,7 +51,8 @@ DEFAULT_PORT = 7932
 @click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
               help="When the embedded store writes to disk; a killed one may lose 2 s with everysec.")  # fmt: skip
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production. With "
-              "metrics.port=N they take N, N+1, N+2, …: group and share coordinator, partition leaders.")  # fmt: skip
+              "metrics.port=N or health.listen.port=N they take N, N+1, N+2, …: group and share coordinator, "
+              "partition leaders.")  # fmt: skip
 @click.option("--leaders", default=1, show_default=True, type=click.IntRange(1, LEADERS_MAX), metavar="N",
               help="How many partition leaders. A partition is led by one of them, on one core. Each is a process "
               "with all roles; with --processes, with that role alone.")  # fmt: skip

@@ -18,6 +18,7 @@ from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import (
     DATA_DIR,
     FILE_VARIABLE,
+    HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_HOST,
     INTERNAL_LISTEN_PORT,
     LISTEN_HOST,
@@ -188,7 +189,7 @@ async def _in_processes(
     names = role_processes(options.processes, options.leaders)
     children = [
         RoleProcess(
-            role, _child_arguments(flags | _metrics_flag(settings, place), name, not place), failed, hidden, name=name
+            role, _child_arguments(flags | _port_flags(settings, place), name, not place), failed, hidden, name=name
         )
         for place, (name, role) in enumerate(names.items())
     ]
@@ -236,10 +237,11 @@ async def _wait(stop: asyncio.Event) -> list[str]:
     return []
 
 
-def _metrics_flag(settings: Settings, place: int) -> dict[str, str]:
-    """Return the metrics port of the process at this place in the order of starts, when one port is given for all."""
-    port = settings[METRICS_PORT]
-    return {METRICS_PORT.name: str(port + place)} if port > 0 else {}
+def _port_flags(settings: Settings, place: int) -> dict[str, str]:
+    """Return the ports for metrics and health of the process at this place in the order of starts, where one port is
+    given for all (CT-81 (c))."""
+    given = {setting.name: settings[setting] for setting in (METRICS_PORT, HEALTH_LISTEN_PORT)}
+    return {name: str(port + place) for name, port in given.items() if port > 0}
 
 
 def _child_arguments(flags: dict[str, str], name: str, keeps_port: bool) -> list[str]:

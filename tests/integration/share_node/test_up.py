@@ -6,11 +6,15 @@ import shutil
 import socket
 import urllib.request
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
 from click.testing import CliRunner
+from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
 from kip932.ids import topic_id_text
+from shard_runtime.rpc.server import READINESS
 from share_node.commands import state
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.support.node import TERMINATED, StartedProcess, up_words
@@ -28,15 +32,20 @@ def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.rule("CT-81")
-def test_every_process_serves_its_metrics(tmp_path: Path) -> None:
-    first = _four_free_ports()
-    words = up_words(tmp_path / "data", {"metrics.port": str(first)}, "--processes", "--leaders", "2")
-    node = StartedProcess(words, tmp_path)
+def test_every_process_serves_its_metrics_and_its_health(tmp_path: Path) -> None:
+    first = _free_ports(8)
+    ports = {"metrics.port": str(first), "health.listen.port": str(first + 4)}
+    node = StartedProcess(up_words(tmp_path / "data", ports, "--processes", "--leaders", "2"), tmp_path)
     try:
         node.first_line()
         for port in range(first, first + 4):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
                 assert b"num_partitions" in answer.read()
+        for port in range(first + 4, first + 8):
+            with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+                health: Any = health_pb2_grpc.HealthStub(channel)
+                answered = health.Check(health_pb2.HealthCheckRequest(service=READINESS), timeout=20)
+                assert answered.status == health_pb2.HealthCheckResponse.SERVING
     finally:
         assert node.stop() == TERMINATED
 
@@ -64,16 +73,17 @@ def test_up_on_a_copy_waits_for_the_end_of_the_originals_entry(tmp_path: Path) -
         assert original.stop() == TERMINATED
 
 
-def _four_free_ports() -> int:
+def _free_ports(count: int) -> int:
+    """Return the first of so many free ports in a row."""
     for _ in range(100):
         first = free_port()
         try:
-            for port in range(first, first + 4):
+            for port in range(first, first + count):
                 socket.create_server(("127.0.0.1", port)).close()
         except (OSError, OverflowError):
             continue
         return first
-    raise AssertionError("no four free ports in a row")
+    raise AssertionError(f"no {count} free ports in a row")
 
 
 @pytest.mark.rule("CM-16")
