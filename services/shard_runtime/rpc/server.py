@@ -280,13 +280,13 @@ class RpcServer:
 
 
 class HealthServer:
-    """Serves the health services of a server alone, without TLS, on a port of their own."""
+    """Serves the health services alone, without TLS, on a port of their own; `servicer` has the states."""
 
-    def __init__(self, host: str, port: int, of: RpcServer) -> None:
+    def __init__(self, host: str, port: int, servicer: health.aio.HealthServicer) -> None:
         self.host = host
         self.port = port
         self._server = GuardedServer(_HEALTH_LIMITS, _HEALTH_CALLS_MAX)
-        health_pb2_grpc.add_HealthServicer_to_server(of.health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
 
     async def start(self) -> int:
         """Start serving and return the port. Raises ListenError."""

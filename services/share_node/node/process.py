@@ -151,7 +151,7 @@ class NodeProcess:
         await self.server.start()
         await self.internal.start()
         if settings[HEALTH_LISTEN_PORT] >= 0:
-            self._health = HealthServer(settings[LISTEN_HOST], settings[HEALTH_LISTEN_PORT], self.server)
+            self._health = HealthServer(settings[LISTEN_HOST], settings[HEALTH_LISTEN_PORT], self.server.health)
             await self._health.start()
         if self.certificates is not None:
             self._renewals = asyncio.get_running_loop().create_task(self.certificates.watch())

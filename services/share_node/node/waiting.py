@@ -1,13 +1,14 @@
 """Lets a role wait for what it needs: it is alive, not ready, and logs what it waits for (CM-130).
 
-Meanwhile its port answers the health services, so that its supervisor sees a living process and does not restart it.
-Any other call is answered UNAVAILABLE, which sends the caller to another node. A port of 0 is not opened, since no
-caller knows it.
+Meanwhile its ports for clients and for health answer the health services, so that its supervisor sees a living process
+and does not restart it. Any other call is answered UNAVAILABLE, which sends the caller to another node. A port of 0 is
+not opened, since no caller knows it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, TypeVar
@@ -16,10 +17,18 @@ import grpc
 import structlog
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
-from shard_runtime.config.process_settings import LEASE_MS, LISTEN_HOST, LISTEN_PORT, Settings
+from shard_runtime.config.process_settings import (
+    HEALTH_LISTEN_PORT,
+    LEASE_MS,
+    LISTEN_HOST,
+    LISTEN_PORT,
+    SSL_CLIENT_AUTH,
+    Settings,
+)
 from shard_runtime.record_log.protocol import NameTakenError
 from shard_runtime.rpc.grpc_server import GuardedServer, Handler, UnknownGrpcError
-from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, ListenError, RpcOptions
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, HealthServer, ListenError, RpcOptions
+from share_node.node.process import node_certificates
 from share_node.node.process_store import awaited
 
 log = structlog.get_logger(__name__)
@@ -46,44 +55,65 @@ async def _refuse(_requests: object, context: grpc.aio.ServicerContext[Any, Any]
 
 
 class WaitingPort:
-    """The port of a process that waits: liveness SERVING, readiness and startup NOT_SERVING."""
+    """The ports of a process that waits: liveness SERVING, readiness and startup NOT_SERVING."""
 
     def __init__(self, settings: Settings) -> None:
-        host = settings[LISTEN_HOST]
-        self._address = f"[{host}]:{settings[LISTEN_PORT]}" if ":" in host else f"{host}:{settings[LISTEN_PORT]}"
-        self._known = settings[LISTEN_PORT] != 0
-        self._server: GuardedServer | None = None
+        self._settings = settings
+        self._open = contextlib.AsyncExitStack()
+        self._is_open = False
 
     async def open(self) -> None:
-        """Open the port; safe to repeat. Raises ListenError."""
-        if self._server is not None or not self._known:
+        """Open the ports; safe to repeat. Raises ListenError, also for certificates that cannot be used."""
+        if self._is_open:
             return
+        servicer = health.aio.HealthServicer()
+        status = health_pb2.HealthCheckResponse
+        for name in ("", LIVENESS, READINESS, STARTUP):
+            await servicer.set(name, status.SERVING if name == LIVENESS else status.NOT_SERVING)
+        async with contextlib.AsyncExitStack() as opening:
+            await self._open_for_clients(servicer, opening)
+            port = self._settings[HEALTH_LISTEN_PORT]
+            if port > 0:
+                server = HealthServer(self._settings[LISTEN_HOST], port, servicer)
+                await server.start()
+                opening.push_async_callback(server.stop)
+            self._open = opening.pop_all()
+        self._is_open = True
+
+    async def close(self) -> None:
+        """Close the ports, so that the process's own servers can bind them; safe to repeat."""
+        self._is_open = False
+        await self._open.aclose()
+
+    async def _open_for_clients(self, servicer: object, opening: contextlib.AsyncExitStack) -> None:
+        host, port = self._settings[LISTEN_HOST], self._settings[LISTEN_PORT]
+        if port == 0:
+            return
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        certificates = node_certificates(self._settings)
         options = RpcOptions()
         not_yet: Handler = grpc.stream_stream_rpc_method_handler(_refuse)
         try:
             server = GuardedServer(options.channel_arguments(), options.concurrent_calls_max, otherwise=not_yet)
         except UnknownGrpcError as error:
             raise ListenError(str(error)) from error
-        servicer = health.aio.HealthServicer()
-        status = health_pb2.HealthCheckResponse
-        for name in ("", LIVENESS, READINESS, STARTUP):
-            await servicer.set(name, status.SERVING if name == LIVENESS else status.NOT_SERVING)
         health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         try:
-            server.add_insecure_port(self._address)
+            if certificates is None:
+                server.add_insecure_port(address)
+            else:
+                required = self._settings[SSL_CLIENT_AUTH] == "required"
+                server.add_secure_port(address, certificates.for_server(client_required=required))
         except RuntimeError as error:
             raise ListenError(
-                f"cannot listen on {self._address}: another process may have the port, or the address is not this "
+                f"cannot listen on {address}: another process may have the port, or the address is not this "
                 "machine's. Choose another port, or 0 for any free one."
             ) from error
+        if certificates is not None:
+            renewals = asyncio.get_running_loop().create_task(certificates.watch())
+            opening.callback(renewals.cancel)
         await server.start()
-        self._server = server
-
-    async def close(self) -> None:
-        """Close the port, so that the process's own server can bind it; safe to repeat."""
-        server, self._server = self._server, None
-        if server is not None:
-            await server.stop(_CLOSE_S)
+        opening.push_async_callback(server.stop, _CLOSE_S)
 
 
 class Waiting:

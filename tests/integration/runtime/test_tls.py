@@ -247,7 +247,7 @@ async def test_the_bytes_of_tls_are_not_taken_for_unfinished_messages(strict: No
 
 @pytest.mark.rule("CM-60")
 async def test_the_port_for_health_serves_health_alone_without_tls(strict: Node) -> None:
-    port = HealthServer("127.0.0.1", 0, strict.server)
+    port = HealthServer("127.0.0.1", 0, strict.server.health)
     number = await port.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{number}") as channel:
         for serving in (False, True):

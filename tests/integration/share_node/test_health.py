@@ -1,6 +1,7 @@
 """An image's health check on a process that starts, serves, drains, or does not exist."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from shard_runtime.config.process_settings import LISTEN_PORT, SettingsError, lo
 from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, ListenError, RpcServer
 from share_node.health import address_of, main, status_of
 from share_node.node.waiting import WaitingPort
+from tests.support.certificates import node_files
 from tests.support.ports import free_port
 
 
@@ -51,6 +53,33 @@ async def test_a_process_that_waits_lives_and_is_not_ready_and_its_port_becomes_
     await second.open()
     assert await status_of(address, LIVENESS) == "SERVING"
     await second.close()
+
+
+@pytest.mark.rule("CM-130")
+@pytest.mark.asyncio
+async def test_a_process_with_tls_that_waits_answers_probes_without_tls_at_its_port_for_health_alone(
+    tmp_path: Path,
+) -> None:
+    files = node_files(tmp_path)
+    tls = {
+        "ssl.certificate.location": str(files.certificate),
+        "ssl.key.location": str(files.key),
+        "ssl.ca.location": str(files.authorities),
+    }
+    ports = {"listen.port": str(free_port()), "health.listen.port": str(free_port())}
+    settings = load_settings({"listen.host": "127.0.0.1", **ports, **tls})
+    port = WaitingPort(settings)
+    await port.open()
+    try:
+        assert await status_of(f"127.0.0.1:{ports['health.listen.port']}", LIVENESS) == "SERVING"
+        assert await status_of(f"127.0.0.1:{ports['health.listen.port']}", READINESS) == "NOT_SERVING"
+        assert await status_of(f"127.0.0.1:{ports['listen.port']}", LIVENESS) == "UNAVAILABLE"
+    finally:
+        await port.close()
+    files.key.write_text("")
+    with pytest.raises(ListenError, match=r"TLS cannot be served: .* has no such key"):
+        await port.open()
+    assert await status_of(f"127.0.0.1:{ports['health.listen.port']}", LIVENESS) == "UNAVAILABLE"
 
 
 @pytest.mark.asyncio
