@@ -1,4 +1,4 @@
-"""The frozen values that the admin client takes and returns."""
+"""The values that the admin client takes and returns; all but `GroupOffsets`, a dict, are immutable."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from kip932.errors import UnsupportedCompressionTypeError
 from sharegroups.errors import ConfigError
 
 TYPE: Final = "compression.type"
-#: By compression that has levels, the setting for the level.
+#: The setting for the level of each compression that has levels.
 LEVELS: Final = {
     Compression.GZIP: "compression.gzip.level",
     Compression.LZ4: "compression.lz4.level",

@@ -9,7 +9,8 @@ from typing import Final
 _INTERRUPTED: Final = 130
 
 if __name__ == "__main__":
-    # Python puts a program's folder first in `sys.path`, so `java` or `tables` would mean modules of this package.
+    # Python puts a program's folder first in `sys.path`, so `import java` or `import metrics` would find this package's
+    # modules.
     _here = Path(__file__).resolve().parent
     sys.path[:] = [entry for entry in sys.path if not entry or Path(entry).resolve() != _here]
 

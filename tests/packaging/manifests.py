@@ -26,6 +26,7 @@ from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     DATA_DIR,
     DRAIN_GRACE_MS,
+    HEALTH_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
     METRICS_HOST,
@@ -43,7 +44,7 @@ KUBERNETES: Final = Path(__file__).resolve().parent.parent.parent / "deploy" / "
 #: The oldest release that the manifests promise to support, and the newest whose schemas the validator has.
 RELEASES: Final = ("1.30", "1.37")
 #: Kinds that the validator has no schema for; tests check their shape themselves.
-CUSTOM_KINDS: Final = frozenset({"PodMonitor", "PrometheusRule", "ScaledObject"})
+CUSTOM_KINDS: Final = frozenset({"Certificate", "Issuer", "PodMonitor", "PrometheusRule", "ScaledObject"})
 #: Secrets created by the person who applies the production overlay.
 GIVEN_SECRETS: Final = frozenset({"sharegroups-store", "sharegroups-pipeline-store"})
 ROLE_LABEL: Final = "sharegroups/role"
@@ -191,8 +192,9 @@ def _role_faults(doc: Doc, container: Doc, settings: Settings) -> Iterator[str]:
     if words != ["python", "-m", "share_node", "serve", role] or role not in ROLES:
         yield f"command {words} does not start the role"
     ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-    if ports.get("metrics") != settings[METRICS_PORT]:
-        yield f"port metrics is {ports.get('metrics')}, and {METRICS_PORT.name} is {settings[METRICS_PORT]}"
+    for name, setting in (("metrics", METRICS_PORT), ("health", HEALTH_LISTEN_PORT)):
+        if ports.get(name, -1) != settings[setting]:
+            yield f"port {name} is {ports.get(name)}, and {setting.name} is {settings[setting]}"
     for host in (LISTEN_HOST, METRICS_HOST):
         if settings[host] not in {"0.0.0.0", "::"}:
             yield f"{host.name} is {settings[host]}, where no other pod reaches it"
@@ -220,7 +222,8 @@ def probe_faults(docs: list[Doc]) -> list[str]:
     for doc in of_kind(docs, "StatefulSet", "Deployment"):
         for container in template_of(doc)["spec"]["containers"]:
             ports = {port["name"]: port["containerPort"] for port in container["ports"]}
-            found += [f"{name_of(doc)}: {fault}" for fault in _probe_faults(container, ports.get("grpc"))]
+            asked = ports.get("health", ports.get("grpc"))
+            found += [f"{name_of(doc)}: {fault}" for fault in _probe_faults(container, asked)]
     for doc in role_sets(docs):
         if not any(port["name"] == "grpc" for port in next(_roles_of(doc))["ports"]):
             found.append(f"{name_of(doc)}: it has no port grpc")
@@ -252,16 +255,16 @@ def _roles_of(doc: Doc) -> Iterator[Doc]:
     return (each for each in containers_of(doc) if each["name"] == "role")
 
 
-def _probe_faults(container: Doc, grpc: int | None) -> Iterator[str]:
-    """Check the probes: our processes, which have a port named grpc, must use their health services; others need any
-    probe."""
+def _probe_faults(container: Doc, port: int | None) -> Iterator[str]:
+    """Check the probes: our processes, which have a port named grpc, and with TLS one named health, must use their
+    health services; others need any probe."""
     for probe, service in PROBES.items():
         asked = container.get(probe, {}).get("grpc")
-        if probe not in container or (grpc is not None and asked is None):
+        if probe not in container or (port is not None and asked is None):
             yield f"{probe} is missing"
-        elif grpc is not None and asked != {"port": grpc, "service": service}:
-            yield f"{probe} asks {json.dumps(asked)}, expected {service} on the port grpc"
-    if grpc is not None and _pre_stop_s(container) < 1:
+        elif port is not None and asked != {"port": port, "service": service}:
+            yield f"{probe} asks {json.dumps(asked)}, expected {service} on the port {port}"
+    if port is not None and _pre_stop_s(container) < 1:
         yield "preStop does not wait for the endpoints to forget the pod"
 
 

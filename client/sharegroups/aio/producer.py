@@ -302,7 +302,8 @@ class Producer(ProcessBound):
         log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})
 
     def record(self, value: Any, key: Any, headers: Headers, timestamp_ms: int | None) -> ProducedRecord:
-        """Serialise one record. Raises ValueError for a key or value that is neither bytes nor text, or a bad time."""
+        """Serialise one record. Raises ValueError for a key or value that is neither bytes nor text, and for headers or
+        a timestamp that are invalid."""
         if type(value) is not bytes or self._serialize_value is not None:
             value = _bytes(value, self._serialize_value, "value")
         if key is not None and (type(key) is not bytes or self._serialize_key is not None):

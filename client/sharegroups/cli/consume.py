@@ -64,7 +64,7 @@ def _number_deserializer(form: str) -> Deserializer:
     return lambda data: struct.unpack(form, data)[0]
 
 
-#: What `consume` accepts by Kafka's class names; the user's own classes are given as module:name.
+#: The formatters that `consume` knows by Kafka's class names; users name their own as module:name.
 FORMATTERS: Final[Mapping[str, MakeFormatter]] = {
     "DefaultMessageFormatter": Formatter,
     "NoOpMessageFormatter": NoOpFormatter,

@@ -373,8 +373,9 @@ class ShareSession:
     def _due_in_s(self) -> float:
         """Return in how many seconds the next acknowledgement may be sent.
 
-        A node that throttles this client gets no requests (CL-86), but not for so long that locks expire: the leader
-        would refuse a late acknowledgement, and another consumer would repeat the work.
+        While a node throttles this client, it gets no requests (CL-86). Acknowledgements are an exception: they are
+        sent before their locks expire, since later the leader would refuse them, and another consumer would repeat the
+        work.
         """
         free_ms = self.link.free_at_ms
         if free_ms > (now_ms := self._now_ms()):

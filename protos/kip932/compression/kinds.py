@@ -16,7 +16,7 @@ from kip932.errors import UnsupportedCompressionTypeError
 
 
 class Compression(IntEnum):
-    """Kafka's number of each compression. The name in lower case is its value of `compression.type`."""
+    """Kafka's number of each compression. The name in lower case is what `compression.type` takes."""
 
     NONE = 0
     GZIP = 1

@@ -223,7 +223,8 @@ class MetadataLog:
         return image, basis
 
     async def _entry(self, stored: StoredMetadata) -> MetadataEntry:
-        """Decode an entry; an unreadable one that an operator lets nodes skip becomes an empty one (CM-103).
+        """Decode an entry. If it cannot be read and an operator has allowed nodes to skip it, return an empty one
+        (CM-103).
 
         Raises MetadataDamagedError.
         """

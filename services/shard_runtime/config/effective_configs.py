@@ -170,7 +170,8 @@ class EffectiveConfigs:
         for name, value in values.items():
             setting = GROUP_CONFIGS[name]
             bounds = self.bounds(setting)
-            # A stored value stays legal when bounds set later exclude it; only a value set now must fit (GC-137).
+            # A stored value stays valid when bounds are tightened later; only values set now must be within them
+            # (GC-137).
             if name in changed and bounds is not None and not bounds[0] <= cast(int, value) <= bounds[1]:
                 raise InvalidConfigError(
                     f"{name} must be in the range {bounds[0]} to {bounds[1]} inclusive. It was to be {value}; "

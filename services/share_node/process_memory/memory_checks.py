@@ -72,7 +72,7 @@ class CLibrary:
         return found.uordblks, found.fordblks
 
     def limit_arenas(self) -> None:
-        """Allocate from `ARENAS_MAX` arenas at most; it has an effect only before other threads allocate memory.
+        """Limit malloc to `ARENAS_MAX` arenas. It has an effect only if no other thread has allocated memory yet.
 
         By default the C library spreads threads over up to eight arenas per core, and memory that is free in one arena
         serves no thread of another.

@@ -158,7 +158,8 @@ class SharePartition:
         return min(lock, write)
 
     def overview(self) -> Overview:
-        """Return the whole state, for tools and failing tests. The cost grows with the records in flight."""
+        """Return a snapshot of this share-partition, without the holders of locks, for tests. The cost grows with the
+        records in flight."""
         state = self._state
         window, progress = state.window, committed(state.window)
         return Overview(
@@ -321,7 +322,8 @@ class SharePartition:
             return
         state.write_back.confirm_start(event.start_offset)
         if state.window.is_empty:
-            state.write_back.last_written = committed(state.window)  # nothing was loaded: the stored state is the same
+            # No batches are stored, so what the store has equals this progress.
+            state.write_back.last_written = committed(state.window)
         state.activate()
 
     def _initialize_failed(self, event: events.InitializeFailed) -> None:
