@@ -83,12 +83,12 @@ def test_a_drain_is_shown_in_rates_and_cpu_per_record() -> None:
 
 
 SAY_READY = 'import json, signal, sys; print(json.dumps({"ready": True}), flush=True); '
-LONG_S = 600.0  # no wait of these tests comes near it
+LONG_S = 600.0  # far longer than any wait in these tests
 
 
 @pytest.fixture
 def crew() -> Iterator[Callable[..., Process]]:
-    """Starts members of one crew, which print that they are ready, and ends them."""
+    """Starts processes of one crew, which print that they are ready, and stops them at the end."""
     started: list[Process] = []
     together = Crew()
 

@@ -64,8 +64,8 @@ def test_per_record_acknowledgements_share_their_writes() -> None:
 
 
 def _steps(work: Callable[[], object]) -> int:
-    """The number of bytecode instructions that a share-partition's core executes: without a clock, the same each
-    time."""
+    """The number of bytecode instructions that a share-partition's core executes. It needs no clock and is the same
+    each time."""
     steps = 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

@@ -23,13 +23,14 @@ def test_every_hop_names_a_method_of_the_product(hop: Hop) -> None:
     assert inspect.isfunction(found)
 
 
-#: The numbers of the hops that count the records passing, and of the calls to the store.
+#: The numbers of the hops whose notes count records, and of the calls to the store.
 COUNTED = [number for number, hop in enumerate(WAY) if hop.records is not None]
 SENT, ANSWERED = 5, 6
 
 
 def test_records_that_overlap_are_distinguished_by_counting() -> None:
-    """The first record alone, the next two together in a batch; two earlier ones are in all notes but the sender's."""
+    """The first record comes alone, the next two in one batch. All notes except the sender's include two earlier
+    records."""
     notes = [Note(1, number, 2) for number in COUNTED if number > 2]
     notes += [Note(start, 0, 1) for start in (10, 20, 30)]
     for start, records in ((10, 1), (5_000, 2)):
@@ -49,7 +50,7 @@ def test_of_calls_to_the_store_the_last_answered_one_counts_with_its_own_beginni
     notes += [Note(5_400, SENT, 0, whose=8), Note(6_400, SENT, 0, whose=7), Note(7_500, ANSWERED, 0, whose=8)]
     (way,) = journeys(sorted(notes))
     assert (way[SENT], way[ANSWERED]) == (5_000, 6_000)
-    notes.append(Note(6_900, ANSWERED, 0, whose=8))  # the answer on another connection, in the same turn of the loop
+    notes.append(Note(6_900, ANSWERED, 0, whose=8))  # the response on another connection, in the same turn of the loop
     (way,) = journeys(sorted(notes))
     assert (way[SENT], way[ANSWERED]) == (5_400, 6_900)
 

@@ -26,7 +26,7 @@ from tests.support.group_driver import topic_id
 from tests.support.toy_shard import ObedientLog
 
 T, U = topic_id("t"), topic_id("u")
-#: Before the place; after it; and before it, with the call arriving long after the process has stopped.
+#: When the process stops: before the place; after it; or before it, with the call taking effect long afterwards.
 KINDS: Final = ("before", "after", "late")
 AGAIN: Final = frozenset(
     error.code
@@ -40,7 +40,7 @@ AGAIN: Final = frozenset(
 
 @dataclass
 class Places:
-    """Counts the places that are passed while `armed`, and stops the process at the place `at`."""
+    """Counts the places passed while `armed`, and stops the process at place number `at`."""
 
     at: int = 0
     kind: str = "before"
@@ -51,7 +51,7 @@ class Places:
     late: list[Callable[[], object]] = field(default_factory=list)
 
     async def through(self, name: str, do: Callable[[], Awaitable[Any]], late: Callable[[], object]) -> Any:
-        """Pass one place, at which `do` is run."""
+        """Pass one place, which runs `do`."""
         if not self.armed:
             return await do()
         self.passed += 1
@@ -68,7 +68,7 @@ class Places:
 
 
 class Log(ObedientLog):
-    """A log whose appends are places; a late append is refused by the fence that a claim has raised."""
+    """A log in which every append is a place; a late append is refused by the fence that a claim has raised."""
 
     places: Places
 
@@ -80,7 +80,7 @@ class Log(ObedientLog):
 
 
 class States(ShareStates):
-    """A share coordinator whose calls are places."""
+    """A share coordinator in which every call is a place."""
 
     places: Places
 
@@ -116,7 +116,7 @@ class States(ShareStates):
 
 
 class End(NamedTuple):
-    """The state that a story leaves: the groups with their lists, and the stored start offsets. Epochs may differ."""
+    """The state in which a story ends: the groups with their lists, and the stored start offsets. Epochs may differ."""
 
     groups: dict[str, tuple[dict[bytes, tuple[int, ...]], dict[bytes, list[int]], list[bytes]]]
     starts: dict[tuple[str, TopicIdPartition], int]
@@ -138,8 +138,8 @@ Command = Callable[[GroupCluster], Awaitable[int]]
 
 
 class Story(NamedTuple):
-    """A story: the state before, the command, which returns the error code that the caller sees, its places, and the
-    end."""
+    """One scenario: the state before it, the command (which returns the error code that the caller sees), the places it
+    passes, and the end."""
 
     before: Callable[[GroupCluster], Awaitable[None]]
     command: Command
@@ -174,7 +174,8 @@ async def _alter(world: GroupCluster) -> int:
 
 
 async def _join(world: GroupCluster) -> int:
-    """Let a member join and heartbeat until all is initialised, each time with the epoch of the last answer."""
+    """Let a member join and heartbeat until everything is initialised, each time with the epoch from the last
+    response."""
     epoch = 0
     for _ in range(8):
         answer = await world.heartbeat("m", epoch, ["t"] if epoch == 0 else None)
@@ -189,7 +190,7 @@ async def _join(world: GroupCluster) -> int:
 
 
 def _left(**starts: int) -> End:
-    """The end with exactly these start offsets and nothing under way; `t0`: partition 0 of t."""
+    """The end with exactly these start offsets and nothing in progress; `t0` is partition 0 of t."""
     keys = {TopicIdPartition(topic_id(name[0]), int(name[1])): start for name, start in sorted(starts.items())}
     initialized: dict[bytes, tuple[int, ...]] = {}
     for key in keys:
@@ -217,7 +218,7 @@ def _world(places: Places) -> GroupCluster:
 
 
 async def _first_try(world: GroupCluster, story: Story, places: Places) -> None:
-    """Run the command until it ends or the process dies in it; after a death another process takes over."""
+    """Run the command until it ends or the process dies; in that case another process takes over."""
     await story.before(world)
     await asyncio.sleep(0.01)
     places.armed = True

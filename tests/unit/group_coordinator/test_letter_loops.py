@@ -13,7 +13,7 @@ from tests.support.virtual_time import virtual
 
 
 class Groups:
-    """Groups of two shards, with what they read and their dead-letter topics. A `Shards`."""
+    """Groups in two shards, with the topics that they read and their dead-letter topics. Stands in for `Shards`."""
 
     def __init__(self) -> None:
         self.reads: dict[str, set[str]] = {}
@@ -27,14 +27,14 @@ class Groups:
         return [(number, SimpleNamespace(groups=groups)) for number, groups in enumerate(shards)]
 
     async def logged(self) -> list[tuple[str, str]]:
-        """Return the groups that the next check logs, with their topic."""
+        """Return the groups that the next check logs, each with its dead-letter topic."""
         with capture_logs() as lines:
             await self.loops.check()
         assert all(line["log_level"] == "warning" for line in lines)
         return [(line["group"], line["dead_letter_topic"]) for line in lines if "group" in line]
 
     async def circles(self) -> list[list[str]]:
-        """Return the longer circles that the next check logs."""
+        """Return the circles of several topics that the next check logs."""
         with capture_logs() as lines:
             await self.loops.check()
         return [line["circle"] for line in lines if line["event"] == "dead_letter_circle_found"]

@@ -19,7 +19,7 @@ GROUPS, MEMBERS, PARTITIONS = 10, 50, 200
 
 @dataclass
 class Member:
-    """One member, which heartbeats at the interval that the coordinator gives."""
+    """A member that heartbeats at the interval that the coordinator sets."""
 
     world: GroupCluster
     group: str
@@ -38,7 +38,7 @@ class Member:
 
 
 async def epochs(world: GroupCluster, group: str) -> tuple[int, int]:
-    """Return the epochs of the group and of its assignment."""
+    """Return the group epoch and the assignment epoch."""
     described: Any = await world.call("ShareGroupDescribe", ShareGroupDescribeRequest(group_ids=[group]))
     return described.groups[0].group_epoch, described.groups[0].assignment_epoch
 
@@ -46,7 +46,7 @@ async def epochs(world: GroupCluster, group: str) -> tuple[int, int]:
 @pytest.mark.rule("P-17")
 def test_two_joins_at_once_have_reached_all_others_within_a_heartbeat_and_an_assignment_interval() -> None:
     async def body(world: GroupCluster) -> None:
-        world.configs = GroupConfig()  # the defaults: heartbeats every 5 s, an assignment at most every second
+        world.configs = GroupConfig()  # the defaults: heartbeats every 5 s, at most one assignment per second
         world.create("t", PARTITIONS)
         interval_s = world.configs.heartbeat_interval_ms / 1000
         bound_s = interval_s + world.configs.assignment_interval_ms / 1000
@@ -57,7 +57,7 @@ def test_two_joins_at_once_have_reached_all_others_within_a_heartbeat_and_an_ass
             for members in groups.values()
             for index, member in enumerate(members)
         ]
-        await asyncio.sleep(4 * bound_s)  # the joins are over, and no epoch changes any more
+        await asyncio.sleep(4 * bound_s)  # all have joined, and epochs no longer change
         for name, members in groups.items():
             before = await epochs(world, name)
             assert {(member.epoch, member.epoch) for member in members} == {before}

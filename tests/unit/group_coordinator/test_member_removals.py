@@ -27,7 +27,7 @@ ONE, TWO = "leader-1:9093", "leader-2:9093"
 
 
 class Leader:
-    """A leader that notes the notices it receives, and when."""
+    """A leader that records the notices it receives, and when."""
 
     def __init__(self) -> None:
         self.calls: list[list[tuple[str, str, int]]] = []
@@ -43,7 +43,7 @@ class Leader:
 
 
 class Coordinator:
-    """A coordinator's notices, and the leaders by their addresses. `listed`: the addresses in the node list."""
+    """A coordinator that sends notices, and the leaders by address. `listed`: the addresses in the node list."""
 
     def __init__(self) -> None:
         self.network = InMemoryNetwork()
@@ -74,7 +74,7 @@ async def coordinator() -> AsyncIterator[Coordinator]:
 
 
 class SilentLeader(Leader):
-    """A leader that receives calls and answers none."""
+    """A leader that receives calls but never responds."""
 
     async def end_member_sessions(
         self, request: pb.EndMemberSessionsRequest, context: object

@@ -12,7 +12,7 @@ from tests.support.group_cluster import GroupCluster, play
 
 
 def test_a_role_that_stopped_has_no_call_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The node closes the persister after the role: a call that still ran would find closed connections."""
+    """The node closes the persister after the role: a call still in flight would find its connections closed."""
 
     async def body(world: GroupCluster) -> None:
         under_way: list[str] = []

@@ -37,11 +37,11 @@ def test_each_group_has_a_result_of_its_own() -> None:
     async def body(world: GroupCluster) -> None:
         await emptied(world, "t2", "t3", group_id="g1")
         world.persister.refuse[TopicIdPartition(topic_id("t3"), 1)] = REFUSED
-        assert deleted(await delete_offsets(world, ["t3"], "g1")) == {"t3": -1}  # t3 stays in deleting
+        assert deleted(await delete_offsets(world, ["t3"], "g1")) == {"t3": -1}  # t3 stays in `deleting`
         world.persister.refuse.clear()
         world.persister.gate.clear()
         world.create("t1", 1)
-        await world.heartbeat("m", 0, ["t1"], "g1")  # t1 stays in initialising
+        await world.heartbeat("m", 0, ["t1"], "g1")  # t1 stays in `initializing`
         await world.heartbeat("m", -1, None, "g1")
         await asyncio.sleep(0.01)
         world.persister.gate.set()
@@ -156,7 +156,7 @@ def test_each_topic_has_a_result_of_its_own() -> None:
         world.persister.gate.clear()
         await world.heartbeat("m", 0, ["topic-2"])
         await world.heartbeat("m", -1)
-        await world.restart()  # topic-2's call, which waits at the gate, ends with its shard
+        await world.restart()  # the call for topic-2, which waits at the gate, ends with its shard
         world.persister.gate.set()
         epoch = groups_of(world)["grp"].epoch
         world.persister.refuse[TopicIdPartition(topic_id("topic-4"), 2)] = REFUSED
@@ -206,10 +206,10 @@ def test_a_newer_state_than_the_groups_is_not_deleted() -> None:
 
 
 def test_a_group_whose_log_lost_its_tail_is_deleted_when_the_call_is_repeated() -> None:
-    """The group's epoch fell below that of its state, and perhaps no member ever joins again to raise it.
+    """The group's epoch has fallen below that of its state, and perhaps no member ever joins again to raise it.
 
-    Of GC-92 it shows that the deletion of each partition carries the group's epoch; not its retries, nor
-    how the persister splits and sends them (GC-74).
+    Covers of GC-92 that the deletion of each partition carries the group's epoch; not its retries, nor how the
+    persister splits and sends the deletions (GC-74).
     """
 
     async def body(world: GroupCluster) -> None:

@@ -25,7 +25,7 @@ Request = pb.DescribeShareGroupOffsetsRequest
 
 
 async def _ready(world: GroupCluster, start: int = 100, complete: int = 6, end: int = 130) -> None:
-    """A group whose t-0 and t-1 are initialised; t-0 with the given state."""
+    """A group whose t-0 and t-1 are initialised; t-0 has the given state."""
     world.create("t", 2)
     joined = await world.heartbeat("m", 0, ["t"])
     await world.until_assigned("m", joined.member_epoch)
@@ -117,10 +117,10 @@ def test_a_lag_that_cannot_be_computed_is_unknown_and_none_is_negative(
     ("known", "reported"),
     [
         ({"in_flight": 3, "waiting": 20, "oldest_age_ms": 7}, (3, 20, 7)),
-        ({"in_flight": 0, "oldest_age_ms": 7}, (0, 24, 7)),  # nothing is loaded: the whole lag waits
-        ({"in_flight": 0, "dead_letters": 20}, (0, 4, None)),  # except what is on its way to the dead-letter queue
-        ({"in_flight": 0, "dead_letters": 25}, (0, 0, None)),  # one letter was written since the state was read
-        ({"in_flight": 0, "waiting": 3, "dead_letters": 20}, (0, 3, None)),  # the window has left them out already
+        ({"in_flight": 0, "oldest_age_ms": 7}, (0, 24, 7)),  # nothing is loaded: the whole lag is waiting
+        ({"in_flight": 0, "dead_letters": 20}, (0, 4, None)),  # except what is about to become dead letters
+        ({"in_flight": 0, "dead_letters": 25}, (0, 0, None)),  # one dead letter was written after the state was read
+        ({"in_flight": 0, "waiting": 3, "dead_letters": 20}, (0, 3, None)),  # the window has already left them out
         ({"in_flight": 0, "waiting": 0}, (0, 0, None)),
         ({}, (None, None, None)),  # a leader of an older build
     ],
@@ -155,12 +155,12 @@ def test_the_backlog_is_asked_for_with_the_log_end_and_unknown_is_never_0(
 @pytest.mark.parametrize(
     ("leader", "stored", "reported"),
     [
-        ({"in_flight": 3, "waiting": 20, "delayed": 1}, 7, (20, 1)),  # loaded: the leader's count is in force
+        ({"in_flight": 3, "waiting": 20, "delayed": 1}, 7, (20, 1)),  # loaded: the leader's count applies
         ({"in_flight": 3, "waiting": 20, "delayed": 0}, 7, (20, 0)),
-        ({"in_flight": 3, "waiting": 20}, 7, (20, None)),  # a leader of an older build: unknown, and never 0
-        ({"in_flight": 0}, 7, (17, 7)),  # nothing is loaded: the stored delays count, and do not wait for a member
+        ({"in_flight": 3, "waiting": 20}, 7, (20, None)),  # a leader of an older build: unknown, never 0
+        ({"in_flight": 0}, 7, (17, 7)),  # nothing is loaded: the stored delays are reported, and not as waiting
         ({"in_flight": 0, "dead_letters": 20}, 7, (0, 7)),
-        ({"in_flight": 0, "empty": 4}, 7, (17, 7)),  # the larger of the finished and the empty ones is left out
+        ({"in_flight": 0, "empty": 4}, 7, (17, 7)),  # the larger of the finished and the empty ones is subtracted
         ({"in_flight": 0, "empty": 10}, 7, (13, 7)),
         ({"in_flight": 0, "empty": 99}, 7, (0, 7)),
         ({"in_flight": 0}, 0, (24, 0)),
@@ -196,7 +196,7 @@ def test_delayed_records_are_reported_by_the_leader_or_by_what_is_stored(
 @pytest.mark.parametrize(("holes", "lag"), [(0, 24), (4, 24), (6, 24), (10, 20), (29, 1), (30, 0), (1_000, 0)])
 def test_offsets_without_a_record_are_left_out_and_none_is_taken_off_twice(holes: int, lag: int) -> None:
     async def body(world: GroupCluster) -> None:
-        await _ready(world)  # six are finished, and they may be in the hole
+        await _ready(world)  # six records are finished, possibly within the hole
         world.leaders.holes[T, 0] = holes
         assert _rows(await _ask(world, {"t": [0]})) == [("t", 0, 100, 9, lag)]
 

@@ -138,7 +138,7 @@ def test_nothing_is_ordered_before_the_batch_is_durable() -> None:
         flushes = len(log.flushes)
         log.gate.set()
         assert (await beat).error_code == 0
-        assert log.flushes[flushes:] == [6]  # all records of the join in one append
+        assert log.flushes[flushes:] == [6]  # all records of the join are in one append
         await asyncio.sleep(0.01)
         assert world.persister.calls == [("initialize", "grp")]
 

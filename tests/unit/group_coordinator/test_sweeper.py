@@ -24,13 +24,13 @@ from kip932.errors import NotCoordinatorError
 from tests.support.virtual_time import virtual
 
 INTERVAL_MS = 30_000
-#: The commands that follow a shard's sweep.
+#: The commands that follow the sweep of a shard.
 ENDS = ["RepairCheck", "ResumeDeletions", "ExpireEmpty"]
 SHARD: Any = None
 
 
 class Shards:
-    """Two shards whose answers a test sets; `asked` notes the commands and their times."""
+    """Two shards whose replies a test sets; `asked` records the commands and their times."""
 
     count = 2
 

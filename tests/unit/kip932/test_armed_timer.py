@@ -62,7 +62,7 @@ def test_it_may_be_armed_from_within_and_does_not_fire_once_cancelled() -> None:
 
 
 def test_a_far_time_is_checked_once_a_minute() -> None:
-    """The loop's clock may stop while the machine is suspended; the owner's clock goes on."""
+    """The loop's clock may stop while the machine is suspended; the owner's clock does not."""
 
     async def main() -> None:
         loop = asyncio.get_running_loop()

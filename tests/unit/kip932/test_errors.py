@@ -16,9 +16,9 @@ from kip932.errors import (
     error_for,
 )
 
-#: The classes of the tree that have no number of their own.
+#: The classes in the tree that have no error code.
 BRANCHES = {KafkaError, RetriableError, errors.CoordinatorError, FencedError}
-#: Errors that services distinguish by more than the number, which is that of their base.
+#: Errors that services distinguish, although they have the same error code as their base.
 FINER = {errors.InQuarantineError}
 LEAVES = sorted(
     (found for found in vars(errors).values() if isinstance(found, type) and issubclass(found, KafkaError)),

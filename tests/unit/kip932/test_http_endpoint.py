@@ -27,7 +27,7 @@ async def serving(request_s: float = 60.0) -> AsyncIterator[int]:
 
 
 async def exchange(port: int, request: bytes) -> bytes:
-    """Send the request and return the answer."""
+    """Send the request and return the response."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     try:
         writer.write(request)
@@ -37,7 +37,7 @@ async def exchange(port: int, request: bytes) -> bytes:
 
 
 async def rest(reader: asyncio.StreamReader) -> bytes:
-    """Return all bytes until the other side closes; none when it did so before it had read all of the request."""
+    """Return all bytes until the other side closes; none if it closed before it had read the whole request."""
     try:
         return await reader.read()
     except ConnectionResetError:

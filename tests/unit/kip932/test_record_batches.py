@@ -54,7 +54,8 @@ def packed(plain: bytes, base_timestamp_ms: int = 0, kind: Compression = Compres
 
 
 def peak_of(data: bytes, announced: int, opens: bool = False) -> int:
-    """Return the most bytes of Python objects while a batch is checked or opened; it must be refused."""
+    """Return the peak memory, in bytes of Python objects, while a batch is checked or opened; the batch must be
+    refused."""
     tracemalloc.start()
     try:
         with pytest.raises((KafkaError, MoreBytesError)):
@@ -99,7 +100,7 @@ def test_honest_batches_pass_and_are_counted_alike_in_pieces_of_any_size(
 
 @pytest.mark.rule("CM-112", "CL-110")
 def test_29_bytes_that_say_two_thousand_million_records_cost_nothing() -> None:
-    """Before, such batches were stored, and the leader and the client built ranges of that size."""
+    """Earlier, such batches were stored, and the leader and the client built ranges of that size."""
     liar = packed(EMPTY_RECORD)
     assert len(liar) < 40
     for announced in (2**31 - 1, BATCH_RECORDS_MAX, 2):
@@ -116,7 +117,7 @@ def test_29_bytes_that_say_two_thousand_million_records_cost_nothing() -> None:
 
 @pytest.mark.rule("CM-112", "CL-110")
 def test_as_many_records_as_a_batch_may_have_are_believed_of_few_bytes() -> None:
-    """zstd packs them into 45 bytes; by gzip's bounds all but 23,000 would be a hole, and lost."""
+    """zstd packs them into 45 bytes; with gzip's bounds all but 23,000 of them would be treated as a hole, and lost."""
     data = packed(EMPTY_RECORD * BATCH_RECORDS_MAX, kind=Compression.ZSTD)
     assert len(data) < 60
     assert check_batch(data, BATCH_RECORDS_MAX, ROOM) > 2 * BATCH_RECORDS_MAX
@@ -191,7 +192,7 @@ def test_a_bomb_is_left_off_at_the_first_bound(
     with pytest.raises(KafkaError, match=reported):
         check_batch(data, announced, ROOM)
     del plain
-    # Nothing is kept of a field, and to trace what each one allocates takes long: an eighth of them shows the same.
+    # No field is kept, and tracing every allocation takes long, so an eighth of the fields shows the same.
     monkeypatch.setattr(record_batches, "BATCH_FIELDS_MAX", BATCH_FIELDS_MAX // 8)
     assert peak_of(data, announced) < 4 << 20
     assert peak_of(data, announced, opens=True) < 12 << 20
@@ -268,7 +269,7 @@ def test_a_large_plain_batch_is_walked_through_before_it_is_parsed() -> None:
     ],
     ids=[
         "cut", "no gzip", "no end", "more than a frame", "no records", "twice", "unknown", "both", "no message",
-    ],  # gzip writes the time into its frames, and two processes must find the same tests
+    ],  # explicit ids: gzip frames contain the time, and two processes must collect the same tests
 )  # fmt: skip
 def test_what_is_no_batch_is_refused(data: bytes) -> None:
     with pytest.raises((CorruptMessageError, InvalidRecordError)):

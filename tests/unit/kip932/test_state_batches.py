@@ -14,7 +14,7 @@ _STATES = {"A": 0, "K": 2, "R": 4}
 
 
 def batches(text: str) -> list[StateBatch]:
-    """`100-109/K/1 115/A/2` as batches."""
+    """Parse `100-109/K/1 115/A/2` into batches."""
     found = []
     for word in text.split():
         match = re.fullmatch(r"(\d+)(?:-(\d+))?/([AKR])/(\d+)", word)
@@ -51,7 +51,7 @@ EXAMPLES = [
     (24, "100/K/3", "100/A/1", -1, "100/K/3"),
     (25, "100/A/2", "100/A/0", -1, "100/A/2"),
     (26, "", "100-109/A/1 105-114/K/1", -1, "100-104/A/1 105-114/K/1"),
-    # SC-108 [R]: our final form is merged as far as it goes, where Kafka's leaves 9-14 beside 15-21.
+    # SC-108 [R]: we merge as far as possible, whereas Kafka leaves 9-14 and 15-21 separate.
     (27, "14/K/2 15-21/A/3", "15/R/1 9-14/A/3", -1, "9-21/A/3"),
     (28, "100/K/1", "100/R/1", -1, "100/R/1"),
 ]

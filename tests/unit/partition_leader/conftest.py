@@ -15,7 +15,8 @@ from partition_leader.share_partition.core.transitions import IllegalTransitionE
 
 @pytest.fixture(autouse=True)
 def contradictions(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
-    """Yield the broken invariants and impossible transitions found so far. A test that expects some removes them."""
+    """Yield the list of broken invariants and impossible transitions, to which the test adds as it runs. A test that
+    expects some removes them."""
     found: list[str] = []
     handle, give_up = SharePartition.handle, SharePartition.give_up
 

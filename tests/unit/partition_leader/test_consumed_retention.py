@@ -14,7 +14,7 @@ from partition_leader.share_partition.core.status import Status
 from tests.unit.partition_leader.share_partition.persister import Fault, Stored
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, part, run
 
-#: Longer than the interval of rounds.
+#: Longer than the interval between rounds.
 ROUND_S = 5.5
 
 
@@ -151,7 +151,7 @@ def test_who_turned_it_off_meanwhile_keeps_all() -> None:
 
 @pytest.mark.rule("CM-160")
 def test_a_group_that_began_here_after_the_question_keeps_its_records() -> None:
-    """The group is loaded with start offset 0; the answer is older and does not have the group."""
+    """The group is loaded with start offset 0; the response is older and does not include the group."""
 
     async def scenario(world: World) -> None:
         await filled(world)

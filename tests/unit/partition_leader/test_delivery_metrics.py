@@ -31,7 +31,7 @@ def acknowledged(world: World) -> dict[str, float | None]:
 
 
 def requests(world: World, what: str, topic: str = "t") -> tuple[float | None, float | None]:
-    """Return (total, failed) of a topic."""
+    """Return a topic's (total, failed) requests."""
     total, failed = (
         world.registry.get_sample_value(f"broker_topic_{kind}_share_{what}_requests_total", {"topic": topic})
         for kind in ("total", "failed")

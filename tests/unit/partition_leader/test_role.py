@@ -13,12 +13,13 @@ from tests.simulation.shape import Shape
 from tests.simulation.world import World
 
 RECORDS = 20
-#: The value of every record; each is a batch, and all together have more than 500 and less than 5,000 bytes.
+#: The value of every record. Each record is a batch; all batches together are over 500 and under 5,000 bytes.
 VALUE = b"v" * 40
 
 
 def log_starts(**configs: str) -> tuple[int, int]:
-    """Return where the log of a topic with these configs (`_` for a dot) starts: once written, and two sweeps later."""
+    """Return the log start of a topic with these configs (`_` for a dot): right after the writes, and two sweeps
+    later."""
 
     async def main() -> tuple[int, int]:
         world = World(1, Shape.two())

@@ -21,7 +21,7 @@ MANY = 20 * SWEEP_SLICE
 
 
 class Log:
-    """A topic log that notes each retention check."""
+    """A topic log that records each retention check."""
 
     def __init__(self, checked: list[Log]) -> None:
         self._checked = checked
@@ -31,7 +31,7 @@ class Log:
         self._checked.append(self)
 
 
-#: A log with one record that some group needs.
+#: A log with one record that some group still needs.
 _LONG = SimpleNamespace(log_start_offset=0, high_watermark=1, last_stable=1)
 
 
@@ -110,7 +110,7 @@ def test_consumed_retention_checks_a_part_of_the_partitions_at_a_time() -> None:
 def test_the_hints_of_a_large_cluster_are_read_a_part_at_a_time() -> None:
     class Store(StoreClusterStore):
         def __init__(self) -> None:
-            """Open no connection: `_one` has the reply."""
+            """Open no connection: `_one` returns the reply."""
 
         async def _one(self, *_: object) -> Any:
             return {f"t:{number}".encode(): b"1 7" for number in range(MANY * 5)}

@@ -20,7 +20,7 @@ P, Q = TopicIdPartition(b"p" * 16, 0), TopicIdPartition(b"p" * 16, 1)
 
 
 class Leader:
-    """Logs with open transactions, the markers written to them, and the transaction records that decide their fate."""
+    """Logs with open transactions, the markers written to them, and the transaction records that decide the outcome."""
 
     def __init__(self, *partitions: TopicIdPartition) -> None:
         self.clock = HandClock()
@@ -45,7 +45,7 @@ class Leader:
         return self.fate
 
     async def sweep(self, later_ms: int = 1_000) -> int:
-        """Sweep once, `later_ms` after the last sweep; return how many transaction records were asked for."""
+        """Sweep once, `later_ms` after the last sweep; return how many transaction records were read."""
         self.clock.ms += later_ms
         self.asked.clear()
         await self.sweeper.sweep()

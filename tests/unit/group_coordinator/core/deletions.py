@@ -55,11 +55,11 @@ def resume(driver: Driver, since_ms: int | None = None) -> c.ResumeReply:
 
 
 def order_of(driver: Driver) -> c.DeleteState:
-    """Return the only deletion of state that was ordered; other effects are dropped."""
+    """Return the one deletion of state that was ordered, and drop all other effects."""
     (order,) = [effect for effect in driver.take_effects() if isinstance(effect, c.DeleteState)]
     return order
 
 
 def finish(driver: Driver, order: c.DeleteState, *failed: bytes) -> None:
-    """Report the end of an order, without success for the topics in `failed`."""
+    """Report that a deletion has ended; it failed for the topics in `failed`."""
     driver.run(c.DeletionFinished(order.group_id, order.attempt, frozenset(failed)))

@@ -117,7 +117,7 @@ def test_what_is_refused_returns_to_where_it_was() -> None:
 
     driver = _emptied()
     driver.create("t", 3)
-    driver.beat("A", 0, ["t"])  # t-2 begins to initialise
+    driver.beat("A", 0, ["t"])  # t-2 starts to initialise
     driver.beat("A", -1)
     driver.take_effects()
     was = _states(driver)

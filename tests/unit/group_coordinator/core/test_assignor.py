@@ -22,7 +22,7 @@ def _members(names: str) -> list[str]:
 
 
 def _held(text: str) -> dict[str, Assignment]:
-    """Parse `A:0,2 B:1` into targets."""
+    """Parse `A:0,2 B:1` into target assignments."""
     found: dict[str, Assignment] = {}
     for part in text.split():
         member, _, indexes = part.partition(":")
@@ -98,7 +98,7 @@ def test_a_member_of_two_topics_gets_more_than_members_of_one() -> None:
 
 @pytest.mark.rule("GC-52")
 def test_the_desired_sizes_share_out_every_slot_evenly() -> None:
-    """With floats the sum would be wrong for some of these sizes."""
+    """With floating-point arithmetic the sum would be wrong for some of these sizes."""
     for members in range(1, 60):
         assert desired_sizes(members, 0) == (0, [0] * members)
         for partitions in range(1, 60):

@@ -35,7 +35,7 @@ def two_groups() -> Driver:
 
 
 def hurt() -> GroupShard:
-    """A shard with both groups, in which an entry of g is damaged, amid the others."""
+    """A shard with both groups, in whose log one entry of g is damaged."""
     driver = two_groups()
     shard = driver.new_shard()
     for number, record in enumerate(driver.log):
@@ -107,7 +107,7 @@ def test_without_the_groups_name_the_shard_is_not_served() -> None:
 
 
 class Written:
-    """The log of two groups, entry by entry."""
+    """The stored log of two groups, entry by entry."""
 
     def __init__(self) -> None:
         self.driver = two_groups()
@@ -118,8 +118,8 @@ class Written:
         self.log.noop()
 
     def judge(self, raw: list[Raw], skips: list[StreamId] | None = None) -> set[str] | None:
-        """Replay `raw`; return the groups that are refused, or None when the shard is. All others must be as
-        written."""
+        """Replay `raw`; return the groups that are refused, or None if the whole shard is. All other groups must have
+        the state that was written."""
         shard = self.driver.new_shard()
         try:
             self.log.replay(shard, raw, skips or [])

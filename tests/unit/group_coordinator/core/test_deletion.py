@@ -42,9 +42,9 @@ WEEK_MS = 7 * 24 * 3_600_000
 def test_every_topic_of_the_group_goes_to_deleting_and_its_state_is_ordered_to_go() -> None:
     driver = emptied("t", "u", "v")
     driver.run(c.DeleteOffsets("g", ("u",), 0))
-    finish(driver, order_of(driver), U)  # u stays in deleting
+    finish(driver, order_of(driver), U)  # u stays in the `deleting` list
     driver.create("w", 1)
-    driver.beat("A", 0, ["w"])  # and leaves before w is initialised
+    driver.beat("A", 0, ["w"])  # A joins, and leaves before w is initialised
     driver.beat("A", -1)
     driver.take_effects()
     driver.create("u", 3)
@@ -253,7 +253,7 @@ def test_topics_are_deleted_by_themselves_and_the_epoch_stays() -> None:
 def test_what_initialises_of_a_topic_or_is_left_in_deleting_is_deleted_with_the_rest() -> None:
     driver = emptied("t")
     driver.create("t", 3)
-    driver.beat("A", 0, ["t"])  # partition 2 begins to initialise
+    driver.beat("A", 0, ["t"])  # partition 2 starts to initialise
     driver.beat("A", -1)
     (late,) = [effect for effect in driver.take_effects() if isinstance(effect, c.InitializeState)]
     delete_offsets(driver, "t")
@@ -263,7 +263,7 @@ def test_what_initialises_of_a_topic_or_is_left_in_deleting_is_deleted_with_the_
     finish(driver, order, T)  # the share coordinators did not delete it
     succeeded = tuple(partition for partition, _ in late.partitions)
     assert succeeded == tuple(keys(T, 2))
-    driver.run(c.InitializationFinished("g", late.attempt, succeeded=succeeded))  # it changes nothing
+    driver.run(c.InitializationFinished("g", late.attempt, succeeded=succeeded))  # changes nothing
     assert (dict(states_of(driver).topics), dict(states_of(driver).deleting)) == ({}, {T: "t"})
     driver.create("t", 5)
     delete_offsets(driver, "t")

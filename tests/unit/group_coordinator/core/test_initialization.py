@@ -16,7 +16,7 @@ T, U = topic_id("t"), topic_id("u")
 
 
 def _started(partitions: int = 2) -> tuple[Driver, c.InitializeState]:
-    """A group that has just asked for its first initialisation."""
+    """A group that has just requested its first initialisation."""
     driver = Driver()
     driver.create("t", partitions)
     driver.beat("A", 0, ["t"])
@@ -86,7 +86,8 @@ def test_successes_are_kept_failures_start_over_and_a_repeated_outcome_writes_no
 
 @pytest.mark.rule("GC-73", "GC-76", "GC-69a")
 def test_a_call_is_repeated_at_its_own_state_epoch_however_far_the_group_went_on() -> None:
-    """At another epoch it would undo a first call that succeeded but whose answer was lost (SC-32, SC-33)."""
+    """With another epoch the repeated call would undo a first call that succeeded but whose response was lost (SC-32,
+    SC-33)."""
     driver, first = _started()
     driver.create("u", 1)
     driver.beat("A", 2, ["t", "u"])
@@ -229,7 +230,7 @@ def test_the_sweep_drops_what_is_gone_and_orders_its_state_deleted() -> None:
 
 @pytest.mark.rule("CM-20", "GC-80")
 def test_an_image_that_replaces_one_of_the_same_version_is_swept() -> None:
-    """The store lost its tail, and another change got the lost one's number. Of CM-20 nothing else is shown."""
+    """The store lost its tail, and another change got the lost change's version. Covers only this part of CM-20."""
     driver, _ = _ready()
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
     driver.image = replace(driver.image.without("t"), version=driver.image.version)
@@ -256,7 +257,7 @@ def test_a_topic_that_is_only_absent_is_not_swept() -> None:
     size = len(driver.log)
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
     assert len(driver.log) == size
-    driver.create("t", 3)  # and partitions that are not initialised are left to heartbeats
+    driver.create("t", 3)  # heartbeats, not sweeps, initialise new partitions
     assert driver.run(c.Sweep(driver.now_ms)) == c.SweepReply(0, more=False, lagging=False)
     assert (len(driver.log), driver.take_effects()) == (size, [])
 
@@ -328,7 +329,7 @@ def test_every_group_has_its_turn_when_there_are_more_than_the_checks_of_one_int
         driver.beat("A", 0, ["t"], group_id)
         driver.initialize()
     checked: list[str] = []
-    for _ in range(10):  # one group for each check; by then the groups checked before are due again
+    for _ in range(10):  # each check covers one group, and by the next check the groups checked before are due again
         driver.advance(600_000)
         driver.run(c.RepairCheck(limit=1))
         checked += [effect.group_id for effect in driver.take_effects() if isinstance(effect, c.CheckSummaries)]

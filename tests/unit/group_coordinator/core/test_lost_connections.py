@@ -10,13 +10,13 @@ from group_coordinator.core import commands as c
 from group_coordinator.core import records as r
 from tests.support.group_driver import KAFKA, Driver
 
-#: The grace period: a heartbeat interval and a second.
+#: The grace period: one heartbeat interval plus a second.
 GRACE_MS = 6_000
 SESSION_MS = 45_000
 
 
 class Two:
-    """A settled group of A and B on four partitions, two seconds after A's last heartbeat."""
+    """A stable group of A and B on four partitions, two seconds after A's last heartbeat."""
 
     def __init__(self, lost_connection_grace_ms: int = 0) -> None:
         self.driver = Driver(settings=replace(KAFKA, lost_connection_grace_ms=lost_connection_grace_ms))
@@ -28,7 +28,7 @@ class Two:
         self.driver.take_effects()
 
     def beat(self, member_id: str) -> int:
-        """Heartbeat once with the member's epoch; return the interval in the answer."""
+        """Heartbeat once with the member's epoch; return the interval in the response."""
         epoch = self.driver.shard.groups["g"].members[member_id].epoch
         return self.driver.beat(member_id, epoch).heartbeat_interval_ms
 
@@ -40,7 +40,7 @@ class Two:
         return set(self.driver.shard.groups["g"].members)
 
     def expelled_after_ms(self) -> int:
-        """Return the time from now until the first member is removed."""
+        """Advance the time until the first member is removed; return how long that took."""
         began_ms, before = self.driver.now_ms, self.members
         while self.members == before:
             deadline_ms = self.driver.shard.next_deadline()

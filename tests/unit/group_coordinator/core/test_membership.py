@@ -110,7 +110,7 @@ def test_growth_and_deletion_and_recreation_bump_and_an_unrelated_topic_does_not
     driver.create("unrelated", 5)
     assert driver.beat("A", epoch).member_epoch == epoch
     driver.create("t", 3)
-    assert driver.beat("A", epoch)[1:4] == (epoch + 1, 5_000, None)  # the old partitions stay
+    assert driver.beat("A", epoch)[1:4] == (epoch + 1, 5_000, None)  # the assignment stays the same
     (order,) = driver.initialize()
     assert [(partition.partition, start) for partition, start in order.partitions] == [(2, 0)]
     assert driver.beat("A", epoch + 1).assignment == {T: (0, 1, 2)}
@@ -123,7 +123,7 @@ def test_growth_and_deletion_and_recreation_bump_and_an_unrelated_topic_does_not
     assert driver.beat("A", epoch + 4).assignment == {new: (0,)}
     size = len(driver.log)
     assert driver.beat("A", epoch + 5).member_epoch == epoch + 5
-    assert driver.new_records(size) == []  # the bumps have ended
+    assert driver.new_records(size) == []  # the epoch is no longer bumped
 
 
 @pytest.mark.rule("GC-24d", "GC-69c")
@@ -175,7 +175,7 @@ def test_members_whose_target_stays_get_no_record_and_each_adopts_its_own_part()
 
 @pytest.mark.rule("GC-51", "OP-14")
 def test_a_group_whose_members_differ_is_dealt_topic_by_topic() -> None:
-    """GC-56b's first example; one computation over all topics would have another result."""
+    """The first example of GC-56b; one computation over all topics would give another result."""
     driver = Driver(configs=GroupConfig(assignment_interval_ms=10_000))
     ids = {name: driver.create(name, partitions) for name, partitions in (("t1", 3), ("t2", 3), ("t3", 2))}
     for member_id, topics in (("A", ["t1", "t2"]), ("B", ["t3"]), ("C", ["t2", "t3"])):
@@ -347,7 +347,7 @@ def test_a_second_member_comes_back_as_soon_as_it_may_be_assigned() -> None:
     assert reply[1:4] == (epoch, 600, {})
     driver.advance(reply.heartbeat_interval_ms - 10)
     early = driver.beat("B", epoch)
-    assert (early.heartbeat_interval_ms, early.assignment) == (250, None)  # an early heartbeat costs one more
+    assert (early.heartbeat_interval_ms, early.assignment) == (250, None)  # an early heartbeat costs one more heartbeat
     driver.advance(early.heartbeat_interval_ms)
     reply = driver.beat("B", epoch)
     assert reply.assignment is not None

@@ -17,19 +17,19 @@ from tests.support.group_driver import KAFKA, Driver, bare, topic_id
 HOUR_MS: Final = 3_600_000
 RETENTION_MS: Final = 24 * HOUR_MS
 SWEEP_MS: Final = 30_000
-#: The most of the counted time that may be lost with an owner.
+#: The longest stretch of counted time that may be lost when the owner is lost.
 LOST_MS: Final = 600_000 + SWEEP_MS
 T: Final = topic_id("t")
 
 
 def sweep(driver: Driver, ms: int = SWEEP_MS) -> tuple[tuple[str, int], ...]:
-    """Run the next sweep after `ms`; return what it begins to delete."""
+    """Run the next sweep after `ms`; return what it starts to delete."""
     driver.advance(ms)
     return cast("tuple[tuple[str, int], ...]", driver.run(c.ExpireEmpty(driver.now_ms)))
 
 
 def swept_for(driver: Driver, ms: int) -> list[tuple[str, int]]:
-    """Return what the sweeps within `ms` begin to delete."""
+    """Return what the sweeps within `ms` start to delete."""
     return [found for _ in range(ms // SWEEP_MS) for found in sweep(driver)]
 
 
@@ -155,7 +155,7 @@ def _altered(driver: Driver) -> None:
 
 
 def _fetched(driver: Driver) -> None:
-    """A client finishes records without being a member, as summaries show, which are read every ten minutes."""
+    """Let a client that is not a member finish records, as shown by the summaries, which are read every ten minutes."""
     epoch = driver.shard.groups["g"].epoch
     for start in (0, 3):
         driver.run(c.ProgressSeen("g", epoch, ((TopicIdPartition(T, 0), start, 0), (TopicIdPartition(T, 1), 0, 0))))

@@ -17,7 +17,7 @@ EVERYTHING = (0, 1, 2, 3)
 
 
 def _two_members(configs: GroupConfig) -> tuple[Driver, bytes, dict[str, int]]:
-    """A settled group of A and B on four partitions, the topic's id, and each member's epoch."""
+    """A stable group of A and B on four partitions, the topic's id, and each member's epoch."""
     driver = Driver(configs=configs)
     topic = driver.create("t", 4)
     driver.settle("A", ["t"])

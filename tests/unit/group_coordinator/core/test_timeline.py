@@ -26,7 +26,7 @@ def _driver() -> Driver:
 
 
 def _shape(record: r.Record) -> object:
-    """Return the content of a record, short enough for a table."""
+    """Return a record's content in a form short enough for a table."""
     record = persisted(record)
     found: object = record
     match record:
@@ -52,7 +52,7 @@ INITIALIZED = TopicState(T, "t", 4, {}, (0, 1, 2, 3))
 
 
 class Step(NamedTuple):
-    """One row of GC-35: the time, the member, its epoch and topics, the answer, and the records written."""
+    """One row of GC-35: the time, the member, its epoch and topics, the response, and the records written."""
 
     at_ms: int
     member_id: str

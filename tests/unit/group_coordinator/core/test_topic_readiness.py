@@ -12,7 +12,7 @@ from tests.support.group_driver import Driver
 
 
 class Asked:
-    """An image that notes which topics it was asked for."""
+    """An image that records the topics it was asked for."""
 
     def __init__(self, image: Any) -> None:
         self._image = image
@@ -48,7 +48,7 @@ def test_the_image_is_asked_once_and_again_after_the_group_was_forgotten(driver:
 
 
 def test_another_view_of_the_image_changes_nothing_and_one_of_another_image_is_asked(driver: Driver) -> None:
-    """Another image may have the same version, when the store lost its tail."""
+    """Another image may have the same version if the store lost its tail."""
     (group,) = driver.shard.groups.values()
     memo, view, same, newer = ReadinessMemo(), Asked(driver.image), Asked(driver.image), Asked(driver.image)
     newer.image = replace(driver.image)

@@ -59,7 +59,7 @@ def test_any_bytes_are_answered_with_content_or_an_error(kind: Compression, pack
 @pytest.mark.rule("CM-112")
 @of_each_kind
 def test_a_bomb_is_left_off_where_the_room_ends(kind: Compression) -> None:
-    """Zeros, compressed as far as possible, are never all in memory."""
+    """128 MiB of zeros, compressed as far as possible, are never all in memory."""
     bomb = frames_of(kind).compress(bytes(128 * MIB), None)
     assert len(bomb) < 8 * MIB
     sizes: list[int] = []

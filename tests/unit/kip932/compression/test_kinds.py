@@ -24,7 +24,7 @@ OF_JAVA = {
     ),
     "zstd of level -5": ("28b52ffd0048150100d81207120568656c6c6f12071205616263616212071205616263616201002f728e01"),
 }
-#: Seven of Kafka's records, as librdkafka 2.16.0 sent them: its snappy has no frame.
+#: Seven of Kafka's records, as librdkafka 2.16.0 sent them: its snappy data has no frame.
 OF_LIBRDKAFKA = {
     "gzip": (
         "1f8b08000000000000031363606060e4ca48cdc9c967d062606062944b4c4a4e4c4210205116aca26c584539b08a726115e5c1140500"

@@ -53,7 +53,7 @@ def test_blocks_of_any_size_from_1_kib_on_are_read_and_the_last_may_be_smaller()
 
 @pytest.mark.rule("CM-112")
 def test_many_small_blocks_are_refused_at_the_first() -> None:
-    """A million of them, in a batch that is accepted otherwise, would hold a leader up."""
+    """A million of them, in an otherwise acceptable batch, would block a leader."""
     packed = HEADER + block(b"") * 200_000
     with pytest.raises(CorruptMessageError, match="0 bytes is not the last one; expected 1024"):
         unpack(packed)

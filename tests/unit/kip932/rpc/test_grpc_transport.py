@@ -25,12 +25,12 @@ NO_ANSWER: Final = "errors resolving the name"
 
 
 class FakeChannel:
-    """Fails every call until a test sets another answer. `state`: the state of its connection, as gRPC reports it."""
+    """Fails every call until a test sets another `answer`. `state`: the state of its connection, as gRPC reports it."""
 
     def __init__(self, names: Names) -> None:
         self.names = names
         self.state = grpc.ChannelConnectivity.TRANSIENT_FAILURE
-        self.known = names.known  # like gRPC, it asks once and then waits before it asks again
+        self.known = names.known  # like gRPC, it resolves the name once and then waits before it tries again
         self.answer: Callable[[], Coroutine[Any, Any, object]] = self._by_name
         self.grace: float | None = None
 
@@ -60,7 +60,7 @@ class FakeStream:
     async def read(self) -> object:
         try:
             return await self._channel.answer()
-        except asyncio.CancelledError:  # like gRPC: a reader that is cancelled cancels its call
+        except asyncio.CancelledError:  # like gRPC: cancelling a reader cancels its call
             self.cancel()
             raise
 
@@ -112,7 +112,7 @@ def names(monkeypatch: pytest.MonkeyPatch) -> Names:
 
 
 async def find(transport: GrpcTransport) -> TransportStatus | None:
-    """Return the status of a call, or None when it was answered."""
+    """Return the status of a failed call, or None if the call succeeded."""
     try:
         await transport.call(ADDRESS, FIND, REQUEST, 1.0)
     except TransportError as error:
@@ -121,7 +121,7 @@ async def find(transport: GrpcTransport) -> TransportStatus | None:
 
 
 async def until_answered(transport: GrpcTransport) -> float:
-    """Call again and again; return the loop's time in seconds at the first answer."""
+    """Repeat the call until it succeeds; return the loop's time in seconds at that moment."""
     while await find(transport) is not None:  # noqa: ASYNC110 - callers of a peer poll like this
         await asyncio.sleep(0.1)
     return now_s()
@@ -223,7 +223,7 @@ async def test_a_caller_that_is_cancelled_stays_so(names: Names) -> None:
 @pytest.mark.rule("CM-5")
 @virtual
 async def test_a_message_of_a_stream_in_between_begins_the_time_again(names: Names) -> None:
-    """Before, a user of streams only, such as the persister, lost the channel at each later break."""
+    """Earlier, a client that only used streams, such as the persister, lost the channel at each later break."""
 
     transport = GrpcTransport()
     stream = await transport.open_stream(ADDRESS, STREAM)
@@ -243,7 +243,7 @@ async def test_a_message_of_a_stream_in_between_begins_the_time_again(names: Nam
 @pytest.mark.parametrize("does", ["read", "write"])
 @virtual
 async def test_a_streams_user_that_is_cancelled_stays_so_and_its_time_out_is_one(names: Names, does: str) -> None:
-    """Before, the cancellation became an error of the stream, and a loop that reopens streams would have gone on."""
+    """Earlier, the cancellation became an error of the stream, so a loop that reopens streams would have gone on."""
 
     transport = GrpcTransport()
     await find(transport)
@@ -281,7 +281,8 @@ async def test_a_stream_whose_call_is_cancelled_under_it_fails_and_its_reader_go
 
 @virtual
 async def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names: Names) -> None:
-    """An error instead of it would be retried, and every later try fails at once: the caller would go on for ever."""
+    """An error in place of the cancellation would be retried, and every retry fails at once: the caller would never
+    end."""
 
     transport = GrpcTransport()
     await find(transport)

@@ -24,7 +24,7 @@ def configure(world: World, **fields: Any) -> None:
 
 
 async def rejected(world: World, count: int, partition: int = 0, **fields: Any) -> Member:
-    """Configure the queue unless `keep` is given; then produce `count` records, fetch and reject them. Return the
+    """Configure the queue unless `keep` is given; then produce `count` records, fetch them and reject them. Return the
     member."""
     if "keep" not in fields:
         configure(world, **fields)
@@ -38,7 +38,7 @@ async def rejected(world: World, count: int, partition: int = 0, **fields: Any) 
 
 
 def sent(world: World, request: int = -1) -> list[dict[str, str]]:
-    """Return the server's headers of each letter in a request to the other node."""
+    """Return, for each dead letter in a request to the other node, the headers that the server added."""
     records = [
         record
         for topic in world.elsewhere.requests[request].topic_data
@@ -54,7 +54,7 @@ def offsets(world: World, request: int = -1) -> list[int]:
 
 
 def states(world: World, partition: int = 0) -> dict[int, int]:
-    """Return the stored states of a share-partition by offset, from its start offset on."""
+    """Return the stored state of each offset of a share-partition, from its start offset on."""
     return {offset: state for offset, (_, state) in world.persister.stored[key(partition)].ranks.items()}
 
 

@@ -50,7 +50,7 @@ async def gone(world: World, member: Member) -> None:
 
 
 async def left_behind(world: World, count: int = 2) -> None:
-    """Leave `count` letters waiting, since their topic is not enabled, without any member."""
+    """Leave `count` dead letters waiting without any member, since their topic is not enabled for dead letters."""
     await gone(world, await rejected(world, count, enabled=False))
     assert states(world) == dict.fromkeys(range(count), STATE_ARCHIVING)
 
@@ -59,7 +59,7 @@ async def left_behind(world: World, count: int = 2) -> None:
 def test_letters_that_a_group_left_behind_are_written_when_its_next_member_comes() -> None:
     async def scenario(world: World) -> None:
         await left_behind(world)
-        world.letters.queue()  # not noticed yet: that takes a change of the metadata's version
+        world.letters.queue()  # not noticed yet: that needs a new metadata version
         world.persister.stored[key()].ranks[1] = (5, STATE_ARCHIVING)
         await world.member("n").fetch(0, max_wait_ms=100).ranges()
         await settle()
@@ -76,7 +76,7 @@ def test_letters_that_a_group_left_behind_are_written_when_its_next_member_comes
 def test_without_a_member_letters_are_seen_and_written_at_once_when_a_config_lets_them() -> None:
     async def scenario(world: World) -> None:
         await left_behind(world)
-        await passes(7)  # tried meanwhile, since tries come soon after a change
+        await passes(7)  # attempts are made meanwhile, since they follow soon after a change
         assert counted(world, WAITING) == 2
         assert 7 <= counted(world, AGE) < 8
         waiting = world.leader.letters.waiting(key())

@@ -73,7 +73,7 @@ def test_batches_stay_within_the_limit_and_keep_all_letters_in_order() -> None:
 
 @pytest.mark.rule("PL-911")
 def test_a_timestamp_that_no_batch_of_letters_could_hold_is_exchanged_for_the_present_one() -> None:
-    times = [-(2**63), -(2**62) - 1, -(2**62), 2**62 - 1, 2**62, 2**63 - 1, 2**64 - 2]  # the last: base plus difference
+    times = [-(2**63), -(2**62) - 1, -(2**62), 2**62 - 1, 2**62, 2**63 - 1, 2**64 - 2]  # the last: base plus delta
     made = [
         letter(ORIGIN, offset, 1, DLQ_CLIENT_REJECT, now_ms=1_000, source=Source(Record(value=b"v"), time))
         for offset, time in enumerate(times)

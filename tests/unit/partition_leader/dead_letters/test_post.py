@@ -98,7 +98,7 @@ def test_a_topic_that_is_not_enabled_is_waited_for_and_used_at_once_when_it_is()
 
 @pytest.mark.rule("PL-912")
 def test_a_change_of_topics_begins_the_back_off_again() -> None:
-    """A topic that was just created has no leader for a moment, and its letters have waited long."""
+    """A new topic has no leader for a moment, and its dead letters have already waited long."""
 
     async def scenario(world: World) -> None:
         await rejected(world, 2, missing=True)
@@ -187,7 +187,7 @@ def test_a_circle_of_dead_letter_topics_ends_and_is_logged() -> None:
 def test_one_letter_that_is_refused_waits_by_itself_and_the_others_are_written() -> None:
     async def scenario(world: World) -> None:
         refuse = errors.InvalidRecordError.code
-        # All three; the first, with a copy and without; then each of the others.
+        # All three records; the first one with its copy, then without; then each of the others.
         world.elsewhere.answers.extend([refuse, refuse, refuse, 0, 0, 0])
         await rejected(world, 3, copies=True)
         assert [offsets(world, at) for at in range(5)] == [[0, 1, 2], [0], [0], [1], [2]]
@@ -205,7 +205,7 @@ def test_one_letter_that_is_refused_waits_by_itself_and_the_others_are_written()
 def test_a_letter_that_was_refused_by_itself_is_never_tried_together_with_others(first: int, copies: bool) -> None:
     async def scenario(world: World) -> None:
         refuse = errors.InvalidRecordError.code
-        refusals = (first > 1) + 1 + copies  # all of them, if several; the first one; the first one without its copy
+        refusals = (first > 1) + 1 + copies  # all records, if several; the first one; the first one without its copy
         world.elsewhere.answers.extend([refuse] * refusals)
         await rejected(world, first, copies=copies)
         assert states(world)[0] == STATE_ARCHIVING

@@ -19,7 +19,7 @@ from tests.unit.partition_leader.share_partition.wire import ACCEPT, CONTEXT, Ac
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, part, run, settle
 
 
-# Of CM-62 the bound on acknowledged ranges, which two partitions exceed together.
+# Covers of CM-62 the bound on acknowledged ranges, which two partitions exceed together.
 @pytest.mark.rule("CM-62")
 @pytest.mark.parametrize("message", [fetch_pb.ShareFetchRequest(), ack_pb.ShareAcknowledgeRequest()])
 def test_a_request_that_acknowledges_too_many_ranges_is_refused(
@@ -44,7 +44,7 @@ def test_a_request_that_acknowledges_too_many_ranges_is_refused(
 
 
 async def started(world: World, name: str = "m", *, records: int = 0) -> tuple[object, object]:
-    """A member whose session is open on an active share-partition, and the ranges that it acquired."""
+    """Open a member's session on an active share-partition; return the member and the ranges that it acquired."""
     if records:
         await world.produce(records)
     member = world.member(name)

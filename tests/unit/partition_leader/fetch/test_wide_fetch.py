@@ -36,10 +36,10 @@ def narrowly() -> Iterator[None]:
 
 
 class SlowTurns:
-    """Turns of which each takes a second."""
+    """Turns that take one second each."""
 
     def __init__(self, every: int) -> None:
-        """Ignore `every`: each step is a turn."""
+        """Ignore `every`: every step is a turn."""
 
     async def step(self, cost: int = 1) -> None:
         await asyncio.sleep(1)
@@ -90,7 +90,7 @@ def test_records_that_come_behind_the_walk_are_found_by_the_next_one(narrowly: N
     async def scenario(world: World) -> None:
         member = world.member()
         await member.fetch(0, 1, 2, 3, max_wait_ms=50).answer()
-        for passed in range(12):  # at any point of the walk
+        for passed in range(12):  # at each point of the walk
             began = now_s()
             pending = member.fetch(max_wait_ms=5_000)
             await settle(passed)
@@ -120,7 +120,7 @@ def test_a_walk_whose_caller_is_gone_ends_and_leaves_nothing(narrowly: None, pas
 @pytest.mark.rule("CM-97", "PL-213", "PL-215", "PL-206")
 @pytest.mark.parametrize("passed", [*range(0, 30, 3), None])
 def test_a_read_from_the_store_that_ends_too_late_leaves_no_lock(narrowly: None, passed: int | None) -> None:
-    """`passed`: the turns after which the caller leaves; None when the deadline passes instead."""
+    """`passed`: the number of turns after which the caller leaves; None if the deadline passes instead."""
 
     async def scenario(world: World) -> None:
         member = world.member()

@@ -26,7 +26,7 @@ A, B = SessionKey("g", "A"), SessionKey("g", "B")
 
 
 class Coordinator:
-    """A coordinator that notes the reports it receives; `code`: its answer to each."""
+    """A coordinator that records the reports it receives; `code`: the error code of its responses."""
 
     def __init__(self, code: int = 0) -> None:
         self.code = code
@@ -45,8 +45,8 @@ class Coordinator:
 
 
 class Leader:
-    """A leader's reports, and the coordinators by their addresses. `where`: the address of every group's
-    coordinator."""
+    """A leader that sends reports, and the coordinators by address. `where`: the address of the coordinator of every
+    group."""
 
     def __init__(self) -> None:
         self.network = InMemoryNetwork()
@@ -112,7 +112,7 @@ async def test_a_loss_that_no_coordinator_knows_of_yet_is_not_reported_once_the_
 
 
 class SilentCoordinator(Coordinator):
-    """A coordinator that receives calls and answers none."""
+    """A coordinator that receives calls but never responds."""
 
     async def report_member_connections(
         self, request: pb.ReportMemberConnectionsRequest, context: object
@@ -187,7 +187,7 @@ async def test_what_is_refused_for_good_is_not_reported_again() -> None:
     await asyncio.sleep(5)
     assert len(coordinator.calls) == 1
     leader.where = OTHER
-    leader.network.serve(OTHER, LEADERS, Leaders())  # a node of a build without this call
+    leader.network.serve(OTHER, LEADERS, Leaders())  # a node of a build that does not have this call
     leader.reports.lost([B])
     await asyncio.sleep(5)
     assert leader.reported == {"reported": 1, "refused": 1}

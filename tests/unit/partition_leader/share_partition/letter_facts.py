@@ -15,7 +15,7 @@ DLQ = bytes(15) + b"\x0d"
 
 
 class ScriptedLetterFacts:
-    """A `LetterFacts` that a test sets. By default no group has a dead-letter queue."""
+    """A `LetterFacts` whose values a test sets. By default no group has a dead-letter queue."""
 
     def __init__(self, names: dict[bytes, str]) -> None:
         self.names = names
@@ -26,7 +26,7 @@ class ScriptedLetterFacts:
         self.creates_as = QueueTopic(DLQ, 1, True, 1 << 20)
 
     def queue(self, topic: str = "dlq.t", partitions: int = 1, **fields: Any) -> None:
-        """Give every group this dead-letter queue. `fields` override the queue's, the topic's and the view's values."""
+        """Give every group this dead-letter queue. `fields` override values of the queue, its topic and the view."""
         queue = Queue(topic, fields.pop("copies", False), fields.pop("drops", False))
         found: QueueTopic | None = QueueTopic(
             DLQ, partitions, fields.pop("enabled", True), fields.pop("max_message_bytes", 1 << 20)
@@ -53,7 +53,8 @@ class ScriptedLetterFacts:
 
 class Elsewhere:
     """Another node, which leads the partitions that this one does not; a `Transport`. `answers`: an error code or a
-    TransportStatus for each of the next requests; 0 when it is empty. `held`: an event that requests wait for."""
+    TransportStatus for each of the next requests; if it is empty, the code is 0. `held`: an event that requests wait
+    for."""
 
     def __init__(self) -> None:
         self.requests: list[ProduceRequest] = []

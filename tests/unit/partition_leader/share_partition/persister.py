@@ -42,12 +42,12 @@ class Stored:
     dcc: int = 0
 
     def take(self, at: int, rank: tuple[int, int], until_ms: int) -> None:
-        """Keep the highest (count, state, end of the delay) of an offset (SC-104, SC-115)."""
+        """Keep an offset's highest (count, state, end of the delay) (SC-104, SC-115)."""
         if (*rank, until_ms) > (*self.ranks.get(at, (-1, -1)), self.until_ms.get(at, 0)):
             self.ranks[at], self.until_ms[at] = rank, until_ms
 
     def batches(self, span: StateSpan = WHOLE) -> tuple[StateBatch, ...]:
-        """Return the stored state batches of a span's offsets."""
+        """Return the stored state batches for the offsets in a span."""
         return tuple(
             combine(
                 (),
@@ -62,7 +62,7 @@ class Stored:
 
 @dataclass(slots=True)
 class Fault:
-    """One scripted answer: wait, perhaps apply, then fail."""
+    """One scripted response: wait, perhaps apply the operation, then fail."""
 
     error: KafkaError | None = None
     unknown: bool = True
@@ -71,7 +71,7 @@ class Fault:
 
 
 class ScriptedPersister:
-    """Stores like the share coordinator (SC-104 … SC-107); answers by script."""
+    """Stores state as the share coordinator does (SC-104 … SC-107), and responds by script."""
 
     def __init__(self) -> None:
         self.stored: dict[SharePartitionKey, Stored] = {}
@@ -86,7 +86,7 @@ class ScriptedPersister:
         self.attempts = 1
 
     def hold(self, kind: str) -> None:
-        """Leave operations of this kind unanswered until `let_go` or the operation's time-out."""
+        """Leave operations of this kind without a response until `let_go` or the operation's time-out."""
         self.held[kind] = asyncio.Event()
 
     def let_go(self, kind: str) -> None:

@@ -14,7 +14,7 @@ from partition_leader.share_rpc import codec, requests
 
 @contextmanager
 def narrow() -> Iterator[None]:
-    """Make every fetch wide and every slice minimal within this context."""
+    """Within this context, treat every fetch as wide and make every slice minimal."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(requests, "WIDE", 0)
         for module, name, value in (

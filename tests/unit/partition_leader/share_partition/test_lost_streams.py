@@ -18,7 +18,7 @@ MEMBER = SessionKey(GROUP, "m")
 
 
 class Heard(MemberWatch):
-    """Notes the members that are reported as lost or as back."""
+    """Records the members that are reported as lost or as back."""
 
     def __init__(self, world: World) -> None:
         self.said: list[str] = []

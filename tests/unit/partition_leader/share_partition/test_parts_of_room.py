@@ -190,7 +190,7 @@ def test_waiting_fetches_get_even_parts_of_the_room(mode: int, batch: int, expec
         found = [await fetch.ranges() for fetch in waiting]
         assert [(ranges[0][0], ranges[-1][1]) for ranges in found] == expected
 
-        # There is no room for new records, so those that the last member releases are not divided.
+        # There is no room for new records, so the records that the last member releases are not divided.
         first, second = (member.fetch(max_wait_ms=20_000, mode=mode) for member in (late, later))
         await settle()
         low, high = expected[-1]

@@ -30,7 +30,7 @@ from .worlds import Member, Pending, World, part, settle
 STEPS = 60
 PARTITIONS = (0, 1)
 LOCK_MS = 3_000
-#: Sums of the clock's floats differ in their last bits; the leader counts milliseconds.
+#: Sums of the clock's floats differ in their last bits, whereas the leader counts whole milliseconds.
 ROUNDING_S = 1e-6
 FAULTS = (
     lambda random: Fault(delay_s=random.choice([0.01, 0.5, 2.0, 6.0])),
@@ -44,8 +44,8 @@ FAULTS = (
 
 
 class Consumer:
-    """A member that notes which records it holds, until when, and of which object: a successor has no holders
-    (PL-633)."""
+    """A member that records what it holds, until when, and which `SharePartition` object delivered it: a successor has
+    no holders (PL-633)."""
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
@@ -54,7 +54,7 @@ class Consumer:
         self.reconnect()
 
     def reconnect(self) -> None:
-        """Begin a new session, over a new stream or without one."""
+        """Start a new session, with or without a new stream."""
         schedule = self.schedule
         self.connection = schedule.next_connection() if schedule.random.random() < 0.5 else None
         self.member: Member = schedule.world.member(self.name, connection=self.connection)
@@ -150,7 +150,7 @@ class Schedule:
         pending.on_answer = noted
 
     def learn(self, consumer: Consumer, member: Member, answer: ShareAnswer) -> None:
-        """Note the records that an answer hands over; no other consumer may hold them now (INV-3)."""
+        """Note the records that a response delivers; no other consumer may hold them now (INV-3)."""
         if answer.error is not None:
             if consumer.member is member:
                 consumer.reconnect()
@@ -169,8 +169,8 @@ class Schedule:
                         consumer.held[name] = (at_s + self.lock_s(consumer, host, at), host)
 
     def lock_s(self, consumer: Consumer, host: Any, at: int) -> float:
-        """Return how long the leader still lets the member hold the record; its lock began before the answer
-        (PL-302)."""
+        """Return how much longer the leader lets the member hold the record. The lock started before the response was
+        sent (PL-302)."""
         batch = host.core._state.window.floor(at) if host is not None else None
         if batch is None or batch.last < at:
             return 0.0
@@ -236,7 +236,7 @@ class Schedule:
         await world.end()
 
     async def drain_all(self) -> None:
-        """Check that every record can still be delivered and finished after the schedule (INV-19)."""
+        """Check that after the schedule every record can still be delivered and finished (INV-19)."""
         world = self.world
         world.configure(max_record_locks=2_000)
         for consumer in self.consumers:

@@ -59,7 +59,7 @@ def test_a_parked_fetch_is_answered_soon_after_its_connection_has_room_again() -
     async def scenario(world: World) -> None:
         await started(world)
         bytes_in_flight = Budget(1_000_000)
-        bytes_in_flight.add("producer", 1_000_000)  # as a burst of Produce requests on other connections does
+        bytes_in_flight.add("producer", 1_000_000)  # like a burst of Produce requests on other connections
         pending = world.member("n").fetch(0, max_wait_ms=60_000, share=Share(bytes_in_flight, "c"))
         await world.produce(2)
         await settle()

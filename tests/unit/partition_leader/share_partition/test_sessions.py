@@ -79,7 +79,7 @@ def test_a_fetch_that_renews_applies_its_acknowledgements_and_fetches_nothing() 
         refused = await member.fetch(acks=acks, is_renew_ack=True, **{**nothing, "max_records": 1}).answer()
         assert code(refused.error) == "INVALID_REQUEST"
         assert world.persister.writes == []
-        member.epoch -= 1  # the request was refused before its session step
+        member.epoch -= 1  # the request was refused before it consumed its epoch
         renewing = member.fetch(acks=acks, is_renew_ack=True, **nothing)
         assert await renewing.ack_error() is None
         assert await renewing.ranges() == []
@@ -216,7 +216,8 @@ def test_the_end_of_a_stream_releases_what_its_sessions_held() -> None:
 def test_a_silent_session_without_a_stream_ends_and_one_with_a_parked_fetch_does_not(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A session lasts as long as a lock; it is shortened here, so that no lock ends meanwhile."""
+    """A session times out after the duration of a lock; the session's time-out is shortened here, so that no lock
+    expires first."""
     monkeypatch.setattr(GroupConfig, "idle_ms", 45_000)
 
     async def scenario(world: World) -> None:

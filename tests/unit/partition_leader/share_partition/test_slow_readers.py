@@ -95,14 +95,14 @@ def test_parked_fetches_share_the_room_and_nothing_waits_behind_them() -> None:
         groups = [f"g{number}" for number in range(12)]
         for number, group in enumerate(groups):
             fetch(stream, number, 0, group)
-        stream.accept(100, 3, 0, 0)  # refused, yet read and answered, although all the room is promised
+        stream.accept(100, 3, 0, 0)  # refused, but read and answered, although all the room is reserved
         await settle()
         assert set(stream.answers) == {100}
         assert served._reserved_bytes <= ROOM + len(groups)
         stream.readable.clear()
         await world.log().append([batch(1, text="x" * BATCH) for _ in range(5)], 10_000)
         await settle(600)
-        # One fetch had the room. None was left for the others; each got the one batch that a fetch always gets.
+        # One fetch reserved all the room. The others got just the one batch that a fetch always gets.
         assert 4 * BATCH <= served._unwritten_bytes <= ROOM + (len(groups) + 1) * (BATCH + 100)
         assert served._reserved_bytes == 0
         stream.readable.set()
@@ -121,7 +121,7 @@ def test_an_answer_is_no_larger_than_its_room_though_every_partition_gives_a_bat
         await asyncio.sleep(1)
         for number in range(4):
             await produce(world, 1, number)
-        fetch(stream, 1, 1, max_bytes=4, max_wait_ms=0)  # one byte for each partition: still a batch of each
+        fetch(stream, 1, 1, max_bytes=4, max_wait_ms=0)  # one byte per partition: each still gets a batch
         await settle()
         assert size(stream.answers[1]) // BATCH == ROOM // BATCH
         fetch(stream, 2, 2, max_bytes=4, max_wait_ms=0)

@@ -119,7 +119,7 @@ def test_a_cancelled_stream_releases_its_session_and_answers_nothing_more() -> N
         await settle()
         served.cancel()
         await asyncio.sleep(0)
-        stream.accept(3, 2, 0, 2)  # arrives after the end of its stream
+        stream.accept(3, 2, 0, 2)  # arrives after its stream has ended
         await settle()
         assert await pending.ranges() == [(0, 2, 2)]
         assert set(stream.answers) == {1}

@@ -170,7 +170,7 @@ async def last_delivery(world: World) -> Consumer:
     """M, which has acquired 0-9 with delivery count 5, the limit."""
     await log_of(world, 10)
     world.persister.stored[key()] = Stored(0, ranks=dict.fromkeys(range(10), (4, STATE_AVAILABLE)))
-    world.configure(delivery_count_limit=10)  # with a limit of 5 each record would be delivered alone (V14)
+    world.configure(delivery_count_limit=10)  # with a limit of 5, each record would be delivered alone (V14)
     member = Consumer(world, "M")
     assert await member.acquired() == [(0, 9, 5)]
     world.configure(delivery_count_limit=5)
@@ -260,7 +260,7 @@ def test_v15_what_the_store_said_nothing_about_is_delivered_again() -> None:
         await log_of(world, 10, 11, 10)
         world.persister.stored[key()] = half_known()
         member = Consumer(world, "M")
-        pending = member.waiting(min_bytes=1 << 20, max_wait_ms=1_000)  # more bytes than there are: it is parked
+        pending = member.waiting(min_bytes=1 << 20, max_wait_ms=1_000)  # more bytes than are available, so it is parked
         await settle()
         assert world.host().core.overview().gap_window == (10, 30)
         assert world.host().core.next_fetch_offset() == 10

@@ -28,8 +28,8 @@ def holder(world: World, offset: int) -> str:
 
 
 class Example:
-    """The example's consumers and share-partition, over a log with 100 records. The group coordinator has initialised
-    the share-partition without a start offset."""
+    """The consumers and share-partition of the example, over a log with 100 records. The group coordinator has
+    initialised the share-partition without a start offset."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -63,7 +63,7 @@ class Example:
         # 4: fetch: C1 110-112, C2 113-118, C3 119
         await self.world.produce(3)
         assert await self.c1.acquired() == [(110, 112, 1)]
-        await asyncio.sleep(10)  # so that only the first of these locks expires in line 8
+        await asyncio.sleep(10)  # so that in line 8 only the first of these locks expires
         await self.world.produce(6)
         assert await self.c2.acquired() == [(113, 118, 1)]
         await self.world.produce(1)

@@ -19,7 +19,7 @@ Ack = tuple[int, int, int]
 
 
 class Fetched:
-    """The answer to a ShareFetch of partition 0."""
+    """The response to a ShareFetch of partition 0."""
 
     def __init__(self, response: fetch_pb.ShareFetchResponse) -> None:
         self.response = response
@@ -34,7 +34,8 @@ class Fetched:
 
 
 class Consumer:
-    """One member of the group; its first fetch opens a session for partition 0. `epoch`: the next request's epoch."""
+    """One member of the group; its first fetch opens a session for partition 0. `epoch`: the epoch of the next
+    request."""
 
     def __init__(self, world: World, member_id: str) -> None:
         self.world = world
@@ -43,7 +44,7 @@ class Consumer:
         self.session_id: int | None = None
 
     async def fetch(self, **fields: Any) -> Fetched:
-        """Send one ShareFetch; without `max_wait_ms` it waits just long enough for state to be loaded."""
+        """Send one ShareFetch. Without `max_wait_ms` it waits just long enough for the state to be loaded."""
         defaults: dict[str, Any] = {
             "max_wait_ms": 50,
             "min_bytes": 1,
@@ -71,7 +72,7 @@ class Consumer:
         return asyncio.get_running_loop().create_task(self.fetch(**{"max_wait_ms": 20_000, **fields}))
 
     async def acquired(self, **fields: int) -> list[Ack]:
-        """Send a ShareFetch, which must not fail; return what it acquired: (first offset, last offset, delivery
+        """Send a ShareFetch, which must succeed; return the acquired ranges as (first offset, last offset, delivery
         count)."""
         fetched = await self.fetch(**fields)
         assert (fetched.error, fetched.partition_error) == ("NONE", "NONE")
@@ -114,7 +115,8 @@ def records(world: World) -> list[tuple[int, int, int, int]]:
 
 
 def memory(world: World) -> dict[str, object]:
-    """Return all that a refused request must not change: records, holders, offsets, writes, and the stored state."""
+    """Return everything that a refused request must not change: records, holders, offsets, writes, and the stored
+    state."""
     core = world.host().core
     holders = {
         at: batch.lock_at(at) for batch in core._state.window.walk() for at in range(batch.first, batch.last + 1)

@@ -50,7 +50,7 @@ def key(number: int = 0, group: str = GROUP) -> SharePartitionKey:
 
 
 class Facts:
-    """The topics' metadata, which a test sets."""
+    """The metadata of the topics, set by a test."""
 
     def __init__(self) -> None:
         self.topics: dict[bytes, int] = {TOPIC: 4}
@@ -80,7 +80,7 @@ class Facts:
 
 
 class ScriptedStarts:
-    """The groups' start offsets, which a test sets. `meanwhile`: runs between a question and its answer."""
+    """The groups' start offsets, set by a test. `meanwhile`: runs between a request for them and the response."""
 
     def __init__(self) -> None:
         self.groups: dict[bytes, dict[str, dict[int, int]]] = {}
@@ -110,7 +110,8 @@ class Member:
         self.epoch = 0
 
     def fetch(self, *partitions: int, **fields: Any) -> Pending:
-        """Send a ShareFetch; `partitions` are added to the session, and on opening they are all of its partitions."""
+        """Send a ShareFetch that adds `partitions` to the session; when it opens the session, they are its only
+        partitions."""
         limits = FetchLimits(
             fields.pop("max_wait_ms", 500),
             fields.pop("min_bytes", 1),
@@ -150,7 +151,7 @@ class Member:
 
 
 class Pending:
-    """One request and its answer, which may be given only once."""
+    """One request and its response, which may be given only once."""
 
     def __init__(self, member: Member, request: ShareRequest) -> None:
         self.member = member
@@ -179,7 +180,7 @@ class Pending:
         raise AssertionError("never answered")
 
     async def ranges(self, partition: int = 0) -> list[tuple[int, int, int]]:
-        """Return the ranges acquired of a partition; neither the request nor the partition may have failed."""
+        """Return the ranges acquired from a partition; neither the request nor the partition may have failed."""
         answer = await self.answer()
         assert answer.error is None, answer.error
         for one in answer.partitions:
@@ -201,12 +202,12 @@ class Pending:
         return one.acknowledge_error
 
 
-#: Settings of the role; the rest are settings of topic logs.
+#: Settings of the role; all others are settings of topic logs.
 _OF_THE_ROLE = ("operation_timeout_ms", "fetch_max_bytes", "enabled")
 
 
 class World:
-    """One leader process."""
+    """One leader process, with its store and clocks."""
 
     def __init__(self, sessions_max: int = 100, **settings: Any) -> None:
         self.clock = LoopClock()
@@ -275,12 +276,12 @@ class World:
         await self.lead(*self.leases)
 
     def lose(self, number: int = 0) -> None:
-        """Lose the leadership of a partition, in the way ownership reports it."""
+        """Lose the leadership of a partition, as ownership reports it."""
         self.leases[number].revoke()
         self.leader.owner(topic_shard(part(number))).lost("test")
 
     def lapse(self) -> None:
-        """Let all leases expire, as if none was renewed in time."""
+        """Let all leases expire, as if none had been renewed in time."""
         self.lease_clock.ahead_ms = 2 * LEASE_MS
 
     def renewed(self) -> None:
@@ -330,13 +331,13 @@ class World:
 
 
 async def settle(turns: int = 60) -> None:
-    """Let the event loop run until everything that needs no time has happened."""
+    """Let the event loop run until everything has happened that needs no time to pass."""
     for _ in range(turns):
         await asyncio.sleep(0)
 
 
 def run(scenario: Callable[[World], Coroutine[Any, Any, None]], **settings: Any) -> None:
-    """Play a scenario against a leader of partitions 0 … 3 in virtual time; nothing may be left running at its end."""
+    """Run a scenario against a leader of partitions 0-3 in virtual time; nothing may be left running at its end."""
 
     async def main() -> None:
         world = World(**settings)

@@ -61,7 +61,7 @@ class Node:
         self.epoch = 0
 
     async def claim(self, waited: bool = True) -> Claimed:
-        """Own the shard. All other nodes are named dead, so that the lease of any former owner counts as over."""
+        """Own the shard. All other nodes count as dead, so the lease of any former owner is over."""
         others = frozenset(range(100)) - {self.number}
         claimed = await claim(self.log, SHARD, self.number, floor=self.epoch + 1, dead=others, waited=waited)
         self.epoch = claimed.epoch
@@ -74,7 +74,7 @@ class Node:
         suspect: bool = False,
         meter: LeaderMeter | None = None,
     ) -> TopicLog:
-        """Claim, load, and confirm that the tail is whole (CM-12)."""
+        """Claim, load, and confirm that the log's tail is complete (CM-12)."""
         claimed = await self.claim()
         self.lease = Lease(
             SHARD,
@@ -92,7 +92,7 @@ class Node:
 
 
 class Counted(LeaderMeter):
-    """Notes the refused records."""
+    """Records the refused records."""
 
     def __init__(self) -> None:
         self.records: list[int] = []
@@ -102,7 +102,7 @@ class Counted(LeaderMeter):
 
 
 class Cluster:
-    """A store and the processes on it; leaving `async with` closes them all."""
+    """A store and the processes that use it; leaving `async with` closes them all."""
 
     def __init__(self, replicas: int = 0, min_insync: int = 1) -> None:
         self.clock = HandClock()
@@ -128,7 +128,7 @@ class Cluster:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    """Let the loop turn until a condition is true, within a bound."""
+    """Run turns of the loop until a condition is true, up to a bound."""
     for _ in range(100_000):
         if condition():
             return

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Heard:
-    """A listener that notes every event."""
+    """A listener that records every event."""
 
     def __init__(self) -> None:
         self.events: list[tuple[str, object]] = []

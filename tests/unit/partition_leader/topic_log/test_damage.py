@@ -30,7 +30,7 @@ class Losses(LeaderMeter):
 
 
 def change(cluster: Cluster, stream: str, position: int, field: bytes, change: bytes | None) -> str:
-    """Replace a stored field's bytes, or delete the entry when `change` is None; return the entry's id."""
+    """Replace a stored field's bytes, or delete the entry if `change` is None; return the entry's id."""
     held = cluster.store.master.data.streams[stream]
     at = "{}-{}".format(*held.ids[position])
     if change is None:
@@ -71,7 +71,7 @@ async def test_a_damaged_or_missing_batch_is_a_hole_that_is_reported_once(field:
         assert (new.high_watermark, (await new.append([batch(1)], 1000)).base_offsets) == (15, (15,))
 
 
-@pytest.mark.rule("CM-102")  # (a), what removes entries besides damage
+@pytest.mark.rule("CM-102")  # (a), causes other than damage that remove entries
 @pytest.mark.parametrize("cause", ["deleted", "another owner", "closed"])
 async def test_records_that_a_deletion_or_a_later_owner_removed_are_not_called_lost(cause: str) -> None:
     async with Cluster() as cluster:
@@ -102,7 +102,8 @@ async def test_records_that_a_deletion_or_a_later_owner_removed_are_not_called_l
 
 @pytest.mark.rule("CM-102")
 async def test_the_end_of_a_log_is_not_taken_from_a_damaged_entry() -> None:
-    """The damage may be in its id, and an offset that was assigned twice would never be delivered."""
+    """The damage may be in the entry's id, and a record at an offset that was assigned twice would never be
+    delivered."""
     async with Cluster() as cluster:
         one, two, three = cluster.node(), cluster.node(), cluster.node()
         old = await one.lead()

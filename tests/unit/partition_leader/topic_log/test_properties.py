@@ -25,9 +25,9 @@ TIMEOUT_MS = 60_000
 
 @dataclass
 class Client:
-    """An idempotent producer: sends its batches in order, each until it is acknowledged, at most five at once.
+    """An idempotent producer. Sends its batches in order, at most five at once, each until it is acknowledged.
 
-    Some answers never reach it (`forgets`), so it sends committed batches again.
+    Some responses never reach it (`forgets`), so it sends committed batches again.
     """
 
     number: int
@@ -91,7 +91,7 @@ class World:
             self.cluster.store.cut_all()
 
     async def take_over(self) -> None:
-        """Let one node claim, perhaps the leader itself. The other node's log stays open until it learns of the
+        """Let one node claim, possibly the leader itself. The other node's log stays open until that node learns of the
         claim."""
         self.cluster.store.master.release_replicas()
         node = self.random.choice(self.nodes)
@@ -129,7 +129,8 @@ class World:
             await self.take_over()
 
     async def refused(self) -> None:
-        """Let the store refuse for a while. A flush whose reply was lost before waits until the store accepts again."""
+        """Let the store refuse writes for a while. A flush whose reply was lost earlier waits until the store accepts
+        again."""
         assert self.leader is not None
         faults, self.faults = self.faults, 0.0
         self.cluster.store.master.refuse = "OOM"
@@ -156,7 +157,7 @@ class World:
         return batches
 
     async def settle(self) -> list[LogBatch]:
-        """End the faults, send every batch until it is acknowledged, then read the whole log."""
+        """Stop the faults, send every batch until it is acknowledged, then read the whole log."""
         self.faults = 0.0
         await self.take_over()
         assert self.leader is not None
@@ -189,7 +190,7 @@ async def play(seed: int) -> None:
 
 
 async def play_with_lost_tails(seed: int) -> None:
-    """Fail-overs may lose acknowledged batches (no WAIT), yet no offset is used for two batches."""
+    """Without WAIT, fail-overs may lose acknowledged batches; yet no offset is used for two batches."""
     world = World(seed, replicas=1)
     async with world.cluster:
         await world.take_over()

@@ -197,7 +197,7 @@ async def test_retention_by_size_keeps_them_where_the_index_has_pages(monkeypatc
         assert [await log.retain(WALL_MS, -1, 5 * size) for _ in range(3)] == [10] * 3
 
 
-@pytest.mark.rule("CM-45")  # (b), retention.bytes stay
+@pytest.mark.rule("CM-45")  # (b), retention.bytes remain
 async def test_a_log_start_that_moves_during_a_sweep_makes_it_delete_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     small_pages(monkeypatch)
     async with Cluster() as cluster:
@@ -219,7 +219,7 @@ async def test_a_log_start_that_moves_during_a_sweep_makes_it_delete_no_more(mon
         assert await log.retain(WALL_MS, -1, 5 * size) == 7
 
 
-@pytest.mark.rule("CM-45")  # (b), that a sweep reads no batch twice
+@pytest.mark.rule("CM-45")  # (b), a sweep reads no batch twice
 async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("core.pages", "reader"):
         monkeypatch.setattr(f"partition_leader.topic_log.{module}.PAGE_BYTES", 30 * 1024)
@@ -260,7 +260,7 @@ async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatc
         assert log._state.pages.size(2) == 22 * size
 
 
-@pytest.mark.rule("CM-96")  # a page of the index, also where no read of the store lies between two of them
+@pytest.mark.rule("CM-96")  # a page of the index, even if no read of the store lies between two pages
 async def test_others_get_their_turn_between_the_pages_of_an_index_that_is_in_memory(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -145,7 +145,7 @@ async def test_the_control_log_does_not_grow_without_bound() -> None:
         assert tip is not None
         assert tip.length <= 16
         await node.log.drop(SHARD)
-        for _ in range(30):  # idle owners leave claims; a full control log is cut at load
+        for _ in range(30):  # idle owners leave claims; loading trims a full control log
             log = await node.lead(settings)
             await log.close(drain_s=5)
         tip = await node.log.tip(SHARD.streams[1])
@@ -190,7 +190,7 @@ async def test_a_lost_tail_with_another_owner_jumps_and_leaves_a_hole_that_is_pa
         assert (over.batches[0].base_offset, over.data_offset) == (1_003, 1_003)
         assert [each.base_offset for each in (await log.read(0, 1 << 20)).batches] == [0, 1_003]
         await log.close()
-        log = await one.lead(TopicLogSettings(jump_offsets=1_000))  # nothing is lost this time
+        log = await one.lead(TopicLogSettings(jump_offsets=1_000))  # this time nothing was lost
         assert log.high_watermark == 1_004
 
 
@@ -200,7 +200,7 @@ async def test_a_hole_is_known_to_every_later_leader_however_much_follows_it() -
         settings = TopicLogSettings(jump_offsets=100)
         log = await cluster.node().lead(settings, suspect=True)
         assert (log.holes_from(0), log.holes_from(40), log.holes_from(100)) == (100, 60, 0)
-        for _ in range(30):  # more entries than one read at the end of an epoch returns
+        for _ in range(30):  # more entries than a single read at the end of an epoch returns
             await log.append([batch(10)], 1000)
         assert log.holes_from(0) == 100
         await log.close()
@@ -273,7 +273,7 @@ async def test_memory_is_not_written_back_over_another_owners_batches() -> None:
         await other.append([batch(1, text="other")], 1000)
         await other.close()
         log = await one.lead(settings, memory=memory)
-        assert log.high_watermark == 104  # 3 + jump, and the other owner's record: no offset before it is missing
+        assert log.high_watermark == 104  # 3 + the jump + the other owner's record: no offset before it is missing
         assert [each.base_offset for each in (await log.read(0, 1 << 20)).batches] == [0, 103]
 
 

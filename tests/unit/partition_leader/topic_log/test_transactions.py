@@ -21,7 +21,7 @@ A, B = 71, 72
 
 
 def part(producer: int, epoch: int = 0, sequence: int = 0, records: int = 1, text: str = "x") -> NewBatch:
-    """A batch of the producer's transaction."""
+    """A batch in the producer's transaction."""
     made = batch(records, text=text, producer=producer, epoch=epoch, sequence=sequence)
     return made._replace(is_transactional=True, transactional_id=f"t{producer}")
 
@@ -89,11 +89,11 @@ async def test_nothing_of_a_transaction_is_appended_behind_its_marker() -> None:
     async with Cluster() as cluster:
         one, two = cluster.node(), cluster.node()
         log = await one.lead()
-        log.transactions.join(A, 0)  # the transaction record was asked, and the batch is on its way to the queue
+        log.transactions.join(A, 0)  # the transaction record has been read, and the batch is about to be queued
         await log.transactions.end(A, 0, commit=False)
         with pytest.raises(InvalidProducerEpochError):
             await log.append([part(A)], 1000)
-        log.transactions.join(A, 0)  # an answer from before the marker arrives late
+        log.transactions.join(A, 0)  # a response from before the marker arrives late
         assert log.transactions.needs_join(A, 0)
         log = await two.lead()
         with pytest.raises(InvalidProducerEpochError):
@@ -215,7 +215,8 @@ async def test_no_transaction_begins_beyond_the_bound_and_markers_are_taken(monk
 @pytest.mark.rule("PL-006", "PL-808", "CM-150", "INV-2")
 @pytest.mark.parametrize("seed", range(12))
 async def test_what_committed_reads_show_is_what_a_model_says(seed: int) -> None:
-    """Producers write, end and repeat at random over several leaders; the model knows each record's fate."""
+    """Over several leaders, producers write and end transactions at random; the model knows the outcome of each
+    record."""
     rng = Random(seed)
     async with Cluster() as cluster:
         nodes = [cluster.node(), cluster.node()]

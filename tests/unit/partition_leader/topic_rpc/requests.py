@@ -19,7 +19,7 @@ TOPIC = bytes(range(16))
 
 
 class Directory:
-    """One log led here; partition 1 is led by node 7; the other topic is unknown."""
+    """A directory with one log that is led here. Node 7 leads partition 1; any other topic is unknown."""
 
     def __init__(self, log: TopicLog) -> None:
         self.topic_log = log

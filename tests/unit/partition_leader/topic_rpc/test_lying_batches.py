@@ -43,7 +43,7 @@ LIAR = packed(b"\x12\x00")
 
 
 class Roomy(Directory):
-    """A directory whose topic has a large max.message.bytes."""
+    """A directory whose topic allows large batches (max.message.bytes)."""
 
     def max_message_bytes(self, topic_id: bytes) -> int:
         return 64 << 20
@@ -97,7 +97,7 @@ async def test_batches_of_every_kind_are_checked_and_refused_without_their_libra
 async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A large compressed request comes between small ones. While it is checked, the event loop goes on."""
+    """A large compressed request comes between small ones. While it is checked, the event loop keeps running."""
     large = RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString()
     bad = packed(large + b"\x12\x00")
     real, entered, go = produce_batches.check_rest, asyncio.Event(), threading.Event()
@@ -144,8 +144,8 @@ async def test_a_stream_stays_in_order_when_one_request_is_checked_in_a_thread(
 
 @pytest.mark.rule("CM-112")
 async def test_large_requests_of_several_callers_are_checked_one_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Shows of CM-112 (d) that one request is checked at a time: not from how many bytes on, no order, no other
-    clause."""
+    """Covers of CM-112 (d) that one request is checked at a time; not the size from which this applies, nor the order,
+    nor any other clause."""
     large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())
     real, inside, most = produce_batches.check_rest, 0, 0
 
@@ -170,7 +170,7 @@ async def test_large_requests_of_several_callers_are_checked_one_at_a_time(monke
 async def test_what_a_stream_sent_is_counted_while_it_waits_to_be_checked(
     monkeypatch: pytest.MonkeyPatch, ends: str
 ) -> None:
-    """All streams of a node wait for one thread. Earlier, requests that waited for it were counted in no budget."""
+    """All streams of a node wait for one thread. Before the fix, no budget included the requests that waited for it."""
     large = packed(RecordBatch(records=[Record(value=bytes(2_000))] * 1_000).SerializeToString())
     real, entered, go = produce_batches.check_rest, asyncio.Event(), threading.Event()
     loop = asyncio.get_running_loop()
@@ -263,7 +263,7 @@ class Waves(Directory):
         return self
 
     def check_leader(self) -> None:
-        """Do nothing: it is the leader."""
+        """Do nothing: this node is the leader."""
 
     def submit(self, batches: list[NewBatch], timeout_ms: int) -> asyncio.Future[AppendOutcome]:
         assert 0 < timeout_ms <= 5_000
@@ -281,7 +281,8 @@ class Waves(Directory):
 
 @pytest.mark.rule("CM-113")
 async def test_a_request_has_a_bounded_part_of_its_batches_on_the_way_to_the_store() -> None:
-    """All partitions of a process share one pipeline: 10,000 batches at once would be one step of the event loop."""
+    """All partitions of a process share one pipeline: 10,000 batches at once would take a single step of the event
+    loop."""
     many = request(wire_batch())
     for index in range(1, 3_000):
         many.topic_data[0].partition_data.add(index=index).batches.extend([wire_batch()] * 3)
@@ -327,7 +328,7 @@ async def test_a_lie_in_an_older_log_is_a_hole_after_what_its_bytes_could_hold(f
         assert behind.data_offset == end
         assert [found.base_offset for found in behind.batches] == [end] * follows
         again = log.read_cached(liar.last_offset + 1, 1, 1)
-        assert again is not None  # found in memory, so that a share-partition moves over the hole
+        assert again is not None  # found in memory, so that a share-partition passes the hole
         assert again.data_offset == end
         headers = [found.base_offset async for page in log._reader.headers(0) for found in page]
         assert headers == [0, 3, *[end] * follows]
@@ -335,7 +336,7 @@ async def test_a_lie_in_an_older_log_is_a_hole_after_what_its_bytes_could_hold(f
 
 
 async def _searches_end(log: TopicLog) -> None:
-    """Run searches within a time limit, which a search that returns to the same batch for ever would exceed."""
+    """Run searches under a time limit: a search that kept returning to the same batch would exceed it."""
     async with asyncio.timeout(30):
         for timestamp in (-3, 0, 4, 5, 1_000):
             await log.offset_for(timestamp)

@@ -35,7 +35,7 @@ ONE = Identity(ID, 0)
 
 
 class Records:
-    """The record of `tx`, changed by the real rules; `hold`: an event that joins wait for."""
+    """The record of `tx`, changed by the real rules. `hold`: an event that `join` waits for."""
 
     def __init__(self) -> None:
         self.known = initialised(None, None, 60_000, ID)
@@ -135,7 +135,7 @@ async def test_a_request_is_of_one_transaction_or_of_none() -> None:
 
 @pytest.mark.rule("CM-150", "CM-153", "CM-155")
 async def test_a_batch_that_was_joined_comes_too_late_behind_the_marker() -> None:
-    """The process pauses between the join and the append, and meanwhile the transaction is aborted everywhere."""
+    """The process pauses between join and append; meanwhile the transaction is aborted on all partitions."""
     async with Cluster() as cluster:
         log, records = await cluster.node().lead(), Records()
         records.hold = asyncio.Event()

@@ -126,11 +126,11 @@ async def test_a_stream_appends_in_order_of_arrival_with_several_requests_in_fli
             answers.append(answer)
 
         serving = asyncio.ensure_future(service.produce_stream(requests(), write))
-        await until(lambda: len(answers) == 1)  # the refused request overtakes those in flight
+        await until(lambda: len(answers) == 1)  # the refusal overtakes the requests in flight
         assert answers[0].correlation_id == 102
         for _ in range(100):
             await asyncio.sleep(0)
-        assert len(read) == 6  # four in flight, one refused, and one that was read and waits for room
+        assert len(read) == 6  # four in flight, one refused, and one that has been read and waits for room
         gate.set()
         await serving
         offsets = {one.correlation_id - 100: only(one.response).base_offset for one in answers}

@@ -15,7 +15,7 @@ from tests.unit.partition_leader.topic_rpc.test_lying_batches import Waves
 
 
 class SlowWaves(Waves):
-    """Each wave takes a second; each partition's time-out is noted with the time at which its batches were sent."""
+    """Each wave takes a second. `sent` has the time at which each partition's batches were sent, and their time-out."""
 
     def __init__(self) -> None:
         super().__init__()

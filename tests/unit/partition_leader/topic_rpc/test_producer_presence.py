@@ -24,7 +24,7 @@ PRODUCER = 77
 
 
 def bare(**fields: Any) -> produce_pb2.ProduceRequest.Batch:
-    """A batch with its bytes and count, and nothing else but `fields`."""
+    """A batch with bytes, a record count and `fields`, and nothing else."""
     return produce_pb2.ProduceRequest.Batch(record_batch=record_bytes([b"v"]), record_count=1, **fields)
 
 
@@ -37,7 +37,7 @@ async def leading() -> AsyncIterator[tuple[ProduceService, TopicLog]]:
 
 @pytest.mark.rule("CM-110")
 async def test_a_stub_that_sets_no_producer_stores_every_record() -> None:
-    """Before, the second and every later record was answered NONE at offset 0, and nothing was stored."""
+    """Before the fix, the second and every later record got the response NONE with offset 0, and was not stored."""
     async with leading() as (service, log):
         for number in range(5):
             stored = only(await service.produce(request(bare())))
@@ -74,12 +74,12 @@ async def test_half_an_identity_and_producer_0_are_refused_with_what_to_set(fiel
 
 @pytest.mark.rule("CM-110", "CM-43")
 async def test_a_client_of_before_that_leaves_zeros_out_goes_on_working() -> None:
-    """It leaves out the epoch, since that is 0, and the sequence of its first batch."""
+    """It leaves out the epoch, which is 0, and the sequence of its first batch."""
     async with leading() as (service, log):
         first = only(await service.produce(request(bare(producer_id=PRODUCER))))
         second = bare(producer_id=PRODUCER, base_sequence=1)
         assert (first.error_code, first.base_offset) == (0, 0)
-        for _ in range(2):  # the repetition is known by its sequence
+        for _ in range(2):  # the sequence shows that the second attempt is a repetition
             again = only(await service.produce(request(second)))
             assert (again.error_code, again.base_offset) == (0, 1)
         assert log.high_watermark == 2
@@ -94,7 +94,7 @@ async def test_a_batch_without_a_sequence_is_never_taken_for_a_repetition() -> N
         assert refused.error_code == 46
         assert "base_sequence" in refused.error_message
         whole = bare(producer_id=PRODUCER, producer_epoch=0, base_sequence=0)
-        assert only(await service.produce(request(whole))).base_offset == 0  # its sequence makes this one a repetition
+        assert only(await service.produce(request(whole))).base_offset == 0  # a repetition, by its sequence
         assert log.high_watermark == 1
 
 

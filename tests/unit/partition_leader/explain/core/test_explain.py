@@ -28,7 +28,7 @@ ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
 
 
 def question(bench: Bench, first: int, last: int | None = None, **given: Any) -> Question:
-    """A question about a bench's log, whose batches were appended at 1 s, 2 s and so on."""
+    """A question about the log of a bench whose batches were appended at 1 s, 2 s and so on."""
     batches = [KnownBatch(at.base_offset, at.last_offset, 1_000 * number) for number, at in enumerate(bench.log, 1)]
     end = batches[-1].last + 1 if batches else 0
     log = given.pop("log", None) or LogView(batches[0].first if batches else 0, end, end, batches)
@@ -114,7 +114,7 @@ def test_a_held_record_names_its_member_and_what_happens_when_its_lock_ends() ->
     )
     assert (renewed.first, renewed.last, renewed.lock_ms, renewed.renewed) == (3, 4, 30_000, True)
     assert "ends in 30.0 s, and was renewed;" in again
-    bench.pass_time(17_500)  # the end of the locks that were not renewed
+    bench.pass_time(17_500)  # the locks that were not renewed end
     bench.fetch("N")
     found, at_the_limit = answer(bench, 0).records[0]
     assert (found.member, found.delivery_count) == ("N", 2)
@@ -185,7 +185,7 @@ def test_available_records_that_nothing_in_the_window_holds_up() -> None:
     assert only(answer(bench, 0, 9, log=open_at_3))[0].obstacle is Obstacle.NONE, "read_uncommitted takes all"
 
 
-@pytest.mark.rule("PL-240")  # from how many deliveries on a record is isolated; not with how many others
+@pytest.mark.rule("PL-240")  # the delivery count from which a record is isolated; not with how many others
 @pytest.mark.rule("PL-821", "PL-823")
 def test_the_words_of_records_that_came_back_and_of_those_that_do_not() -> None:
     bench = Bench(log=[(0, 9)], settings=GroupConfig(LOCK_MS, delivery_count_limit=4))
@@ -347,7 +347,7 @@ def test_offsets_that_cannot_be_asked_for(first: int, last: int) -> None:
 
 
 class CountedBatches(list[KnownBatch]):
-    """The batches of a log, which count how many of them were iterated over."""
+    """The batches of a log, counting how many of them were iterated over."""
 
     inspected = 0
 
@@ -358,7 +358,7 @@ class CountedBatches(list[KnownBatch]):
 
 
 def test_a_thousand_records_of_different_fates_do_not_each_search_through_the_log() -> None:
-    """The event loop serves no other request meanwhile (CM-94): it took 364 ms when each record searched the log."""
+    """The event loop serves no other request meanwhile (CM-94). This took 364 ms when each record searched the log."""
     size = EXPLAINED_OFFSETS_MAX
     bench = Bench(log=[(offset, offset) for offset in range(size)])
     bench.fetch("M", max_records=size)

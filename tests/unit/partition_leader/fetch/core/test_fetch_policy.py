@@ -39,7 +39,8 @@ def step(
     room: int = PLENTY,
     expired: bool = False,
 ) -> Step:
-    """Return the next step of an attempt that could lock a share-partition for each of these numbers of bytes."""
+    """Return the next step of an attempt that could lock one share-partition for each number of bytes in
+    `available`."""
     return one.next_step(erroneous, len(available), available, room, expired)
 
 
@@ -56,7 +57,7 @@ def test_sizes_are_bounded_by_the_service_and_a_request_for_nothing_is_known_as_
 
 
 def test_a_fetch_reads_as_soon_as_the_bytes_are_enough() -> None:
-    # PL-211: the sum over what could be locked.
+    # PL-211: the sum over all share-partitions that could be locked.
     one = budget(3, min_bytes=100)
     assert step(one, 60, 39) is Step.WAIT
     assert step(one, 60, 40) is Step.READ
@@ -65,7 +66,7 @@ def test_a_fetch_reads_as_soon_as_the_bytes_are_enough() -> None:
 
 @pytest.mark.rule("PL-211")
 def test_one_share_partition_counts_for_no_more_than_its_part_of_the_bytes() -> None:
-    # PL-211 with PL-207: 50 bytes each.
+    # PL-211 with PL-207: at most 50 bytes each.
     one = budget(2, min_bytes=80, max_bytes=100)
     assert step(one, 1_000, 29) is Step.WAIT
     assert step(one, 1_000, 30) is Step.READ
@@ -176,7 +177,8 @@ def test_the_answer_keeps_to_its_room_but_for_the_first_share_partition_in_it() 
     ],
 )
 def test_what_a_failed_read_means(error: KafkaError, lease_valid: bool, event_type: type | None) -> None:
-    # PL-252: the log start moved, and the request gets no error. PL-630: leadership is gone, unless only the lease is.
+    # PL-252: if the log start moved, the request gets no error. PL-630: leadership is lost, unless only the lease has
+    # expired.
     events: dict[type | None, LogStartMoved | Drop | None] = {LogStartMoved: LogStartMoved(42), Drop: Drop(error)}
     reported = None if event_type is LogStartMoved else error
     assert read_failed(error, 42, lease_valid) == ReadFailure(events.get(event_type), reported)

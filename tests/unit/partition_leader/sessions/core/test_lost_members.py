@@ -9,9 +9,9 @@ from partition_leader.sessions.core.session import SessionKey
 
 A, B = SessionKey("g", "A"), SessionKey("g", "B")
 
-# Of PL-527 these show (b), from when a report was sent and until when, and which of two reports (c) and (d) keep. Which
-# sessions are reported, (a), is in test_lost_streams.py; that reports are gathered, sent, tried again, bounded and
-# counted, (c) to (e), in test_member_reports.py and rpc/test_peer_notices.py.
+# Of PL-527 these cover (b), the period for which a report applies, and which of two reports (c) and (d) keep. Which
+# sessions are reported, (a), is in test_lost_streams.py. How reports are gathered, sent, retried, bounded and counted,
+# (c) to (e), is in test_member_reports.py and rpc/test_peer_notices.py.
 
 
 @pytest.mark.rule("PL-527")

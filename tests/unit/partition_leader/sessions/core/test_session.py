@@ -153,7 +153,7 @@ def test_served_partitions_go_last_and_after_fetches_without_records_the_order_t
 def test_no_partition_with_records_waits_for_more_fetches_than_there_are_partitions(
     partitions: int, acknowledgements: int, served: int
 ) -> None:
-    """An acknowledgement also consumes an epoch. One more at some point shifts the epochs of all later fetches."""
+    """An acknowledgement also consumes an epoch. An extra one at some point shifts the epochs of all later fetches."""
     topics = [TopicIdPartition(bytes(16), partition) for partition in range(partitions)]
     cache = opened(*topics)
     epoch, waited = 1, dict.fromkeys(topics, 0)

@@ -85,15 +85,15 @@ class Bench:
         return [(first, last, count) for first, last, count in one(effects, fx.Acquired).ranges]
 
     def lock(self, fetch_id: int, max_records: int = 500) -> fx.ReadLog | None:
-        """Ask for the fetch lock; return what to read, or None when the fetch did not get it."""
+        """Ask for the fetch lock; return what to read, or None if the fetch did not get it."""
         effects = self.do(ev.TakeFetchLock(fetch_id, max_records, self.settings))
         return next((effect for effect in effects if isinstance(effect, fx.ReadLog)), None)
 
-    # Operations: each returns the id under which `replies` has the answer.
+    # Operations: each returns its id, under which `replies` has the reply.
 
     def ack(self, member: str, *batches: Any) -> int:
-        """Acknowledge `batches`: first and last offset, an acknowledge type or one for each offset, and perhaps delays
-        likewise."""
+        """Acknowledge `batches`. Each is a first and a last offset, an acknowledge type or one for each offset, and
+        optionally a delay or one for each offset."""
         self.op += 1
         listed: Any = [(first, last, *map(_listed, rest)) for first, last, *rest in batches]
         acks = tuple(ev.AckBatch(*one) for one in listed)
@@ -120,7 +120,7 @@ class Bench:
         return write
 
     def acked(self, member: str, *batches: Any) -> KafkaError | None:
-        """Acknowledge and let every write succeed; return the answer's error."""
+        """Acknowledge and let every write succeed; return the error in the reply."""
         op = self.ack(member, *batches)
         while self.writes:
             self.persisted()
@@ -151,7 +151,7 @@ def _listed(given: int | tuple[int, ...]) -> tuple[int, ...]:
 
 
 def one(effects: list[fx.Effect], kind: type[E]) -> E:
-    """Return the only effect of a kind."""
+    """Return the one effect of this kind."""
     found = [effect for effect in effects if isinstance(effect, kind)]
     assert len(found) == 1, f"expected one {kind.__name__} in {effects}"
     return found[0]
@@ -162,6 +162,6 @@ def plain(batch: StateBatch) -> tuple[int, int, int, int]:
 
 
 def written(write: fx.Persist) -> tuple[int, int, list[tuple[int, int, int, int]]]:
-    """Return start_offset, delivery_complete_count and state batches of a write, as the specification's tables print
-    them."""
+    """Return a write's start_offset, delivery_complete_count and state batches, in the form of the specification's
+    tables."""
     return write.start_offset, write.delivery_complete_count, [plain(batch) for batch in write.state_batches]

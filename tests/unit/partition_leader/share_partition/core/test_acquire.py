@@ -132,7 +132,7 @@ def test_offsets_come_in_their_order_whether_they_were_released_or_are_new() -> 
     assert bench.fetch(until=9) == [(0, 9, 1)]
     bench.acked("M", (5, 6, RELEASE))
     assert bench.fetch("N", max_records=4, mode=1) == [(5, 6, 2), (10, 11, 1)]
-    bench = Bench(10, batches=(StateBatch(15, 20, 0, 1),), log=[(10, 29)])  # 10 to 14 were never delivered
+    bench = Bench(10, batches=(StateBatch(15, 20, 0, 1),), log=[(10, 29)])  # 10 to 14 have never been delivered
     assert bench.fetch() == [(10, 14, 1), (15, 20, 2), (21, 29, 1)]
 
 
@@ -157,7 +157,7 @@ def test_record_limit_mode_makes_one_batch_whatever_the_batch_size_beside_a_memb
 
 
 def failed_once_and_twice() -> Bench:
-    """A bench with one cached batch: 0-4 were delivered once, 5-9 twice, and the third delivery is the last."""
+    """A bench with one cached batch: 0-4 have been delivered once, 5-9 twice, and the third delivery is the last."""
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.acked("M", (5, 9, RELEASE))

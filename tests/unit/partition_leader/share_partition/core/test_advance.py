@@ -19,7 +19,7 @@ ACCEPT = 1
 
 
 def window(*batches: tuple[int, int, int], start: int | None = None) -> Window:
-    """Batches (first, last, code); the start offset is the first one's, or `start`."""
+    """A window of batches (first, last, code). Its start offset is that of the first batch, unless `start` is given."""
     made = Window(batches[0][0] if start is None else start)
     for first, last, code in batches:
         held = code in (STATE_ACQUIRED, PENDING_ACKNOWLEDGED, PENDING_AVAILABLE)

@@ -71,8 +71,8 @@ def test_many_short_acknowledgements_are_reported_as_joined_ranges() -> None:
 
 @pytest.mark.rule("PM-20", "X9")
 def test_a_write_names_what_it_gives_up_for_good_and_nothing_else() -> None:
-    """Released records come again, accepted ones are finished, and a gap has no record. With a dead-letter queue,
-    records are named when they become Archiving, and not again once their letter is written."""
+    """Released records are delivered again, accepted ones are finished, and a gap has no record. With a dead-letter
+    queue, records are named when they become Archiving, and not again once their dead letter is written."""
     bench = Bench(log=[(0, 9)])
     bench.fetch()
     bench.acked("M", (0, 3, ACK_ACCEPT), (4, 4, ACK_GAP), (5, 6, ACK_RELEASE), (7, 9, ACK_REJECT))

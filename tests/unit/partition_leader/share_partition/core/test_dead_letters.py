@@ -26,7 +26,7 @@ REJECTED, LIMIT = "client reject", "delivery count exceeded"
 
 
 def window() -> Window:
-    """10-14 Available, 15-19 Archiving with count 2, 20-29 Archiving with count 5."""
+    """A window with 10-14 Available, 15-19 Archiving with count 2, 20-29 Archiving with count 5."""
     made = Window(10)
     for first, last, code, count in (
         (10, 14, STATE_AVAILABLE, 1),
@@ -57,7 +57,8 @@ def test_one_letter_for_each_cause_with_the_archiving_records_of_its_spans_in_or
 
 @pytest.mark.rule("PL-905")
 def test_a_span_that_the_log_start_has_passed_gets_no_letter_from_a_batch_that_goes_on_behind_it() -> None:
-    """A start offset does not cut merged batches (PL-915), and the spans of their letters are as before the merge."""
+    """Moving the start offset does not cut merged batches (PL-915); the spans of their dead letters are those before
+    the merge."""
     letters, made = DeadLetters(), Window(24)
     made.add(InFlightBatch(24, 31, STATE_ARCHIVING, 2))
     made.move_start(30)
@@ -193,7 +194,7 @@ def test_a_session_that_closes_at_the_limit_sends_what_it_holds_to_the_queue() -
 def last_deliveries(count: int, **changes: int) -> Bench:
     """Records 0 … count − 1, which M has acquired with delivery count 5, the limit; there is a dead-letter queue."""
     bench = Bench(batches=(StateBatch(0, count - 1, 0, 4),), log=[(0, count - 1), (count, count)])
-    bench.set(delivery_count_limit=10, dlq_enabled=True, **changes)  # with 5 each record would be delivered alone
+    bench.set(delivery_count_limit=10, dlq_enabled=True, **changes)  # at 5, each record would be delivered alone
     assert bench.fetch(until=0) == [(0, count - 1, 5)]
     bench.set(delivery_count_limit=5)
     return bench

@@ -28,7 +28,7 @@ def fetched(*, log: list[tuple[int, int]] | None = None, **settings: Any) -> Ben
 
 
 def delays(bench: Bench) -> dict[int, int]:
-    """Return the end of the delay of every delayed offset."""
+    """Return when the delay of each delayed offset ends."""
     bench.core.check()
     return {
         offset: batch.lock_at(offset)[3]
@@ -310,7 +310,7 @@ def test_a_window_in_too_many_pieces_takes_no_new_records(monkeypatch: pytest.Mo
 
 
 def test_retiring_leaves_delays_to_the_successor() -> None:
-    """PL-937: the stored state has the delays."""
+    """PL-937: the delays are in the stored state."""
     bench = fetched()
     bench.acked("M", (0, 9, RELEASE, 60_000))
     bench.do(ev.Retire(CoordinatorNotAvailableError("over")))
@@ -318,7 +318,7 @@ def test_retiring_leaves_delays_to_the_successor() -> None:
     assert bench.core.next_deadline() is None
 
 
-# The functions on runs of offsets.
+# Functions on runs of offsets.
 
 
 def test_delays_of_a_request_by_stretch() -> None:

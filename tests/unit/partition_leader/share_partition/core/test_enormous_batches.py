@@ -21,7 +21,7 @@ ENORMOUS = 2**31 - 1
 @pytest.mark.rule("CM-112")
 @pytest.mark.parametrize("mode", [ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT])
 def test_a_fetch_acquires_no_more_than_a_batch_may_hold(mode: int) -> None:
-    """Before, one fetch acquired 2^31-1 offsets, and an acknowledgement of one of them made arrays of that size."""
+    """Before the fix, one fetch acquired 2^31-1 offsets, and acknowledging one of them created arrays of that size."""
     tracemalloc.start()
     try:
         bench = Bench(log=[(0, ENORMOUS - 1)])
@@ -48,9 +48,9 @@ def test_a_fetch_acquires_no_more_than_a_batch_may_hold(mode: int) -> None:
 @pytest.mark.rule("CM-112")
 @pytest.mark.parametrize("mode", [ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT])
 def test_a_stored_state_of_that_size_is_loaded_in_parts(mode: int) -> None:
-    """An older leader released such a batch as a whole and stored it; its log now ends where the batch's bytes could
-    reach."""
-    last = ENORMOUS // 8  # already thousands of parts, each of which takes time to trace
+    """An older leader released such a batch as a whole and stored it. The log of the new leader ends at the most
+    records that the batch's bytes could hold."""
+    last = ENORMOUS // 8  # already thousands of parts; memory tracing takes time for each
     tracemalloc.start()
     try:
         bench = Bench(batches=(StateBatch(0, last, 0, 1),), log=[(0, 14_963)])

@@ -16,7 +16,7 @@ LIMIT = 2
 
 
 def last_delivery(**changes: bool) -> Bench:
-    """A bench whose member M holds 0 … 3 on their last delivery; N held them before."""
+    """A bench whose member M holds 0-3 on their last delivery; N held them before."""
     bench = Bench(log=[(0, 3), (4, 7)])
     bench.set(delivery_count_limit=LIMIT, **changes)
     assert bench.fetch("N", until=3) == [(0, 3, 1)]

@@ -33,7 +33,7 @@ def test_a_heap_of_many_locks_loses_none_that_is_live_and_drops_those_that_are_n
     live = {(1_000 + number, number, number) for number in range(600)}
     for entry in sorted(live, key=lambda each: -each[0]):
         heap.push(*entry, live.__contains__)
-        heap.push(entry[0] - 1_000, entry[1], entry[2], live.__contains__)  # an outdated copy, as a renewal leaves it
+        heap.push(entry[0] - 1_000, entry[1], entry[2], live.__contains__)  # an outdated copy, as left by a renewal
     assert len(heap) < 2 * len(live)
     assert live <= set(heap.entries())
     assert live <= set(heap.due(1_599))

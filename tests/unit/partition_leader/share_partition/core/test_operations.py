@@ -15,7 +15,7 @@ DEADLINE, LIMIT = 9_000, 5
 
 
 def window(count: int = 1) -> Window:
-    """0-9, whose acknowledgement by M is being written."""
+    """A window with 0-9, whose acknowledgement by M is being written."""
     made = Window(0)
     made.add(InFlightBatch(0, 9, PENDING_ACKNOWLEDGED, count, member="M", deadline=DEADLINE))
     made.end_offset = 9

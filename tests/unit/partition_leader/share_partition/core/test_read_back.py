@@ -28,7 +28,7 @@ Records = list[tuple[int, int, int, int]]
 
 
 def window(*batches: tuple[int, int, int, int]) -> Window:
-    """Batches (first, last, code, delivery count), which M holds until 9,000."""
+    """A window of batches (first, last, code, delivery count), which M holds until 9,000."""
     made = Window(batches[0][0])
     for first, last, code, count in batches:
         made.add(InFlightBatch(first, last, code, count, member="M", deadline=9_000))
@@ -41,7 +41,7 @@ def operation(*spans: tuple[int, int]) -> Operation:
 
 
 def records(made: Window) -> Records:
-    """Return every cached record, those below the start offset too."""
+    """Return every cached record, including those below the start offset."""
     return [run for batch in made.walk() for run in batch.runs(batch.first, batch.last)]
 
 

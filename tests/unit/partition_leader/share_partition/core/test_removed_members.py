@@ -63,9 +63,10 @@ def test_what_is_not_known_to_be_of_that_life_stays() -> None:
 
 @pytest.mark.rule("PL-528", "PL-529")
 def test_in_whatever_order_orders_of_the_past_come_they_leave_the_present_life_alone() -> None:
-    # Three lives, with the member epochs 5, 8 and 12, that ended at the group epochs 6 and 9; the third one goes on.
+    # Three memberships ("lives"), with the member epochs 5, 8 and 12. The first two ended at the group epochs 6 and 9;
+    # the third one has not ended.
     for order in permutations((6, 9, 6, 9)):
-        for joined in range(len(order) + 1):  # how many of the removals come before the third life opens its session
+        for joined in range(len(order) + 1):  # how many removals arrive before the third life opens its session
             cache = SessionCache(10)
             cache.fetch(opening(8), 11, 0)
             ended = 0
@@ -82,7 +83,7 @@ def test_in_whatever_order_orders_of_the_past_come_they_leave_the_present_life_a
 def test_a_life_that_is_over_opens_no_session_for_a_minute_and_replaces_none() -> None:
     cache = SessionCache(10)
     cache.member_removed(KEY, 6, 0)
-    cache.member_removed(KEY, 4, 1)  # a late removal, of an earlier life
+    cache.member_removed(KEY, 4, 1)  # a late removal, for an earlier life
     with pytest.raises(UnknownMemberIdError, match="join again"):
         cache.fetch(opening(5), 11, 2)
     assert len(cache) == 0

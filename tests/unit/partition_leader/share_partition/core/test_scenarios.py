@@ -16,7 +16,7 @@ TWICE = GroupConfig(LOCK_MS, delivery_count_limit=2)
 
 
 def _released_by_the_last_delivery(count: int, limit: int) -> list[tuple[int, int, int]]:
-    """Return the ranges that one member acquires of a batch of `count` records; it releases each of them until none is
+    """Return the ranges that one member acquires of a batch of `count` records, releasing each until no record is
     left."""
     bench = Bench(log=[(0, count - 1)], settings=GroupConfig(LOCK_MS, delivery_count_limit=limit))
     got: list[tuple[int, int, int]] = []

@@ -43,7 +43,7 @@ BELOW_START = " while offset < SPSO"
 
 
 class Row(NamedTuple):
-    """A row of PL-102, as it is printed."""
+    """A row of the table in PL-102, as printed."""
 
     before: str
     trigger: str
@@ -68,7 +68,7 @@ def mapped(rule: str) -> list[tuple[int, Trigger, int]]:
 
 
 def states_of(after: str) -> set[int]:
-    """Return the states of the column "To"; "as T5/T6/T7" means the states of all those rows."""
+    """Return the states in the column "To"; "as T5/T6/T7" means the states of all those rows."""
     found = {STATES[name] for name in re.findall(r"\b(?:" + "|".join(STATES) + r")\b", after)}
     for rule in re.findall(r"T\d+", after):
         found |= states_of(ROWS[rule].after)
@@ -108,7 +108,7 @@ def test_a_row_of_the_specification_is_what_the_mapping_says(rule: str) -> None:
         else:
             cause = rule
             assert trigger.startswith(row.trigger) or row.trigger.startswith(trigger)
-        # A lock that is cancelled on commit means that the record waits for its write until then.
+        # If the lock is cancelled on commit, the record is pending until its write ends.
         assert bool(code & PENDING) == (ROWS[cause].lock == "cancel on commit")
 
 

@@ -194,10 +194,10 @@ def test_records_that_the_start_offset_passes_are_forgotten_and_not_archived() -
 
 @pytest.mark.rule("PL-309")
 def test_a_new_leader_holds_nobodys_records_and_waits_for_no_lock() -> None:
-    """The successor has those records as they are stored: available, with their delivery counts."""
+    """The successor loads those records as they are stored: available, with their delivery counts."""
     bench = Bench(batches=(StateBatch(0, 4, 0, 2),), log=[(0, 9)])
     bench.pass_time(10 * LOCK_MS)
-    assert bench.persisted().counters == fx.Counters()  # the write only makes the new leader's claim known
+    assert bench.persisted().counters == fx.Counters()  # this write only announces the new leader's claim
     assert bench.records() == [(0, 4, 0, 2)]
     assert bench.core.next_deadline() is None
     assert bench.fetch() == [(0, 4, 3), (5, 9, 1)]

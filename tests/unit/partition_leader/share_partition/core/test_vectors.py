@@ -99,8 +99,8 @@ def test_a_duplicate_acknowledgement_succeeds_without_a_write() -> None:
 
 
 def expired_at_limit() -> Bench:
-    """Record 1 was accepted, then 0 was archived by its lock at the delivery limit: memory has passed both, and no
-    write has confirmed that start offset."""
+    """Record 1 was accepted; then 0 was archived when its lock expired at the delivery limit. In memory the start
+    offset has passed both, but no write has confirmed it."""
     bench = Bench(batches=(StateBatch(0, 0, 0, 4),), log=[(0, 0), (1, 1)])
     bench.set(delivery_count_limit=5)
     assert bench.fetch(until=0) == [(0, 0, 5)]
@@ -137,7 +137,7 @@ def test_when_that_write_fails_the_no_op_does() -> None:
 
 def at_limit(**changes: bool) -> Bench:
     bench = Bench(batches=(StateBatch(0, 9, 0, 4),), log=THREE)
-    bench.set(delivery_count_limit=10, **changes)  # not throttled below a count of 5 (PL-241)
+    bench.set(delivery_count_limit=10, **changes)  # below a delivery count of 5 nothing is throttled (PL-241)
     assert bench.fetch(max_records=5) == [(0, 9, 5)]
     bench.set(delivery_count_limit=5)
     return bench

@@ -15,7 +15,8 @@ UNFINISHED = (0, 1)
 
 
 class Stored:
-    """The state that a share coordinator keeps of the writes, and the records that a fresh leader delivers from it."""
+    """The state that a share coordinator stores from the writes, and the records that a fresh leader delivers from
+    it."""
 
     def __init__(self) -> None:
         self.start = 0
@@ -80,8 +81,8 @@ def test_a_fresh_leader_delivers_what_is_not_finished_after_each_write_of_the_ex
 
 
 LOG = [(100, 109), (110, 112), (113, 118), (119, 119), (120, 120)]
-#: Line of the table → the number of log batches by then, and the offsets of "memory after" that are not terminal: a
-#: fresh leader must deliver these and no others.
+#: For each line of the table: the number of log batches by then, and the offsets in "memory after" that are not
+#: terminal. A fresh leader must deliver exactly these.
 LEFT: dict[int, tuple[int, set[int]]] = {
     1: (0, set()),
     3: (1, set()),
@@ -92,7 +93,7 @@ LEFT: dict[int, tuple[int, set[int]]] = {
     11: (5, {111, 112, 120}),
     12: (5, {120}),
 }
-#: The writes of each column as the table prints them: line, start offset, state batches.
+#: The writes in each column as the table prints them: line, start offset, state batches.
 COLUMNS: dict[str, list[tuple[int, int, list[tuple[int, int, int, int]]]]] = {
     "KIP": [
         (1, 100, []),
@@ -131,12 +132,12 @@ COLUMNS: dict[str, list[tuple[int, int, list[tuple[int, int, int, int]]]]] = {
 @pytest.mark.parametrize("column", COLUMNS)
 def test_after_each_write_of_each_column_a_fresh_leader_delivers_what_is_not_finished(column: str) -> None:
     stored = Stored()
-    stored.start = 100  # column K does not write it: the group coordinator set it when it initialised the state
+    stored.start = 100  # not written in column K: the group coordinator set it when it initialised the state
     lines = [line for line, *_ in COLUMNS[column]]
     for at, (line, start_offset, batches) in enumerate(COLUMNS[column]):
         stored.take(start_offset, [StateBatch(*batch) for batch in batches])
         if line in lines[at + 1 :]:
-            continue  # the first of two writes of one line
+            continue  # the first of two writes in one line
         known, left = LEFT[line]
         delivered = stored.delivered_after_a_fail_over([Header(*span) for span in LOG[:known]])
         assert delivered.keys() == left, f"line {line}"
@@ -155,7 +156,7 @@ def test_the_worked_example_writes_what_the_table_says() -> None:
     for member, first, last in (("C1", 110, 112), ("C2", 113, 118)):  # 4
         bench.log.append(type(bench.log[0])(first, last))
         assert bench.fetch(member) == [(first, last, 1)]
-    bench.now += 1_000  # C3 holds 119 longer, so that only 111 and 112 run out in step 8
+    bench.now += 1_000  # the lock on 119 starts later, so only those on 111 and 112 expire in step 8
     bench.ack("C2", (113, 118, 4))  # a renewal, never written
     bench.log.append(type(bench.log[0])(119, 119))
     assert bench.fetch("C3") == [(119, 119, 1)]
@@ -168,7 +169,7 @@ def test_the_worked_example_writes_what_the_table_says() -> None:
     bench.log.append(type(bench.log[0])(120, 120))  # 7
     assert bench.fetch("C1") == [(110, 110, 2), (120, 120, 1)]
 
-    bench.pass_time(LOCK_MS - 1_000)  # 8: one write for all that is due
+    bench.pass_time(LOCK_MS - 1_000)  # 8: one write for all locks that are due
     assert written(bench.persisted()) == (110, 1, [(111, 112, 0, 1)])
     bench.ack("C2", (113, 118, ACCEPT))  # 9
     assert written(bench.persisted()) == (110, 7, [(113, 118, 2, 1)])

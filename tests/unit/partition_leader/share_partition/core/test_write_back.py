@@ -29,7 +29,7 @@ def unanswered(ack_type: int) -> Bench:
 
 
 def test_the_counters_are_statistics_of_a_write_in_the_same_order() -> None:
-    """The host puts them between the cause and its own statistics."""
+    """The host inserts them between the cause and its own statistics."""
     assert WriteStats._fields[1 : 1 + len(fx.Counters._fields)] == fx.Counters._fields
 
 
@@ -78,7 +78,7 @@ def test_no_write_leaves_before_the_read_back() -> None:
     op = bench.ack("N", (10, 19, ACCEPT))
     assert not bench.writes
     assert isinstance(bench.error(bench.ack("M", (0, 9, ACCEPT))), errors.InvalidRecordStateError)
-    bench.do(ev.ReadBack(1, 7, 10, ()))  # an answer of another generation is ignored
+    bench.do(ev.ReadBack(1, 7, 10, ()))  # a read-back of another generation is ignored
     assert not bench.writes
     bench.do(ev.ReadBack(2, 7, 10, ()))
     write = bench.persisted()
@@ -160,7 +160,7 @@ def test_an_expired_lock_at_the_limit_is_not_given_back(dlq: bool) -> None:
     bench.fetch(max_records=5)
     bench.ack("M", (2, 9, ACCEPT))
     bench.set(delivery_count_limit=5)
-    bench.do(ev.SettingsChanged(bench.settings))  # the limit at the time of the acknowledgement counts
+    bench.do(ev.SettingsChanged(bench.settings))  # the limit at the time of the acknowledgement applies
     bench.now += LOCK_MS
     bench.failed(errors.CoordinatorNotAvailableError())
     if dlq:

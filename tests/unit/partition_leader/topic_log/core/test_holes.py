@@ -29,7 +29,7 @@ def test_no_more_than_a_bound_is_kept_and_the_largest_stay() -> None:
 
 
 def test_many_holes_that_touch_are_one() -> None:
-    """A log that loses entry after entry must not forget the first hole."""
+    """A log that loses one entry after another must not forget the first hole."""
     upwards, downwards = Holes(), Holes()
     for number in range(2 * HOLES_MAX):
         upwards.add(number, number + 1)
