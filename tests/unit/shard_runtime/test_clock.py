@@ -25,7 +25,7 @@ def test_leases_are_measured_by_the_clock_that_goes_on_while_the_machine_is_susp
 
 
 class Host:
-    """A host's two clocks, each moved by the test."""
+    """The two clocks of a host, each moved by the test."""
 
     def __init__(self) -> None:
         self.wall, self.boot = 1_780_000_000_000, 5_000
@@ -91,7 +91,7 @@ def test_a_store_whose_clock_is_set_is_not_followed_while_this_hosts_goes_on(by_
 
 @pytest.mark.rule("CM-170")
 def test_both_clocks_set_at_once_are_followed_and_nothing_is_deleted_by_age_for_an_hour() -> None:
-    """A machine with its own store: its clock may be wrong now, or may have been wrong before."""
+    """A machine that also runs the store: its clock may be wrong now, or may have been wrong before."""
     host = Host()
     time = compared(host)
     host.wall += 8 * _DAY_MS

@@ -348,8 +348,8 @@ async def test_the_offsets_whose_state_batches_a_summary_asks_for_are_bounded() 
 @pytest.mark.rule("CM-94")
 @virtual
 async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_shard_hangs() -> None:
-    """Its caller gives up and writes a share-partition of its last part again: the old write must not come after
-    that."""
+    """Its caller gives up and then repeats the write of one share-partition in its last part: the old write must not be
+    applied after that."""
 
     world = CoordinatorProcess(write_timeout_ms=5_000)
     client = Client(world)
@@ -375,8 +375,8 @@ async def test_a_large_request_reaches_all_shards_before_a_later_one_though_one_
 @pytest.mark.rule("CM-111")
 @virtual
 async def test_a_reset_to_the_beginning_by_an_older_node_is_one() -> None:
-    """The older protocol has no presence, so 0 is left out. Read as -1, it would start the group at the end of the
-    log."""
+    """The older protocol has no field presence, so a 0 is not sent. Read as -1, it would start the group at the end of
+    the log."""
 
     client = Client(CoordinatorProcess())
     name = (TOPIC, 0)

@@ -68,7 +68,7 @@ GONE: Final = labelled(alertname="ShareGroupHistoryGone", severity="warning", **
 
 
 class Case(NamedTuple):
-    """Series, and the alerts that fire at a minute."""
+    """Series, and the alerts that fire at the given minute."""
 
     series: Series
     minute: int
@@ -86,13 +86,13 @@ def away(before: float, after: float) -> Values:
 
 
 def of_two_pods(before: float, after: float) -> Series:
-    """A counter that another pod continues."""
+    """A counter that is continued by a second pod."""
     later = poison(lambda at: after if at >= 84 else None, pod="pipeline-1")
     return {**poison(lambda at: before if at < 84 else None), **later}
 
 
 def of_three_pods(after: float) -> Series:
-    """The second pod's counter restarts at 0, and the third pod continues after a pause."""
+    """The second pod's counter restarts at 0, and after a pause the third pod continues."""
     return {
         **poison(lambda at: 100.0 if at < 10 else None),
         **poison(lambda at: 0.0 if 12 <= at < 50 else None, pod="pipeline-1"),

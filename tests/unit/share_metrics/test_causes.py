@@ -7,7 +7,7 @@ import pytest
 from share_metrics.causes import PASSING, cause, without_frames
 from share_metrics.commands import query_failure
 
-# As Spark 4.3 reports a task that fails inside a batch's function, shortened in places.
+# How Spark 4.3 reports a task that fails inside a batch's function, shortened in places.
 BATCH_FAILED = """[STREAM_FAILED] Query [id = 1f56] terminated: Reason: Traceback (most recent call last):
   File "py4j/clientserver.py", line 644, in _call_proxy
     return_value = getattr(self.pool[obj_id], method)(*params)
@@ -97,7 +97,7 @@ def traceback_of(raised: str) -> str:
     ],
 )
 def test_of_a_long_text_what_gives_the_exit_status_stays_whole(raised: str, status: int, message: str) -> None:
-    """The text contains a task's traceback, and that of the function of the batch around it."""
+    """The text contains the traceback of a task and, around it, that of the batch's function."""
     task = traceback_of(raised)
     short = without_frames(f"begin\n{task}\n\nDuring handling another exception occurred:\n\n{task}\n{task}\nend")
     assert short.count(raised) == 1
@@ -121,7 +121,7 @@ def test_of_a_long_text_what_was_raised_last_stays() -> None:
 
 
 def test_however_much_there_is_to_report_a_text_is_bounded() -> None:
-    """Spark's regular expression recurses for each character: 8,000 overflowed a stack of 4 MB."""
+    """Spark's regular expression recurses for each character: 8,000 of them overflowed a stack of 4 MB."""
     for length in (30, 300, 3_000):
         lines = [f"StoreUnreachableError: {number} {'x' * length}" for number in range(500)]
         lines += [f"IOException: {number} {'x' * length}" for number in range(500)]

@@ -133,7 +133,7 @@ def test_without_the_extra_one_line_says_what_to_install(monkeypatch: pytest.Mon
 
 @pytest.mark.rule("PM-3", "PM-35")
 def test_a_job_runs_on_two_cores_of_this_machine_once_a_minute() -> None:
-    """spark-submit, when it has started the job, may set otherwise."""
+    """If spark-submit starts the job, it may set the master itself."""
     assert (Cluster().master, LOCAL) == (None, "local[2]")
     assert Job(Source("redis://h:1"), Path("data")).trigger_s == TRIGGER_S == 60
     given = ingest.make_context("ingest", ["--data", "d", "--store", "redis://h:1"]).params
@@ -171,7 +171,7 @@ def test_an_ingest_that_was_asked_to_end_says_what_is_there_and_that_it_was_aske
 def test_a_moment_is_a_time_or_an_entry() -> None:
     assert moment("17-3") == EntryId(17, 3)
     assert moment("2026-11-22T10:00") == datetime(2026, 11, 22, 10, tzinfo=UTC)
-    assert time_of("2026-11-22T12:00+02:00").isoformat() == "2026-11-22T10:00:00+00:00"  # a page says UTC
+    assert time_of("2026-11-22T12:00+02:00").isoformat() == "2026-11-22T10:00:00+00:00"  # pages show times in UTC
     assert moment(None) is None
 
 

@@ -13,7 +13,7 @@ NAME = "share_group_ingest_last_trigger_timestamp_seconds"
 
 
 class Watched:
-    """Freshness with a clock that the test sets."""
+    """Freshness with a clock that is set by the test."""
 
     def __init__(self) -> None:
         self.at = 1_000.0

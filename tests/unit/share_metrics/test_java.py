@@ -56,7 +56,7 @@ def test_else_the_packaged_runtime_is_used_without_the_module_it_lacks(tmp_path:
 
 @pytest.mark.rule("PM-69")
 def test_to_have_no_java_is_no_permitted_reason_for_a_skip(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """A green CI has thus run the tests that need Spark."""
+    """So a green CI run has included the tests that need Spark."""
     monkeypatch.setattr(java, "find_spec", lambda name: None)
     with pytest.raises(java.NoJavaError) as missing:
         java.java_home({"PATH": str(tmp_path)})

@@ -34,14 +34,14 @@ print(sum(batch.num_rows for batch in reader.read(plan.ranges)))
 
 
 def imported(*packages: str) -> Iterator[str]:
-    """The imports of these packages' modules, except of names in their own package."""
+    """The names that the modules of these packages import, except from their own package."""
     for name, path in modules():
         if any(name == package or name.startswith(f"{package}.") for package in packages):
             yield from (one for _, one in imports(name, path))
 
 
 def called() -> set[str]:
-    """The names of all methods that the pipeline calls."""
+    """The names of all methods called in the pipeline."""
     nodes = (node for path in SOURCE.rglob("*.py") for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))))
     return {node.func.attr for node in nodes if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)}
 
@@ -58,7 +58,7 @@ def test_the_reader_core_reads_where_there_is_no_spark() -> None:
 
 @pytest.mark.rule("PM-1")
 def test_metrics_know_no_store_and_no_file() -> None:
-    """From the reader they use only the names of columns and types."""
+    """From the reader they use only names of columns and types."""
     allowed = (
         "__future__.", "collections.abc.", "datetime.", "typing.", "pyarrow", "pyspark.sql.", "share_metrics.metrics.",
         "share_metrics.reader.schemas.", "share_metrics.replay.replay.", "share_metrics.replay.measuring.",

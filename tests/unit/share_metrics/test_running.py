@@ -19,7 +19,7 @@ KIND = Kind.SHARE_STATE
 
 
 class Time:
-    """A clock that only pauses advance."""
+    """A clock that advances only by pauses."""
 
     def __init__(self) -> None:
         self.now_s = 50.0
@@ -46,7 +46,7 @@ TWO = "[CONCURRENT_STREAM_LOG_UPDATE] Concurrent update to the log. Multiple str
 
 
 class Query:
-    """Ends as specified: with an error or without, before any progress or after some."""
+    """A query that ends as specified: with or without an error, before or after any progress."""
 
     def __init__(self, error: str = "", progress: dict[str, Any] | None = None) -> None:
         self._error = error
@@ -63,7 +63,7 @@ class Query:
 
 
 class Begin:
-    """Starts queries from a list; a string is an error that the start itself raises."""
+    """Starts queries from a list; a string in it is an error that the start itself raises."""
 
     def __init__(self, *made: Query | str) -> None:
         self.left = list(made)
@@ -109,7 +109,7 @@ def test_a_store_that_is_away_is_waited_for_between_two_checks_of_the_job() -> N
     begin = Begin(Query(AWAY), other, Query(AWAY, {"batchId": 7}), Query(AWAY), Query())
     reported: list[str] = []
     running = running_of(begin, Kind.GROUP, reported=reported, away_max_s=300)
-    for left in (3, 2, 2, 1, 1, 1, 0):  # ended; restarted after 1 s, ended; after 1 s again, since it had moved; 2 s
+    for left in (3, 2, 2, 1, 1, 1, 0):  # ended; restarted after 1 s, ended; after 1 s again, since it progressed; 2 s
         assert not running.wait(1)
         assert len(begin.left) == left
     assert not other.stopped

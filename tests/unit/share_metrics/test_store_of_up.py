@@ -13,7 +13,7 @@ from share_node.state.dump import embedded_url
 
 
 def _running(folder: Path) -> Path:
-    """A data directory with `up`'s note of its store; returns the store's socket."""
+    """Write `up`'s note of its store into a data directory; return the store's socket."""
     socket = folder / "sharegroups-1" / "store.sock"
     socket.parent.mkdir()
     socket.touch()

@@ -15,7 +15,7 @@ MIDNIGHT = ["sample", *((kind, 2) for kind in KINDS)]
 
 
 class Job:
-    """Upkeep with a clock that the test sets, and the tasks that it ran."""
+    """Upkeep with a clock that is set by the test, and the tasks that it ran."""
 
     def __init__(self, trigger_s: float | None = None, error: Exception | None = None) -> None:
         self.at = datetime(2026, 11, 22, 23, 58, tzinfo=UTC)

@@ -63,7 +63,7 @@ def test_a_second_run_adds_a_client_and_keeps_what_there_is(tmp_path: Path) -> N
 
 @pytest.mark.rule("CT-136")
 def test_a_run_that_was_interrupted_is_completed(tmp_path: Path) -> None:
-    """It ended between two files: the next run makes the missing ones."""
+    """The first run stopped between two files: the next run creates the missing ones."""
     run(str(tmp_path), "--client", "alice")
     for name in ("node.crt", "node.toml", "alice.properties"):
         (tmp_path / name).unlink()

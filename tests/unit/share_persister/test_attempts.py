@@ -70,7 +70,8 @@ def test_the_schedules_are_bounded() -> None:
 @pytest.mark.parametrize("down_s", [3.2, 4.0, 7.0])
 @virtual
 async def test_a_coordinator_that_is_back_is_asked_within_a_second_or_so(down_s: float) -> None:
-    """Waiting operations are served soon after a take-over, however long it took, not when a doubled pause ends."""
+    """Waiting operations are served soon after a take-over, however long it took, rather than at the end of a doubled
+    pause."""
 
     net = Net()
     node = net.scripted(*[16] * 40)
@@ -231,14 +232,15 @@ async def test_a_stopped_node_is_retried_until_it_is_back() -> None:
 @pytest.mark.parametrize("expected", ["1 operations wait for the coordinator", "CLUSTER_AUTHORIZATION_FAILED"])
 @virtual
 async def test_failures_leave_no_reference_cycles(expected: str) -> None:
-    """Each would cost a collection of a hundred objects for every ten refusals, while a node is overloaded."""
+    """On an overloaded node, such cycles would cost a garbage collection of a hundred objects for every ten
+    refusals."""
     net = Net()
     net.scripted("hang")
     if expected != "CLUSTER_AUTHORIZATION_FAILED":
         settings = PersisterSettings(queue_max=1, attempts=1)
         persister = net.persister(settings=settings, resolve=lambda shard: "one:1")
         busy = []
-        for number in (1, 2):  # one is under way, the other fills the queue
+        for number in (1, 2):  # one is in flight, the other fills the queue
             busy.append(asyncio.get_running_loop().create_task(persister.write(change(of=key(number)))))
             await asyncio.sleep(0.01)
     else:

@@ -45,7 +45,7 @@ async def test_a_lock_that_comes_to_one_who_just_gave_up_goes_on_to_the_next() -
     assert not locks.take(key())
     first, second = asyncio.create_task(hold("a")), asyncio.create_task(hold("b"))
     await asyncio.sleep(0)
-    locks.give_back(key())  # from now on a holds it
-    first.cancel()  # before a has run
+    locks.give_back(key())  # from now on `a` holds it
+    first.cancel()  # before `a` has run
     await asyncio.gather(first, second, return_exceptions=True)
     assert (first.cancelled(), seen, locks.busy) == (True, ["b"], 0)

@@ -195,12 +195,12 @@ async def test_a_local_write_ends_with_its_operation_even_where_the_coordinator_
         host.held = True
     first = asyncio.create_task(failure_of(persister))
     await asyncio.sleep(0.5)
-    behind = await failure_of(persister)  # waits for the first one to end, with an operation time-out of its own
+    behind = await failure_of(persister)  # waits for the first one to end, with its own operation time-out
     assert now_s() == pytest.approx(2.5)
     assert behind.outcome_unknown
     assert (await first).outcome_unknown
     for host in world.directory.hosts:
-        host.commit()  # too late for both callers: nothing is answered twice
+        host.commit()  # too late for both callers: neither gets a second result
     await persister.close()
 
 

@@ -37,7 +37,7 @@ async def test_a_silent_coordinator_is_left_once_another_owns_the_shard() -> Non
     reading = asyncio.create_task(persister.read(ReadState(key(1), 1, 0)))
     await asyncio.sleep(3.5)
     assert not writing.done()
-    hint.address = None  # the old owner has left the list of nodes, and no other has claimed yet
+    hint.address = None  # the old owner has left the node list, and no other node has claimed yet
     await asyncio.sleep(1)
     assert not writing.done()
     hint.address = "two:1"
@@ -89,7 +89,7 @@ async def test_what_was_asked_of_a_silent_node_is_done_in_this_process_when_it_t
     names = [TopicIdPartition(TOPIC, number) for number in range(3)]
     await persister.initialize("g", 1, dict.fromkeys(names, 5))
     here.directory.elsewhere = dict.fromkeys(range(SHARDS), OwnerAddress(9, "one", 1))
-    # The second is queued after the first: it never left, and yet need not wait for it.
+    # The second request is queued after the first: it was never sent, and still need not wait for the first.
     waiting = [asyncio.create_task(persister.read(ReadState(key(0), 1, 1)))]
     await asyncio.sleep(0.1)
     waiting.append(asyncio.create_task(persister.read(ReadState(key(1), 1, 1))))

@@ -26,7 +26,7 @@ ELSEWHERE = OwnerAddress(9, "elsewhere", 1)
 
 
 class Two:
-    """Two coordinator nodes; the second one owns the shards in `second`."""
+    """Two coordinator nodes; the second owns the shards in `second`."""
 
     def __init__(self, *second: int) -> None:
         self.net = Net()
@@ -120,7 +120,7 @@ async def test_a_shard_reports_only_what_is_durable_and_is_waited_for_within_bou
 @pytest.mark.rule("CM-161")
 @virtual
 async def test_of_a_shard_that_two_nodes_answer_for_every_group_and_the_lower_offset_counts() -> None:
-    """The shard has just moved: each node answered while it was the owner."""
+    """The shard has just moved: each node responded while it was the owner."""
     two = Two(1)
     key = next(key for key in KEYS if state_shard(key, SHARDS) == 1)
     other = next(key for key in KEYS if state_shard(key, SHARDS) == 1 and key.group_id != KEYS[0].group_id)

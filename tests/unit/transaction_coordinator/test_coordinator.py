@@ -38,7 +38,7 @@ WEEK_MS = 604_800_000
 
 
 class Leaders:
-    """The leaders of P and Q, each on a node of its own: the markers that they wrote, and whether they answer."""
+    """The leaders of P and Q, each on its own node: the markers that they wrote, and whether they respond."""
 
     def __init__(self) -> None:
         self.silent: set[str] = set()
@@ -178,7 +178,7 @@ def test_what_a_node_decided_and_did_not_finish_is_finished_when_another_node_is
             ending = asyncio.ensure_future(node.end(ID, identity, [P], commit=True))
             await asyncio.sleep(0.5)
             ending.cancel()
-            await node.stop()  # as when it is killed: none of its tasks goes on
+            await node.stop()  # as when it is killed: none of its tasks continues
             await asyncio.sleep(FINISH_S)
             world.leaders.silent.clear()
             assert world.leaders.written == []
@@ -217,7 +217,7 @@ async def test_what_is_open_past_its_time_out_is_aborted_when_a_leader_asks() ->
 @pytest.mark.rule("CM-156")
 @virtual
 async def test_while_clocks_may_be_wrong_a_transaction_is_as_old_as_its_leader_has_seen_it() -> None:
-    """Before, all open transactions were aborted at once when the store's clock was set a week ahead."""
+    """Earlier, all open transactions were aborted at once when the store's clock was set a week ahead."""
     async with World() as world:
         node, ahead = world.node(), world.node("b", lambda store_ms: (store_ms, False))
         identity = await opened(node, P, timeout_ms=3_000)

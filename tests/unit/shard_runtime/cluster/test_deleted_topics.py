@@ -21,7 +21,8 @@ T, U = bytes([1] * 16), bytes([2] * 16)
 
 
 class World:
-    """The log, the store's hints and the metadata; notes what was removed and at which second. Some calls may fail."""
+    """Stands in for the log, the store's hints and the metadata. Records what was removed and at which second; some
+    calls can be made to fail."""
 
     def __init__(self) -> None:
         self.image = MetadataImage().apply(1, [TopicCreated("t", T, 2), TopicCreated("u", U, 1)])
@@ -137,5 +138,5 @@ def test_what_another_process_noted_is_searched_for_no_more() -> None:
 
 
 def test_the_passes_come_two_and_twenty_leases_after_the_deletion_was_seen() -> None:
-    """These are the numbers of CM-21; the other tests rest on them."""
+    """These are the numbers in CM-21; the other tests rely on them."""
     assert PASSES == (2, 20)

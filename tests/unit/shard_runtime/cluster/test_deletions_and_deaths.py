@@ -26,9 +26,9 @@ from tests.twin import FaultPoint, Stage
 
 LEASE_S = 3
 PARTITIONS = 8
-#: A fixed id, so that the partitions always fall to the same nodes.
+#: A fixed id, so that the partitions always belong to the same nodes.
 TOPIC_ID = bytes(range(1, 17))
-#: The time until the last pass, its note in the metadata, and a poll of the metadata.
+#: The time until the last pass, plus that for its note in the metadata and for a poll of the metadata.
 FORGOTTEN_S = (PASSES[-1] + 2) * LEASE_S
 
 
@@ -40,7 +40,7 @@ def left(world: World) -> list[str]:
 
 
 def remembered(world: World) -> list[str]:
-    """Return what processes still hold of deleted topics."""
+    """Return what processes still keep of deleted topics."""
     return [
         f"{name}: {what}"
         for name, node in world.processes.items()
@@ -52,7 +52,7 @@ def remembered(world: World) -> list[str]:
 
 
 async def with_topic(world: World) -> None:
-    """Open the world with a topic whose partitions are led and hold records."""
+    """Start the nodes and create a topic whose partitions are led and hold records."""
     await world.open()
     for name in ("a", "b"):
         await world.start(name)
@@ -69,7 +69,7 @@ async def with_topic(world: World) -> None:
 
 
 async def delete(world: World, node: str) -> None:
-    """Delete the topic through a node; its streams may not be removed yet."""
+    """Delete the topic through one node; its streams may still exist afterwards."""
     transport, settings = world.transport("admin"), {"bootstrap.servers": world.processes[node].address}
     with mock.patch.object(transport, "call", _only(node, transport.call)):
         async with Admin(settings, transport=transport) as admin:
@@ -84,7 +84,7 @@ def _only(node: str, call: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def story(report: Callable[[World], Coroutine[Any, Any, None]]) -> None:
-    """Play a story on a world of its own."""
+    """Run a scenario in a new world of two nodes."""
 
     async def main() -> None:
         world = World(3, Shape.two())
@@ -180,7 +180,7 @@ def test_the_streams_go_when_every_process_dies_right_after_the_deletion(after_s
             await world.kill(name)
         world.store.hook = None
         assert left(world)
-        await world.start("c", roles=ROLES)  # other nodes, which never saw the topic
+        await world.start("c", roles=ROLES)  # other nodes, which never knew the topic
         await world.start("d", roles=ROLES)
         await asyncio.sleep(LEASE_S)
         assert left(world) == [], "what earlier processes left goes at the start of any"
@@ -220,7 +220,7 @@ def test_what_a_claim_made_behind_the_first_removal_goes_with_the_last_though_th
             if point.stage is Stage.REPLY and point.has(scripts.CLAIM.digest) and point.has("{tp:"):
                 claimed.set()
 
-        await world.kill("a")  # so that all partitions target the node that misses the deletion
+        await world.kill("a")  # so that all partitions belong to the node that misses the deletion
         await asyncio.sleep(2 * LEASE_S)
         await world.settled()
         world.store.cut_off("b")

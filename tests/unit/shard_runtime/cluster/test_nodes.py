@@ -17,7 +17,7 @@ ME, OTHER = (NodeRecord(number, number, f"n{number}", f"h:{number}", ROLES, "", 
 
 
 class OneDies:
-    """A node list whose other node is overdue soon, and gone at the next read."""
+    """A node list in which the other node is soon overdue, and gone at the next read."""
 
     def __init__(self) -> None:
         self.answers = [LiveNodes((ME, OTHER), 20), LiveNodes((ME,), 0)]
@@ -44,7 +44,7 @@ async def test_a_node_that_is_overdue_is_missed_at_once() -> None:
         history=lambda: "",
         changed=lambda: seen.set() if registry.nodes() == (ME,) else None,
         taken=lambda why: None,
-        interval_ms=600_000,  # so late that only the overdue entry causes the second renewal
+        interval_ms=600_000,  # so long that only the overdue entry can cause the second renewal
     )
     await registry.register()
     assert registry.nodes() == (ME, OTHER)
@@ -56,7 +56,8 @@ async def test_a_node_that_is_overdue_is_missed_at_once() -> None:
 
 
 class NameTaken(OneDies):
-    """A node list in which another incarnation has this node's entry from the second renewal on, until it registers."""
+    """A node list in which, from the second renewal on, another incarnation holds this node's entry until the node
+    registers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +81,7 @@ class NameTaken(OneDies):
 async def test_a_name_that_is_taken_is_registered_again_after_a_fail_over_and_else_ends_the_process(
     failed_over: bool,
 ) -> None:
-    """After a fail-over the entry may be an old one, so the name does not count as lost."""
+    """After a fail-over the entry may be outdated, so the name does not count as taken."""
     store, history, taken = NameTaken(), ["before"], list[str]()
     registry = NodeRegistry(
         cast(ClusterStore, store),
@@ -122,7 +123,7 @@ async def test_an_entry_is_renewed_every_second_by_the_incarnation_that_was_draw
     registry.start()
     await asyncio.sleep(10.5)
     assert store.renewals == 1 + 10
-    for _ in range(3):  # as leaving nodes do; the list is read at once, and once for all of them
+    for _ in range(3):  # as nodes do when they leave; the list is read at once, and only once for all of them
         registry.wake()
     await asyncio.sleep(0.01)
     assert store.renewals == 1 + 10 + 1

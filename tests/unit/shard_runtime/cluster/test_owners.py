@@ -18,7 +18,7 @@ SHARD = ShardId(ShardKind.GROUP, "3")
 
 
 class Hints:
-    """The hints of a store, and how often they were read."""
+    """A store's hints, and the number of times they were read."""
 
     def __init__(self) -> None:
         self.stored = {"3": (1, 44)}
@@ -55,7 +55,7 @@ async def test_a_hint_counts_only_while_its_node_is_live_and_has_the_role() -> N
 @pytest.mark.rule("CM-14")
 @pytest.mark.asyncio
 async def test_hints_without_an_owner_are_read_again_sooner() -> None:
-    """(c)."""
+    """Covers (c) only."""
     store, clock = Hints(), HandClock()
     owners = Owners(cast(ClusterStore, store), clock, {1: ME}.get)
     new = ShardId(ShardKind.GROUP, "4")

@@ -20,13 +20,13 @@ from tests.support.virtual_time import now_s
 
 ROUNDS = 5
 RECORDS = 30
-#: Seconds without new faults, in which a topic's streams are removed. Faults hit one process at a time; the other
-#: removes them.
+#: Seconds without new faults within which a topic's streams are removed. A fault hits only one process at a time, so
+#: the other one removes them.
 REMOVAL_S = 8
 
 
 class Story:
-    """One seed's story; `wrong` lists what must not be."""
+    """The scenario for one seed; `wrong` lists everything that went wrong."""
 
     def __init__(self, seed: int, faults: bool) -> None:
         self.rng = Random(seed)
@@ -62,7 +62,7 @@ class Story:
                 await producer.send("t", value)
             await fault
         deadline = now_s() + 120
-        whole = number % 2 == 0  # every other topic is deleted while its records are being consumed
+        whole = number % 2 == 0  # every other topic is deleted while its records are still being consumed
         while whole and not all(value in self.got for value in values):
             if now_s() > deadline:
                 missing = [value for value in values if value not in self.got]
@@ -139,7 +139,7 @@ class Story:
 
 
 def _states(process: Process) -> Iterator[SharePartitionKey]:
-    """Yield the share-partitions with a state at coordinators that may answer and have nothing unconfirmed."""
+    """Yield the share-partitions that have state at coordinators with a valid lease and no unconfirmed write."""
     state = process.state
     for index in state.dispatcher.served() if state else ():
         host = state.hosts[index]
@@ -152,7 +152,7 @@ def _name(key: SharePartitionKey) -> str:
 
 
 async def reported(seed: int, faults: bool) -> list[str]:
-    """Return what was wrong in the story."""
+    """Run the scenario; return everything that went wrong."""
     return await Story(seed, faults).report()
 
 

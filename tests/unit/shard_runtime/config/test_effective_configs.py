@@ -208,7 +208,7 @@ def test_the_configs_of_a_group_are_one_value_for_each_version_of_the_metadata()
     assert here.group_config("g") is found
     metadata.image = MetadataImage(version=2, configs=stored)
     assert (here.group_config("g").lock_ms, here.group_config("g").read_committed) == (25_000, True)
-    metadata.image = MetadataImage(version=2)  # the store lost its tail, and another change has its number
+    metadata.image = MetadataImage(version=2)  # the store lost its tail, and another change has the same version
     assert here.group_config("g").lock_ms == 30_000
 
 

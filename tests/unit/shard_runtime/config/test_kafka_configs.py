@@ -10,7 +10,7 @@ from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS
 INT32_MAX = 2**31 - 1
 Row = tuple[object, int | None, int | None]
 
-#: Name → default, least and greatest value; None where the table gives no range.
+#: Name → default, minimum and maximum; None where the table gives no bound.
 BROKER: dict[str, Row] = {
     "group.share.session.timeout.ms": (45_000, 1, None),
     "group.share.min.session.timeout.ms": (45_000, 1, None),
@@ -88,7 +88,7 @@ BOUNDED = {
 
 
 def row(setting: AnySetting) -> Row:
-    """Return a declaration's default and range; the greatest value of the type does not count as a bound."""
+    """Return a declaration's default and range; the type's own maximum does not count as a bound."""
     return setting.default, setting.low, None if setting.high == INT32_MAX else setting.high
 
 

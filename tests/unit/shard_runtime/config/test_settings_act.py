@@ -26,7 +26,7 @@ DLQ = "errors.deadletterqueue."
 
 
 def read_by_services() -> set[str]:
-    """Return the names that any file except the declarations reads; an import does not count."""
+    """Return the names that any file other than the declarations uses; an import is not a use."""
     found: set[str] = set()
     for path in SERVICES.rglob("*.py"):
         if path.name == "kafka_configs.py":
@@ -53,7 +53,7 @@ def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> 
 
 
 def other_value(setting: AnySetting) -> str:
-    """A well-formed value that is not the default."""
+    """A well-formed value other than the default."""
     match setting.type:
         case ConfigType.BOOLEAN:
             return "false" if setting.default else "true"

@@ -15,7 +15,8 @@ LIMITS = CompactionLimits(entries_min=4, entries_per_key=2, slice_keys=2)
 
 
 def stream(text: str, limits: CompactionLimits = LIMITS) -> Positions:
-    """A stream of these entries: a letter is a copy of that key, an upper-case one its tombstone, `-` is an update."""
+    """A stream with one entry per character: a lower-case letter is a copy of that key, an upper-case letter its
+    tombstone, and `-` an update."""
     positions = Positions(limits)
     for ordinal, letter in enumerate(text):
         anchor = None if letter == "-" else Anchor(letter.lower(), letter.islower())

@@ -27,7 +27,8 @@ STEPS = st.one_of(
 
 @dataclass
 class Run:
-    """One schedule. `confirmed`: the last value whose answer came back; `later`: values that may hold instead."""
+    """One schedule. For each key, `confirmed` has the last confirmed value, and `later` the values that may have
+    replaced it."""
 
     world: World
     confirmed: dict[str, int | None] = field(default_factory=dict)
@@ -82,7 +83,7 @@ class Run:
         future.add_done_callback(lambda done: done.exception())
 
     async def settle(self) -> None:
-        """Let everything end, then note the answers in order."""
+        """Let all calls end, then process their results in order."""
         self.world.log.gate.set()
         for _ in range(60):
             await asyncio.sleep(0)
@@ -97,7 +98,7 @@ class Run:
         self.flying.clear()
 
     async def again(self) -> None:
-        """Own the shard again, as ownership would."""
+        """Claim the shard again, as ownership would."""
         await self.settle()
         self.epoch += 1
         self.world.log.failures.clear()

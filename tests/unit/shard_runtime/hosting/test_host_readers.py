@@ -18,7 +18,7 @@ LIMITS = CompactionLimits(entries_min=20, entries_per_key=1, slice_keys=5, histo
 
 
 class Readers(World):
-    """A host that compacts after every 21 entries, and the readers' notes beside its stream."""
+    """A host that compacts after every 21 entries, and the readers' notes about its stream."""
 
     def __init__(self, limits: CompactionLimits = LIMITS) -> None:
         super().__init__(HostOptions(compaction=limits))
@@ -27,7 +27,7 @@ class Readers(World):
         self.log.notes[name] = b"%d-%d %d" % (*read, self.log.now_ms - age_ms)
 
     async def compacted(self, wait_ms: int = 0) -> StreamId:
-        """Write until the stream is trimmed once more; return the id of its first entry."""
+        """Write until the stream is trimmed again; return the id of its first entry."""
         self.clock.ms += wait_ms
         self.log.now_ms += wait_ms
         self.lease.extend(self.clock.ms + 3_000)
@@ -91,7 +91,7 @@ async def test_notes_that_cannot_be_read_put_the_trim_off_once_and_no_longer() -
     assert await world.compacted(LIMITS.retry_ms) > StreamId(1, 3)
     assert world.log.notes_read == 2
     assert world.shard.values == {"k": 0}
-    first = await world.compacted()  # the next trim is not put off again
+    first = await world.compacted()  # the next trim is not postponed again
     assert world.log.notes_read == 3
     world.log.notes_failures = []
     world.note("r", first)

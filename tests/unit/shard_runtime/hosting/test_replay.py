@@ -60,7 +60,7 @@ async def test_a_shard_with_a_record_that_does_not_fit_those_before_it_is_not_se
 
 
 async def damaged_world(key: str = "a") -> World:
-    """A world whose log has, among others, a damaged entry of a known key."""
+    """A world whose log has several entries, of which one with a known key is damaged."""
     limits = CompactionLimits(entries_min=10, entries_per_key=1, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()
     await world.host.submit(Put("a", 1))
@@ -71,7 +71,7 @@ async def damaged_world(key: str = "a") -> World:
 
 
 def damage(world: World, at: int, key: str) -> None:
-    """Damage entry number `at`; its proof is that of `key`."""
+    """Damage entry number `at`, and give it the key proof of `key`."""
     entry = world.log.entries[at]
     proof = key_proof(STREAM, entry.id, key.encode())
     world.log.entries[at] = entry._replace(
@@ -160,7 +160,7 @@ def test_a_shard_is_replayed_again_within_seconds_of_a_settlement() -> None:
         await world.gain(2)
         await asyncio.sleep(60)
         assert not world.drops
-        world.log.skips = frozenset({StreamId(7, 7)})  # the settlement of another entry
+        world.log.skips = frozenset({StreamId(7, 7)})  # the settlement of a different entry
         await asyncio.sleep(60)
         assert not world.drops
         world.log.skips |= {StreamId(1, 1)}
@@ -196,7 +196,7 @@ def test_a_lost_shard_is_no_more_watched_and_a_store_that_is_away_is_asked_again
 
 
 class Pages(World):
-    """A world with short pages, which notes its reads and replays in the order in which they happen."""
+    """A world with short pages, which records its reads and replays in the order in which they happen."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         super().__init__(HostOptions(page_entries=2))
@@ -218,7 +218,7 @@ class Pages(World):
         monkeypatch.setattr(ToyShard, "replay", reported_replay)
 
     async def written(self) -> Pages:
-        """Write a claim and three changes: two full pages, after which a third read finds no more."""
+        """Write a claim and three changes: two full pages, after which a third read finds nothing."""
         await self.gain()
         for number in range(3):
             await self.host.submit(Put("a", number))
@@ -264,7 +264,7 @@ async def test_others_have_their_turn_after_every_page_and_only_broken_entries_a
         beside.cancel()
         story = "".join({"turn": ".", "read": "r", "replay": "X", "settlements": "s"}[word] for word in world.reported)
         pages = [page for page in story.replace("r", "").split(".") if page]
-        # The first page is a claim and the first change, the second one two changes, the third one later claims.
+        # The first page has a claim and the first change, the second page two changes, and the third page later claims.
         assert pages == (["s", "XX"] if broken else ["X", "XX"]), story
 
 

@@ -16,7 +16,7 @@ def an_id(seq: int) -> StreamId:
 
 
 def retention(history_ms: int = HISTORY_MS, lag_ms: int = LAG_MS, until_ms: int = 20_000) -> Retention:
-    """A retention that has noted the newest entry every 100 ms; an entry's sequence number is its time."""
+    """A retention that was given the newest entry every 100 ms; an entry's sequence number is its time."""
     made = Retention(history_ms, lag_ms)
     for now_ms in range(0, until_ms + 1, 100):
         made.note(now_ms, an_id(now_ms))
@@ -24,7 +24,7 @@ def retention(history_ms: int = HISTORY_MS, lag_ms: int = LAG_MS, until_ms: int 
 
 
 def notes(*written: tuple[int, int]) -> ReaderNotes:
-    """Notes of readers: what each has read, and the age of its note."""
+    """Notes of readers, given what each has read and how old its note is."""
     values = {f"r{index}": b"3-%d %d" % (seq, STORE_MS - age_ms) for index, (seq, age_ms) in enumerate(written)}
     return ReaderNotes(values, STORE_MS)
 
@@ -40,15 +40,15 @@ def kept_from(found: ReaderNotes | None, made: Retention | None = None) -> int:
 @pytest.mark.parametrize(
     ("read", "age_ms", "expected"),
     [
-        (15_000, 0, 15_000),  # further behind than the history that is kept anyway
-        (10_000, 0, 10_000),  # as far behind as is allowed
-        (15_000, LAG_MS, 15_000),  # a note as old as is allowed
-        (19_500, 0, 19_000),  # a reader never lets more be trimmed than the history does
-        (99_999, 0, 19_000),  # the store has lost what this reader has read
+        (15_000, 0, 15_000),  # further behind than the history, which is kept in any case
+        (10_000, 0, 10_000),  # as far behind as allowed
+        (15_000, LAG_MS, 15_000),  # a note as old as allowed
+        (19_500, 0, 19_000),  # a reader never causes more to be trimmed than the history allows
+        (99_999, 0, 19_000),  # the store has lost entries that this reader has read
         (9_999, 0, 19_000),  # too far behind: it has lost entries already
         (15_000, LAG_MS + 1, 19_000),  # dead
-        (15_000, -LAG_MS, 15_000),  # the store's clock was set back since
-        (15_000, -LAG_MS - 1, 19_000),  # set back by more than that: the note does not count
+        (15_000, -LAG_MS, 15_000),  # the store's clock has been set back since
+        (15_000, -LAG_MS - 1, 19_000),  # set back by more than that: the note is ignored
     ],
 )
 def test_a_live_reader_keeps_what_it_has_not_read(read: int, age_ms: int, expected: int) -> None:

@@ -383,7 +383,7 @@ async def test_a_refused_cold_copy_is_undone_and_tried_later() -> None:
 async def test_a_shard_that_cannot_be_copied_goes_on_and_is_tried_again_after_a_minute(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A defect in `rewrite` must cost neither the shard nor its answers."""
+    """A defect in `rewrite` must stop neither the shard nor its replies."""
     limits = CompactionLimits(entries_min=5, entries_per_key=1, slice_keys=10, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()
     await world.host.submit(Put("cold", 1))

@@ -15,7 +15,7 @@ SECOND = 1_000_000_000
 
 
 class Thread:
-    """A thread whose busy time a test sets."""
+    """A thread whose busy time is set by a test."""
 
     def __init__(self) -> None:
         self.now_ns = self.busy_ns = 0
@@ -24,7 +24,7 @@ class Thread:
         self.registry.register(self.collector)
 
     def scrape(self, seconds: float, idle: float) -> float | None:
-        """Return the idle share that a scrape finds after `seconds` more, of which the share `idle` was idle."""
+        """Advance by `seconds`, of which the share `idle` is idle; return the idle share that a scrape then reports."""
         self.now_ns += int(seconds * SECOND)
         self.busy_ns += int(seconds * SECOND * (1 - idle))
         return self.registry.get_sample_value("thread_idle_ratio_avg")

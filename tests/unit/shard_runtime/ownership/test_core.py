@@ -31,7 +31,7 @@ OWNER = OwnerRecord(OTHER, 99, "h:1", 5, 0, False, "h", "h", STREAM_START)
 
 
 class Claims:
-    """A core for one shard, with short names for its claims, renewals and their answers."""
+    """A core for one shard, with short names for its claims, its renewals and the replies to them."""
 
     def __init__(self) -> None:
         self.core = OwnershipCore(OwnerIdentity(ME, 77, "127.0.0.1:1", frozenset({76})), LeaseTerms())
@@ -325,7 +325,7 @@ def test_replays_that_fail_follow_each_other_ever_later_however_long_each_takes(
         claims.request(now_ms)
         claims.core.claim_answered(ONE, Claimed(10 + attempt, False, STREAM_START, None, "h", now_ms), now_ms)
         claims.core.loading(ONE)
-        now_ms += 60_000  # as a long stream takes whose last entry cannot be read
+        now_ms += 60_000  # as long as it takes to load a long stream whose last entry cannot be read
         claims.core.load_failed(ONE, faulty=True)
         claims.core.dropped(ONE, now_ms, continued=False)
         claim = claims.core.claim_of(ONE)

@@ -10,7 +10,7 @@ from tests.support.clocks import START_MS, HandClock
 
 
 def leased(until_ms: int) -> tuple[Lease, HandClock, list[tuple[str, int]]]:
-    """A lease that ends `until_ms` after now, its clock, and its reports to ownership."""
+    """A lease that ends in `until_ms`, its clock, and its reports to ownership."""
     reported: list[tuple[str, int]] = []
     clock = HandClock()
     lease = Lease(
@@ -56,7 +56,7 @@ def test_giving_up_gives_ownership_the_epoch_to_exceed_if_it_is_one(named: int, 
 
 
 def test_every_epoch_below_the_last_one_of_the_protocol_can_be_exceeded() -> None:
-    """Epochs are int32; there is none above the last one."""
+    """Epochs are int32, so none can be above the last one."""
     lease, _, reported = leased(100)
     lease.give_up("fenced", 2**31 - 2)
     lease.give_up("fenced", 2**31 - 1)

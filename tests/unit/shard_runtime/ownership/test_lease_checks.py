@@ -19,7 +19,7 @@ ONE, TWO = ShardId(ShardKind.GROUP, "1"), ShardId(ShardKind.GROUP, "2")
 
 @dataclass
 class Log:
-    """The part of a record log that lease checks use, with answers that a test sets."""
+    """The part of a record log that lease checks use; its replies are set by a test."""
 
     away: set[ShardId] = field(default_factory=set)
     failed: dict[ShardId, LogError] = field(default_factory=dict)
@@ -81,8 +81,8 @@ def test_a_lost_shard_is_reported_and_counts_no_interruption() -> None:
 @pytest.mark.rule("CM-88")
 @virtual
 async def test_very_many_leases_are_checked_once_in_nine_tenths_of_a_tick_one_slice_after_the_other() -> None:
-    """Each answer to a claim asks for another tick: without this bound a process that claims would only check
-    leases."""
+    """Each reply to a claim requests another tick. Without this bound, a process that is claiming shards would do
+    nothing but check leases."""
     clock = HandClock()
     log = Log(failed={ONE: LogError("gone"), TWO: LogError("gone")})
     checks, _, lost = lease_checks(log, clock, OwnershipOptions(tick_ms=1_000, checks_max=1))

@@ -22,7 +22,8 @@ def topics(count: int) -> frozenset[ShardId]:
 
 
 class Node:
-    """A core, and the most shards that it had claimed without serving them yet; each reconcile advances `now_ms`."""
+    """A core, and the largest number of shards that were claimed but not yet served. Each reconcile advances
+    `now_ms`."""
 
     def __init__(self, shards: frozenset[ShardId]) -> None:
         self.core = OwnershipCore(OwnerIdentity(ME, 77, "127.0.0.1:1"), LeaseTerms())
@@ -48,7 +49,7 @@ class Node:
         return plan
 
     def checked(self) -> Plan:
-        """Reconcile until no shard is left to check; return the claims and releases of all rounds."""
+        """Reconcile until no shard is left to check; return the claims and releases of all these rounds."""
         plan = self.reconcile()
         while self.core.unfinished:
             more = self.reconcile()

@@ -19,11 +19,11 @@ SHARDS = [ShardId(ShardKind.SHARE_STATE, "0"), ShardId(ShardKind.SHARE_STATE, "1
 
 
 async def nothing() -> None:
-    """Return at once."""
+    """Do nothing."""
 
 
 class Store:
-    """Hints by kind; `before_write` is awaited after a write was sent and before it arrives."""
+    """Hints by kind; `before_write` is awaited after a write was sent and before it takes effect."""
 
     def __init__(self) -> None:
         self.stored: dict[ShardKind, dict[str, tuple[int, int]]] = {kind: {} for kind in ShardKind}
@@ -50,7 +50,7 @@ class Store:
 
 
 class Process:
-    """One process with a clock of its own."""
+    """One process with its own clock."""
 
     def __init__(self, store: Store, node_id: int) -> None:
         self.clock = HandClock()
@@ -198,7 +198,7 @@ async def test_one_write_at_a_time_and_a_claim_meanwhile_does_not_wait_for_a_tic
 
 @pytest.mark.rule("CM-14", "CM-96")
 async def test_many_hints_are_compared_in_parts_and_a_claim_meanwhile_does_not_wait_for_the_last() -> None:
-    """Comparing ten thousand hints at once blocked the rest of the process for 55 ms."""
+    """Earlier, comparing ten thousand hints at once blocked the rest of the process for 55 ms."""
     store = Store()
     process = Process(store, 1)
     for number in range(2_500):

@@ -26,7 +26,7 @@ def test_leases_and_the_bounds_of_a_tick_are_those_of_the_rules() -> None:
 @pytest.mark.rule("CM-87")
 @pytest.mark.parametrize(("tick_took_ms", "most"), [(50, 21), (5, 1_001)])
 def test_a_long_tick_is_followed_by_a_pause_as_long(tick_took_ms: int, most: int) -> None:
-    """Ownership is woken every millisecond for a second, and each tick takes `tick_took_ms` by its clock."""
+    """Ownership is woken every millisecond for a second, and each tick takes `tick_took_ms` on its clock."""
 
     async def main() -> int:
         world = World()
@@ -60,7 +60,7 @@ async def test_a_faulty_shard_is_replayed_again_after_all_others_whatever_waits_
     world.ownership.start()
     try:
         await world.until(lambda: len(world.ownership.core.queued()) == len(SHARDS) - 1 and world.loading != [])
-        if world.loading != [FIRST.name]:  # another one is first by its name; the one in demand is next
+        if world.loading != [FIRST.name]:  # another one comes first by name; the one in demand is next
             world.owners[ShardId(ShardKind.GROUP, world.loading[0])].gate.set()
         world.owners[FIRST].gate.set()
         await world.settled()

@@ -29,10 +29,10 @@ def test_a_release_that_overtakes_the_answer_to_a_claim_is_not_missed() -> None:
         return len(plan.claims)
 
     assert claims(0) == 1
-    core.woken()  # the owner released; the claim was refused just before, and its answer is still on the way
+    core.woken()  # the owner has released; the claim was refused just before, and that reply is still on the way
     core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 10)
     assert claims(10) == 1
-    core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 20)  # no wake since: wait for the lease
+    core.claim_answered(SHARD, OwnedElsewhere(OWNER, 3_000), 20)  # no wake-up since then: wait for the lease
     assert claims(20) == 0
 
 
@@ -107,7 +107,8 @@ def test_a_leaving_node_owns_on_claims_nothing_and_has_no_entry_once_it_has_give
 
 @pytest.mark.rule("CM-12")
 def test_an_owner_record_is_written_by_four_functions_and_by_nothing_else() -> None:
-    """Nodes come, take over from each other and leave; a deleted topic's record is removed with its streams (CM-21)."""
+    """Nodes start, take over from each other and leave; a deleted topic's owner record is removed with its streams
+    (CM-21)."""
     functions = {scripts.CLAIM, scripts.RENEW, scripts.RELEASE, scripts.REPLAY_FROM}
     digests = {script.digest for script in functions}
     found: set[str] = set()
@@ -161,13 +162,13 @@ def test_what_a_killed_node_owned_is_served_within_a_lease_and_two_seconds(seed:
 
 
 def _serving(world: World, *names: str) -> set[ShardId]:
-    """Return the shards that these processes serve; without names, those that any process serves."""
+    """Return the shards that the named processes serve; if no name is given, those that any process serves."""
     owners = [world.processes[name].node.ownership for name in names or world.processes]
     return {shard for owner in owners if owner is not None for shard in owner.serving()}
 
 
 async def _until_serving(world: World, name: str, shards: set[ShardId]) -> float:
-    """Return the time at which a process serves all of these shards."""
+    """Wait until a process serves exactly these shards; return the time."""
     while _serving(world, name) != shards:  # noqa: ASYNC110 - no single event signals it
         await asyncio.sleep(0.01)
     return asyncio.get_running_loop().time()

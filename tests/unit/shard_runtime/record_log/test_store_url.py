@@ -14,7 +14,7 @@ from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import has_password, masked, masked_url, with_password, without_password
 from share_metrics.reader import Store
 
-#: Half of them are written as by a person who has not read that these characters must be escaped.
+#: Half of them are written by someone who does not know that these characters must be escaped.
 _WITH_PASSWORD = [
     "redis://:geheim@h:1/0",
     "redis://u:geheim@h:1/0",

@@ -32,9 +32,9 @@ def test_what_a_service_lacks_or_has_beyond_the_table_is_named() -> None:
             check_whole(SERVICE, Leader(names), Port.CLIENTS)
 
 
-# Of CM-80 which RPCs are served where, (a) and that no port for clients has those of nodes alone. Not the listeners and
-# their addresses, (b) and (c), nor what the port for clients answers, (d) and (e): test_internal.py and
-# tests/attack/test_internal_services.py show these.
+# Covers of CM-80 which RPCs are served where: (a), and that no port for clients serves RPCs meant only for nodes. The
+# listeners and their addresses, (b) and (c), and what the port for clients responds, (d) and (e), are covered by
+# test_internal.py and tests/attack/test_internal_services.py.
 @pytest.mark.rule("CM-80")
 def test_each_port_has_the_rpcs_that_its_callers_may_call_and_no_others() -> None:
     for_nodes = {row.path.removeprefix("/kip932.") for row in RPCS.values() if Port.NODES in row.ports}

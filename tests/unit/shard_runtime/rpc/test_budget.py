@@ -31,7 +31,7 @@ def test_one_connection_holds_half_and_less_the_more_there_are() -> None:
 
 @pytest.mark.rule("CM-92")
 def test_heavy_connections_leave_an_eighth_to_small_ones() -> None:
-    """(f)."""
+    """Covers (f)."""
     budget = Budget(80 * MIB)
     assert budget.take("a", 40 * MIB)
     assert not budget.take("b", 31 * MIB)
@@ -51,7 +51,7 @@ def test_heavy_connections_leave_an_eighth_to_small_ones() -> None:
 
 @pytest.mark.rule("CM-92")
 def test_a_request_as_large_as_the_budget_is_served_by_a_node_at_rest() -> None:
-    """(f). Otherwise it would never be."""
+    """Covers (f). Without this rule such a request would never be served."""
     budget = Budget(8 * MIB)
     assert budget.take("a", 8 * MIB)
     budget.give("a", 8 * MIB)
@@ -102,7 +102,8 @@ async def test_who_waits_longest_is_let_in_first() -> None:
 @pytest.mark.rule("CM-92")
 @virtual
 async def test_who_is_let_in_when_its_time_ends_keeps_what_it_was_given() -> None:
-    """Room comes and the wait ends in one turn of the loop. Earlier, the bytes taken then were never given back."""
+    """Room becomes free and the wait ends in the same turn of the loop. Earlier, the bytes taken then were never given
+    back."""
 
     budget = Budget(4 * MIB)
     budget.add("a", 4 * MIB)
@@ -126,7 +127,7 @@ async def test_waiting_calls_are_bounded_and_one_that_left_holds_nothing() -> No
     let_in = asyncio.create_task(budget.wait("b", MIB, 60))
     await asyncio.sleep(0)
     budget.give("a", 8 * MIB)  # lets it in
-    let_in.cancel()  # cancelled before it learns so
+    let_in.cancel()  # cancelled before it notices
     await asyncio.gather(let_in, return_exceptions=True)
     assert (budget.used_bytes, budget.is_short) == (0, False)
 
@@ -158,7 +159,8 @@ def test_above_its_share_is_who_took_more_while_there_were_fewer() -> None:
 
 
 def test_when_little_is_left_a_connection_with_more_than_an_equal_part_is_above_its_share() -> None:
-    """Many connections that held a little each once kept all of the budget, since none of them held much."""
+    """Earlier, many connections that each held a little together kept the whole budget, since none of them held
+    much."""
     budget = Budget(64 * MIB)
     hoarders = {f"hoarder {number}": 200_000 for number in range(330)}
     for name, size in hoarders.items():

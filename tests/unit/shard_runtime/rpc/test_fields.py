@@ -34,7 +34,7 @@ def produce(partitions: int, batches: int) -> Produce:
 @pytest.mark.rule("CM-181")
 def test_fields_and_entries_of_nested_lists_are_counted_and_contents_are_passed_over() -> None:
     request = produce(3, 4)
-    # acks, timeout; a topic with an id; partitions with an index; batches with bytes and a number
+    # acks, timeout; a topic with an id; partitions with an index; batches with bytes and a count
     assert counted(request) == Counted(fields=2 + 2 + 3 * 2 + 12 * 3, entries=2 + 3 + 12 * 2)
 
 
@@ -93,7 +93,7 @@ def test_entries_after_an_unknown_group_are_found() -> None:
 
 
 def entries_of(message: Message) -> Iterator[object]:
-    """Yield every message, text and byte string within a parsed message."""
+    """Yield every message, string and byte string within a parsed message."""
     for field, value in message.ListFields():
         values: Any = value if field.is_repeated else [value]
         for one in values:

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.asyncio
 
 @dataclass
 class Grpcio:
-    """Stands in for grpcio's coroutine: it begins a batch, waits for the core, and then frees the operations."""
+    """Stands in for grpcio's coroutine: it starts a batch, waits for the core, and then frees the operations."""
 
     refuses: bool = False
     fails_to_free: bool = False

@@ -23,7 +23,7 @@ A, B = Removal("A", 6, 100), Removal("B", 7, 200)
 
 
 def listed(*addresses: str) -> WaitingNotices[Removal]:
-    """Notices about A, for each of these addresses."""
+    """Notices about A, one for each of these addresses."""
     notices: WaitingNotices[Removal] = WaitingNotices(WORTH_MS)
     for address in addresses:
         notices.add(address, A)

@@ -14,7 +14,7 @@ from shard_runtime.rpc.table import RPCS, UNSERVED, Port, RequestSize
 
 
 def defined() -> set[str]:
-    """The paths of the RPCs of every service that a `.proto` file of ours defines."""
+    """The paths of the RPCs of all services defined in our `.proto` files."""
     names = [one.name for one in pkgutil.walk_packages(kip932.__path__, "kip932.") if one.name.endswith("_pb2")]
     modules = [importlib.import_module(name) for name in names]
     services = [service for module in modules for service in module.DESCRIPTOR.services_by_name.values()]

@@ -18,7 +18,7 @@ COMMANDS = [initialize(9, 0), read(7), write((0, 5, 2, 1), start=0), DeleteState
 
 
 def hurt(key: SharePartitionKey | None) -> Driver:
-    """A shard with state for KEY and OTHER, followed by a damaged entry of `key`."""
+    """A shard with state for KEY and OTHER, followed by a damaged entry for `key`."""
     driver = Driver()
     driver.run(initialize(5, 10))
     driver.run(initialize(5, 10, key=OTHER))
@@ -69,7 +69,7 @@ def test_no_copy_of_damaged_state_is_written() -> None:
 
 @pytest.mark.rule("SC-114", "SC-80")
 def test_the_deletion_of_a_topic_ends_the_damage_of_its_share_partitions() -> None:
-    driver = hurt(GONE)  # the damaged entry is its only one, so it has no state
+    driver = hurt(GONE)  # the damaged entry is the key's only one, so the key has no state
     driver.metadata.topics.pop(OTHER_TOPIC)
     assert driver.run(DeleteTopics(frozenset({OTHER_TOPIC}))) == Removed(1, 0)
     assert driver.log[-1] == ShareTombstone(GONE)

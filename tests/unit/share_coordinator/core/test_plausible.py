@@ -21,7 +21,7 @@ from tests.support.virtual_time import virtual
 from tests.unit.share_coordinator.test_service import Client
 
 INT64_MAX = 2**63 - 1
-#: 300 days after the zero of leader epochs.
+#: 300 days after the start of leader epochs.
 NOW_S = 300 * 86_400
 
 
@@ -88,7 +88,7 @@ def test_what_a_correct_node_may_send_passes(what: str) -> None:
 
 @pytest.mark.rule("CM-82", "CM-13")
 def test_a_leader_can_always_claim_above_what_is_stored() -> None:
-    """Even when this node's clock stands still or is set back by years."""
+    """This holds even if this node's clock stands still or is set back by years."""
     driver = _stored()
     driver.run(read(NOW_S + EPOCH_AHEAD_S))
     driver.wall_ms = 0

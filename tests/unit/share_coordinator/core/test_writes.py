@@ -96,8 +96,8 @@ def test_with_kafkas_limit_the_501st_write_is_a_snapshot() -> None:
 
 @pytest.mark.rule("12.5")
 def test_records_that_wait_for_a_dead_letter_queue_are_stored_as_such() -> None:
-    """As a later version of Kafka's leader writes them; this build's leader archives them when it reads them
-    (PL-611)."""
+    """A later version of Kafka's leader writes them this way; this build's leader archives such records when it reads
+    them (PL-611)."""
     driver = Driver()
     driver.run(initialize(5, 0))
     driver.run(write((0, 9, 3, 2), start=0))

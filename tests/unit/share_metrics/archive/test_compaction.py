@@ -18,7 +18,7 @@ MIB = 1 << 20
 
 
 def put(data: Path, *, first: int, last: int | None = None, mib: int, hour: str = "08") -> Span:
-    """Batches that Spark has confirmed, of the size in their commit."""
+    """Commit batches that Spark has confirmed, with this size in their commit."""
     numbers = first, first if last is None else last
     commits = checkpoints(data, STATE) / "commits"
     commits.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def put(data: Path, *, first: int, last: int | None = None, mib: int, hour: str 
 
 
 class Rows:
-    """Rows that only record the number of files they become."""
+    """Rows that only record how many files they are written to."""
 
     files = 0
 
@@ -38,7 +38,7 @@ class Rows:
 
 
 class Made:
-    """The batches merged, and into how many files; nothing is removed."""
+    """Records which batches are merged, and into how many files; nothing is removed."""
 
     def __init__(self, patched: pytest.MonkeyPatch) -> None:
         self.read: list[int] = []

@@ -18,8 +18,8 @@ STATE = Kind.SHARE_STATE
 
 
 def put(data: Path, first: int, last: int | None = None, positions: str | None = None) -> Path:
-    """A commit of batches with the positions that they were written for; without positions, a folder of an earlier
-    build."""
+    """Commit batches with the positions for which they were written; without positions, create a folder as an earlier
+    build did."""
     if positions is None:
         folder = raw(data, STATE) / batch_name(first, last)
         folder.mkdir(parents=True)
@@ -30,7 +30,7 @@ def put(data: Path, first: int, last: int | None = None, positions: str | None =
 
 
 def put_before(data: Path, first: int, last: int, positions: str) -> Path:
-    """A folder of batches that an earlier build merged."""
+    """Create a folder of batches that an earlier build merged."""
     folder = put(data, first, last)
     (folder / POSITIONS).write_text(positions)
     return folder
@@ -45,7 +45,7 @@ def note(data: Path, number: int, positions: str) -> None:
 
 @pytest.mark.rule("PM-35", "PM-36")
 def test_a_batch_that_was_put_together_with_others_is_not_hidden_behind_them(tmp_path: Path) -> None:
-    """Positions are one batch older than the rows: the batch is planned again, with another end."""
+    """The checkpoints are one batch older than the rows, so the batch is planned again, with another end."""
     put(tmp_path, 0, 2, positions="to 1-9")
     note(tmp_path, 2, "to 1-11")
     nothing: Any = None

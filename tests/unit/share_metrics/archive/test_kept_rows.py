@@ -35,7 +35,7 @@ Moment = datetime | EntryId | None
 
 
 def row(seq: int, second: int, record: ShareRecord, stream: str = STREAM) -> Row:
-    """The row of an entry that was appended so many seconds after ten o'clock."""
+    """The row of an entry that was appended `second` seconds after ten o'clock."""
     written = decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), record, (BASE_S + second) * 1_000, stream))
     return whole(written)
 
@@ -51,7 +51,7 @@ def at(second: float) -> datetime:
 
 
 def last(rows: Sequence[Row], moment: Moment) -> State | None:
-    """The state at a moment, from rows in the order of ids, as PM-39 defines it."""
+    """The state at a moment as PM-39 defines it, from rows in the order of their ids."""
     found = None
     for state in history(rows, KEY, COLUMNS[1]):
         if isinstance(moment, datetime) and state.ts is not None and state.ts > moment:
@@ -68,7 +68,7 @@ _RECORDS: st.SearchStrategy[ShareRecord] = st.one_of(
     st.builds(update, st.integers(0, 9), key=st.just(OTHER)),
     st.just(ShareTombstone(KEY)),
 )
-#: Records with their seconds: mostly a quarter of an hour apart, some by an owner whose clock is hours behind.
+#: Records, each so many seconds after the previous one; a negative number is by how much its owner's clock is behind.
 _LOGS = st.lists(st.tuples(_RECORDS, st.integers(0, 1_800) | st.integers(-3 * HOUR_S, 0)), min_size=1, max_size=8)
 
 
@@ -114,7 +114,7 @@ class Opened:
         monkeypatch.setattr(kept_rows, "_read", noted)
 
     def by(self, moment: Moment) -> tuple[set[str], set[str]]:
-        """The files that a read-back opens: those for keys and times, and those with state batches."""
+        """The files that a read-back opens: those read for keys and times, and those read for state batches."""
         self.large, self.light = set(), set()
         assert state_rows(self.data, COLUMNS, moment)
         return self.light, self.large
@@ -124,7 +124,7 @@ class Opened:
 def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Six hours, one batch each; a snapshot in the second and in the fifth."""
+    """Six hours, one batch each; there is a snapshot in the first, second and fifth."""
     written: list[ShareRecord] = [snapshot(0), snapshot(1), update(2), update(3, key=OTHER), snapshot(4), update(5)]
     for number, record in enumerate(written):
         keep(tmp_path, Kind.SHARE_STATE, [row(number + 1, number * HOUR_S, record)], number)
@@ -140,7 +140,7 @@ def test_only_files_from_the_last_snapshot_up_to_the_time_are_opened(
 
 @pytest.mark.rule("PM-7", "PM-39")
 def test_an_owner_whose_clock_was_ahead_ends_the_time_that_its_successor_begins(tmp_path: Path) -> None:
-    """By its writer's clock the second record was appended two hours later: no record after it counts as earlier."""
+    """By its writer's clock the second record was appended two hours later, so no record after it counts as earlier."""
     written: list[tuple[int, ShareRecord]] = [(0, snapshot(1)), (2 * HOUR_S, update(2)), (60, snapshot(3))]
     for number, (second, record) in enumerate(written):
         keep(tmp_path, Kind.SHARE_STATE, [row(number + 1, second, record)], number)
@@ -171,7 +171,8 @@ def test_behind_a_gap_a_state_is_not_complete_until_a_snapshot(tmp_path: Path) -
 
 @pytest.mark.rule("PM-11", "PM-39")
 def test_a_gap_long_after_the_time_says_nothing_of_it(tmp_path: Path) -> None:
-    """Another share-partition of the stream had an entry in between: the lost entries are newer than that."""
+    """Another share-partition of the stream has an entry between the time and the gap, so the lost entries are
+    newer."""
     first = [row(1, 0, snapshot(1)), row(2, 60, update(5, key=OTHER))]
     keep(tmp_path, Kind.SHARE_STATE, [*first, gap_row(Gap(STREAM, EntryId(1, 2), EntryId(1, 5), 2, "trimmed"))], 0)
     states = [last(state_rows(tmp_path, COLUMNS, at(second)), None) for second in (30, 90)]

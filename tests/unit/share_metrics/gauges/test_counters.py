@@ -24,11 +24,11 @@ COUNTS: Final = ("n_accept", "n_release", "n_reject", "n_timeout", "n_limit", "p
 
 
 class KilledError(Exception):
-    """Raised to end the process."""
+    """Raised in order to end the process."""
 
 
 class Reported(list[Any]):
-    """Rows that Spark would have aggregated."""
+    """Rows as if aggregated by Spark."""
 
     def collect(self) -> list[Any]:
         return list(self)
@@ -36,7 +36,7 @@ class Reported(list[Any]):
 
 @pytest.fixture(autouse=True)
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replace aggregation: a batch is already its aggregated states."""
+    """Leave out the aggregation: a batch already consists of aggregated states."""
     monkeypatch.setattr(module, "newest_states", lambda rows: rows)
     for name in ("stream_news", "newest_members", "rebalances", "topic_names"):
         monkeypatch.setattr(module, name, lambda rows: Reported())
@@ -145,7 +145,8 @@ def test_what_is_shown_was_kept_before() -> None:
 
 
 def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> None:
-    """It begins with updates of the previous epoch: alone, it does not show that its snapshot's epoch is new."""
+    """The batch starts with updates of the previous epoch, so by itself it does not show that its snapshot's epoch is
+    new."""
     gauges = Gauges()
     gauges.take(STATE, batch((0, 1)), 0)  # type: ignore[arg-type]
     early = dict.fromkeys(("start_offset", "delivery_complete_count", "hwm", "speo"), True)
@@ -156,7 +157,7 @@ def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> No
 
 @pytest.mark.rule("PM-38")
 def test_until_all_is_taken_that_was_kept_a_scrape_shows_nothing_of_it() -> None:
-    """Topics have no names before, and to an alert a series with a topic's id would be a new one."""
+    """Until then topics have no names, and an alert would treat a series with a topic's id as a new one."""
     before, kept = Gauges(1), list[Counters]()
     before._keep = lambda counters: kept.append(counters.copy())
     before._names = {TOPIC: "orders"}
@@ -181,7 +182,7 @@ class Ingest:
         self._file = CountersFile(data)
         self._batches = batches
         self._random = random
-        #: The last batch in the commit log of rows, and the last one that Spark has noted as done.
+        #: The last batch in the commit log of rows, and the last one that Spark has recorded as done.
         self._committed = self._done = -1
         self.seen: Counter[str] = Counter()
         self.kills = 0

@@ -73,7 +73,7 @@ def test_a_newcomer_takes_nobodys_series() -> None:
     take_state(gauges, ("a", TOPIC, 0), news(1))  # it sorts first
     assert series(gauges, "share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 6, ("a", ROLLED_UP): 1}
     take_state(gauges, ("b", TOPIC, 0), news(0, gone=True))
-    take_state(gauges, ("b", TOPIC, 1), news(1))  # there is room now, but a rolled-up share-partition stays so
+    take_state(gauges, ("b", TOPIC, 1), news(1))  # there is room now, but what was rolled up stays so
     take_state(gauges, ("c", TOPIC, 0), news(4))
     assert series(gauges, "share_group_writes_total") == {("c", "0"): 4, ("b", ROLLED_UP): 7, ("a", ROLLED_UP): 1}
 

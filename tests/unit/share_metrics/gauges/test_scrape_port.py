@@ -48,13 +48,13 @@ def test_half_sent_requests_take_up_neither_the_port_nor_threads() -> None:
                 held.append(made)
             scrape(port)
             most = before + 1 + CONNECTIONS_MAX
-            for _ in range(600):  # threads of closed connections end by themselves
+            for _ in range(600):  # threads of closed connections end on their own
                 if threading.active_count() <= most:
                     break
                 time.sleep(0.05)
             assert threading.active_count() <= most
             held[0].settimeout(30)
-            with contextlib.suppress(ConnectionResetError):  # closed before its half was read
+            with contextlib.suppress(ConnectionResetError):  # it was closed before its half of the request was read
                 assert held[0].recv(1) == b"", "the oldest is closed"
         finally:
             for made in held:

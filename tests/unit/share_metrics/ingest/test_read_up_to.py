@@ -16,10 +16,10 @@ LATER = NOON + timedelta(hours=1)
 
 
 def progress(seconds: float, *streams: tuple[int | None, int], latest: Any = ...) -> dict[str, Any]:
-    """Progress as Spark reports it, of a batch planned so many seconds after noon; each stream from one count to
-    another.
+    """Progress as Spark reports it for a batch that was planned `seconds` after noon; each stream is given as (start
+    count, end count).
 
-    `latest` is the streams' position at that time; by default the batch's end, None if unknown.
+    `latest` is the streams' position at that time: by default the batch's end, and None if unknown.
     """
     at = NOON + timedelta(seconds=seconds)
     begins = {f"s{number}": {"id": "1-1", "n": begin} for number, (begin, _) in enumerate(streams) if begin is not None}

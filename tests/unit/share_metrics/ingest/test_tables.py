@@ -18,7 +18,7 @@ STATE = Kind.SHARE_STATE
 
 
 class Kept:
-    """A directory with its tables, and with batches, each of which has a row in the hour of its number."""
+    """A directory with tables and batches; batch number n has a row in hour n."""
 
     def __init__(self, data: Path, patched: pytest.MonkeyPatch) -> None:
         self.data = data
@@ -27,7 +27,7 @@ class Kept:
         patched.setattr(tables, "_write_lag", lambda *_: {})
 
     def ingest(self, query: str, batches: int) -> None:
-        """Leave `batches` batches of this query, and none of another."""
+        """Store `batches` batches of this query, and none of any other."""
         for number in range(batches):
             hour = raw(self.data, STATE) / batch_name(number) / "dt=2026-11-22" / f"hour={number:02d}"
             hour.mkdir(parents=True)

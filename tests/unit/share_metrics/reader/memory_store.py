@@ -13,7 +13,7 @@ from tests.support.pipeline_entries import STREAM, MemoryStream
 
 
 class MemoryStore(Store):
-    """One stream, whose entries are of a type that no build knows. Calls `before_page` before it reads a page."""
+    """One stream, whose entries are of a type that no build knows. Calls `before_page` before each read of a page."""
 
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__("redis://nowhere")

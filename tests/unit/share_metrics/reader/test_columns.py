@@ -36,7 +36,7 @@ OWN: Final = {
 @pytest.mark.rule("PM-16", "PM-17", "PM-18", "PM-79")
 @pytest.mark.parametrize("kind", list(Kind))
 def test_each_kind_has_the_columns_of_its_rule(kind: Kind) -> None:
-    """Types are Spark's: an offset is a BIGINT, and nothing is a Decimal."""
+    """The types are Spark's: offsets are BIGINT, and there are no Decimals."""
     found = from_arrow_schema(schema_of(kind))
     assert found.simpleString() == f"struct<{COMMON},{OWN[kind]}>"
     assert all(field.nullable and not isinstance(field.dataType, DecimalType) for field in found)

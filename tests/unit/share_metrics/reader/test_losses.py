@@ -21,7 +21,7 @@ Reported = list[tuple[str, str]]
 
 
 def reported_by(batches: Any) -> Reported:
-    """Ids of entries, and gaps as (end, number and reason), in the order of the batches."""
+    """The ids of entries, and gaps as (end, number and reason), in the order of the batches."""
     found: Reported = []
     for row in (row for batch in batches for row in batch.to_pylist()):
         gap = json.loads(row["error"]) if row["record_type"] == "gap" else {}
@@ -30,7 +30,7 @@ def reported_by(batches: Any) -> Reported:
 
 
 class Query:
-    """A streaming query: its position, the noted end of its next batch, and the rows that it has kept."""
+    """A streaming query: its position, the recorded end of its next batch, and the rows that it has kept."""
 
     def __init__(self, stream: MemoryStream, page_count: int = 100) -> None:
         self.store = MemoryStore(stream)
@@ -40,13 +40,14 @@ class Query:
         self.kept: Reported = []
 
     def plan(self, limit: int | None = None) -> None:
-        """Note the end of the next batch, as `latestOffset` does; a batch that is already noted is repeated instead."""
+        """Record the end of the next batch, as `latestOffset` does. If a batch is already recorded, that one is
+        repeated instead."""
         if self.noted is None:
             plan = self.reader.plan({STREAM: self.at}, self.reader.tips([STREAM]), limit=limit)[STREAM]
             self.noted = None if plan.end == self.at else plan.end
 
     def run(self, *, killed: bool = False) -> None:
-        """Plan and read the noted batch, and keep its rows unless the job is killed."""
+        """Plan and read the recorded batch, and keep its rows unless the job is killed."""
         if self.noted is None:
             return
         goals = {STREAM: Goal(self.noted.id, self.noted.n)}
@@ -67,7 +68,7 @@ class Query:
 
     @property
     def reached(self) -> EntryId:
-        """The last entry that the query knows of."""
+        """The last entry that the query has reached or planned."""
         return max(self.at.id, self.noted.id if self.noted else self.at.id)
 
 
@@ -100,7 +101,8 @@ def test_a_lost_tail_is_reported_by_the_next_batch_whether_or_not_there_is_more_
 
 @pytest.mark.rule("PM-11")
 def test_a_tail_that_was_lost_beside_newer_entries_ends_where_reading_began() -> None:
-    """More entries are newer than were lost, so only their number shows the loss; all of them are placed after it."""
+    """There are more newer entries than lost ones, so only the number of entries shows the loss. The newer ones all
+    follow the gap."""
     stream = MemoryStream(epochs(10))
     query = Query(stream)
     query.settle()
@@ -134,7 +136,8 @@ def test_every_hole_of_a_range_is_a_gap_of_its_own() -> None:
 @pytest.mark.rule("PM-11")
 @pytest.mark.parametrize("how", ["trimmed", "removed", "lost"])
 def test_the_end_of_a_range_that_does_not_come_is_reported_once(how: str) -> None:
-    """The reader reports it, except a tail lost by the store: the next plan finds that by the store's own count."""
+    """The reader reports it, except for a tail lost by the store: the next plan finds that loss from the store's own
+    count."""
     stream = MemoryStream(epochs(0, 10))
     query = Query(stream)
     query.plan()
@@ -173,10 +176,10 @@ _STEPS = st.lists(
 
 
 class Account:
-    """Plays steps against a query, and keeps the expected result for every entry.
+    """Applies steps to a query, and keeps the expected result for every entry.
 
-    A tail is lost by a fail-over: entries of the next epoch follow. Cases that no reader can distinguish are left out:
-    nothing is trimmed while a lost tail may be unreported, and no tail is lost while a batch is noted after another
+    A fail-over loses a tail, and entries of the next epoch follow. Cases that no reader can distinguish are left out:
+    nothing is trimmed while a lost tail may be unreported, and no tail is lost while a batch is recorded after another
     loss, since the store has one number for both.
     """
 

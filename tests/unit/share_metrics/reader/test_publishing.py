@@ -23,7 +23,7 @@ MIN = {"url": "redis://h:1", "kind": "group"}
 
 
 class HearingStore:
-    """Keeps what is published to it; `primary` is the store itself."""
+    """Records what is published to it; `primary` is the store itself."""
 
     def __init__(self) -> None:
         self.reported: list[dict[str, str]] = []

@@ -21,7 +21,7 @@ BEGIN = {STREAM: Position(EntryId(0, 0), 0)}
 
 
 class Asked(MemoryStore):
-    """Keeps the commands that it gets, by round trip."""
+    """Records the commands that it gets, by round trip."""
 
     def __init__(self, stream: MemoryStream) -> None:
         super().__init__(stream)
@@ -59,7 +59,8 @@ def test_the_offsets_of_fifty_streams_are_a_few_kilobytes() -> None:
 @pytest.mark.rule("PM-9")
 @pytest.mark.parametrize("limit", [None, 150])
 def test_a_plan_asks_for_ends_and_never_for_pages(limit: int | None) -> None:
-    """For each epoch it asks for the first entry's id, and for ended ones for the last below the next epoch's claim."""
+    """It requests the id of each epoch's first entry and, for epochs that have ended, the last one below the next
+    epoch's claim."""
     store = Asked(MemoryStream(epochs(100, 100, 100)))
     reader = Reader(store, Kind.SHARE_STATE)
     plan = reader.plan(BEGIN, reader.tips([STREAM]), limit=limit)[STREAM]
@@ -73,7 +74,7 @@ def test_a_plan_asks_for_ends_and_never_for_pages(limit: int | None) -> None:
 
 @pytest.mark.rule("PM-10")
 def test_a_topic_log_is_planned_in_ranges_that_the_store_counts() -> None:
-    """Its ids have holes, so the end of a range of so many entries cannot be computed."""
+    """The ids have holes, so the end of a range with a given number of entries cannot be computed."""
     stream = MemoryStream([EntryId(7, 10 * number) for number in range(5_000)])
     store = Asked(stream)
     reader = Reader(store, Kind.LOG_META)
@@ -128,7 +129,7 @@ def test_a_reader_holds_less_than_two_pages_however_much_it_reads(entries: int) 
 
 
 class Moving(Store):
-    """A node that answers with an error `times` times, and then succeeds."""
+    """A node that fails with `error` as many times as `times` says, and then succeeds."""
 
     def __init__(self, error: Exception, times: int) -> None:
         super().__init__("redis+cluster://h:1", pause=lambda _: None)
@@ -193,7 +194,7 @@ def test_a_password_in_the_url_is_refused_and_not_repeated(url: str) -> None:
 
 @pytest.mark.rule("PM-5")
 def test_as_many_streams_are_read_as_the_option_says() -> None:
-    """Without the option the store gives the number; here the store gets no command."""
+    """Without the option the store provides the number; with it, no command is sent to the store."""
     for kind, tag in ((Kind.SHARE_STATE, "sgs"), (Kind.GROUP, "gc")):
         store = Asked(MemoryStream([]))
         assert Reader(store, kind).streams(3) == [f"{{{tag}:{number}}}:log" for number in range(3)]

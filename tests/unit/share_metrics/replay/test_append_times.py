@@ -104,7 +104,7 @@ def test_many_steps_become_few_and_their_bounds_wider() -> None:
     )
 )
 def test_each_record_took_no_less_and_no_more(steps: list[tuple[int, int, int, bool]]) -> None:
-    """Records are appended at known times, and some writes report the high watermark."""
+    """Records are appended at known times, and some of the writes report the high watermark."""
     replay = Replay(10**15)
     replay.apply(Event("snapshot", 0, 0, 0, (), hwm=0))
     appended: list[int] = []

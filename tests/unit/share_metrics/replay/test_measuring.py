@@ -31,7 +31,8 @@ _BATCHES = st.lists(
     ).map(lambda made: StateBatch(made[0], made[0] + made[1], made[2], made[3], 0 if made[2] else 61_001 * made[4])),
     max_size=3,
 )
-#: An entry of a stream: type, share-partition, seconds, start offset, state batches; and how often the row comes.
+#: An entry of a stream: type, share-partition, seconds, start offset and state batches; and how many times the row
+#: comes.
 _ROW = st.tuples(
     st.sampled_from(["snapshot", "update", "update", "update", "tombstone", CLAIM, GAP]),
     st.integers(0, 1),
@@ -73,7 +74,7 @@ def row_of(stream: int, seq: int, reported: Reported) -> dict[str, Any]:
 
 
 def by_hand(streams: Sequence[Sequence[Reported]]) -> list[dict[Key, Replay]]:
-    """One share-partition after the other, from the generated entries."""
+    """The expected replays: each generated entry applied by itself to the replay of its share-partition."""
     found = []
     for stream, rows in enumerate(streams):
         made: dict[Key, Replay] = {}

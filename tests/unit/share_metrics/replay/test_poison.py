@@ -19,7 +19,7 @@ from tests.unit.partition_leader.share_partition.core.bench import LOCK_MS, Benc
 
 SECOND = 1_000_000
 RECORDS = 12
-#: Consumers' behaviours with a record: the acknowledgement of each delivery, or None; 0 stands for the last delivery.
+#: How consumers treat a record: the acknowledgement for each delivery, or None; 0 stands for the last delivery.
 FATES: dict[str, Callable[[int], int | None]] = {
     "accept": lambda delivery: ACK_ACCEPT,
     "accept at the last": lambda delivery: ACK_ACCEPT if delivery == 0 else ACK_RELEASE,
@@ -32,7 +32,7 @@ FATES: dict[str, Callable[[int], int | None]] = {
 
 @dataclass
 class Ledger:
-    """The workload's own knowledge: the failed offsets with reason and count, and the released ones that no consumer
+    """What the workload itself knows: failed offsets with reason and count, and released offsets that no consumer
     holds."""
 
     accepted: set[int] = field(default_factory=set)
@@ -56,7 +56,7 @@ class Ledger:
 
 
 def worked(bench: Bench, fates: list[str], rounds: int, limit: int, sizes: list[int]) -> Ledger:
-    """Deliver `rounds` rounds; records that are never acknowledged stay locked until their lock expires."""
+    """Deliver the records in `rounds` rounds; a record that is not acknowledged stays locked until its lock expires."""
     ledger = Ledger()
     for number in range(rounds):
         for first, last, count in bench.fetch(max_records=sizes[number % len(sizes)]):
@@ -99,8 +99,8 @@ def replayed(bench: Bench) -> Replay:
 def test_the_list_equals_what_the_consumers_know(
     fates: list[str], limit: int, letters: bool, rounds: int, sizes: list[int]
 ) -> None:
-    """For every limit of the group, with and without dead letters: no accepted record, and every failed one, including
-    those at the front of the queue, for which no state batch is ever written."""
+    """For every delivery limit, with and without dead letters: the list has no accepted record and every failed one,
+    including those at the front of the queue, for which no state batch is ever written."""
     settings = GroupConfig(lock_ms=LOCK_MS, delivery_count_limit=limit, dlq_enabled=letters)
     bench = Bench(log=[(0, RECORDS - 1)], settings=settings)
     ledger = worked(bench, fates, rounds, limit, sizes)

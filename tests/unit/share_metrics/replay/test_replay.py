@@ -86,7 +86,7 @@ def test_a_reset_and_a_new_life_count_nothing_of_the_old_one() -> None:
 
 @pytest.mark.rule("PM-32", "PM-59", "PM-63")
 def test_what_an_administrator_skips_has_not_become_final() -> None:
-    """A reset moves the start under a new state epoch; a write that moves it within an epoch has finished the
+    """A reset moves the start offset under a new state epoch; a write that moves it within an epoch has finished the
     records."""
     released = snap(0, StateBatch(0, 9, 0, 1))
     again = upd(None, StateBatch(0, 9, 0, 2), at=1_000_000)
@@ -189,8 +189,8 @@ _WRITES = st.lists(st.tuples(st.booleans(), st.integers(0, 4), st.lists(_BATCH, 
 
 
 def oracle(found: Sequence[StateBatch], writes: Sequence[tuple[bool, int, list[StateBatch]]]) -> Tally:
-    """The tally of writes one second apart, from a dictionary of every offset: the highest (count, state, instant)
-    wins. No write reports append times."""
+    """The expected tally for writes one second apart, from a dictionary of all offsets: the highest (count, state,
+    instant) wins. No write reports append times."""
     known = {offset: one.rank for one in found for offset in range(one.first_offset, one.last_offset + 1)}
     waiting: dict[int, int] = {}
     tally = Tally()

@@ -27,7 +27,7 @@ NEEDED = Part.REPLAY.needed
 
 @contextmanager
 def cut(block_rows: int, run_min: int, steps_max: int = append_times.STEPS_MAX) -> Iterator[None]:
-    """Use small blocks and short runs, so that short histories have many of both."""
+    """Use small blocks and short runs, so that even short histories have many of both."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(write_columns, "BLOCK_ROWS", block_rows)
         patch.setattr(replay_runs, "RUN_MIN", run_min)
@@ -36,7 +36,7 @@ def cut(block_rows: int, run_min: int, steps_max: int = append_times.STEPS_MAX) 
 
 
 def story(seed: int, length: int) -> list[dict[str, Any]]:
-    """A share-partition's records: mostly a leader's usual writes, and sometimes anything else that a log may
+    """Records of a share-partition: mostly the usual writes of a leader, sometimes anything else that a log may
     contain."""
     rng = random.Random(seed)
     odd, wide, delays = rng.choice([0.0, 0.02, 0.2]), rng.choice([1, 4, 40]), rng.random() < 0.4

@@ -57,5 +57,5 @@ def test_a_group_without_share_partitions_is_there_while_it_lives() -> None:
 def test_the_time_to_drain(
     lag: int | None, arrived: float | None, finished: float | None, members: int | None, expected: float | None
 ) -> None:
-    """A group without members drains nothing, whatever it finished before they left."""
+    """A group without members drains nothing, however much was finished before they left."""
     assert drain_s(lag, arrived, finished, members) == expected

@@ -24,7 +24,7 @@ def report(**fields: object) -> Report:
 
 
 class Balance(HTMLParser):
-    """Raises AssertionError for a tag that is closed in the wrong order."""
+    """Raises AssertionError if a tag is closed in the wrong order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -228,7 +228,7 @@ def test_a_bar_shows_how_acknowledgements_are_made_up() -> None:
 
 @pytest.mark.rule("PM-37", "PM-42")
 def test_a_lag_that_is_not_known_is_no_lag_of_0() -> None:
-    """A lag that is only a lower bound is shown as such; a deleted share-partition has none."""
+    """A lag that is only a lower bound is shown as one; a deleted share-partition has no lag."""
     unknown, least, gone = line("g · t-1", None), line("g · t-2", 1_200), line("g · t-3", None)
     made = report(partitions=[line("g · t-0", 0), unknown, replace(least, lag_least=True), replace(gone, gone=True)])
     page = render(made)
@@ -268,7 +268,7 @@ def test_a_chart_breaks_where_nothing_is_known() -> None:
 
 @pytest.mark.rule("PM-37")
 def test_a_chart_of_very_many_points_keeps_its_peaks() -> None:
-    """An hour by seconds: forty such charts fit on a page of less than 2 MB (PM-37)."""
+    """An hour with one point per second: forty such charts fit on a page of less than 2 MB (PM-37)."""
     points = [(at, 7.0 if at == 1801 else 1.0) for at in range(3_600)]
     drawn = chart("lag", points)
     (line,) = re.findall(r'points="([^"]+)"', drawn)

@@ -24,7 +24,7 @@ def test_streams_with_equal_records_are_even() -> None:
 
 @pytest.mark.rule("PM-62")
 def test_the_largest_stream_is_first_and_skew_is_that_by_the_mean() -> None:
-    """Gini by its definition: the mean difference of all pairs, divided by twice the mean."""
+    """Gini by definition: the mean difference over all pairs, divided by twice the mean."""
     sizes = {"a": 1, "b": 7, "c": 4}
     found = skew_rows([_stream(name, size) for name, size in sizes.items()])
     pairs = [abs(one - other) for one in sizes.values() for other in sizes.values()]

@@ -91,7 +91,7 @@ def with_zeros(page: str) -> list[list[str]]:
 
 
 class Tables(HTMLParser):
-    """Collects the element around each table."""
+    """Collects the element that surrounds each table."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -28,7 +28,7 @@ def test_what_a_reading_task_raised_is_reported_without_stacks_and_keeps_its_exi
     reported = raised_by(PySparkException(f"\n  An exception was thrown\n{AWAY}\n\nJVM stacktrace:\n{FRAMES}"))
     assert len(reported) < 1_000
     assert "pyspark.errors.exceptions.base.PySparkException" in reported
-    assert "py4j.protocol.Py4JJavaError" not in reported  # it would make Spark search for an interruption
+    assert "py4j.protocol.Py4JJavaError" not in reported  # this name would make Spark search for an interruption
     failure = query_failure(RuntimeError(reported))
     assert (failure.exit_code, failure.message) == (4, "the store at h:1 does not answer")
 

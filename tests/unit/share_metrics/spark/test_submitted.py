@@ -52,7 +52,7 @@ def test_settings_of_one_machine_are_set_on_one_machine_alone(master: str, local
 
 @pytest.mark.parametrize(("tasks", "rows"), [(2, 300_000), (4, 300_000), (80, 6_000_000)])
 def test_a_full_trigger_has_work_for_every_task(tasks: int, rows: int) -> None:
-    """The same holds for one long stream, which is cut into as many ranges."""
+    """The same holds for a single long stream, which is cut into as many ranges."""
     reported = read_options(Source("redis://h:1", reader_name="").split_into(tasks).options(Kind.SHARE_STATE))
     assert (reported.num_partitions, reported.max_rows_per_trigger) == (tasks, rows)
     assert reported.split_entries * tasks == rows

@@ -22,7 +22,7 @@ STATE = {"url": "redis://h:1", "kind": "share_state", "shards": "1", "pageCount"
 
 
 class Counted(MemoryStore):
-    """Counts how often it was closed."""
+    """Counts how many times it was closed."""
 
     def __init__(self) -> None:
         super().__init__(MemoryStream(epochs(5)))
@@ -86,7 +86,7 @@ def test_a_read_that_does_not_come_to_its_end_closes_too(opened: list[Counted], 
 @pytest.mark.rule("PM-74")
 @pytest.mark.parametrize("make", [BatchReader, StreamReader])
 def test_of_no_task_nothing_is_read(opened: list[Counted], make: Callable[[SourceOptions], Any]) -> None:
-    """Spark reads a batch without tasks that way."""
+    """This is how Spark reads a batch that has no tasks."""
     assert list(make(read_options(STATE)).read(InputPartition(None))) == []
     assert opened == []
 

@@ -69,7 +69,8 @@ def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says
 
 
 def test_where_to_restore_must_be_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`up`'s store would be the wrong one for a rehearsal, and two clusters with one id cannot be distinguished."""
+    """The store of `up` would be the wrong one for a rehearsal, and two clusters with the same id cannot be
+    distinguished."""
     (tmp_path / "sharegroups" / "store").mkdir(parents=True)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     result = CliRunner().invoke(main, ["restore", str(backup(tmp_path / "b"))])
@@ -82,7 +83,7 @@ def test_where_to_restore_must_be_said(monkeypatch: pytest.MonkeyPatch, tmp_path
 def test_a_signal_amid_the_check_ends_it_and_nothing_is_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The check runs in a thread, which cannot be cancelled: it polls whether it was given up."""
+    """The check runs in a thread, which cannot be cancelled, so it polls whether it has been given up."""
     checked: list[float] = []
 
     def slow_check(_: Path, progress: Progress) -> Any:

@@ -14,7 +14,7 @@ ONE, TWO = b"\0" * 15 + b"\1", b"\0" * 15 + b"\2"
 
 @pytest.mark.rule("CM-141")
 def test_what_refers_to_something_is_read_before_it() -> None:
-    """State refers to offsets of topics and to epochs of its group."""
+    """Share-group state refers to offsets in topics and to epochs of its group."""
     assert READ_ORDER == (ShardKind.SHARE_STATE, ShardKind.GROUP, ShardKind.TOPIC)
 
 

@@ -65,7 +65,7 @@ def backup(directory: Path, parts: Sequence[Item] = ITEMS, backup_id: str = "b1"
 
 
 class Target:
-    """A store to restore into. `calls_left`: the pipelines that it still answers, or None when it always answers."""
+    """A store to restore into. `calls_left`: how many more pipelines it answers; None for no limit."""
 
     def __init__(self, calls_left: int | None = None) -> None:
         self.store = MemoryStore(HandClock())
@@ -82,7 +82,8 @@ class Target:
         return await (await self.store.client("raw").connect("")).run(commands, 5_000)
 
     async def restore(self, directory: Path, cluster_id: str = "new") -> str:
-        # Short only where the store stops answering: otherwise a busy machine could end a call that is answered.
+        # Short only if the store stops responding; otherwise a busy machine could time out a call that does get its
+        # response.
         call_ms = 60_000 if self.calls_left is None else 20
         streams = RestoredStreams(self.store.client("restore"), StoreSettings(call_ms=call_ms, backoff_ms=5))
         self.store.hook = self.count_calls
@@ -156,7 +157,7 @@ async def test_wherever_a_restore_ends_nodes_are_kept_away_and_it_goes_on_when_i
 
 
 async def require_kept_away(target: Target) -> None:
-    """Check that neither a node nor `init` accepts a store that is marked as holding part of a backup."""
+    """Check that a store that is marked as holding part of a backup is accepted by neither a node nor `init`."""
     data = target.store.master.data
     assert "{meta}:cluster" not in data.strings
     if "{meta}:cluster" not in data.hashes:

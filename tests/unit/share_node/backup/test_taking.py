@@ -74,7 +74,8 @@ class Site:
         await self.log.append(shard, epoch, [StreamAppend(shard.streams[0], _entries(epoch, first, *records))])
 
     def rewrite(self, stream: str, epoch: int, number: int, record: bytes) -> None:
-        """Append one entry at once, as another client does between two commands, and trim all before it."""
+        """Append one entry directly, as if another client did so between two commands, and trim everything before
+        it."""
         words = xadd(stream, _entries(epoch, number, record)[0])[4:]
         fields = tuple(word.encode() if isinstance(word, str) else word for word in words)
         self.store.master.effect("xadd", stream, ((epoch, number), fields))
@@ -141,8 +142,8 @@ async def test_state_is_read_before_groups_and_topics_and_the_metadata_last(site
 
 @pytest.mark.rule("CM-141")
 async def test_what_is_written_behind_a_streams_turn_is_in_streams_read_after_it(site: Site, tmp_path: Path) -> None:
-    """The state lacks an acknowledgement that comes while the groups are read, and the topic has its record; never the
-    other way round."""
+    """If an acknowledgement comes while the groups are read, the state lacks it but the topic has its record; never the
+    reverse."""
     state, topic = await site.own(STATE, b"1"), await site.own(TOPIC, b"1")
     await site.own(GROUP, b"1")
     late: list[asyncio.Task[None]] = []
@@ -250,7 +251,7 @@ async def test_a_log_that_retention_empties_before_its_first_page_is_no_stream_o
 
 @pytest.mark.rule("CM-141")
 async def test_a_log_whose_replay_begins_behind_the_end_that_was_seen_is_read_again(site: Site, tmp_path: Path) -> None:
-    """The owner compacts between the two reads, of the log's end and of where its replay begins."""
+    """The owner compacts between two reads: that of the log's end, and that of the position where its replay begins."""
     epoch = await site.own(GROUP, b"old")
     seen = 0
 

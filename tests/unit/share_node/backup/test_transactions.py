@@ -44,8 +44,8 @@ BOTH = [TopicIdPartition(TOPIC_ID, number) for number in (0, 1)]
 
 
 class Writer:
-    """A producer in both partitions, its leaders and its record, which act at once, between two commands of a
-    backup."""
+    """A producer that writes to both partitions, with their leaders and its transaction record. All act directly,
+    between two commands of a backup."""
 
     def __init__(self, site: Site) -> None:
         self.site = site
@@ -70,7 +70,7 @@ class Writer:
         self._append(shard.streams[0], batch_entry(self.epochs[shard], batch))
 
     def snapshot(self, shard: ShardId) -> None:
-        """Append the control log's snapshot of everything so far, with no open transaction."""
+        """Append a snapshot of everything so far to the control log, without an open transaction."""
         at = StreamId(self.epochs[shard], self.ends[shard])
         made = producers_entry(at, self.ends[shard], ProducerTable(10), LogTransactions.none(), 1)
         self._append(shard.streams[1], made)
@@ -124,7 +124,7 @@ def batches(directory: Path, manifest: Manifest, shard: ShardId) -> list[LogBatc
 
 
 def commits(directory: Path, manifest: Manifest) -> list[set[int]]:
-    """Return, for each log, the epochs whose COMMIT marker is in the backup."""
+    """Return, for each log, the producer epochs whose COMMIT marker is in the backup."""
     return [
         {each.producer_epoch for each in batches(directory, manifest, shard) if each.is_control and not each.is_abort}
         for shard in (P, Q)
@@ -141,7 +141,7 @@ def records(directory: Path, manifest: Manifest) -> dict[str, Transaction]:
 
 
 def once(writer: Writer, stream: str, nth: int, act: object) -> None:
-    """Call `act` just before the backup asks for a stream's end for the n-th time."""
+    """Call `act` just before the backup asks for a stream's end for the nth time."""
     seen = 0
 
     def before(command: Command) -> None:
@@ -180,7 +180,8 @@ async def test_what_is_committed_between_two_logs_is_in_both(writer: Writer, tmp
 async def test_what_is_committed_after_the_records_were_read_is_committed_in_no_log(
     writer: Writer, tmp_path: Path
 ) -> None:
-    """Its marker would be in Q alone, and a snapshot of Q's control log would count the transaction as ended."""
+    """Otherwise its marker would be in Q alone, and a snapshot in Q's control log would show the transaction as
+    ended."""
     writer.begin()
 
     def commit() -> None:

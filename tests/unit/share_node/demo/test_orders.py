@@ -14,7 +14,7 @@ from sharegroups.worker.job import JobInfo, enter
 
 
 def at_work(work: Callable[[], None], key: str = "a", times: int = 1) -> None:
-    """Call `work` inside a job, in a context of its own: afterwards no job is current."""
+    """Call `work` inside a job, in a separate context, so that afterwards no job is current."""
 
     def job() -> None:
         enter(lambda: JobInfo("t", 0, 5, times, key.encode(), []))

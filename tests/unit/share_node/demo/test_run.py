@@ -26,7 +26,7 @@ def test_a_worker_is_killed_only_when_one_must_get_so_far(
 
 
 class _FakeAdmin:
-    """Answers every deletion with the same error."""
+    """Gives every deletion the same result: `error`, or success if it is None."""
 
     def __init__(self, error: KafkaError | None) -> None:
         self._error = error
@@ -51,7 +51,7 @@ class _FakeAdmin:
         (
             UnknownTopicOrPartitionError(),
             "topic {0} is deleted; topic dlq.{0} is deleted; group {0} stays",
-        ),  # the answer to an earlier try was lost
+        ),  # the response to an earlier attempt was lost
         (NetworkError("gone"), "topic {0} stays: gone; topic dlq.{0} stays: gone; group {0} stays"),
     ],
 )

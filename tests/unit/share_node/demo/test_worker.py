@@ -65,7 +65,7 @@ def test_what_cannot_be_parsed_is_rejected(run: Run) -> None:
 
 
 def test_the_program_has_twenty_lines_at_most() -> None:
-    """Counted without imports, blank lines and docstrings: the lines that the author of a worker writes."""
+    """Imports, blank lines and docstrings do not count: only lines that the author of a worker writes."""
     text = Path(program.__file__).read_text()
     lines = {number for number, line in enumerate(text.splitlines(), 1) if line.strip()}
     for node in ast.walk(ast.parse(text)):

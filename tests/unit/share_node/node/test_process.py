@@ -22,7 +22,7 @@ from tests.support.virtual_time import virtual
 
 
 def noting(done: list[str], name: str) -> Any:
-    """Return a method that takes a turn of the loop and notes its call with the arguments."""
+    """Return a method that waits for one turn of the loop and then records the call with its arguments."""
 
     async def note(*reported: object) -> None:
         await asyncio.sleep(0)

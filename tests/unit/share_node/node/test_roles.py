@@ -42,7 +42,7 @@ class Configured(SimpleAssignor):
 
 
 def parts(**flags: str) -> Any:
-    """The parts of a process that was started with these settings, `_` for a dot."""
+    """The parts of a process started with these settings; in a name, `_` stands for a dot."""
 
     async def started() -> Any:
         world = World(1, replace(Shape.two(), flags={name.replace("_", "."): value for name, value in flags.items()}))
@@ -70,7 +70,7 @@ def test_each_coordinator_waits_for_the_store_as_long_as_its_own_setting_says() 
     assert found._state.dispatcher._write_timeout_ms == 900
 
 
-#: Setting → how to read its value from the part where it arrives. Each test value differs from every default.
+#: For each setting, how to read its value from the part that it must reach. Each test value differs from every default.
 _ARRIVES: dict[str, Callable[[Any], object]] = {
     "offsets.commit.timeout.ms": lambda found: {host._options.write_timeout_ms for host in found._groups.hosts},
     "share.coordinator.write.timeout.ms": lambda found: {host._options.write_timeout_ms for host in found._state.hosts},
@@ -121,7 +121,7 @@ def test_a_silent_session_lasts_as_long_as_the_longer_of_time_out_and_lock(sessi
 
 
 class Reported:
-    """Stands in for a role, and notes the metadata changes that it is notified of."""
+    """Stands in for a role, and records the metadata changes that it is notified of."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, object]] = []
@@ -147,7 +147,7 @@ def test_a_new_image_reaches_each_role_with_what_it_must_act_on() -> None:
     assert _reported(configured, known) == {
         "groups": [("topics", None)], "leader": [("topics", frozenset()), ("groups", None)], "state": [],
     }  # fmt: skip
-    # Earlier deletions are not reported again.
+    # Deletions that were reported earlier are not reported again.
     assert _reported(without.apply(3, [config]), without)["state"] == []
 
 
@@ -196,7 +196,8 @@ FIND: Any = service_methods(cluster_service_pb2.DESCRIPTOR.services_by_name["Clu
 
 
 async def _named(world: World, process: str, key_type: int, keys: list[str]) -> dict[str, tuple[str, int]]:
-    """Return key → (host, node id) as the process names the coordinator, asked on the port that such callers use."""
+    """Return, for each key, the coordinator's (host, node id) as named by the process, on the port that such callers
+    use."""
     record = world.processes[process].node.registry.record
     address = record.address if key_type == KEY_TYPE_GROUP else record.internal_address
     request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=keys)
@@ -236,7 +237,7 @@ def test_every_metric_that_the_roles_register_is_on_its_page_with_its_labels() -
     rows = {row.name: row for of in (node_rows, group_rows, state_rows, leader_rows) for row in of()}
     registry, seen = parts()._registry, set()
     for collector in [one for one in registry._collector_to_names if isinstance(one, CallMemory)]:
-        registry.unregister(collector)  # it reads a server for calls, and the simulated one has no memory of them
+        registry.unregister(collector)  # it reads a server's memory of calls; the simulated one has none
     for family in registry.collect():
         name = family.name + ("_total" if family.type == "counter" else "")
         assert name in rows, "let tools/metrics_page.py register it, then run: make docs"

@@ -46,8 +46,8 @@ def test_the_end_of_the_parent_is_the_end_of_its_pipe_and_what_it_writes_is_not(
 
 @pytest.fixture
 def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
-    """Return a function that runs a role, which serves at h:1 and ends with `outcome`, and returns its exit status and
-    output."""
+    """Return a function that runs a role, which serves at h:1 and ends with `outcome`; the function returns the exit
+    status and the output."""
 
     def run(outcome: str | Exception, *words: str) -> tuple[int, str, str]:
         async def served(*_: object, on_ready: Callable[[str, str], None], waits: bool) -> str:
@@ -98,9 +98,9 @@ def test_a_role_whose_logs_a_program_reads_logs_why_it_ends(
 def test_a_second_signal_ends_the_process_at_once(
     number: signal.Signals, status: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the status that a shell gives to a process that the signal killed. After one signal a role's status is 143,
-    or 0 after Ctrl-C. Of CT-80 this does not show that clients and workers leave in good order and end with 130, nor
-    that the status of a whole process is this one: tests of leaving do."""
+    """Its status is the one that a shell gives to a process killed by that signal. After one signal a role's status is
+    143, or 0 after Ctrl-C. Not covered of CT-80: that clients and workers shut down cleanly and end with 130, and that
+    the status of a whole process is this one; the tests of shutting down cover that."""
 
     async def main() -> int:
         ended = asyncio.get_running_loop().create_future()

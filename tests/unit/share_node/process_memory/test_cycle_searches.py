@@ -16,7 +16,7 @@ MIB = 1024 * 1024
 
 
 class Ring:
-    """An object in a reference cycle: once unreachable, only a search finds it."""
+    """An object in a reference cycle: once it is unreachable, only a search for cycles finds it."""
 
     def __init__(self) -> None:
         self.me = self
@@ -24,7 +24,7 @@ class Ring:
 
 @dataclass
 class Searching:
-    """A process whose memory a test sets, with its searches."""
+    """A process whose memory use is set by a test, and its searches for cycles."""
 
     resident: int
     searches: CycleSearches

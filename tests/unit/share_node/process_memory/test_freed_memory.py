@@ -17,8 +17,8 @@ from share_node.process_memory.memory_checks import FREED_BYTES, CLibrary, Freed
 
 MIB = 1024 * 1024
 
-#: A process like a node's, in which twelve threads keep memory at one time. It writes what the C library says of its
-#: arenas to the file that its argument names.
+#: A process like a node's, in which twelve threads keep memory allocated at the same time. It writes the C library's
+#: report about its arenas to the file named by its argument.
 THREADS = """
 import ctypes, sys, threading
 from share_node.node.serve import run
@@ -48,7 +48,7 @@ library.fclose(out)
 
 @dataclass
 class Allocator:
-    """An allocator whose numbers a test sets; memory that was given back still counts as free."""
+    """An allocator whose numbers are set by a test; memory that was given back still counts as free."""
 
     used: int = 0
     free: int = 0
@@ -102,7 +102,8 @@ def test_with_more_in_use_more_must_have_been_freed() -> None:
 
 
 def give_back() -> None:
-    """Free pieces between others, which are therefore not given back by themselves; fail unless upkeep does so."""
+    """Free pieces of memory between others, so that they are not given back without upkeep; fail unless upkeep gives
+    them back."""
     memory_checks.CHECK_EVERY_S = 0.01  # type: ignore[misc]  # Final; this process ends with the test
     assert CLibrary().usage()[0] > MIB
 
@@ -126,14 +127,14 @@ def give_back() -> None:
 
 @pytest.mark.rule("CM-95a")
 def test_a_process_gives_its_memory_back() -> None:
-    """The process is a new one: in this one, tests before may have left free pieces that are used first."""
+    """A new process is used: in this one, earlier tests may have left free pieces, which would be used first."""
     subprocess.run([sys.executable, "-c", f"from {__name__} import give_back; give_back()"], check=True, timeout=60)
 
 
 @pytest.mark.rule("CM-95a")
 def test_the_threads_of_a_process_share_two_arenas(tmp_path: Path) -> None:
-    """(b), from the start that every node has; not how much memory that saves. The process is a new one, since arenas
-    that are there stay."""
+    """Covers (b), with the start-up that every node has; not how much memory it saves. A new process is used, since
+    existing arenas would remain."""
     report = tmp_path / "arenas.xml"
     subprocess.run([sys.executable, "-c", THREADS, str(report)], check=True, timeout=60)
     assert report.read_text().count("<heap nr=") == 2

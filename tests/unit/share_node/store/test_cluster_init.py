@@ -14,7 +14,7 @@ from share_node.store import cluster_init
 
 
 class Store:
-    """A store's cluster id, which a test sets."""
+    """A store whose cluster id is set by a test."""
 
     held: str | None = None
     faster: str | None = None
@@ -35,7 +35,7 @@ class Store:
 
 
 async def _usable(*_: Any, **__: Any) -> None:
-    """Pass the check of the store."""
+    """Let the check of the store pass."""
 
 
 @pytest.mark.parametrize(("held", "faster", "made"), [(None, None, True), ("c", None, False), (None, "other", False)])

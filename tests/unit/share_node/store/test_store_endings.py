@@ -12,7 +12,7 @@ from share_node.store.embedded_store import StoreEndings
 
 
 class Life:
-    """The lives of one store, one after the other, in one data directory."""
+    """Successive runs ("lives") of one store, in one data directory."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.folder = folder

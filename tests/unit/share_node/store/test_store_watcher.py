@@ -36,7 +36,7 @@ def test_a_store_ends_when_the_parent_has_ended(parent: int, monkeypatch: pytest
 
 
 def test_the_parent_reads_the_process_id_while_the_store_runs() -> None:
-    """Through a pipe, in which Python would otherwise keep the line until the watcher ends."""
+    """It reads a pipe, and for a pipe Python would otherwise buffer the line until the watcher ends."""
     words = [sys.executable, "-I", "-S", store_watcher.__file__, "10", sys.executable, "-I", "-S", "-c", STAYS]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as watcher:
         assert watcher.stdin is not None

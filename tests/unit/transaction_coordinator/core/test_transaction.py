@@ -84,7 +84,7 @@ def test_an_instance_that_goes_on_gets_one_new_epoch_however_often_it_asks() -> 
     timed_out = done(core.decision(ongoing(), Cause.TIMEOUT, commit=False))
     assert begun(timed_out, asked=ONE) is timed_out
     late = joined(second, second.identity, [P], 5)
-    with pytest.raises(ProducerFencedError):  # a request from before the new epoch was used
+    with pytest.raises(ProducerFencedError):  # a request sent before the new epoch was used
         begun(late, asked=ONE)
     with pytest.raises(InvalidProducerIdMappingError):
         begun(None, asked=ONE)
@@ -147,7 +147,7 @@ def test_a_commit_of_more_than_the_record_has_decides_nothing() -> None:
 
 @pytest.mark.rule("CM-154")
 def test_an_end_without_records_moves_the_epoch_on() -> None:
-    """A batch of this epoch may still be on its way to a leader: it must not join the next transaction."""
+    """A batch with this epoch may still be on its way to a leader; it must not join the next transaction."""
     after = ended(begun(), ONE, [], commit=False)
     assert after.identity == Identity(ID, 1)
     with pytest.raises(InvalidProducerEpochError):

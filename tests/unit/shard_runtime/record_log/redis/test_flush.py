@@ -48,7 +48,7 @@ def noop(seq: int) -> Entry:
 
 
 def stored(*found: Entry) -> list[Reply]:
-    """An XRANGE reply with these entries, as the flush wrote them."""
+    """The reply of XRANGE if it has these entries, as the flush wrote them."""
     result: list[Reply] = []
     for each in found:
         words: Sequence[Any] = xadd(LOG, each)[4:]
@@ -69,12 +69,12 @@ class World:
         return self.flush.settle(list(replies), [], PipelineResult(CONNECTION, acked, HISTORY, intact))
 
     def executed(self, acked: int = 0, intact: bool = True) -> Verdict:
-        """Settle the flush as when everything was added."""
+        """Settle the flush as if everything had been added."""
         added = [b"QUEUED"] * (len(self.flush.commands()) - 2)
         return self.settle(b"OK", *added, [b"4-1"] * len(added), acked=acked, intact=intact)
 
     def found(self, entries: Sequence[Entry], *noops: Entry) -> ShardLostError | None:
-        """Resolve the flush with the answer of a read-back."""
+        """Resolve the flush with the result of a read-back."""
         ranges = [stored(*entries)]
         return self.flush.resolve(ranges + ([stored(*noops)] if len(self.flush.read_back()) > 1 else []))
 
@@ -293,7 +293,7 @@ async def test_a_refused_no_op_must_still_follow(error: ErrorReply, verdict: Ver
 @pytest.mark.rule("SR-9", "CM-13")
 @virtual
 async def test_an_id_refused_as_old_after_an_unknown_outcome_is_read_back_once_and_not_for_ever() -> None:
-    """The first send may arrive while the second is under way; if it did not arrive, another owner has claimed the
+    """The first send may take effect while the second is in flight; if it did not, another owner has claimed the
     shard."""
     landed = World()
     landed.flush.lost()

@@ -20,7 +20,7 @@ from shard_runtime.record_log.redis.keys import shard_of_stream, slot_of
     ],
 )
 def test_a_slot_is_the_one_that_the_store_gives(key: str, slot: int) -> None:
-    """CLUSTER KEYSLOT answers the same; an empty tag counts as no tag."""
+    """CLUSTER KEYSLOT returns the same values; an empty tag counts as no tag."""
     assert slot_of(key) == slot
 
 

@@ -41,7 +41,7 @@ def test_an_address_is_shown_as_a_person_writes_it() -> None:
 
 @pytest.mark.parametrize("kind", [Connection, SSLConnection, UnixDomainSocketConnection])
 def test_redis_py_has_the_private_name_that_is_read(kind: type[Connection]) -> None:
-    """ADR 18: each kind of connection sets `_writer`; a version without it must not be installed."""
+    """ADR 18: each kind of connection sets `_writer`; redis-py versions that do not must not be installed."""
     assert kind()._writer is None
 
 
@@ -53,7 +53,7 @@ async def test_where_no_server_listens_the_error_names_the_address() -> None:
 
 
 class Socket(asyncio.Transport):
-    """The transport of a connection; keeps the bytes that are sent."""
+    """The transport of a connection; keeps the bytes sent through it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -78,7 +78,7 @@ class Socket(asyncio.Transport):
 
 
 class Greeted:
-    """redis-py's connection after its handshake."""
+    """A connection of redis-py after its handshake."""
 
     def __init__(self, socket: Socket) -> None:
         self._writer = SimpleNamespace(transport=socket)
@@ -92,7 +92,7 @@ class Greeted:
 def opened() -> tuple[RespConnection, Socket, Greeted]:
     socket = Socket()
     greeted = Greeted(socket)
-    connection = RespConnection(greeted, "a:1")  # type: ignore[arg-type]  # it has what is used
+    connection = RespConnection(greeted, "a:1")  # type: ignore[arg-type]  # it has what is needed
     assert socket.said.pop() == "RespConnection"
     return connection, socket, greeted
 
@@ -120,7 +120,7 @@ async def test_a_server_that_says_nothing_costs_the_connection_which_is_never_op
 @virtual
 async def test_a_time_out_is_counted_from_its_own_commands() -> None:
     connection, _, _ = opened()
-    for _ in range(3):  # during the later waits the timer of the first one is still armed
+    for _ in range(3):  # during the later waits, the timer of the first wait is still armed
         run = asyncio.ensure_future(connection.run([("PING",)], 1_000))
         await asyncio.sleep(0.6)
         connection.data_received(b"+PONG\r\n")

@@ -24,7 +24,7 @@ class Answer:
 
 @dataclass
 class Queries:
-    """Returns the answers in turn, and notes the commands."""
+    """Returns the given replies in turn, and records the commands."""
 
     answers: list[Answer]
     asked: list[tuple[Any, ...]] = field(default_factory=list)

@@ -15,7 +15,7 @@ from tests.support.virtual_time import run
 
 
 class NoStore:
-    """A store that refuses connections or, when `silent`, does not answer."""
+    """A store that refuses connections or, if `silent`, does not respond."""
 
     def __init__(self, silent: bool) -> None:
         self._silent = silent

@@ -294,7 +294,7 @@ def test_a_record_comes_back_as_it_was_written(record: ShareSnapshot | ShareUpda
 
 @st.composite
 def spoilt(draw: st.DrawFn) -> RawEntry:
-    """A written entry that was then cut, changed, doubled or given another letter."""
+    """A valid entry that was then cut, changed, doubled or given a different type letter."""
     entry = draw(WRITTEN)
     data = bytearray(entry.record)
     how = draw(st.sampled_from(["cut", "change", "twice", "letter"]))
@@ -331,7 +331,7 @@ def test_no_bytes_break_a_page(kind: Kind, letter: str, data: bytes) -> None:
 @pytest.mark.rule("PM-75")
 @pytest.mark.parametrize("kind", list(Kind))
 def test_every_batch_has_the_very_schema_of_its_kind(kind: Kind) -> None:
-    """A batch of records, an empty one, and one of a gap: Spark compares only the first batch with the declared
+    """For a batch of records, an empty one, and one with a gap: Spark compares only the first batch with the declared
     schema."""
     stream = LOG if kind is Kind.LOG_META else STREAM
     claim = RawEntry(stream, AT, "C", claim_record(1, 2, "h:1", "n", 1_234))
