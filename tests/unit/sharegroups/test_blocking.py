@@ -154,7 +154,7 @@ def test_the_producer_delivers_and_calls_back_on_the_flushing_thread(fake: FakeC
 
 @pytest.mark.rule("CL-142")
 def test_a_blocking_send_that_times_out_takes_its_record_back_and_says_what_became_of_it(fake: FakeCluster) -> None:
-    # After one refusal the record is in its back-off when the time is over: no request carries it.
+    # After one refusal the record is in its back-off when the time-out comes, so no request carries it.
     patient = {"bootstrap.servers": fake.bootstrap, "retry.backoff.ms": 60_000, "retry.backoff.max.ms": 60_000}
     with Producer(patient, transport=fake.transport()) as p:
         assert p.send("t", b"a", timeout=30).offset() == 0
@@ -184,7 +184,8 @@ def test_a_blocking_send_that_times_out_takes_its_record_back_and_says_what_beca
 def test_a_time_out_without_a_cause_says_what_became_of_the_record(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The text of CL-142, as Python 3.11.2 ends a time-out; a serializer's own TimeoutError is unchanged."""
+    """The text is that of CL-142, for a time-out as Python 3.11.2 raises it; a serializer's own TimeoutError is
+    unchanged."""
 
     def ended(work: Any) -> None:
         work.close()

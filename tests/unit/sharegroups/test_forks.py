@@ -20,7 +20,8 @@ from tests.support.fake_cluster.stories import on_fake_cluster
 
 _NO_CLUSTER = {"bootstrap.servers": "127.0.0.1:1"}
 
-#: Every call of every client, in a forked child; the parent opened no connection, so the child's own clients work.
+#: Makes every call of every client in a forked child. The parent has opened no connection, so the child's own clients
+#: work.
 _USES = """
 import asyncio, os, sys
 from sharegroups import Admin, Producer, ShareConsumer, aio
@@ -162,7 +163,7 @@ with signals(lambda number, _: heard.append(number)):
 
 @pytest.mark.rule("CL-122")
 def test_a_sigterm_that_comes_to_a_child_before_it_is_ready_is_not_lost() -> None:
-    """A pool that has finished ends children that have just started, and waits for them."""
+    """A pool that has finished ends children that have only just started, and waits for them."""
     done = ran(_EARLY_SIGNAL)
     assert done.stdout == "-15 [15] set()\n", done.stderr
 

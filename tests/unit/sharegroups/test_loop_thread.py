@@ -71,7 +71,7 @@ class Interrupted:
 
 
 def interrupted(thread: LoopThread, work: Coroutine[Any, Any, object], take_back: Callable[[], object]) -> None:
-    """Run `work`, which sets `Interrupted.ready` when its caller is to be interrupted."""
+    """Run `work`, which sets `Interrupted.ready` at the moment when its caller is to be interrupted."""
     Interrupted.ready = threading.Event()
     with mock.patch("sharegroups.loop_thread._over", Interrupted), pytest.raises(KeyboardInterrupt):
         thread.call(work, take_back)
@@ -117,7 +117,7 @@ def test_what_an_interrupted_call_has_brought_is_taken_back_before_the_next_call
 
 @pytest.mark.rule("CL-21")
 def test_what_the_next_call_brings_is_not_taken_back_for_the_interrupted_one(thread: LoopThread) -> None:
-    """Both reach the loop in one turn: the next call has its result by the time the first one has ended."""
+    """Both reach the loop in the same turn: the next call has its result by the time the first one has ended."""
     in_hand: list[str] = []
     held, go_on = threading.Event(), threading.Event()
 
@@ -150,7 +150,7 @@ def test_what_the_next_call_brings_is_not_taken_back_for_the_interrupted_one(thr
     go_on.set()
     caller.join(10)
     assert not caller.is_alive()
-    thread.run(lambda: None)  # everything due has run
+    thread.run(lambda: None)  # everything that was due has now run
     assert in_hand == ["record"]
 
 

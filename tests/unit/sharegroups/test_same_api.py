@@ -9,10 +9,10 @@ import pytest
 import sharegroups
 from sharegroups import aio
 
-#: Methods that only one of the two has, and why.
+#: Methods that only one of the two APIs has, and why.
 DIFFERENT = {
     "Producer": {
-        "send",  # the blocking one takes a time-out; in an event loop asyncio.timeout does that
+        "send",  # the blocking one takes a time-out; in an event loop asyncio.timeout serves that purpose
         "poll",  # runs callbacks on the caller's thread; in an event loop they run by themselves
         # used by the blocking producer
         "abort_transaction", "append", "begin_transaction", "block_s", "buffer_full", "delivery_timeout_s",

@@ -33,7 +33,7 @@ _LOADING, _UNAVAILABLE, _MOVED, _FORBIDDEN = map(ErrorCode.ValueType, (14, 15, 1
 
 
 def offsets_with(code: ErrorCode.ValueType) -> Any:
-    """Reduce an answer to this error of its group."""
+    """Return a function that sets this error code for the group in a response."""
 
     def change(answer: Any) -> None:
         answer.groups[0].error_code = code
@@ -79,7 +79,8 @@ async def test_the_call_ends_when_its_time_is_over_and_another_error_is_the_grou
 
 
 def _damaged(of: Callable[[Any], Any]) -> Callable[[Any], None]:
-    """Make an answer report its group as quarantined; `of` finds the part with the group's error."""
+    """Return a function that makes a response report its group as quarantined; `of` finds the part with the group's
+    error."""
 
     def change(answer: Any) -> None:
         reported = of(answer)
@@ -129,7 +130,8 @@ async def test_a_time_out_says_whether_the_coordinator_answered(fake: FakeCluste
 
 
 class Counting(HookedTransport):
-    """Delays every call and counts those in flight; for `refused` groups the coordinator has always moved."""
+    """Delays every call and counts those in flight. For groups in `refused`, every response says that the coordinator
+    has moved."""
 
     def __init__(self, fake: FakeCluster, refused: Collection[str] = ()) -> None:
         super().__init__(fake)

@@ -30,8 +30,8 @@ MINE: Final = GroupListing("g", "Empty", "share")
 
 
 class Shards(HookedTransport):
-    """Adds the shards of `left_out`, with these errors, to a node's answers as unserved; a `silent` node does not
-    answer."""
+    """Adds the shards in `left_out`, with these errors, to a node's response as unserved; the node `silent` does not
+    respond."""
 
     def __init__(self, fake: FakeCluster) -> None:
         super().__init__(fake)

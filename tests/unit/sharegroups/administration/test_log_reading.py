@@ -32,7 +32,7 @@ P0 = TopicPartition("t", 0)
 
 
 class Mute(HookedTransport):
-    """A transport whose nodes never answer a Fetch."""
+    """A transport whose nodes never respond to a Fetch."""
 
     async def call(self, address: str, method: Any, request: Any, timeout_s: float) -> Any:
         if method.name == "Fetch":

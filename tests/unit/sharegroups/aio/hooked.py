@@ -22,8 +22,8 @@ class Asked(NamedTuple):
 
 
 class HookedTransport(InMemoryTransport):
-    """Records every unary call. `instead` holds, for a method's next calls, either a status that ends the call or a
-    function that changes the node's answer."""
+    """Records every unary call. `instead` holds, for the next calls of a method, either a status that ends the call or
+    a function that changes the node's response."""
 
     def __init__(self, fake: FakeCluster) -> None:
         super().__init__(fake.network, "client")

@@ -53,7 +53,7 @@ async def test_acknowledgements_are_sent_by_a_poll_that_a_wakeup_of_another_thre
         assert len(await c.poll(5)) == 250
         c._engine.wakeup()
         with pytest.raises(WakeupError):
-            await c._engine.poll(5)  # as the blocking consumer calls it, after it has checked for a wakeup
+            await c._engine.poll(5)  # what the blocking consumer calls after it has checked for a wakeup
         await asyncio.sleep(0.1)
         assert set(fake.states("t").values()) == {"acknowledged"}
 

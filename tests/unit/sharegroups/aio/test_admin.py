@@ -47,7 +47,7 @@ async def test_a_leader_that_is_not_known_yet_is_waited_for(fake: FakeCluster) -
 @pytest.mark.rule("CL-155")
 @on_fake_cluster(partitions=2)
 async def test_one_that_does_not_come_is_the_result_of_its_partition(fake: FakeCluster) -> None:
-    """Others have their result. A partition that does not exist is not waited for."""
+    """The other partitions get their results. A partition that does not exist is not waited for."""
     fake.leaders[fake.partition("t")] = (-1, 2)
     places = [TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("nope", 0), TopicPartition("t", 99)]
     async with Admin({"bootstrap.servers": fake.bootstrap}, transport=fake.transport()) as admin:

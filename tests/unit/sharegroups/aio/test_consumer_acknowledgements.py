@@ -43,7 +43,7 @@ async def test_close_waits_for_acknowledgements_that_travel_with_a_parked_fetch_
         )
         c.subscribe(["t"])
         assert len(await c.poll(5)) == 2
-        assert (await c.poll(0.1)).is_empty()  # the acknowledgements are on a fetch that stays parked
+        assert (await c.poll(0.1)).is_empty()  # the acknowledgements are sent with a fetch that stays parked
         assert heard == []
     assert heard == [({0, 1}, None)]
 
@@ -303,7 +303,7 @@ async def test_a_renewal_that_fails_drops_the_record_and_no_fetch_carries_one(fa
         for message in await c.poll(5):
             c.acknowledge(message, AcknowledgeType.RENEW)
         fake.errors["acknowledge"].append(121)
-        assert (await c.poll(1)).is_empty()  # a poll sends them, too
+        assert (await c.poll(1)).is_empty()  # a poll sends them as well
         (request,) = fake.acknowledges
         assert request.is_renew_ack
         sent = [part for asked in fake.fetches for topic in asked.topics for part in topic.partitions]

@@ -39,7 +39,7 @@ async def test_acknowledgements_do_not_wait_behind_a_parked_fetch(fake: FakeClus
         c.subscribe(["t"])
         messages = await c.poll(5)
         assert len(messages) == 1
-        assert (await c.poll(0.1)).is_empty()  # accepted; both leaders' fetches are parked now
+        assert (await c.poll(0.1)).is_empty()  # accepted; both leaders' fetches are now parked
         produce(fake, 1, partition=1)
         messages = await c.poll(5)
         produce(fake, 1, partition=0)
@@ -164,7 +164,7 @@ async def test_acknowledging_a_partition_taken_away_does_not_bring_it_back_into_
         assert engine._runtime is not None
         engine._runtime.fetcher.assign(frozenset({fake.partition("t")}))
         engine._runtime.fetcher.send_fetches(now_ms=10_000)
-        await asyncio.sleep(1)  # the leader has forgotten the partition before its acknowledgement is sent
+        await asyncio.sleep(1)  # the leader drops the partition from the session before its acknowledgement is sent
         produce(fake, topic="t")
         c.acknowledge(message)
         (other,) = await c.poll(5)

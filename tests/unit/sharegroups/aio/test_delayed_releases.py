@@ -100,7 +100,7 @@ async def test_a_node_that_would_pass_over_a_delay_is_not_sent_one(fake: FakeClu
             c.acknowledge_offset("t", 0, 1, RELEASE, delay=1)
         with pytest.raises(IllegalStateError, match="not in your hands"):
             c.acknowledge_offset("t", 0, 7, RELEASE, delay=1)
-        c.acknowledge(first, RELEASE, delay=0)  # such a node's usual behaviour
+        c.acknowledge(first, RELEASE, delay=0)  # what such a node does anyway
         c.acknowledge(second)
         await c.commit_sync()
     assert fake.states("t") == {0: "available", 1: "acknowledged"}
@@ -150,7 +150,7 @@ def test_a_maximum_that_was_lowered_meanwhile_costs_no_other_outcome(
                 await c.poll(0.1)
             (outcome,) = (await c.commit_sync()).values() if not with_a_fetch else [None]
             assert outcome is None
-            await asyncio.sleep(0.8)  # a parked fetch is answered meanwhile
+            await asyncio.sleep(0.8)  # meanwhile a parked fetch gets its response
             states = fake.states("t")
             assert (states[0], states[1], states[2]) == ("delayed", "acknowledged", "archived")
             assert (2, 3, [3, 2], []) in released(fake), "that delay is left to the group's back-off"

@@ -77,7 +77,7 @@ async def test_groups_of_all_nodes_are_listed_together(fake: FakeCluster) -> Non
 
 
 class _BrokenStream:
-    """Fails at the write, like a stream whose peer was killed."""
+    """Fails on every write, like a stream whose peer was killed."""
 
     async def write(self, message: Any) -> None:
         raise TransportError(TransportStatus.UNAVAILABLE, "node", "connection reset")

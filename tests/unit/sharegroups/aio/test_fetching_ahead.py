@@ -16,7 +16,7 @@ from sharegroups.messages import AcknowledgeType, Messages
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import EXPLICIT, consumed, consumer, on_fake_cluster, produce
 
-#: How many polls' records a fetch ahead brings.
+#: How many polls one fetch ahead has records for.
 _POLLS = RECORDS_MAX // 500
 
 
@@ -27,7 +27,7 @@ def backlog(fake: FakeCluster, records: int = 10_000, partition: int = 0) -> Non
 
 
 async def ahead(c: ShareConsumer) -> Messages:
-    """Poll until one fetch has brought several polls' records; returns the first of those polls."""
+    """Poll until one fetch has brought the records of several polls; return the first of these polls."""
     c.subscribe(["t"])
     assert len(await c.poll(5)) == 500, "the first fetch brings a poll's records"
     return await c.poll(5)
@@ -392,7 +392,7 @@ async def test_what_was_asked_for_ahead_is_others_though_it_came_when_the_applic
         assert [request.max_records for request in fake.fetches[2:]] == [1_000] * 4
         backlog(fake, 500)
         assert len(await c.poll(5)) == 500
-        await asyncio.sleep(1.5)  # the application is slow now, and the other leader still has the request for 1,000
+        await asyncio.sleep(1.5)  # the application is now slow, and the other leader still has the request for 1,000
         assert not await c.poll(0.01)
         backlog(fake, 2_000, partition=1)
         await asyncio.sleep(UNPOLLED_S / 2)

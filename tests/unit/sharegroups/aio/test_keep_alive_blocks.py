@@ -17,7 +17,7 @@ _LOCK_MS = 3_000
 
 
 def lose(fake: FakeCluster, message: Message) -> None:
-    """Let the leader release the record's lock silently."""
+    """Let the leader release the record's lock without notice."""
     fake.log("t").states["g"][message.offset()] = ("available", "", 1)
 
 
@@ -26,7 +26,7 @@ def raising(_: list[Message]) -> None:
 
 
 def reported_by_the_loop() -> list[str]:
-    """Collects the calls of the loop's exception handler from now on."""
+    """From now on, collect the calls of the loop's exception handler."""
     reported: list[str] = []
     asyncio.get_running_loop().set_exception_handler(
         lambda _, context: reported.append(f"{context['message']}: {context['exception']}")

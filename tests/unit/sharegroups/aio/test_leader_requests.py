@@ -26,7 +26,7 @@ Reported = list[tuple[str, bytes | None, int]]
 
 
 class Story:
-    """A producer whose batches hold two records, and the reports of each record, in order."""
+    """A producer whose batches hold two records, and the delivery reports of its records, in order."""
 
     def __init__(
         self, fake: FakeCluster, settings: Mapping[str, Any] = MappingProxyType({}), transport: Transport | None = None
@@ -36,13 +36,14 @@ class Story:
         common = {"bootstrap.servers": fake.bootstrap, "batch.num.records": 2}
         self.producer = Producer({**common, **settings}, transport=transport or fake.transport())
         buffer = self.producer.sender.buffer
-        buffer.follow_bytes = buffer.follow_bytes and 1  # here a batch of two small records is worth a request
+        buffer.follow_bytes = buffer.follow_bytes and 1  # here a batch of two small records is enough for a request
 
     def hear(self, error: KafkaError | None, report: DeliveryReport) -> None:
         self.reported.append((error.name if error else "", report.value(), report.offset()))
 
     async def two_in_flight(self) -> None:
-        """Store one record; then produce seven more while the leader is silent: 3 full batches, and an open one."""
+        """Store one record. Then, while the leader is silent, produce seven more: three full batches and an open
+        one."""
         await self.producer.produce("t", "0", on_delivery=self.hear)
         await self.producer.flush()
         self.fake.hold_produce = asyncio.Event()
@@ -51,7 +52,7 @@ class Story:
             await asyncio.sleep(0.001)
 
     async def paced(self, count: int) -> None:
-        """As `two_in_flight`, with `count` records and a leader that answers."""
+        """Do the same as `two_in_flight`, with `count` records and a leader that responds."""
         await self.producer.produce("t", "0", on_delivery=self.hear)
         await self.producer.flush()
         for number in range(1, count):
@@ -178,8 +179,8 @@ async def test_a_loop_of_calls_lets_other_tasks_run(fake: FakeCluster) -> None:
 @pytest.mark.rule("CL-132")
 @on_fake_cluster(kind=PacedCluster)
 async def test_no_more_than_five_batches_lie_between_what_may_be_repeated_and_the_newest(fake: PacedCluster) -> None:
-    """The answer to the first of two requests is lost, the second is answered. The answer to the retry, which includes
-    newer batches, is lost too. The leader recognises only the last five batches: exactly these."""
+    """Of two requests, the first one's response is lost and the second one's arrives. The response to the retry, which
+    includes newer batches, is lost too. The leader recognises only the last five batches: exactly these."""
     fake.pace = {2: -0.05, 4: -0.01}
     story = Story(fake)
     async with story.producer:
@@ -272,7 +273,7 @@ async def test_a_silent_leader_is_given_up_once_the_partitions_of_one_request_ha
 async def test_an_on_delivery_that_raises_keeps_nothing_from_being_reported(
     fake: PacedCluster, is_refused: bool, kind: type[BaseException]
 ) -> None:
-    fake.pace = {2: 0.05, 3: 0.01}  # the second answer arrives first
+    fake.pace = {2: 0.05, 3: 0.01}  # the second response arrives first
     story = Story(fake)
     problems: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: problems.append(str(context["message"])))

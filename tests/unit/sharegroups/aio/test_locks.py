@@ -21,13 +21,13 @@ from tests.support.virtual_time import now_s
 Lines = Callable[[str], list[str]]
 
 _JOBS = {"share.acquire.mode": "record_limit", "max.poll.records": 1}
-#: An error that ends an acknowledgement at once.
+#: An error that ends an acknowledgement at once, without a retry.
 _NOT_ALLOWED = 29
 
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Lines:
-    """The warnings so far that contain a word."""
+    """The warnings so far that contain a given word."""
     caplog.set_level(logging.WARNING, logger="sharegroups")
     return lambda word: [record.getMessage() for record in caplog.records if word in record.getMessage()]
 
@@ -162,7 +162,7 @@ async def _park_a_fetch_and_leave(fake: FakeCluster, c: ShareConsumer, away_s: f
     c.subscribe(["t"])
     while not fake.fetches:
         await c.poll(0.01)
-    assert (await c.poll(0.01)).is_empty()  # its fetch stays parked at the leader
+    assert (await c.poll(0.01)).is_empty()  # its fetch remains parked at the leader
     produce(fake, 3)
     await asyncio.sleep(away_s)
 
@@ -238,7 +238,7 @@ async def test_a_record_that_has_lain_too_long_for_the_next_job_goes_back_before
             (message,) = await c.poll(5)
             last.discard(message.partition())
             await asyncio.sleep(12)
-        (number,) = last  # its record has waited for 24 s, and the remaining 6 s are less than the 12 of a job
+        (number,) = last  # its record has waited for 24 s; the remaining 6 s are less than a job's 12 s
         assert fake.states("t", number=number) == {0: "acquired"}
         assert (await c.poll(0)).is_empty()
         await asyncio.sleep(0.1)
@@ -263,12 +263,12 @@ def test_a_slow_application_has_nothing_fetched_ahead_from_other_leaders() -> No
                     seen.append((message.partition(), message.offset(), message.delivery_count()))
                     await asyncio.sleep(20)
         states = [state for number in range(3) for state in fake.states("t", number=number).values()]
-        assert states.count("acknowledged") == 11  # close() releases what the last poll returned
+        assert states.count("acknowledged") == 11  # close() releases the records that the last poll returned
         given_back.extend(offset for number in range(3) for offset in fake.log("t", number).taken_back["g"])
 
     play(story, nodes=3, partitions=3)
-    # Only records of the very first fetches waited too long and were released; then the client knew the application's
-    # pace.
+    # Only records of the very first fetches waited too long and were released; after that the client knew the
+    # application's pace.
     assert len(given_back) == 2
     assert {count for _, _, count in seen} == {1}, "the application was not given them before"
     assert sorted((partition, offset) for partition, offset, _ in seen) == [(p, o) for p in range(3) for o in range(4)]
@@ -355,7 +355,7 @@ async def test_the_time_of_a_poll_ends_when_its_last_record_is_acknowledged_and_
         await c.commit_sync()
         await asyncio.sleep(10)
         c.acknowledge(second)
-        (message,) = await c.poll(5)  # 5 s for each record of the last poll, so one record at a time
+        (message,) = await c.poll(5)  # the last poll took 5 s per record, so now one record at a time
         c.acknowledge(message)
 
 
@@ -381,7 +381,7 @@ async def test_leaders_without_records_do_not_hold_up_the_one_that_has_some(fake
         began = now_s()
         for _ in range(200):
             assert len(await c.poll(5)) == 1
-        assert now_s() - began < 1  # virtual time: no parked fetch at all
+        assert now_s() - began < 1  # in virtual time: no fetch was parked
         while not (await c.poll(5)).is_empty():
             pass
         asked = len(fake.fetches)

@@ -30,7 +30,7 @@ def packed(plain: bytes) -> bytes:
 @pytest.mark.parametrize("filler", [0, 300_000], ids=["29 bytes", "300 KB"])
 @pytest.mark.parametrize("explicit", [True, False])
 def test_an_enormous_batch_of_an_older_leader_costs_no_memory(filler: int, explicit: bool) -> None:
-    """Before this rule, the messages of one poll, and the array of acknowledge types, had 2^31-1 entries."""
+    """Before this rule, the messages of a poll and the array of acknowledge types had 2^31-1 entries."""
     assert DELIVERY_OFFSETS_MAX == 200_000
     data = RecordBatch(compression=1, compressed_records=gzip.compress(b"\x12\x00") + bytes(filler)).SerializeToString()
     part = ShareFetchResponse.PartitionResult()

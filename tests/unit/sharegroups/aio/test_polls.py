@@ -26,7 +26,7 @@ Heard = list[tuple[list[int], KafkaError | None]]
 
 
 def listen(c: ShareConsumer) -> Heard:
-    """The calls of this consumer's callback: the offsets and error of each."""
+    """Return a list to which this consumer's callback adds the offsets and error of each of its calls."""
     heard: Heard = []
 
     def callback(offsets: dict[Any, set[int]], error: KafkaError | None) -> None:
@@ -128,7 +128,7 @@ async def test_acknowledgements_travel_alone_when_the_next_records_lie_here_alre
     async with consumer(fake, **{"max.poll.records": 3}) as c:
         c.subscribe(["t"])
         (first, *_) = await c.poll(5)
-        await asyncio.sleep(1)  # both leaders were asked at once, so the other one's records have arrived by now
+        await asyncio.sleep(1)  # both leaders were asked at once, so the other one's records have also arrived by now
         held = [set(fake.states("t", number=number).values()) for number in (0, 1)]
         assert held == [{"acquired"}, {"acquired"}], "fetched ahead, beyond max.poll.records"
         fetches = len(fake.fetches)
@@ -263,7 +263,7 @@ async def test_close_waits_for_thirty_seconds_or_as_long_as_asked_and_never_long
     c = ShareConsumer({"bootstrap.servers": fake.bootstrap, "group.id": "g", **settings}, transport=transport)
     c.subscribe(["t"])
     assert len(await c.poll(5)) == 1
-    transport.silent |= {"node0:9000", "node1:9000"}  # neither the session's end nor the leave is answered
+    transport.silent |= {"node0:9000", "node1:9000"}  # there is no response to the session's end, nor to the leave
     began = now_s()
     await c.close(*arguments)
     assert now_s() - began == pytest.approx(waits_s, abs=0.1)

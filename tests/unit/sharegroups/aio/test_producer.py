@@ -52,7 +52,7 @@ async def test_what_piles_up_during_a_request_leaves_together(fake: FakeCluster)
         assert counts == [1, 200]
         sequences = [batch.base_sequence for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches]
         assert sequences == [0, 1]
-        for request in fake.produces:  # the zeros too: unset would mean no producer, or an incomplete one
+        for request in fake.produces:  # the zeros too: an unset field would mean no producer, or an incomplete one
             for batch in request.topic_data[0].partition_data[0].batches:
                 given = [batch.HasField(name) for name in ("producer_id", "producer_epoch", "base_sequence")]
                 assert given == [True] * 3
@@ -174,7 +174,7 @@ async def test_callbacks_get_reports_and_close_delivers_what_is_left(fake: FakeC
 async def test_close_reports_the_fate_of_every_record_at_whatever_turn_of_the_loop_it_comes(
     fake: FakeCluster, turns: int
 ) -> None:
-    """One of these turns is between the creation of a sending task and its first step."""
+    """In one of these turns, a sending task has been created but has not taken its first step."""
 
     heard: list[bytes | None] = []
     p = producer(fake)
@@ -183,7 +183,7 @@ async def test_close_reports_the_fate_of_every_record_at_whatever_turn_of_the_lo
         await p.produce("t", value, on_delivery=lambda error, report: heard.append(report.value()))
         if value == b"a":
             await asyncio.sleep(0)
-            await asyncio.sleep(0)  # it is in flight, and the others wait for its answer
+            await asyncio.sleep(0)  # `a` is in flight, and the others wait for its response
     for _ in range(turns):
         await asyncio.sleep(0)
     await p.close(0)
@@ -260,7 +260,7 @@ async def test_a_serializer_gets_each_value_and_key_also_those_that_are_bytes_al
 
 
 async def note_of(cancelled: asyncio.Future[Any]) -> str:
-    """The note of a cancelled `send` about its record."""
+    """Return the note that a cancelled `send` carries about its record."""
     with pytest.raises(asyncio.CancelledError) as raised:
         await cancelled
     (note,) = raised.value.__notes__
@@ -316,7 +316,7 @@ async def test_a_topic_that_does_not_exist_is_waited_for_and_named(
 async def test_a_send_that_is_cancelled_in_flight_is_not_sent_again_if_it_was_not_stored(
     fake: FakeCluster, transactional: bool
 ) -> None:
-    """In a transaction it is sent again: a record that has a sequence there stays."""
+    """In a transaction the record is sent again: once it has a sequence there, it stays."""
     settings = {"transactional.id": "x"} if transactional else {}
     async with producer(fake, **settings) as p, p.transaction() if transactional else nullcontext():
         await p.send("t", b"a")
@@ -350,7 +350,7 @@ async def test_a_send_that_times_out_while_the_leader_is_away_is_not_stored_late
 
 
 class _Strict(Leader):
-    """Refuses all batches of a partition because of one, as leaders do (CM-43)."""
+    """Refuses all batches for a partition because of one of them, as leaders do (CM-43)."""
 
     refusal = MessageTooLargeError.code
 

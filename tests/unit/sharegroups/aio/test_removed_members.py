@@ -23,7 +23,7 @@ async def test_every_fetch_names_the_member_epoch_of_the_assignment_or_a_later_o
         (member,) = fake.members
         first = fake.members[member]
         assert {request.member_epoch for request in fake.fetches} == {first}
-        fake.members[member] = first + 3  # as after a rebalance that does not change its partitions
+        fake.members[member] = first + 3  # as if after a rebalance that leaves its partitions unchanged
         fake.errors["heartbeat"].append(FencedMemberEpochError.code)
         await c.poll(6)
         sent = len(fake.fetches)

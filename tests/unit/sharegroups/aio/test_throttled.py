@@ -31,7 +31,7 @@ WISH_MS = 5_000
 
 
 class Timed(FakeCluster):
-    """Records the time of each request, and the requests refused for lack of room."""
+    """Records when each request came, and which requests were refused for lack of room."""
 
     def __init__(self, nodes: int = 1) -> None:
         super().__init__(nodes)
@@ -210,7 +210,7 @@ def test_the_admin_client_waits_as_long_as_asked_and_asks_again() -> None:
 
 
 class Refusing(InMemoryTransport):
-    """Ends calls of these methods with RESOURCE_EXHAUSTED and RetryInfo, `times` times each."""
+    """Ends calls of these methods with RESOURCE_EXHAUSTED and RetryInfo, each method `times` times."""
 
     def __init__(self, fake: FakeCluster, *methods: str, times: int = 1) -> None:
         super().__init__(fake.network, "client")

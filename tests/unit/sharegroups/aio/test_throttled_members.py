@@ -32,7 +32,8 @@ def test_a_heartbeat_that_was_refused_waits_as_long_as_asked_and_the_member_live
 
 @pytest.mark.rule("CL-86")
 def test_wishes_in_a_row_hold_no_heartbeat_back_until_the_member_is_taken_for_dead() -> None:
-    """Each answer to a request that must be sent regardless, since locks expire, asks for half a minute more."""
+    """Some requests must be sent in any case, since locks expire; each response to one asks the client to wait half a
+    minute more."""
 
     async def story(fake: Timed) -> None:
         produce(fake)
@@ -95,7 +96,7 @@ def test_a_person_is_warned_before_a_member_that_may_not_say_it_lives_is_taken_f
             while not caplog.records:
                 await c.poll(1)
             assert now_s() - heard < 45
-            await c.poll(60)  # from time to time, since otherwise the client itself would give up
+            await c.poll(60)  # now and then, since otherwise the client itself would give up
             assert len(fake.members) == 1
         (reported,) = caplog.messages
         assert "'g'" in reported

@@ -18,7 +18,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import on_fake_cluster
 
-#: Ends of an attempt that may have appended: the fake's fault, and the error code that it answers.
+#: Outcomes of an attempt that may have appended: the kind of fault in the fake, and its error code.
 OPEN = [
     ("produce_lost", 1),
     ("produce_stream", 1),
@@ -29,7 +29,7 @@ OPEN = [
     ("produce", 13),
     ("produce", 20),
 ]
-#: Error codes that are answered only before anything is written, or in place of it.
+#: Error codes that are returned only if nothing was written.
 NOTHING_WRITTEN = [19, 56, 100]
 
 
@@ -38,7 +38,7 @@ def producer(fake: FakeCluster, **settings: Any) -> Producer:
 
 
 class Place:
-    """The first partition of the topic that had the name at that time."""
+    """The first partition of the topic that had the name `t` when this object was made."""
 
     def __init__(self, fake: FakeCluster) -> None:
         self._fake = fake
@@ -50,7 +50,7 @@ class Place:
 
     @property
     def sequences(self) -> list[int]:
-        """Base sequences of all batches sent here, in order, repetitions included."""
+        """The base sequences of all batches sent here, in order, including repetitions."""
         return [
             batch.base_sequence
             for request in self._fake.produces
@@ -70,7 +70,7 @@ async def until(condition: Callable[[], object], step_s: float = 0.01) -> None:
 
 
 async def attempted(fake: FakeCluster, send: Awaitable[Any]) -> asyncio.Future[Any]:
-    """Begin to send, and return during the back-off after the last of the ordered faults."""
+    """Start to send; return during the back-off after the last of the ordered faults."""
     sending = asyncio.ensure_future(send)
     await until(lambda: not any(fake.errors.values()))
     assert not sending.done()
@@ -142,7 +142,7 @@ async def test_a_batch_that_was_never_sent_because_the_leader_is_down_goes_to_th
 async def test_a_refusal_says_nothing_of_the_attempts_before_it(fake: FakeCluster, code: int) -> None:
     async with producer(fake) as p:
         fake.errors["produce_lost"].append(1)
-        fake.errors["produce"].extend([0, code, code])  # the first answer is the lost one
+        fake.errors["produce"].extend([0, code, code])  # the response that is lost is the first one
         sending = await attempted(fake, p.send("t", b"doubtful"))
         former, present = created_again(fake)
         with pytest.raises(UnknownTopicIdError, match="may have been stored"):

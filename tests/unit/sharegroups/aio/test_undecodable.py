@@ -21,7 +21,7 @@ from tests.support.missing_codecs import without
 
 
 def produce_with(fake: FakeCluster, number: int, count: int = 3, partition: int = 0) -> None:
-    """Append a batch with the compression of this number; for an unknown number, unreadable bytes."""
+    """Append a batch with this compression number; if the number is unknown, the batch has unreadable bytes."""
     plain = RecordBatch(records=[Record(value=b"v")] * count).SerializeToString()
     known = number in set(Compression)
     packed = frames_of(Compression(number)).compress(plain, None) if known else b"?"
@@ -31,13 +31,13 @@ def produce_with(fake: FakeCluster, number: int, count: int = 3, partition: int 
 
 
 def poor(fake: FakeCluster, *names: str, **settings: Any) -> ShareConsumer:
-    """A consumer without these libraries."""
+    """A consumer that lacks these libraries."""
     with without(*names):
         return consumer(fake, **settings)
 
 
 async def refused(c: ShareConsumer, polls: int = 3) -> str:
-    """Poll several times; returns the error text, which must be the same each time."""
+    """Poll several times; return the error text, which must be the same each time."""
     texts = set()
     for _ in range(polls):
         with pytest.raises(UnsupportedCompressionTypeError) as raised:
@@ -72,7 +72,7 @@ async def test_a_consumer_names_what_it_can_decompress(fake: FakeCluster) -> Non
 async def test_the_records_go_to_a_member_that_has_the_library_as_a_first_delivery(
     fake: FakeCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each of the two members has one partition; the one without the library gives its own up by leaving."""
+    """Each of the two members has one partition; the one without the library gives up its partition by leaving."""
     one, two = poor(fake, "zstd"), consumer(fake)
     for c in (one, two):
         c.subscribe(["t"])
@@ -104,7 +104,8 @@ async def test_the_records_go_to_a_member_that_has_the_library_as_a_first_delive
 async def test_a_batch_that_comes_all_the_same_is_released_once_and_not_fetched_again(
     fake: FakeCluster, mode: str
 ) -> None:
-    """An older leader ignores compression: its records then use up one delivery, however often poll is called."""
+    """An older leader ignores the member's compression types, so its records use up one delivery, however often poll is
+    called."""
     c = consumer(fake, **{"share.acknowledgement.mode": mode})
     c.subscribe(["t"])
     await c.poll(1)

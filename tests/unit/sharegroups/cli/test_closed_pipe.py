@@ -7,13 +7,13 @@ import sys
 
 import pytest
 
-#: A shell's exit status for a program that SIGPIPE ended.
+#: The exit status that a shell reports for a program ended by SIGPIPE.
 UNREAD = 141
 
 
 def ends(program: str, *, both: bool = False) -> tuple[int, str]:
-    """The status and standard error of a program whose standard output the reader has closed; with `both`, its standard
-    error, too."""
+    """Return the status and standard error of a program whose standard output was closed by the reader; with `both`, so
+    was its standard error."""
     words = [sys.executable, "-c", f"import sys\nimport sharegroups.cli\n{program}"]
     with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -36,7 +36,7 @@ def group(name: str, *members: MemberDescription, coordinator: Node | None = NOD
 
 
 class StubAdmin:
-    """Answers from `groups` and `offsets`; other groups are not found."""
+    """Returns values from `groups` and `offsets`; other groups are not found."""
 
     backlog: bool | None = None
     groups: Mapping[str, ShareGroupDescription]

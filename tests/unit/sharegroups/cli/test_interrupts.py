@@ -15,7 +15,7 @@ from sharegroups.cli.main import main
 
 
 def _ends(program: str) -> tuple[int, str, str]:
-    """Run a program as if from a terminal (a shell may let background programs ignore SIGINT); its status and
+    """Run a program as if from a terminal (a shell may let background programs ignore SIGINT); return its status and
     output."""
     terminal = "signal.signal(signal.SIGINT, signal.default_int_handler)"
     words = [sys.executable, "-c", f"import os, signal, sharegroups.cli\n{terminal}\n{program}"]

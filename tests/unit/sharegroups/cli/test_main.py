@@ -33,7 +33,7 @@ def test_every_tool_has_an_output_for_programs() -> None:
 
 
 def _actions(command: click.Command, words: str) -> list[str]:
-    """A tool's actions, or the tool itself when it has none."""
+    """A tool's actions, or the tool itself if it has none."""
     inner = command.commands.items() if isinstance(command, click.Group) else ()
     return [f"{words} {name}" for name, _ in inner] or [words]
 

@@ -98,7 +98,7 @@ def test_too_few_records_are_an_error_and_the_row_is_printed_all_the_same(fake: 
 
 
 class Ending:
-    """Takes 10 ms for each poll with a record, `records` in all, and 100 ms for each poll that finds none."""
+    """Takes 10 ms for each of the `records` polls that return a record, and 100 ms for each later poll."""
 
     def __init__(self, clock: list[int], records: int) -> None:
         self._clock, self._left = clock, records

@@ -26,7 +26,7 @@ def seen(written: str) -> list[str]:
 
 
 def bare_root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
-    """The root logger of a program without logging setup; pytest adds its handlers when a test begins."""
+    """The root logger of a program without logging setup; pytest adds its own handlers when a test starts."""
     root = logging.getLogger()
     monkeypatch.setattr(root, "handlers", [])
     return root
@@ -48,7 +48,7 @@ def test_a_log_line_takes_the_place_of_the_progress_line_which_follows_it(monkey
 @pytest.mark.rule("CL-128")
 def test_what_a_handler_prints_takes_the_place_of_the_progress_line_too(monkeypatch: pytest.MonkeyPatch) -> None:
     bare_root(monkeypatch)
-    terminal = Terminal()  # both streams are one terminal, as for a person
+    terminal = Terminal()  # both streams are the same terminal, as for a person
     monkeypatch.setattr(sys, "stderr", terminal)
     monkeypatch.setattr(sys, "stdout", terminal)
     log = logging.getLogger("sharegroups.worker")

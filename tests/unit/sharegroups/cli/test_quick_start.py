@@ -11,7 +11,7 @@ import pytest
 
 from sharegroups.cli.quick_start import importing
 
-#: Leaves a reference cycle whose finalizer prints when a collection finds it; an earlier one is always found.
+#: Leaves a reference cycle whose finalizer prints if a garbage collection finds it; an earlier cycle is always found.
 PROGRAM = """
 from sharegroups.cli.quick_start import end_without_search
 import gc

@@ -68,7 +68,7 @@ SHOWN = printable(EVIL)
 def test_a_command_shows_names_escaped(fake: FakeCluster, words: str) -> None:
     fake.add_topic(EVIL, 1)
     fake.add_member("m" + EVIL, EVIL)
-    with capture_logs():  # of the fake cluster's services, which run in this process
+    with capture_logs():  # logs of the fake cluster's services, which run in this process
         result = sharegroups(*(word.replace("EVIL", EVIL) for word in words.split()), stdin="a\n")
     said = result.stdout + result.stderr
     assert printable(said, keep="\n") == said
@@ -109,7 +109,7 @@ def test_a_line_of_a_worker_s_log_is_escaped_with_its_traceback() -> None:
 def test_commands_and_processes_of_the_services_say_what_they_found_escaped(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """The part of CT-82 about the messages that end them: no tables, no log lines, no JSON, no undecodable bytes."""
+    """Covers of CT-82 the messages that end a command or process; not tables, log lines, JSON or undecodable bytes."""
     wrong = tmp_path / "settings.toml"
     wrong.write_text('"e\\u001b[2J\\u0007\\u009b31m\\u2028\\u202ev" = 1\n')
     said = [sharegroups("demo", "--input", EVIL).stderr, sharegroups("scaler", "--config", str(wrong)).stderr]

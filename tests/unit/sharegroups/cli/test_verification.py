@@ -34,7 +34,7 @@ class Record:
 
 
 class StubConsumer:
-    """Returns the planned polls, then nothing; a commit confirms, unless an error is planned."""
+    """Returns the planned polls, then nothing; every commit succeeds unless an error is planned for it."""
 
     def __init__(self, polls: Iterable[Iterable[int]], errors: Iterable[KafkaError | None] = ()) -> None:
         self._polls = iter(polls)
@@ -108,7 +108,7 @@ def test_a_renewed_record_counts_once_however_often_it_comes(capsys: pytest.Capt
 
 def test_an_answer_that_comes_late_is_waited_for() -> None:
     class Late(StubConsumer):
-        """Confirms only with every third commit."""
+        """Confirms acknowledgements only at every third commit."""
 
         commits = 0
 

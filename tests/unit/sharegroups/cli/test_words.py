@@ -89,7 +89,7 @@ def test_bytes_that_are_no_text_leave_as_they_came(fake: FakeCluster) -> None:
 
 @pytest.mark.rule("CT-82")
 def test_a_terminal_is_shown_no_control_character() -> None:
-    """The test reads, through a pseudo-terminal, what the formatter writes."""
+    """Reads, through a pseudo-terminal, what the formatter writes."""
     program = (
         "import sys, click\n"
         "from sharegroups.cli.formatting import Formatter\n"
@@ -108,7 +108,7 @@ def test_a_terminal_is_shown_no_control_character() -> None:
         try:
             while part := os.read(leader, 65_536):
                 seen += part
-        except OSError:  # how a terminal reports that its writers are gone
+        except OSError:  # a terminal reports in this way that its writers are gone
             pass
         finally:
             os.close(leader)

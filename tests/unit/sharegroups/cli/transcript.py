@@ -26,10 +26,10 @@ FOLDER = Path(__file__).with_name("transcripts")
 
 
 def played(command: str, inexact: Sequence[tuple[str, str]] = ()) -> str:
-    """Run one command; returns it with its output. Each pattern of `inexact` is replaced, for parts that vary between
-    runs."""
+    """Run one command; return it with its output. Text that matches a pattern in `inexact` is replaced, for parts that
+    vary between runs."""
     words = [*shlex.split(command), "--bootstrap-server", "node0:9000"]
-    with capture_logs():  # of the fake cluster's services, which run in this process
+    with capture_logs():  # logs of the fake cluster's services, which run in this process
         result = CliRunner().invoke(main, words, prog_name="sharegroups")
     reported = [*result.stdout.splitlines(), *(f"err: {line}" for line in result.stderr.splitlines())]
     text = "\n".join([f"$ sharegroups {command}", *reported, f"(exit {result.exit_code})"])

@@ -18,16 +18,17 @@ from tests.support.fake_cluster.silence import SilentTransport
 from tests.support.fake_cluster.stories import EXPLICIT, produce
 from tests.support.virtual_time import now_s, run, virtual
 
-#: A leader's lease: after this time another node leads.
+#: A leader's lease: when it has passed, another node leads.
 LEASE_S = 3.0
-#: Noticed 3 s after the answer was due; then metadata, a check every second, and back-offs.
+#: The loss is noticed 3 s after the response was due; then come a metadata request, a check every second, and
+#: back-offs.
 NOTICED_S = 6.0
 
 Story = Callable[[FakeCluster, SilentTransport], Awaitable[None]]
 
 
 def play(story: Story, nodes: int = 3, partitions: int = 1) -> None:
-    """Run the story. Node 1 leads every partition and can fall silent; node 0 is the coordinator."""
+    """Run the scenario. Node 1 leads every partition and can fall silent; node 0 is the coordinator."""
 
     async def main() -> None:
         fake = FakeCluster(nodes)
@@ -175,8 +176,8 @@ def test_close_waits_no_longer_for_a_session_that_was_being_closed_already() -> 
         await asyncio.sleep(0.5)  # nothing is in flight
         transport.silent.add("node1:9000")
         fake.move_leader("t", 0, 2)
-        await asyncio.sleep(2)  # the metadata show it, and the session with node 1 is being closed
-        fake.move_leader("t", 0, 1)  # it leads again, so the close waits for it
+        await asyncio.sleep(2)  # the metadata has the change, and the session with node 1 is being closed
+        fake.move_leader("t", 0, 1)  # node 1 leads again, so the close waits for it
         began = now_s()
         await consumer.close(1)
         assert now_s() - began < 1.5
@@ -304,7 +305,7 @@ def test_an_admin_call_finds_the_new_coordinator_too() -> None:
 @pytest.mark.rule("CL-14")
 @pytest.mark.parametrize("away_s", [5.0, 20.0, 20.7])
 def test_after_a_full_restart_back_offs_do_not_follow_each_other(away_s: float) -> None:
-    """One wait of at most retry.backoff.max.ms remains, that of the first caller. The others continue with it."""
+    """One wait of at most retry.backoff.max.ms remains: that of the first caller. The others proceed when it ends."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         nodes = list(fake.nodes)
@@ -351,7 +352,7 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
                 produce(fake, 1, partition=number)
             assert await first(consumer, 5)
             assert await first(consumer, 5)
-            transport.silent.add("node1:9000")  # it leads partition 0 all the time
+            transport.silent.add("node1:9000")  # it leads partition 0 throughout
             produce(fake, 30, partition=1, value=b"b")
             seen: list[bytes | None] = []
             while len(seen) < 30:
@@ -365,7 +366,7 @@ def test_a_silent_leader_does_not_keep_the_others_from_being_asked() -> None:
 
 @pytest.mark.rule("CL-36")
 def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_its_answer_is_a_second_late() -> None:
-    """The last clause of CL-36, for a request that does not wait."""
+    """Covers the last clause of CL-36, for a request that does not wait for records."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         fake.move_leader("t", 1, 2)
@@ -374,7 +375,7 @@ def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_
                 produce(fake, 1, partition=number)
             assert await first(consumer, 5)
             assert await first(consumer, 5)
-            transport.slow.add("node1:9000")  # it leads partition 0, and has no records
+            transport.slow.add("node1:9000")  # it leads partition 0, which has no records
             produce(fake, 3, partition=1, value=b"b")
             began = now_s()
             assert [await first(consumer, 5) for _ in range(3)] == [[b"b0"], [b"b1"], [b"b2"]]
@@ -386,7 +387,7 @@ def test_where_one_leader_is_asked_at_a_time_one_that_hangs_is_waited_for_until_
 
 @pytest.mark.rule("CL-36")
 def test_one_that_hangs_while_it_waits_for_its_share_of_the_time_is_late_a_second_after_that_share() -> None:
-    """The last two clauses of CL-36, for leaders that have no records."""
+    """Covers the last two clauses of CL-36, for leaders that have no records."""
 
     async def story(fake: FakeCluster, transport: SilentTransport) -> None:
         fake.move_leader("t", 1, 2)
@@ -400,7 +401,7 @@ def test_one_that_hangs_while_it_waits_for_its_share_of_the_time_is_late_a_secon
             await asyncio.sleep(1.2)  # each was first asked without waiting, and now waits for its share
             transport.slow.add("node1:9000")
             sent, since = 0, now_s()
-            while now_s() - since < 0.6:  # while leaders answer, the next request follows after 500 ms
+            while now_s() - since < 0.6:  # while the leaders respond, the next request follows after 500 ms
                 await asyncio.sleep(0.01)
                 if len(fake.fetches) != sent:
                     sent, since = len(fake.fetches), now_s()

@@ -19,7 +19,7 @@ _Stream = CorrelatedStream[ProduceStreamRequest, ProduceStreamResponse]
 
 
 class _Peer:
-    """A transport with one stream: `delays` gives each answer's delay in seconds by correlation number."""
+    """A transport with one stream; `delays` gives the delay of each response in seconds, by correlation number."""
 
     def __init__(self, delays: dict[int, float], full: bool = False) -> None:
         self.delays = delays
@@ -138,7 +138,7 @@ async def test_requests_are_made_in_the_order_of_sending_and_one_whose_caller_we
         return make
 
     asked = [asyncio.create_task(stream.request(named(name), 5.0)) for name in "abcd"]
-    await asyncio.sleep(0)  # all have made their request, nothing is written
+    await asyncio.sleep(0)  # all have made their request, but nothing has been written
     asked[1].cancel()
     answers = await asyncio.gather(*asked, return_exceptions=True)
     assert [type(answer).__name__ for answer in answers] == [
@@ -225,12 +225,12 @@ async def test_a_signal_is_kept_until_it_is_cleared_and_a_wait_ends_by_itself() 
     await signal.wait(5)
     assert loop.time() == pytest.approx(6)
     signal.clear()
-    await signal.wait(7)  # the previous wait's timer fires during this one and ends nothing
+    await signal.wait(7)  # the timer of the previous wait fires during this one and ends nothing
     assert loop.time() == pytest.approx(13)
     loop.call_later(1, signal.set)
     await signal.wait(100)
     signal.clear()
-    await signal.wait(2)  # and a timer that is set for later than this wait is moved
+    await signal.wait(2)  # a timer that is set for later than this wait is moved to it
     assert loop.time() == pytest.approx(16)
 
 

@@ -59,7 +59,7 @@ async def test_topics_without_a_name_are_asked_for_by_their_ids(fake: FakeCluste
 async def test_a_taken_assignment_is_given_up_at_once_and_what_is_in_hand_can_still_be_acknowledged(
     fake: FakeCluster,
 ) -> None:
-    """Neither a commit nor a revocation delays it."""
+    """Neither a commit nor a revocation delays this."""
     produce(fake)
 
     def take_all(answer: ShareGroupHeartbeatResponse) -> None:
@@ -156,7 +156,7 @@ async def test_unsubscribing_says_so_at_once(fake: FakeCluster) -> None:
 
 
 class LateTransport(HookedTransport):
-    """Passes heartbeats on at once, and delays their answers by `late_s`."""
+    """Passes heartbeats on at once, and delays the responses by `late_s`."""
 
     late_s = 0.0
 
@@ -239,7 +239,7 @@ async def test_a_status_that_may_pass_is_tried_again_after_a_back_off(
         assert 0.079 <= second.at_s - first.at_s <= 0.121
         assert 0.159 <= third.at_s - second.at_s <= 0.241
         assert {one.request.member_epoch for one in (first, second, third)} == {0}
-        # A node that answers RESOURCE_EXHAUSTED is the coordinator; one that does not answer may no longer be.
+        # A node that responds with RESOURCE_EXHAUSTED is the coordinator; one that does not respond may no longer be.
         assert len(transport.calls(FIND)) == (1 if status is TransportStatus.RESOURCE_EXHAUSTED else 3)
 
 

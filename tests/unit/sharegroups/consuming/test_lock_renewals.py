@@ -222,7 +222,7 @@ async def test_a_loop_that_stood_still_for_longer_than_the_lock_renews_nothing(f
         c.subscribe(["t"])
         (message,) = await c.poll(5)
         part = message._source.delivered
-        part.acquired_ms -= 30_000  # as if that much time had passed before the loop could run
+        part.acquired_ms -= 30_000  # as if so much time had passed before the loop could run
         async with c.keep_alive(message) as kept:
             assert kept.lost
             assert "suspended" in str(kept.error)
@@ -334,7 +334,7 @@ async def test_one_lost_lock_does_not_cost_the_outcome_of_other_jobs(fake: FakeC
         fake.log("t").states["g"][2] = ("acquired", "another member", 2)
         for message in messages:
             c.acknowledge(message, AcknowledgeType.ACCEPT)
-        await c.poll(1)  # they are sent with a fetch
+        await c.poll(1)  # the acknowledgements are sent with a fetch
         await c.poll(1)
     assert [type(outcomes[offset]) for offset in range(4)] == [
         type(None),
@@ -402,7 +402,7 @@ async def test_a_renewal_counts_with_the_lock_that_its_answer_shows(fake: FakeCl
         c.acknowledge(other)
         async with c.keep_alive(message) as kept:
             await c.commit_sync()
-            fake.lock_ms = 9_000  # an operator's change, which the next renewal's lock has
+            fake.lock_ms = 9_000  # an operator's change, which takes effect with the next renewal
             for _ in range(40):
                 await asyncio.sleep(1)
                 assert fake.states("t")[0] == "acquired", "it is renewed at a third of its new lock"

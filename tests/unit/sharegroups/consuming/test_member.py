@@ -11,7 +11,7 @@ from sharegroups.config import CONSUMER, Config
 from sharegroups.consuming.member import Member
 
 LOCK_MS = 30_000
-SLOW, QUICK = 3.0, 0.1  # ms per record: too slow for whole batches, quick enough for them
+SLOW, QUICK = 3.0, 0.1  # ms per record: too slow for whole batches, and fast enough for them
 
 
 def member(**settings: Any) -> Member:
@@ -20,7 +20,7 @@ def member(**settings: Any) -> Member:
 
 
 def paced(ms_per_record: float, **settings: Any) -> Member:
-    """A member of the default mode whose application has worked for a while."""
+    """A member in the default mode whose application has worked for a while."""
     made = member(**settings)
     for _ in range(20):
         made.pace.held(made.pace.limit, int(made.pace.limit * ms_per_record), LOCK_MS)
@@ -28,7 +28,7 @@ def paced(ms_per_record: float, **settings: Any) -> Member:
 
 
 def asked(made: Member) -> tuple[int, bool]:
-    """The number of records requested, and whether whole batches may exceed it; asserts that the request agrees."""
+    """The number of records requested, and whether whole batches may exceed it. Asserts that the request agrees."""
     request = made.fetch_request()
     mode = ACQUIRE_BATCH_OPTIMIZED if made.takes_whole_batches else ACQUIRE_RECORD_LIMIT
     assert (request.max_records, request.batch_size) == (made.max_records, made.max_records)
@@ -81,7 +81,7 @@ def ahead(made: Member) -> bool:
 
 
 def drained(made: Member, *, answered: int | None = None, held_ms: float = 1.0) -> Member:
-    """Poll a backlog once more."""
+    """Record one more poll of a backlog."""
     most = int(made.config["max.poll.records"])
     made.ahead.answered(most if answered is None else answered, most * 100, 1)
     made.ahead.held(held_ms)

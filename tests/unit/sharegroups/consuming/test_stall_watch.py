@@ -22,7 +22,7 @@ from tests.unit.sharegroups.aio.test_producer import producer
 
 
 def _reported(caplog: pytest.LogCaptureFixture) -> list[str]:
-    others = "sharegroups.consuming.lock_watch"  # the fate of the last poll's records
+    others = "sharegroups.consuming.lock_watch"  # logs what became of the last poll's records
     return [one.getMessage() for one in caplog.records if one.levelno == logging.WARNING and one.name != others]
 
 

@@ -39,7 +39,7 @@ def test_records_without_a_key_go_on_with_the_healthy_partitions(fault: str, cap
         else:
             fake.unloadable[fake.partition("t", 1)] = _STORAGE_ERROR
         p = _producer(fake)
-        for _ in range(100):  # one record at a time: each begins a batch, or joins a waiting one
+        for _ in range(100):  # one record at a time: each starts a batch, or joins one that is waiting
             await p.produce("t", b"v", on_delivery=reported)
             await asyncio.sleep(0.2)
         delivered = [partition for partition, error in fates if error is None]
@@ -116,7 +116,7 @@ async def test_a_random_partitioner_avoids_the_unavailable_also_with_a_key_and_a
             await p.send("t", b"v", partition=0)
         with pytest.raises(RequestTimedOutError):
             await named
-        fake.unloadable.clear()  # its batch has failed, so the next attempt uses another one
+        fake.unloadable.clear()  # that partition's batch has failed, so the next attempt uses a new one
         assert {(await p.send("t", b"v", key=b"k")).partition() for _ in range(20)} == {0, 1}
 
 

@@ -260,7 +260,7 @@ async def test_a_batch_of_an_aborted_transaction_that_comes_back_is_not_sent_in_
 
         with pytest.raises(LookupError):
             await stuck()
-        fake.errors["produce"].append(NotLeaderOrFollowerError.code)  # otherwise it would be sent again
+        fake.errors["produce"].append(NotLeaderOrFollowerError.code)  # normally leads to a retry
         fake.hold_produce.set()
         await transact(p, b"next")
         sent = [batch for r in fake.produces for batch in r.topic_data[0].partition_data[0].batches]

@@ -21,7 +21,7 @@ SPEC = JobSpec("t", print, None, None, Retry(), {}, is_async=False, in_process=F
 
 
 async def polled(c: ShareConsumer) -> list[Job]:
-    """The jobs of a poll, with their locks kept alive."""
+    """Return the jobs of one poll, with their locks kept alive."""
     messages = await c.poll(5)
     kept = c.keep_alive(messages).begin()
     return [Job(SPEC, message, kept, 0.0) for message in kept.messages]

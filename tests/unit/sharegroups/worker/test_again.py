@@ -51,7 +51,7 @@ async def working(
 
 
 async def lost_and_delivered_again(fake: FakeCluster, count: int) -> None:
-    """End the leader's sessions, as a restart does; then the worker holds record 0 by its `count`th delivery."""
+    """End the leader's sessions, as a restart does; afterwards the worker holds record 0 on its `count`th delivery."""
     fake.drop_streams(0)
     await asyncio.sleep(5)
     assert (fake.states("t"), fake.log("t").states["g"][0][2]) == ({0: "acquired"}, count)
@@ -75,7 +75,7 @@ async def test_a_job_that_runs_is_not_begun_again_and_its_end_counts_for_the_las
         await lost_and_delivered_again(fake, 2)
         assert worker._in_hand == 1
         await lost_and_delivered_again(fake, 3)
-        await asyncio.sleep(80)  # more than two locks: that of the last delivery is kept alive
+        await asyncio.sleep(80)  # longer than two locks: the lock of the last delivery is kept alive
         assert fake.states("t") == {0: "acquired"}
         await asyncio.sleep(20)
         assert fake.states("t") == {0: "acknowledged"}

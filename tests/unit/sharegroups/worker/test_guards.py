@@ -96,7 +96,7 @@ async def test_a_thread_goes_on_after_an_exception_whose_text_ends_the_thread() 
 @pytest.mark.rule("CL-148")
 @on_a_loop
 async def test_a_thread_that_is_interrupted_outside_of_a_handler_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    """For example by a library that sets an exception in a thread too late."""
+    """A library can cause this by setting an exception in a thread too late."""
     reported: list[Finished] = []
     pool = ThreadPool(1, reported.extend)
     await pool.start()

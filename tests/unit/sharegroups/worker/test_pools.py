@@ -39,7 +39,7 @@ async def test_a_thread_that_ends_its_job_is_waited_for_until_the_loop_knows(fak
     pool.submit([await job_of(fake, spec)])
     assert begun.wait(BOUND_S)
     deadline = time.monotonic() + BOUND_S
-    while pool.running or pool.waiting:  # the loop does not run meanwhile, so nothing is reported
+    while pool.running or pool.waiting:  # the loop does not run meanwhile, so no end is reported
         assert time.monotonic() < deadline
         time.sleep(0.001)  # noqa: ASYNC251 - blocks the loop on purpose
     assert (pool.in_hand, ended) == (1, [])
@@ -60,7 +60,7 @@ async def test_a_task_that_ends_in_this_turn_is_waited_for_too(fake: FakeCluster
         seen.append((pool.running, pool.in_hand, len(ended)))
 
     async def handler(_: bytes) -> None:
-        asyncio.get_running_loop().call_soon(leave)  # before the pool's own call, which reports the end
+        asyncio.get_running_loop().call_soon(leave)  # runs before the pool's own call, which reports the end
 
     spec = JobSpec("t", handler, None, None, Retry(), {}, is_async=True, in_process=False)
     pool.submit([await job_of(fake, spec)])

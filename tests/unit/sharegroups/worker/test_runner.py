@@ -89,7 +89,7 @@ async def test_control_characters_of_an_exception_are_escaped_in_the_log(
 async def test_what_no_handler_began_with_at_its_last_delivery_is_reported_and_does_not_count(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It is kept until the grace period is over, and then released like the other one."""
+    """The record is kept until the grace period is over, and then released like the other one."""
     monkeypatch.setattr(runner, "ShareConsumer", partial(ShareConsumer, transport=fake.transport()))
 
     async def handler(_: bytes) -> None:
@@ -198,7 +198,7 @@ def runner_of(
 
 
 class Slow:
-    """A handler that takes `seconds`, and counts its ends."""
+    """A handler that takes `seconds`, and counts how many times it has ended."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -220,7 +220,7 @@ class Slow:
 @pytest.mark.rule("CL-127")
 @on_fake_cluster()
 async def test_a_cancelled_worker_lets_its_jobs_end(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example in a task group in which another task fails."""
+    """This happens, for example, in a task group in which another task fails."""
     handler = Slow(4)
     worker = runner_of(fake, monkeypatch, handler, 10.0)
     serving = asyncio.create_task(worker.run())

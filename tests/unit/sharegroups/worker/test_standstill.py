@@ -96,7 +96,7 @@ def test_when_all_threads_stood_still_the_handlers_at_work_are_named(
 
     async def main() -> None:
         with standstill_logged(lambda: [job] * 7):
-            clock.now_s += 12.0  # as if no thread had run meanwhile
+            clock.now_s += 12.0  # as if no thread had run in this time
             await asyncio.sleep(0.01)
 
     monkeypatch.setattr(

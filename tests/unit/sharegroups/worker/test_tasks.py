@@ -16,7 +16,7 @@ from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_clust
 
 
 async def obey(_: bytes) -> None:
-    """Accept its cancellation."""
+    """Sleep, and end when cancelled."""
     await asyncio.sleep(100)
 
 

@@ -47,7 +47,7 @@ def job(handler: Callable[[int], Any], number: int = 0) -> Job:
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    """Wait until the threads have got there; fails when that takes too long."""
+    """Wait until the threads have reached this state; fail if that takes too long."""
     for _ in range(int(_BOUND_S * 1000)):
         if reached():
             return
@@ -62,7 +62,7 @@ async def test_each_job_runs_once_however_they_come() -> None:
     pool = ThreadPool(4, reported.extend)
     await pool.start()
     number = 0
-    for size in (1, 3, 40, 2, 0, 500, 1, 1) * 5:  # fewer jobs than idle threads, and more
+    for size in (1, 3, 40, 2, 0, 500, 1, 1) * 5:  # fewer jobs than idle threads, as well as more
         pool.submit([job(lambda which: runs.update([which]), number + index) for index in range(size)])
         number += size
         await asyncio.sleep(0)

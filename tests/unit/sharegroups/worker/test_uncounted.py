@@ -59,7 +59,7 @@ def counts(fake: FakeCluster) -> dict[int, int]:
 async def test_jobs_that_were_fetched_ahead_and_given_back_have_all_their_tries(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The worker fetches far too much ahead while jobs have become slow. Each job fails at first."""
+    """The worker fetches far too much ahead for jobs that have become slow. Each job fails on its first run."""
     runs: Counter[bytes] = Counter()
 
     async def handler(value: bytes) -> None:
@@ -152,7 +152,8 @@ async def test_without_the_setting_each_of_them_is_a_try(fake: FakeCluster, monk
 async def test_a_job_that_ended_well_and_comes_again_is_accepted_without_being_run(
     fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Its lock is lost to a vanished member each time the worker sends the outcome, except the last time."""
+    """Each time the worker sends the outcome, the lock has been lost to a member that then vanished, except the last
+    time."""
     caplog.set_level("INFO", logger="sharegroups")
     begun: list[bytes] = []
     states = fake.log("t").states["g"]

@@ -85,15 +85,15 @@ def test_a_wrong_registration_is_refused_at_once(given: dict[str, Any], handler:
 
 
 def no_argument() -> None:
-    """No valid handler."""
+    """An invalid handler: it takes no argument."""
 
 
 def two_arguments(_: bytes, __: int) -> None:
-    """No valid handler either."""
+    """An invalid handler: it takes two arguments."""
 
 
 def named_argument(*, value: bytes) -> None:
-    """No valid handler either, since the value is passed by position."""
+    """An invalid handler: the value is passed by position."""
 
 
 @pytest.mark.rule("CL-122")
@@ -282,7 +282,7 @@ def test_a_worker_is_known_by_its_process_unless_it_has_a_name(
     asked: list[Any] = []
 
     async def check_cluster(settings: dict[str, Any], *_: Any) -> None:
-        """As if the worker is stopped before the cluster answers."""
+        """Act as if the worker were stopped before the cluster responds."""
         asked.append(settings["client.id"])
 
     monkeypatch.setattr(checks, "check_cluster", check_cluster)

@@ -15,7 +15,7 @@ T0 = 1_700_000_000_000
 
 @pytest.fixture
 def queue(fake: FakeCluster) -> FakeCluster:
-    """The queue, without letters."""
+    """The cluster with a dead-letter queue that is still empty."""
     for name in ("orders", DLQ):
         fake.add_topic(name, 2)
     fake.configs[RESOURCE_TOPIC, DLQ] = {"errors.deadletterqueue.group.enable": "true"}
@@ -27,7 +27,8 @@ def queue(fake: FakeCluster) -> FakeCluster:
 
 @pytest.fixture
 def letters(queue: FakeCluster) -> FakeCluster:
-    """Five letters of two groups, one of them stored twice, in two partitions, and a record that is no letter."""
+    """Five dead letters of two groups, in two partitions, with one of them stored twice; and a record that is not a
+    dead letter."""
     store(queue, DLQ, copy_of(0, at_ms=T0 - 60_000), copy_of(1, cause=REJECTED, count=1), at_ms=T0)
     store(queue, DLQ, bare(2, group="h"), at_ms=T0 + 60_000)
     store(queue, DLQ, copy_of(1, cause=REJECTED, count=1), (None, b"x", (), 5), partition=1, at_ms=T0 + 120_000)

@@ -16,13 +16,13 @@ class Produced(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Partition and offset of the letter that it was made from."""
+        """The partition and offset of the dead letter that it was made from."""
         said = {name.removeprefix("__dlq.redrive."): value or b"" for name, value in self.headers}
         return int(said["partition"]), int(said["offset"])
 
 
 def produced(fake: FakeCluster, topic: str = "orders", partition: int = 0, since: int = 0) -> list[Produced]:
-    """The records from offset `since` on."""
+    """Return the records from offset `since` on."""
     found: list[Produced] = []
     for batch in fake.log(topic, partition).batches:
         base_ms, records = open_batch(batch.batch, batch.count)

@@ -44,7 +44,7 @@ def test_records_that_are_deleted_meanwhile_are_passed_over(queue: FakeCluster) 
         store(queue, DLQ, copy_of(number))
     log = queue.log(DLQ)
     queue.errors["fetch"].append(1)
-    log.first = 2  # retention, after the log's beginning was looked up
+    log.first = 2  # by retention, after the log's beginning was looked up
     starts = iter([0, 2])
     log.offset_for = lambda timestamp: next(starts) if timestamp == -2 else log.end  # type: ignore[method-assign]
     assert places() == [(0, 2), (0, 3)]

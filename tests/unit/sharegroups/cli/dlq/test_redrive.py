@@ -40,7 +40,7 @@ def test_the_transcript(letters: FakeCluster) -> None:
 
 
 def sent(fake: FakeCluster, *words: str, topic: str = DLQ) -> list[tuple[int, int]]:
-    """Redrive; returns the places of the letters for which fresh records were produced."""
+    """Redrive; return the places of the dead letters for which fresh records were produced."""
     ends = {number: fake.log("orders", number).end for number in (0, 1)}
     result = sharegroups("dlq", "redrive", "--topic", topic, *words)
     assert result.exit_code == 0, result.output

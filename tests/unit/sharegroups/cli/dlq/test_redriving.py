@@ -214,7 +214,7 @@ def test_garbled_letters_and_hostile_ones_are_not_redriven(queue: FakeCluster) -
 @pytest.mark.rule("CT-127")
 def test_a_partition_that_took_nothing_is_not_tried_for_every_letter(queue: FakeCluster, tmp_path: Path) -> None:
     for number in range(3):
-        store(queue, DLQ, copy_of(number), copy_of(number, partition=1, value=b"v" * 600_000))  # a page each
+        store(queue, DLQ, copy_of(number), copy_of(number, partition=1, value=b"v" * 600_000))  # one page for each
     queue.log("orders", 1).produce = lambda batch: (KAFKA_STORAGE_ERROR, -1)  # type: ignore[method-assign]
     file = tmp_path / "client.properties"
     file.write_text("delivery.timeout.ms=100", encoding="utf-8")

@@ -21,7 +21,7 @@ Record = pb.ExplainRecordResponse.Record
 
 
 def plant(fake: FakeCluster, *records: Record, **fields: Any) -> None:
-    """Set the answer of the leader of t-0."""
+    """Set the response of the leader of t-0."""
     answer = {"start_offset": 12, "end_offset": 40, "high_watermark": 52, "loaded": True} | fields
     fake.explained[fake.partition("t")] = pb.ExplainRecordResponse(
         **answer, held_records=1, in_flight_offsets=28, max_record_locks=2000, delivery_count_limit=5, records=records

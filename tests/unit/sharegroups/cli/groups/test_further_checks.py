@@ -16,7 +16,7 @@ LINE = "a line records_archived of t-0 in its leader's log"
 
 
 def _noted(fake: FakeCluster, *words: str, place: str = "t:0", **record: Any) -> list[str]:
-    """The notes about a record, from standard error."""
+    """Explain a record; return the notes about it from standard error."""
     topic, _, number = place.partition(":")
     fake.groups["g"] = None
     fake.explained[fake.partition(topic, int(number))] = pb.ExplainRecordResponse(

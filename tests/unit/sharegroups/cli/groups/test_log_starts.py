@@ -16,7 +16,8 @@ RESET = ("groups", "reset-offsets", "--group", "g", "--topic", "t")
 
 @pytest.fixture
 def world(fake: FakeCluster) -> FakeCluster:
-    """Topic `t` has 5 records in each of two partitions; group `g` has consumed, and 3 of partition 1 are deleted."""
+    """Topic `t` has 5 records in each of its two partitions. Group `g` has finished 2 in each; 3 in partition 1 are
+    deleted."""
     for number in (0, 1):
         produce(fake, 5, partition=number)
         consumed(fake, "t", number, 2)

@@ -19,8 +19,8 @@ VERBOSE = ("groups", "describe", "--group", "g", "--verbose")
 
 @pytest.fixture
 def kept(fake: FakeCluster) -> FakeCluster:
-    """Group `g` reads committed records. In t-0, but not in t-1, it waits for a transaction that is open at offset
-    2."""
+    """Group `g` reads committed records. In t-0, but not in t-1, it waits for a transaction that has been open since
+    offset 2."""
     fake.configs[RESOURCE_GROUP, "g"] = {"share.isolation.level": "read_committed"}
     for number in (0, 1):
         produce(fake, 5, "t", number)

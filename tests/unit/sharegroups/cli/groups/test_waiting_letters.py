@@ -20,7 +20,7 @@ BY_OFFSET = f"{GONE}their records from the new offset on are delivered again, th
 
 
 def letters(fake: FakeCluster, topic: str, number: int, count: int) -> None:
-    """Let group `g` finish one record of a partition, with `count` letters waiting after it."""
+    """Let group `g` finish one record of a partition; after it, `count` records wait to become dead letters."""
     produce(fake, count + 1, topic, number)
     consumed(fake, topic, number, 1)
     states = fake.logs[fake.partition(topic, number)].states["g"]

@@ -61,7 +61,7 @@ def test_the_return_of_a_lost_cluster_is_reported_once_and_a_second_loss_again()
     lookout = StallTimer(0.0)
     assert lookout.answered(1.0) is None, "nothing was reported"
     assert lookout.examined(DOWN, 2.0) is DOWN
-    lookout.heard(3.0)  # a record from a buffer is no answer
+    lookout.heard(3.0)  # a record from a buffer is not a response
     assert lookout.examined(DOWN, 5.0) is DOWN
     assert lookout.answered(42.0) == 40.0
     assert lookout.due_s == 42.0 + EXAMINE_AFTER_S

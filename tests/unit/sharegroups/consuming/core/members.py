@@ -13,5 +13,5 @@ def beat(m: Membership, now_ms: int) -> Heartbeat:
 
 
 def state(m: Membership) -> MemberState:
-    """The member's state, by a call, so that a type checker does not reuse an earlier answer."""
+    """Return the member's state; this is a function so that a type checker does not reuse an earlier value."""
     return m.state

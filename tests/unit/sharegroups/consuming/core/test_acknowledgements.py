@@ -69,7 +69,7 @@ def test_records_accepted_one_by_one_travel_in_the_same_batches_as_accepted_toge
         offset = end + 1
     together, one_by_one = Delivery(ranges, gaps), Delivery(ranges, gaps)
     together.accept_rest()
-    one_by_one.in_flight(ranges[0][0])  # from now on it keeps a state for each record
+    one_by_one.in_flight(ranges[0][0])  # from now on it keeps a separate state for each record
     one_by_one.accept_rest()
     assert one_by_one._types is not None
     assert together.take() == one_by_one.take()
@@ -114,7 +114,7 @@ def test_renewals_are_found_again() -> None:
     st.integers(1, 40),
 )
 def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks: set[int], stretch: int) -> None:
-    """Every acknowledgement is in the batches, once, ascending; records without one stay in flight."""
+    """Every acknowledgement is in the batches exactly once, in ascending order; records without one stay in flight."""
     said = [kind for kind in said for _ in range(stretch)]
     ranges: list[tuple[int, int]] = []
     offset = 0
@@ -162,7 +162,7 @@ def test_what_is_held_is_what_was_not_taken_and_the_first_of_it() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from([ACK_ACCEPT, ACK_RELEASE]), st.sampled_from([None, 0, 5])), max_size=200))
 def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None]]) -> None:
-    """CL-113: one delay for a whole batch, or one for each offset; none where no delay was given."""
+    """CL-113: one delay for a whole batch, or one for each offset; none if no delay was given."""
     wanted = {offset: (kind, delay if kind == ACK_RELEASE else None) for offset, (kind, delay) in enumerate(said)}
     delivery = Delivery([(0, len(said) - 1)] if said else [])
     for offset, (kind, delay) in wanted.items():

@@ -8,7 +8,8 @@ from sharegroups.consuming.core.fetch_ahead import BATCHES_MAX, BYTES_MAX, QUICK
 
 
 def quick(most: int = 500) -> Ahead:
-    """After an application has worked through one full poll quickly, with batches of 500 records of 100 bytes."""
+    """The state after an application has quickly worked through one full poll of records of 100 bytes, all in one
+    batch."""
     ahead = Ahead(most)
     ahead.answered(most, most * 100, 1)
     ahead.held(1)

@@ -271,11 +271,11 @@ def test_a_leave_without_a_coordinator_ends() -> None:
 @pytest.mark.rule("CL-1", "CL-7", "CL-18")
 def test_a_poll_says_whether_it_brings_a_heartbeat_closer() -> None:
     m = stable()
-    assert not m.poll(2)  # the next heartbeat is due at the same time as before
+    assert not m.poll(2)  # the next heartbeat is due when it was due before
     m.subscribe(["t", "u"])
     assert m.poll(3)  # a new subscription is sent at once
     m.leave()
-    assert not m.poll(4)  # there is nothing to join for
+    assert not m.poll(4)  # there is no subscription to join for
     m.subscribe(["t"])
     assert m.poll(5)  # it joins again after the leave
     assert member().poll(0)

@@ -54,7 +54,7 @@ ACTIVE = {
 
 @pytest.fixture(params=list(ACTIVE))
 def active(request: pytest.FixtureRequest) -> Membership:
-    """A member in each active state, without a heartbeat in flight."""
+    """A member in each of the active states, without a heartbeat in flight."""
     m = ACTIVE[request.param]()
     assert m.state is request.param
     return m
@@ -214,7 +214,7 @@ def test_only_redirects_in_a_row_wait() -> None:
     m.succeeded(beat(m, DUE_MS), 1, INTERVAL_MS, None)
     later = DUE_MS + INTERVAL_MS
     assert m.refused(beat(m, later), errors.NotCoordinatorError(), later) is Lookup.HINT
-    again = beat(m, later)  # the first redirect of a new row: at once
+    again = beat(m, later)  # the first redirect of a new series: retried at once
     assert m.refused(again, errors.NotCoordinatorError(), later) is Lookup.HINT
     assert m.heartbeat(later + 99) is None
     third = beat(m, later + 100)

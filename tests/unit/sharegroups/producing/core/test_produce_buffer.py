@@ -47,7 +47,7 @@ def test_a_topic_created_again_counts_from_zero_and_a_batch_keeps_its_number_whe
     (renumbered,) = buffer.take([T0], ME, 1000, AGAIN)
     assert [b.base_sequence for b in renumbered.batches] == [0, 1]
     buffer.retry(renumbered, 0, None)
-    (back,) = buffer.take([T0], ME, 1000, IDS)  # stale metadata named the former topic once more
+    (back,) = buffer.take([T0], ME, 1000, IDS)  # outdated metadata named the former topic once more
     assert [b.base_sequence for b in back.batches] == [2, 3]
     buffer.retry(back, 0, None)
     (renumbered,) = buffer.take([T0], ME, 1000, AGAIN)
@@ -79,10 +79,10 @@ def test_a_new_identity_counts_from_zero_and_never_mixes_with_the_old_one() -> N
     assert [(b.identity, b.base_sequence) for b in new.batches] == [(NEXT, 0)]
 
 
-# Of CM-43 the next two show (k) in the buffer; that the producer asks for it, and what a leader answers, is in
+# Of CM-43 the next two tests cover (k) in the buffer. That the producer asks for it, and what a leader responds, is in
 # tests/properties/test_two_requests.py.
 def given_up_first(batches: int) -> ProduceBuffer[int, None]:
-    """A buffer whose batches are unconfirmed, and of which the first one was then given up."""
+    """A buffer whose batches are unconfirmed, and whose first batch has then been given up."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     for number in range(batches):
         buffer.append(T0, number, 10, 0)
@@ -116,7 +116,7 @@ def test_what_the_leader_finds_behind_the_gap_of_a_batch_that_was_given_up_gets_
 def test_a_batch_keeps_its_number_where_the_leader_has_taken_what_follows_one_that_was_given_up() -> None:
     buffer = given_up_first(3)
     (second,) = buffer.take([T0], NEXT, 1000, IDS)
-    buffer.delivered(second)  # so the one that was given up was stored, and there is no gap
+    buffer.delivered(second)  # so the batch that was given up had been stored, and there is no gap
     (third,) = buffer.take([T0], NEXT, 1000, IDS)
     assert not buffer.renumber(third, NEXT)
     fresh: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)

@@ -16,12 +16,13 @@ ME, NEXT = ProducerIdentity(7, 0), ProducerIdentity(8, 0)
 IDS = {"t": Meaning(b"first", 1)}
 AGAIN = {"t": Meaning(b"again", 2)}
 WAY, OTHER_WAY, REOPENED = (1, 1), (2, 1), (1, 2)
-#: Another request is in flight. All batches here are from the instant at which it began.
+#: Another request is in flight. All batches here were started at the instant at which that request began.
 NOW = SecondRequest(0)
 
 
 def full_buffer(batches: int = 3, identity: ProducerIdentity | None = ME) -> ProduceBuffer[int, None]:
-    """T0's leader has stored a batch of this identity, and `batches` batches of one record wait, the last one open."""
+    """T0's leader has stored a batch of this identity; `batches` batches of one record each are waiting, and the last
+    one is still open."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     buffer.follow_bytes = 10
     buffer.append(T0, 0, 10, 0)

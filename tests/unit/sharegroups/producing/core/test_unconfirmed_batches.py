@@ -143,8 +143,8 @@ def test_what_was_refused_is_numbered_again_under_a_new_identity_and_what_is_in_
 
 @pytest.mark.rule("CM-43")
 def test_what_was_in_flight_when_the_identity_changed_and_is_refused_does_not_stand_behind_a_gap() -> None:
-    """Its first batch times out. Without this, the next one, never appended, kept its number and failed with 45 for the
-    gap."""
+    """Its first batch times out. Before the fix, the next one, which was never appended, kept its sequence and failed
+    with error 45 because of the gap."""
     buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
     buffer.append(T0, 0, 10, now_ms=0)
     buffer.append(T0, 1, 10, now_ms=5)

@@ -30,7 +30,7 @@ PLAIN = Retry(jitter=0)
 
 
 class NotFoundError(LookupError):
-    """A user's error."""
+    """An error class defined by a user."""
 
 
 @pytest.mark.rule("CL-120")

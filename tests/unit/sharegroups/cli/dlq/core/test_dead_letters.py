@@ -14,7 +14,7 @@ PLACE = Place("dlq.orders", "AAAAAAAAAAAAAAAAAAAAAA", 1, 42)
 
 
 def changed(**values: bytes | None) -> list[tuple[str, bytes | None]]:
-    """The headers of a letter, with some values replaced."""
+    """The headers of a dead letter, with some values replaced."""
     return [(name, values.get(name.rpartition(".")[2], value)) for name, value in OWN]
 
 
