@@ -1,4 +1,4 @@
-"""All share coordinators are asked at once; unless all of them answer there is no result (CM-161, SC-116)."""
+"""All share coordinators are asked at once; unless all of them respond, there is no result (CM-161, SC-116)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A node's transactions over the in-memory store: decisions, markers, nodes that die, leaders that do not answer."""
+"""A node's transactions over the in-memory store: decisions, markers, nodes that die, leaders that do not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The age that the scaler reads from a leader's answer: that of the first batch with records."""
+"""The age that the scaler reads from a leader's response: that of the first batch with records."""
 
 from kip932.api.v1.fetch_pb2 import FetchResponse
 from kip932.api.v1.record_batch_pb2 import RecordBatch

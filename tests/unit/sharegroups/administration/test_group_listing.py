@@ -1,4 +1,4 @@
-"""A list of groups reports what is missing: shards that no node serves, and nodes that do not answer."""
+"""A list of groups reports what is missing: shards that no node serves, and nodes that do not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The admin client and transactions: pages, values, errors, and nodes that do not answer."""
+"""The admin client and transactions: pages, values, errors, and nodes that do not respond."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transport to the fake cluster whose calls a test can inspect, answer instead of the node, or end with a status."""
+"""A transport to the fake cluster whose calls a test can inspect, answer in the node's place, or end with a status."""
 
 from __future__ import annotations
 

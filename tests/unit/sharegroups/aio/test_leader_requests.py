@@ -1,4 +1,4 @@
-"""The asyncio producer with two requests in flight, against the fake cluster, on a loop whose time jumps."""
+"""The asyncio producer with two requests in flight, against the fake cluster, in virtual time."""
 
 from __future__ import annotations
 

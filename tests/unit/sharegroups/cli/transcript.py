@@ -1,12 +1,12 @@
-"""Golden transcripts: commands with all that they print and their exit status, as `transcripts/<name>.txt` has it.
+"""Golden transcripts: commands with their whole output and exit status, as in `transcripts/<name>.txt`.
 
-A file holds commands, each with what came of it:
+A file contains commands, each followed by its result:
 
     $ sharegroups topics list
     t
     (exit 0)
 
-Lines of standard error begin with `err: `. SHAREGROUPS_WRITE_TRANSCRIPTS=1 rewrites the files; review the changes.
+Lines from standard error start with `err: `. SHAREGROUPS_WRITE_TRANSCRIPTS=1 rewrites the files; review the changes.
 """
 
 from __future__ import annotations

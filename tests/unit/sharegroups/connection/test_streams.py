@@ -1,4 +1,4 @@
-"""Requests over one stream and their time limits, on a loop whose time jumps."""
+"""Requests over one stream and their time limits, in virtual time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups dlq list`: its whole output, and the number of letters per kind."""
+"""`sharegroups dlq list`: its whole output, and the number of dead letters per kind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The letters that a purge would delete."""
+"""The dead letters that a purge would delete."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`sharegroups dlq redrive`: its whole output, the letters it takes, and refusals."""
+"""`sharegroups dlq redrive`: its whole output, the dead letters it takes, and refusals."""
 
 from __future__ import annotations
 

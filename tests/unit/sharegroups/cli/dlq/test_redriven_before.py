@@ -1,4 +1,4 @@
-"""Letters that were redriven before are found in the partitions that they went to."""
+"""Dead letters that were redriven earlier are found in the partitions that they went to."""
 
 from __future__ import annotations
 

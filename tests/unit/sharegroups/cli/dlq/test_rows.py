@@ -1,4 +1,4 @@
-"""A letter as a line or as JSON, with any content from other producers."""
+"""A dead letter as a line or as JSON, with any content from other producers."""
 
 from __future__ import annotations
 

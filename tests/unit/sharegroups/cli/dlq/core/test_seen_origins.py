@@ -1,4 +1,4 @@
-"""Records which origins were seen: exactly while there is room, and never beyond its memory bound."""
+"""The record of origins that were seen is exact while there is room, and never exceeds its memory bound."""
 
 from __future__ import annotations
 
