@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -45,20 +45,23 @@ class CertificateFiles:
 @dataclass(frozen=True, slots=True)
 class Certificates:
     """What the files contain, checked. `ends_at`: when this node's certificate expires; `names`: the names and
-    addresses that it is for."""
+    addresses that it is for; `outdated`: why some of the authorities are of no use now, which does not keep the others
+    from being used."""
 
     certificate: bytes
     key: bytes
     authorities: bytes
     ends_at: datetime
     names: tuple[str, ...]
+    outdated: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_certificates(files: CertificateFiles, now: datetime) -> Certificates:
     """Read the files and check them against each other and the time. Raises CertificateError."""
     certificate, key, authorities = (_read(path) for path in (files.certificate, files.key, files.authorities))
     own = _parse(files.certificate, certificate)[0]
-    _check_time(files.certificate, own, now)
+    if reason := _outdated(files.certificate, own, now):
+        raise CertificateError(reason)
     try:
         private = load_pem_private_key(key, None)
     except (TypeError, ValueError) as error:
@@ -69,9 +72,11 @@ def read_certificates(files: CertificateFiles, now: datetime) -> Certificates:
             f"the key in {files.key} does not belong to the certificate in {files.certificate} "
             f"({own.subject.rfc4514_string()}); expected the key that the certificate was made for"
         )
-    for authority in _parse(files.authorities, authorities):
-        _check_time(files.authorities, authority, now)
-    return Certificates(certificate, key, authorities, own.not_valid_after_utc, _names(own))
+    trusted = _parse(files.authorities, authorities)
+    outdated = tuple(reason for each in trusted if (reason := _outdated(files.authorities, each, now)))
+    if len(outdated) == len(trusted):
+        raise CertificateError(outdated[0])
+    return Certificates(certificate, key, authorities, own.not_valid_after_utc, _names(own), outdated)
 
 
 class NodeCertificates:
@@ -86,7 +91,7 @@ class NodeCertificates:
         self._reason = ""
         self.current = read_certificates(files, now())
         self.failures = 0
-        self._warn_of_end()
+        self._warn()
 
     @property
     def days_left(self) -> float:
@@ -107,7 +112,7 @@ class NodeCertificates:
         if found != self.current:
             self.current = found
             log.info("certificates_reloaded", ends_at=found.ends_at.isoformat(), names=", ".join(found.names))
-            self._warn_of_end()
+            self._warn()
 
     async def watch(self) -> None:
         """Read the files again every `RELOAD_S`, in a thread, since files may be on a slow disk."""
@@ -138,7 +143,9 @@ class NodeCertificates:
         now = self.current
         return grpc.ssl_channel_credentials(now.certificate, now.key, now.certificate), next(iter(now.names), "")
 
-    def _warn_of_end(self) -> None:
+    def _warn(self) -> None:
+        for reason in self.current.outdated:
+            log.warning("authority_not_valid", cause=reason, effect="the other authorities are used")
         if self.days_left < EXPIRY_WARNING_DAYS:
             log.warning(
                 "certificate_ends_soon",
@@ -163,16 +170,18 @@ def _parse(path: Path, pem: bytes) -> list[x509.Certificate]:
         raise CertificateError(f"{path} has no certificate that can be read; expected certificates in PEM") from error
 
 
-def _check_time(path: Path, certificate: x509.Certificate, now: datetime) -> None:
+def _outdated(path: Path, certificate: x509.Certificate, now: datetime) -> str:
+    """Return why a certificate is not valid now; "" if it is."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
     name = certificate.subject.rfc4514_string()
     if now > ends:
-        raise CertificateError(f"the certificate of {name} in {path} expired at {ends:%Y-%m-%d %H:%M:%S} UTC; renew it")
+        return f"the certificate of {name} in {path} expired at {ends:%Y-%m-%d %H:%M:%S} UTC; renew it"
     if now < begins:
-        raise CertificateError(
+        return (
             f"the certificate of {name} in {path} is valid only from {begins:%Y-%m-%d %H:%M:%S} UTC, and here it is "
             f"{now:%Y-%m-%d %H:%M:%S} UTC; check this machine's clock"
         )
+    return ""
 
 
 def _spki(key: object) -> bytes:

@@ -142,3 +142,20 @@ def test_an_end_that_is_near_is_said_and_measured(tmp_path: Path) -> None:
     late = NodeCertificates(files, lambda: _now() + timedelta(days=2))
     late._now = lambda: _now() + timedelta(days=5)
     assert late.days_left < 0
+
+
+@pytest.mark.rule("CM-60")
+def test_an_old_authority_left_beside_a_valid_one_is_named_and_stops_nothing(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    install(files, NODE, OLD_AUTHORITY.certificate + AUTHORITY.certificate)
+    with capture_logs() as said:
+        kept = NodeCertificates(files)
+        kept.reload()
+    ((event, cause),) = [(line["event"], line["cause"]) for line in said]
+    assert event == "authority_not_valid"
+    assert "ca.crt expired at" in cause
+    renewed = AUTHORITY.issue("node", ["127.0.0.1"])
+    install(files, renewed, OLD_AUTHORITY.certificate + AUTHORITY.certificate)
+    kept.reload()
+    assert kept.current.certificate == renewed[0]
+    assert kept.failures == 0
