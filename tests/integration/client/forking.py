@@ -53,7 +53,7 @@ def stop_when_done(worker: Worker) -> None:
 
 
 def child(said: Any, what: str, at: dict[str, Any], topic: str) -> None:
-    """The child's body: use clients or a worker, and put the result or the refusal into `said`."""
+    """The child's body: use clients or a worker, and put the result, or the error of a refusal, into `said`."""
     try:
         said.put(use_clients(at, topic) if what == "clients" else use_worker(at, topic, what == "processes"))
     except IllegalStateError as error:

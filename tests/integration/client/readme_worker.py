@@ -1,4 +1,4 @@
-"""The README's consumer, run unchanged except that its `print` of a record does a job: `BOOTSTRAP TOPIC GROUP`.
+"""Runs the README's consumer unchanged, except that the `print` of a record does a job. Usage: `BOOTSTRAP TOPIC GROUP`.
 
 A record's value gives the seconds that its job takes. A fourth argument omits the settings for jobs. The program
 reports what it did as one JSON line per event, and ends when its standard input closes.
@@ -19,7 +19,7 @@ README = Path(__file__).parents[3] / "README.md"
 
 
 def loop(bootstrap: str, topic: str, group: str, plain: bool) -> str:
-    """The source of the README's consumer, with these names."""
+    """Return the source of the README's consumer, with these names inserted."""
     blocks: list[str] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     block = next(block for block in blocks if "with ShareConsumer(" in block)
     source = "from sharegroups import ShareConsumer\n" + block[block.index("def acknowledged(") :]
@@ -34,7 +34,7 @@ def loop(bootstrap: str, topic: str, group: str, plain: bool) -> str:
 
 
 def do(*words: object) -> None:
-    """Stand in for `print`: do the job, or report a refusal."""
+    """Stand in for `print`: do the job, or report a refused acknowledgement."""
     if len(words) == 1:
         reported: dict[str, object] = {"refused": str(words[0])}
     else:
@@ -46,7 +46,7 @@ def do(*words: object) -> None:
 
 
 def end_with_parent() -> None:
-    """Leave the loop through its `with` once standard input is closed."""
+    """Make the loop leave its `with` block once standard input is closed."""
     sys.stdin.read()
     os.kill(os.getpid(), signal.SIGTERM)
 

@@ -1,5 +1,5 @@
-"""The table of docs/howto/forks.md, for the kinds that need no third-party server: each cell works or gives the
-reason."""
+"""Checks the table of docs/howto/forks.md, for the start methods that need no third-party server: each combination
+works, or fails with an error that gives the reason."""
 
 from __future__ import annotations
 

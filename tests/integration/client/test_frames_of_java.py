@@ -1,4 +1,5 @@
-"""The libraries of Kafka's Java client read what a producer compresses, and the client reads what they compress.
+"""The compression libraries of Kafka's Java client read what our producer compresses, and our client reads what they
+compress.
 
 The libraries come with Spark, which uses them for its own files.
 """
@@ -30,7 +31,7 @@ CONTENTS = {
 
 @pytest.fixture(scope="module")
 def java() -> Iterator[Any]:
-    """A Java virtual machine with those libraries."""
+    """A Java virtual machine with these libraries."""
     try:
         home = java_home() or os.environ.get("JAVA_HOME")
     except NoJavaError as error:

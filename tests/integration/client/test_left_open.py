@@ -61,7 +61,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def ended(folder: Path, program: str, cluster: Cluster) -> tuple[subprocess.CompletedProcess[str], str]:
-    """Run a program to its end; also returns the topic that it writes to."""
+    """Run a program until it ends; also returns the topic that it writes to."""
     topic = unique("left")
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         admin.create_topics([NewTopic(topic, 1)])

@@ -21,7 +21,7 @@ from sharegroups import Admin, AlterConfig, ConfigResource, KafkaError, Producer
 from tests.support.node import BOUND_S, Cluster, unique
 
 WORKERS = 4
-#: The number of jobs by the seconds of one job, for a lock of 30 s.
+#: The number of jobs by the duration of one job in seconds, for a lock of 30 s.
 JOBS = {0.1: 240, 2.0: 60, 20.0: 24}
 
 
@@ -39,7 +39,7 @@ class Worker:
         )
 
     def end(self) -> list[dict[str, Any]]:
-        """End the process; returns all that it printed."""
+        """End the process; returns everything that it printed."""
         try:
             out, err = self.process.communicate(timeout=BOUND_S)
         except subprocess.TimeoutExpired:
@@ -95,7 +95,7 @@ def _start_offset(admin: Admin, group: str) -> int:
 
 
 def check(said: list[list[dict[str, Any]]], jobs: int) -> list[float]:
-    """Assert that every job ran once, nothing was refused and each worker did its part; returns the parts."""
+    """Assert that every job ran once, nothing was refused and each worker did its share; returns the shares."""
     runs = Counter(line["offset"] for lines in said for line in lines if "offset" in line)
     assert [line for lines in said for line in lines if "refused" in line] == []
     assert runs == Counter(range(jobs))

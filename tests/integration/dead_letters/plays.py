@@ -1,4 +1,4 @@
-"""Two hardships of dead letters, as tests play them and as a person can: longer, with figures.
+"""Two kinds of trouble with dead letters. Tests run them briefly; run by hand they take longer and print figures.
 
 python -m tests.integration.dead_letters.plays away --seconds 60 --rate 100
 python -m tests.integration.dead_letters.plays kill --records 1000
@@ -79,7 +79,7 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Away:
-    """Results while the topic was away, and after it."""
+    """The results while the dead-letter topic was missing, and afterwards."""
 
     away_s: float
     produced: int
@@ -144,7 +144,7 @@ def play_away(queues: Queues, away_s: float, rate: int) -> Away:
 
 
 def _start(queues: Queues) -> int | None:
-    """The start offset; None while no leader reports it."""
+    """Return the start offset; None while no leader reports it."""
     with contextlib.suppress(KeyError):
         return queues.offsets().start_offset
     return None
@@ -152,7 +152,7 @@ def _start(queues: Queues) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Killed:
-    """Results after a leader was killed while records were being rejected."""
+    """The results after a leader was killed while records were being rejected."""
 
     records: int
     answered_before: int
@@ -178,8 +178,8 @@ def led_by_another(queues: Queues) -> None:
 
 
 def play_kill(records: int, *, takeover: bool = False) -> Killed:
-    """A worker rejects records, and the leader is killed after a third of the answers. It is restarted on the same
-    data, or with `takeover` another leader takes its place."""
+    """Let a worker reject records, and kill the leader after a third of the responses. Restart it on the same data or,
+    with `takeover`, let another leader take its place."""
     with Cluster(QUICK, "--port", str(free_port())) as cluster:
         queues = Queues(cluster)
         try:
@@ -196,7 +196,7 @@ def play_kill(records: int, *, takeover: bool = False) -> Killed:
                 before = set(worker.answered)
                 if not takeover:
                     cluster.start()
-                # Not every answer reaches the worker: one may be lost.
+                # Not every response reaches the worker: one may be lost.
                 worker.until(lambda: _start(queues) == records, "every record is finished")
             letters = queues.letters()
             found = {int(said(letter)["offset"]) for letter in letters}

@@ -67,7 +67,7 @@ class Queues:
         return found[name].value
 
     def take_away(self, name: str) -> None:
-        """Delete a config of the group, so that its default takes effect."""
+        """Delete a config of the group, so that its default applies."""
         resource = ConfigResource(RESOURCE_GROUP, self.group)
         changes = {resource: [AlterConfig(name, operation=OP_DELETE)]}
         assert self.admin.incremental_alter_configs(changes) == {resource: None}
@@ -76,7 +76,7 @@ class Queues:
         assert self.alter(RESOURCE_TOPIC, topic, {ENABLE_CONFIG: "true" if enabled else "false"}) == ""
 
     def produce(self, count: int, first: int = 0, partition: int = 0) -> None:
-        """Produce records, each with a key, a value, a header and a timestamp of its own."""
+        """Produce records, each with its own key, value, header and timestamp."""
         with Producer(bootstrap_servers=self.cluster.bootstrap) as producer:
             for number in range(first, first + count):
                 producer.produce(
@@ -121,7 +121,7 @@ class Queues:
         return seen
 
     def letters(self, partition: int = 0, topic: str | None = None) -> list[ReadRecord]:
-        """Every record in a partition of the dead-letter topic."""
+        """Return all records in a partition of the dead-letter topic."""
         found: list[ReadRecord] = []
         at = TopicPartition(topic or self.dlq, partition)
         while True:
@@ -132,7 +132,7 @@ class Queues:
             found += read.records
 
     def until_letters(self, count: int, partition: int = 0, topic: str | None = None) -> list[ReadRecord]:
-        """Wait for at least `count` letters; returns them."""
+        """Wait for at least `count` dead letters; returns them."""
         deadline = time.monotonic() + BOUND_S
         while True:
             found = self.letters(partition, topic)
@@ -160,12 +160,13 @@ class Queues:
 
 
 def topic_id_of(queues: Queues) -> str:
-    """The id of the source topic, in the form that letters contain."""
+    """Return the id of the source topic, as text in the form that dead letters use."""
     return topic_id_text(queues.admin.list_topics([queues.topic])[queues.topic].topic_id)
 
 
 def said(letter: ReadRecord) -> dict[str, str]:
-    """The server's headers of a letter, keyed by name without the prefix; they are the last headers, in order."""
+    """Return the headers that the server added to a dead letter, by name without the prefix; asserts that they come
+    last and in order."""
     assert [name for name, _ in letter.headers[-7:]] == [
         PREFIX + name for name in ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
     ]

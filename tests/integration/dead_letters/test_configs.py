@@ -37,7 +37,7 @@ PREFIX_CONFIG = "errors.deadletterqueue.topic.name.prefix"
     ],
 )
 def test_a_name_that_no_letter_could_go_to_is_refused(queues: Queues, name: str, word: str) -> None:
-    """Kafka 4.4.0 refuses the first two only; the others fail later, and records are lost."""
+    """Kafka 4.4.0 refuses only the first two; the others fail later, and records are lost."""
     text = queues.refusal(**{TOPIC_CONFIG: name})
     assert word in text
     assert TOPIC_CONFIG in text
@@ -66,7 +66,7 @@ def test_a_topic_that_is_not_enabled_or_that_the_group_reads_is_refused(queues: 
 def test_a_group_that_subscribes_to_its_queue_is_warned_of_and_what_it_rejects_there_does_not_loop(
     queues: Queues,
 ) -> None:
-    """Kafka 4.4.0 writes each rejected letter again, forever."""
+    """Kafka 4.4.0 writes each rejected dead letter to the queue again, forever."""
     queues.configure(**{"share.heartbeat.interval.ms": "200"})
     queues.produce(1)
     with queues.consumer() as consumer:
@@ -95,7 +95,7 @@ def test_a_longer_circle_is_refused_when_it_is_set_and_warned_of_when_a_subscrip
                 each.configure(**{"share.heartbeat.interval.ms": "200"})
                 consumers.enter_context(each.consumer()).poll(timeout=0.5)
             last = others[1]
-            # The configs were set before any group read, so only the log could report the circle.
+            # The configs were set before any group subscribed, so the circle could only be reported in the log.
             until_logged(queues, "dead_letter_circle_found", *(each.group for each in circle))
             last.configure(**{TOPIC_CONFIG: ""})
             refused = last.refusal(**{TOPIC_CONFIG: last.dlq})
@@ -135,7 +135,7 @@ def test_what_is_accepted(queues: Queues) -> None:
 
 @pytest.mark.rule("PL-901", "PL-906")
 def test_a_prefix_that_changes_takes_effect_at_once_and_letters_wait_for_it(queues: Queues) -> None:
-    """Kafka 4.4.0 archives these records without a letter."""
+    """Kafka 4.4.0 archives these records without a dead letter."""
     queues.produce(2)
     with queues.consumer() as consumer:
         queues.settle(consumer, REJECT, 2)

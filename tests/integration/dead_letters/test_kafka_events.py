@@ -1,4 +1,5 @@
-"""Which ends of a record produce a letter, compared with Kafka 4.4.0 (delivery §1.3, and the crash of §1.6)."""
+"""The ways for a record to end that produce a dead letter, compared with Kafka 4.4.0 (delivery §1.3, and the crash of
+§1.6)."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ LIMIT = "Offset delivery count exceeded the threshold."
 
 
 def reported(queues: Queues, count: int) -> dict[str, tuple[str, str]]:
-    """The delivery count and cause of each letter, by the offset of its record."""
+    """Return the delivery count and cause of each dead letter, by the offset of its record."""
     found = queues.until_letters(count)
     assert len(found) == count
     return {said(one)["offset"]: (said(one)["delivery.count"], said(one)["message"]) for one in found}
@@ -65,7 +66,8 @@ def test_a_lock_that_runs_out_and_a_close_count_as_the_last_delivery_as_a_releas
 
 @pytest.mark.rule("PL-905", "CL-44")
 def test_a_record_that_cannot_be_decoded_becomes_a_letter_at_the_limit_or_when_it_is_rejected(queues: Queues) -> None:
-    """Java's client releases it by itself; here the application gets it with its error and decides."""
+    """Java's client releases such a record by itself; here the application gets the record with its error, and
+    decides."""
     queues.produce(2)
     with queues.consumer(value_deserializer=refuse_one) as consumer:
         seen: list[Message] = []
@@ -105,7 +107,8 @@ def test_markers_and_aborted_records_become_no_letters_unless_all_are_read_and_t
 
 
 def _reject_amid_an_open_transaction(queues: Queues) -> None:
-    """0 is committed, 1 and 3 are markers, 2 is aborted, 4 belongs to an open transaction."""
+    """Reject during an open transaction: 0 is committed, 1 and 3 are markers, 2 is aborted, 4 belongs to the open
+    transaction."""
     queues.configure(**{"share.isolation.level": "read_committed"})
     with queues.consumer() as consumer:
         seen = queues.settle(consumer, REJECT, 1)
@@ -154,7 +157,7 @@ def test_a_reject_of_a_record_whose_topic_was_deleted_is_refused_and_becomes_no_
 @pytest.mark.rule("PL-906", "PL-907")
 @pytest.mark.parametrize("meanwhile", ["not enabled", "deleted"])
 def test_a_topic_that_is_taken_away_between_delivery_and_reject_is_waited_for(queues: Queues, meanwhile: str) -> None:
-    """Kafka archives these records without a letter, and reports success to the client."""
+    """Kafka archives these records without a dead letter, and reports success to the client."""
     queues.produce(2)
     with queues.consumer() as consumer:
         seen = consumer.poll(timeout=BOUND_S)

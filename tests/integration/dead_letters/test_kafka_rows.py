@@ -68,7 +68,7 @@ def test_two_groups_on_one_topic_are_distinguished_by_header_and_key(queues: Que
 
 @pytest.mark.rule("PL-911")
 def test_a_record_larger_than_the_topic_takes_gets_a_letter_without_a_copy(queues: Queues) -> None:
-    """As in Kafka. A letter that is too large even without a copy waits, where Kafka loses it with its whole batch."""
+    """As in Kafka. A dead letter that is too large even without a copy waits; Kafka loses it with its whole batch."""
     queues.configure(**{COPY_CONFIG: "true"})
     assert queues.alter(RESOURCE_TOPIC, queues.dlq, {"max.message.bytes": "2000"}) == ""
     with Producer(bootstrap_servers=queues.cluster.bootstrap) as producer:
@@ -112,7 +112,7 @@ def test_a_missing_topic_is_created_when_the_cluster_says_so_and_again_when_it_w
 
 @pytest.mark.rule("PL-906", "PL-908")
 def test_nothing_is_created_for_a_name_whose_prefix_does_not_fit_any_more(node: Cluster) -> None:
-    """Kafka archives these records without a letter."""
+    """Kafka archives these records without a dead letter."""
     queues = Queues(node, dlq=unique("dlq.made"))
     try:
         queues.produce(1)
@@ -131,7 +131,7 @@ def test_nothing_is_created_for_a_name_whose_prefix_does_not_fit_any_more(node: 
 
 
 def until_made(queues: Queues, count: int) -> list[ReadRecord]:
-    """Wait for the topic to exist and to hold `count` letters; returns them."""
+    """Wait for the topic to exist and to contain `count` dead letters; returns them."""
     deadline = time.monotonic() + BOUND_S
     while queues.dlq not in queues.admin.list_topics():
         assert time.monotonic() < deadline, "the topic was not created"
@@ -141,7 +141,7 @@ def until_made(queues: Queues, count: int) -> list[ReadRecord]:
 
 @pytest.mark.rule("PL-905", "PL-404")
 def test_a_record_that_was_deleted_before_its_reject_gets_no_letter(queues: Queues) -> None:
-    """Kafka writes a letter without a copy if its leader has not moved the start offset yet."""
+    """Kafka writes a dead letter without a copy if its leader has not moved the start offset yet."""
     queues.produce(1)
     with queues.consumer() as consumer:
         (message,) = consumer.poll(timeout=BOUND_S)

@@ -1,4 +1,4 @@
-"""S-120 … S-124: which records go to the dead-letter queue, and the contents of a letter."""
+"""S-120 … S-124: which records go to the dead-letter queue, and what a dead letter contains."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_rejected_records_go_to_the_queue_headers_only(queues: Queues, metrics_p
 
 
 def scraped(port: int, group: str) -> dict[str, float]:
-    """The counts of a group's dead letters, by metric; 0 for those not counted yet."""
+    """Return the values of a group's dead-letter counters, by metric; 0 for those that do not exist yet."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=BOUND_S) as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
     found: dict[str, float] = defaultdict(float)

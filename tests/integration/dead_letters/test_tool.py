@@ -1,4 +1,4 @@
-"""`sharegroups dlq` on letters that the services wrote: a failing job goes to the queue, back, and to the queue
+"""`sharegroups dlq` on dead letters that the services wrote: a failing job goes to the queue, back, and to the queue
 again."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ REJECTED = "Offset rejected by client."
 
 
 class Tool:
-    """The command line, for the letters of one group."""
+    """The command line, for the dead letters of one group."""
 
     def __init__(self, queues: Queues) -> None:
         self._queues = queues
@@ -97,7 +97,8 @@ def test_letters_are_distinguished_by_their_cause(queues: Queues) -> None:
 
 @pytest.mark.rule("PL-919", "CT-24a")
 def test_letters_that_wait_go_with_the_offsets_of_their_group_and_the_tools_say_so(node: Cluster) -> None:
-    """One topic's offsets are reset, another's deleted, a third topic is deleted, and at last the group is deleted."""
+    """One topic's offsets are reset, another's are deleted, a third topic is deleted, and finally the group is
+    deleted."""
     queues = Queues(node, dlq=unique("dlq.later"))
     others = [Queues(node, dlq=queues.dlq) for _ in range(3)]
     tool = Tool(queues)

@@ -1,4 +1,5 @@
-"""Poison records, a missing dead-letter topic and a killed leader: nothing is lost, and nothing waits for a letter."""
+"""Poison records, a missing dead-letter topic and a killed leader: nothing is lost, and no dead letter holds up other
+records."""
 
 from __future__ import annotations
 
@@ -64,7 +65,7 @@ def test_a_poisonous_record_among_five_hundred_becomes_a_letter_and_redriven_is_
 
 @pytest.mark.rule("INV-18", "PL-907", "PL-915", "PL-920")
 def test_a_topic_that_is_away_under_load_loses_nothing_and_stalls_nothing(queues: Queues) -> None:
-    """More records than the lock limit arrive after the first letter that waits."""
+    """More records than the lock limit arrive after the first dead letter that has to wait."""
     queues.configure(**{"share.partition.max.record.locks": "100"})
     done: set[int] = set()
 
@@ -143,7 +144,7 @@ def test_under_load_a_topic_that_is_away_for_a_while_costs_no_letter_and_no_paus
 
 @pytest.mark.rule("INV-18", "PL-611", "12.22")
 def test_a_node_that_is_killed_amid_a_thousand_rejects_writes_each_letter_at_least_once() -> None:
-    """`play_kill` asserts that each letter exists, and that a duplicate has the key of the first."""
+    """`play_kill` asserts that each dead letter exists, and that a duplicate has the same key as the first."""
     seen = play_kill(1_000)
     assert seen.letters == 1_000
     assert seen.answered_before >= 333

@@ -21,7 +21,7 @@ EXAMPLES = Path(__file__).parents[3] / "client" / "examples"
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Cluster]:
-    """A cluster of this module's own, since the examples name their topics and groups themselves."""
+    """A cluster for this module alone, since the examples name their topics and groups themselves."""
     with Cluster() as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             assert set(admin.create_topics(["orders", "raw-orders", "mails"]).values()) == {None}
@@ -161,7 +161,7 @@ def test_the_worker_and_what_readme_and_how_to_show_of_it(own: Cluster) -> None:
 
 
 def _has_done(cluster: Cluster, group: str) -> bool:
-    """Whether the group has initialised offsets and no lag."""
+    """Return whether the group has initialised offsets and no lag."""
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         listed = admin.list_share_group_offsets({group: None})[group]
     return (

@@ -1,4 +1,4 @@
-"""A process that has no file descriptors left."""
+"""Leaves this process without free file descriptors."""
 
 from __future__ import annotations
 

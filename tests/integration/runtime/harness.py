@@ -1,4 +1,4 @@
-"""Processes of one cluster on the in-memory store, each with toy shards, in one event loop."""
+"""The processes of one cluster on the in-memory store, in one event loop, each with simplified shards."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ class Process:
         return self
 
     def serving(self) -> set[str]:
-        """Names of the group shards that this process serves."""
+        """Return the names of the group shards that this process serves."""
         return {
             host.shard_id.name
             for host in self.hosts.values()

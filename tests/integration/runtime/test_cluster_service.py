@@ -98,7 +98,7 @@ async def test_topics_of_one_request_count_together_and_a_cluster_that_has_more_
     answer = await wire.call("CreateTopics", topics=topics)  # each one alone would fit
     assert [topic.error_code for topic in answer.topics] == [0, errors.InvalidPartitionsError.code]
     assert "ask for at most 1" in answer.topics[1].error_message
-    monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 3)  # as when an older build allowed more
+    monkeypatch.setattr(topic_admin, "CLUSTER_PARTITIONS_MAX", 3)  # as if an older build had allowed more
     assert (await wire.create("c", 1)).error_code == errors.InvalidPartitionsError.code
     grown = await wire.call("CreatePartitions", topics=[{"name": "before", "count": 6}])
     assert grown.results[0].error_code == errors.InvalidPartitionsError.code
@@ -107,7 +107,7 @@ async def test_topics_of_one_request_count_together_and_a_cluster_that_has_more_
 
 
 class CountedTurns(Turns):
-    """Records how many entries were counted, and after how many of them other tasks get a turn."""
+    """Records how many entries were counted, and how many are counted before other tasks get a turn."""
 
     every: ClassVar[list[int]] = []
     steps = 0

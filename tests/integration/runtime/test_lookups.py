@@ -71,7 +71,7 @@ async def test_each_leader_that_metadata_names_has_its_address_there(
         async def step(self, cost: int = 1) -> None:
             await super().step(cost)
             steps.append(cost)
-            if len(steps) == 2:  # the first partition is written, the second one is next
+            if len(steps) == 2:  # the first partition has been written, the second is next
                 registry._nodes = ()
 
     steps: list[int] = []

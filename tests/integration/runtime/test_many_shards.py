@@ -30,7 +30,7 @@ async def test_no_more_is_claimed_while_what_is_claimed_waits_for_its_replay(wor
         owner.gate.clear()
     world.ownership.start()
     await world.until(lambda: len(world.loading) == 1 and len(world.script.requests) == 4)
-    for _ in range(20):  # ticks and wake-ups do not change that
+    for _ in range(20):  # neither ticks nor wake-ups cause another claim
         world.ownership.wake()
         await asyncio.sleep(0.002)
     assert len(world.script.requests) == 4

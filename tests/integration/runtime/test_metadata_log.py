@@ -1,4 +1,4 @@
-"""The metadata log on the in-memory store: races, gaps, a lost tail, a wiped store, folding."""
+"""The metadata log on the in-memory store: races, gaps, a lost tail, a wiped store, and folding into snapshots."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Processes that share shards through the store: placement, hand-over, kills, cut-offs, fail-overs."""
+"""Processes that share shards through the store: placement, hand-over, kills, lost connections, fail-overs."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ async def test_shards_spread_over_nodes_and_come_back_when_one_leaves() -> None:
 
 @pytest.mark.rule("CM-4", "CM-12")
 async def test_what_was_released_before_a_joining_node_listens_is_claimed_at_once() -> None:
-    """Its first claims were refused and it got no notice of the release: relying on these, it would wait out the
-    lease."""
+    """The joining node's first claims are refused and it misses the notice of the release: if it relied on these alone,
+    it would wait until the lease ends."""
     long = {"lease.ms": "60000"}
     async with Cluster() as cluster:
         a, b = cluster.process("a", long), cluster.process("b", long)
@@ -60,7 +60,7 @@ async def test_what_was_released_before_a_joining_node_listens_is_claimed_at_onc
         waiting = ownership.core.claim_of
         await until(lambda: a.serving() != ALL)
         given = ALL - a.serving()
-        # On a busy machine b may claim some only after they were released: it serves those already.
+        # On a busy machine b may claim some of them only after their release, and so serve those already.
         await until(
             lambda: all((t := waiting(ShardId(ShardKind.GROUP, s))) and t.waits_for_owner for s in given - b.serving())
         )
@@ -132,7 +132,7 @@ async def test_a_node_cut_off_from_the_store_fences_itself_before_another_serves
 
 @pytest.mark.rule("CM-3", "CM-10")
 async def test_a_store_node_that_does_not_answer_costs_no_lease_on_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a Redis Cluster: half of the shards are on a node that answers no renewal."""
+    """As on a Redis Cluster: half of the shards are on a store node that does not respond to renewals."""
     async with Cluster() as cluster:
         a = await cluster.start("a")
         await until(lambda: a.serving() == ALL)

@@ -40,7 +40,8 @@ FIRST = ShardId(ShardKind.GROUP, "0")
 
 @dataclass
 class Script:
-    """The store: grants every claim with a rising epoch, unless `answers` holds another answer; records the calls."""
+    """The store: grants every claim with a rising epoch, unless `answers` contains another result; records the
+    calls."""
 
     clock: HandClock
     events: list[str] = field(default_factory=list)
@@ -161,7 +162,7 @@ class World:
         return NodeRecord(number, number, f"n{number}", f"127.0.0.1:{number}", ROLES, "", NODE_LIVE, "")
 
     async def until(self, condition: Callable[[], bool], pause_ms: int = 0) -> None:
-        """Wait for the condition. `pause_ms`: advance the clock by so much again and again, since a pause may begin
+        """Wait for the condition. `pause_ms`: advance the clock by this much repeatedly, since a pause may start
         late."""
         for turn in range(2_000):
             if condition():

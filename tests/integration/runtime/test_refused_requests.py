@@ -21,13 +21,13 @@ pytestmark = pytest.mark.asyncio
 SERVICE: Final = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 PATH: Final = f"/{SERVICE.full_name}/"
 LARGE: Final = 200_000
-#: An empty topic of a Produce; in a ProduceStream's message, an empty request in place of it.
+#: An empty topic in a Produce; the same bytes in a ProduceStream's message are an empty request.
 EMPTY_TOPIC: Final = bytes([produce_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["topic_data"].number << 3 | 2, 0])
 REQUEST: Final = produce_pb2.ProduceStreamRequest.DESCRIPTOR.fields_by_name["request"].number << 3 | 2
 
 
 class Leader:
-    """Refuses every Produce; records the weight of each request, for a stream that of its first message."""
+    """Refuses every Produce; records the memory that each request uses, for a stream that of its first message."""
 
     def __init__(self) -> None:
         self.weights: list[int] = []
@@ -43,7 +43,7 @@ class Leader:
 
 
 async def refused(server: RpcServer, method: str, body: bytes) -> str:
-    """The reason why a call with this request was refused, which must be INVALID_ARGUMENT."""
+    """Return the reason why a call with this request was refused; the status must be INVALID_ARGUMENT."""
     async with grpc.aio.insecure_channel(server.address) as channel:
         if method == "ProduceStream":
             call: Any = channel.stream_stream(PATH + method)()
@@ -59,7 +59,7 @@ async def refused(server: RpcServer, method: str, body: bytes) -> str:
 
 
 def framed(method: str, topics: bytes) -> bytes:
-    """These topics framed as a request of this method."""
+    """Return these topics, encoded as a request of this method."""
     if method == "Produce":
         return topics
     size, head = len(topics), bytearray([REQUEST])
@@ -70,7 +70,7 @@ def framed(method: str, topics: bytes) -> bytes:
 
 
 def keepers() -> list[FrameType]:
-    """Frames of the adapter that still hold a large request, or a copy of it."""
+    """Return the adapter's stack frames that still hold a large request, or a copy of it."""
     return [
         found
         for found in gc.get_objects()

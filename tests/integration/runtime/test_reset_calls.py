@@ -16,7 +16,7 @@ from tests.attack.http2 import Connection
 pytestmark = pytest.mark.asyncio
 
 CALLS = 4_000
-#: grpcio leaked 96 bytes or more per reset call, in every round; other memory varies by some hundred thousand bytes.
+#: grpcio leaked 96 bytes or more per reset call, in every round; other memory use varies by some 100,000 bytes.
 LEFT_BYTES_MAX = 30
 ROUNDS = 4
 
@@ -35,7 +35,7 @@ def _reset(address: str, calls: int) -> None:
         for number in range(calls):
             connection.reset(connection.call(("/t.T/Stream", "/t.T/Unary")[number % 2]))
             if number % 100 == 99:
-                connection.pump(0.01)  # lets the server begin them before they are reset
+                connection.pump(0.01)  # lets the server start them before they are reset
         connection.pump(0.2)
 
 
@@ -51,7 +51,7 @@ async def test_calls_that_are_reset_leave_no_memory() -> None:
     library = CLibrary()
 
     async def settled() -> int:
-        """Bytes in use once all calls have ended."""
+        """Return the bytes in use once all calls have ended."""
         least = 1 << 62
         for _ in range(20):
             await asyncio.sleep(0.05)
@@ -60,7 +60,7 @@ async def test_calls_that_are_reset_leave_no_memory() -> None:
         return least
 
     try:
-        await asyncio.to_thread(_reset, address, CALLS)  # fills what is kept for the next calls
+        await asyncio.to_thread(_reset, address, CALLS)  # fills the memory that is kept for later calls
         left: list[float] = []
         while not left or (left[-1] >= LEFT_BYTES_MAX and len(left) < ROUNDS):
             before, accepted = await settled(), server.accepted

@@ -1,4 +1,4 @@
-"""Answers while the memory for calls is used up: to a change that was made, and to calls that may be repeated."""
+"""Responses while the memory for calls is used up: to a change that was made, and to calls that may be repeated."""
 
 from __future__ import annotations
 

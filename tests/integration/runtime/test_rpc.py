@@ -216,7 +216,8 @@ async def test_a_node_that_stops_breaks_open_calls_and_streams(wire: Wire) -> No
 
 @pytest.mark.rule("CM-80")
 async def test_a_call_of_a_service_that_a_port_does_not_serve_is_unimplemented_and_its_request_is_not_read() -> None:
-    """(d), on any port of a server that serves others. Which services a node's ports have is shown elsewhere."""
+    """CM-80 (d), on any port of a server that serves other services. Other tests show which services a node's ports
+    have."""
     served = Echo()
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, served)
@@ -225,7 +226,7 @@ async def test_a_call_of_a_service_that_a_port_does_not_serve_is_unimplemented_a
     async with grpc.aio.insecure_channel(server.address) as channel:
         for path in (STREAM.path, METADATA.path):  # another service; a method of this one that the object lacks
             call: Any = channel.unary_unary(path)
-            for sent in (request, b"\xff\xff\xff"):  # an undecodable request gets the same answer, unread
+            for sent in (request, b"\xff\xff\xff"):  # an undecodable request gets the same status, unread
                 with pytest.raises(grpc.aio.AioRpcError) as refused:
                     await call(sent)
                 assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
@@ -336,7 +337,8 @@ async def test_a_call_that_fails_again_and_again_leaves_one_trace() -> None:
 
 @pytest.mark.rule("CM-4")
 async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> None:
-    """One second for both would cut calls off; all of drain.grace.ms for both would wait for idle streams."""
+    """If both got one second, calls would be cut off; if both got all of drain.grace.ms, it would wait for idle
+    streams."""
     service = Echo()
     server = RpcServer("127.0.0.1")
     server.add(CLUSTER, service)
@@ -350,7 +352,7 @@ async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> 
         while not service.contexts:  # noqa: ASYNC110 - no event signals it
             await asyncio.sleep(0.01)
         draining = asyncio.create_task(server.drain(600, 0.05))
-        await asyncio.sleep(1.5)  # longer than a stream gets, and than a call used to get
+        await asyncio.sleep(1.5)  # longer than a stream gets, and longer than a call used to get
         assert not draining.done()
         service.release.set()
         assert await call
@@ -361,7 +363,7 @@ async def test_a_stream_that_stays_open_ends_soon_and_a_call_gets_its_time() -> 
 
 
 async def test_a_server_that_took_its_port_and_never_started_gives_it_back() -> None:
-    """A process that could not join its cluster tries again on the same port."""
+    """A process that fails to join its cluster tries again on the same port."""
     first = RpcServer("127.0.0.1")
     port = first.listen()
     await first.drain(0)

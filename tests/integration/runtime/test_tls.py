@@ -1,4 +1,4 @@
-"""TLS at a real server: who gets in, which error those get who do not, and certificates that change (CM-60)."""
+"""TLS on a real server: who is let in, the error that others get, and certificates that change (CM-60)."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_a_node_that_dies_is_not_taken_for_a_question_of_certificates(stri
 
 @pytest.mark.rule("CM-60")
 async def test_new_files_are_used_for_new_connections_and_old_connections_stay(strict: Node) -> None:
-    """The authority is replaced as an operator does it: first both are trusted, then the new one alone."""
+    """The certificate authority is replaced as an operator does it: first both are trusted, then only the new one."""
     old = with_tls()
     await strict.find(old)
     both = AUTHORITY.certificate + STRANGERS.certificate
@@ -212,7 +212,8 @@ async def test_a_node_calls_itself_whatever_its_certificate_is_for(tmp_path: Pat
 
 @pytest.mark.rule("CM-85")
 async def test_a_certificate_that_is_not_for_clients_does_not_end_the_node(strict: Node) -> None:
-    """The server refuses it as a client's certificate: it is of another authority than the one it checks clients by."""
+    """The server refuses its own certificate as a client's, since another authority than the one for clients issued
+    it."""
     strict.install(NODE, STRANGERS.certificate)
     strict.certificates.reload()
     assert await accept_probe("127.0.0.1", strict.server.port, strict.certificates)()

@@ -1,5 +1,5 @@
-"""The watch over unfinished messages uses file descriptors to ask the kernel. With none left it neither ends nor
-forgets what it counted (CM-93)."""
+"""The watch over unfinished messages needs file descriptors to query the kernel. With none left it neither stops nor
+forgets what it has counted (CM-93)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
     await watch.check(port)
     assert watch.unfinished_bytes == 0
 
-    listed = unfinished._descriptors()  # the last ones are taken afterwards, by connections accepted meanwhile
+    listed = unfinished._descriptors()  # the last descriptors are taken afterwards, by new connections
     with no_descriptor_left():
         watch.start(port)
         await asyncio.sleep(EVERY_S * 2)
@@ -65,8 +65,8 @@ async def test_no_descriptor_left_neither_ends_the_watch_nor_makes_what_came_unf
 @pytest.mark.rule("CM-93")
 @pytest.mark.parametrize("gives_back", [False, True], ids=["stalled", "one call after the other"])
 async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing_back(gives_back: bool) -> None:
-    """No memory is left, and a newcomer waits. The stalled connection reads no answers; the other sends one large call
-    after another: at each check it holds as much, yet it has given everything back in between."""
+    """No memory is left, and a new connection waits. The stalled connection reads no responses. The other one sends one
+    large call after another: at each check it holds as much memory, yet it has given all of it back in between."""
     part = 200_000
     budget = Budget(4 * part + part // 4)
     cut: list[str] = []

@@ -1,4 +1,5 @@
-"""Shared by client scenarios: a topic, a group and their clients, the first records, and counts of what is sent."""
+"""Shared by the clients' scenarios: a topic, a group and their clients, the first records, and counts of what is
+sent."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ class World:
         self.topic_id = self.ask("create_topic", self.topic, partitions)
 
     def ask(self, name: str, *arguments: Any) -> Any:
-        """Call a method of the wire."""
+        """Call a method of the wire, from this thread."""
 
         async def asked() -> Any:
             async with Wire(self.cluster.bootstrap, self.cluster.internal) as wire:
@@ -72,12 +73,12 @@ def first(consumer: ShareConsumer) -> Messages:
 
 
 def deliveries(messages: Messages) -> list[tuple[int, int]]:
-    """(offset, delivery count) of each message."""
+    """Return (offset, delivery count) of each message."""
     return [(message.offset(), message.delivery_count()) for message in messages]
 
 
 class CountingTransport(GrpcTransport):
-    """Counts the records whose acknowledgements leave the process, by type; keeps the renewal requests."""
+    """Counts the records whose acknowledgements are sent, by type; keeps the renewal requests."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""A consumer that freezes: `python -m tests.integration.scenarios.frozen_consumer HOW BOOTSTRAP GROUP TOPIC`.
+"""A consumer that freezes. Usage: `python -m tests.integration.scenarios.frozen_consumer HOW BOOTSTRAP GROUP TOPIC`.
 
 It prints lines of JSON with the records it got and the results of its acknowledgements. After each poll that returned
 records it waits for an input line. HOW is `process`: a blocking consumer, which heartbeats meanwhile, for a test that

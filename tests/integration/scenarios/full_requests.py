@@ -32,7 +32,7 @@ class World:
         self.session: Session | None = None
 
     async def set_up(self, name: str) -> Message:
-        """Create the state that the request requires; returns the request with every field set that can be."""
+        """Create the state that the request requires; returns the request with every field set that may be set."""
         self.topic_id = await self.wire.create_topic(self.topic, 2)
         for partition in (0, 1):
             await self.wire.produce(self.topic_id, 3, partition)
@@ -40,7 +40,7 @@ class World:
         return request
 
     async def call(self, name: str, request: Message) -> Any:
-        """The answer; for a stream, the first one."""
+        """Send the request; returns the response, for a stream the first one."""
         address = self.wire.internal if name in _INTERNAL else self.wire.bootstrap
         if name in STATE_RPCS:
             text = f"{self.group}:{topic_id_text(self.topic_id)}:1"
@@ -128,8 +128,8 @@ async def _delete_records(world: World) -> Any:
 
 
 async def _session(world: World) -> Session:
-    """A member that holds records 0 to 2 of partition 1, where a fourth one is available; partition 0 is in its
-    session."""
+    """A member that holds records 0 to 2 of partition 1, where a fourth is available; its session includes partition
+    0."""
     member = await world.wire.join(world.group, [world.topic])
     session = world.session = Session(world.wire, world.group, member, world.topic_id, partitions=(1,))
     await session.open_with_records()
@@ -316,7 +316,7 @@ async def _end_txn(world: World) -> Any:
 
 @full
 async def _list_transactions(world: World) -> Any:
-    """Lists an open transaction. A cursor can only come from an answer."""
+    """Request a list with an open transaction. A cursor can only come from a response."""
     writer = Writer(world.wire, world.topic_id)
     await writer.write(1)
     return _new(

@@ -22,7 +22,7 @@ _AGAIN: Final = {
 
 
 async def _call(wire: Wire, name: str, request: Any, group: str) -> Any:
-    """Call the group's coordinator once; None while the coordinator is gone and the next one is not known."""
+    """Call the group's coordinator once; None while the coordinator is gone and its successor is not known."""
     try:
         return await wire.call(name, request, await wire.coordinator(group or "any"))
     except TransportError as error:
@@ -63,7 +63,7 @@ async def delete_offsets(wire: Wire, group: str, topics: Collection[str] | None)
 
 
 async def delete_groups(wire: Wire, *groups: str) -> dict[str, int]:
-    """Send DeleteGroups; returns each group's error code. Groups whose coordinator is changing are asked for again."""
+    """Send DeleteGroups; returns each group's error code. Retries groups whose coordinator is changing."""
     found: dict[str, int] = {}
     async for _ in attempts():
         left = [group for group in groups if found.get(group, -2) in {-2, *_AGAIN}]
@@ -76,7 +76,7 @@ async def delete_groups(wire: Wire, *groups: str) -> dict[str, int]:
 
 
 def altered(answer: Any) -> dict[str, list[tuple[int, int]]]:
-    """(partition, error code) pairs by topic."""
+    """Return (partition, error code) pairs by topic."""
     assert answer.error_code == 0, answer.error_message
     return {
         topic.topic_name: [(part.partition_index, int(part.error_code)) for part in topic.partitions]
@@ -85,7 +85,7 @@ def altered(answer: Any) -> dict[str, list[tuple[int, int]]]:
 
 
 def deleted(answer: Any) -> dict[str, int]:
-    """Error code by topic."""
+    """Return the error code by topic."""
     assert answer.error_code == 0, answer.error_message
     return {topic.topic_name: int(topic.error_code) for topic in answer.responses}
 
@@ -101,7 +101,7 @@ async def emptied(wire: Wire, group: str, *topics: str) -> None:
 
 
 async def described(wire: Wire, group: str) -> Any:
-    """ShareGroupDescribe of one group."""
+    """Send ShareGroupDescribe for one group."""
     answer = None
     async for _ in attempts():
         request = describe_pb.ShareGroupDescribeRequest(group_ids=[group])
@@ -112,7 +112,7 @@ async def described(wire: Wire, group: str) -> Any:
 
 
 async def starts(wire: Wire, group: str) -> dict[str, dict[int, int]]:
-    """Start offsets of all initialised partitions, by topic."""
+    """Return the start offsets of all initialised partitions, by topic."""
     request = offsets_pb.DescribeShareGroupOffsetsRequest()
     request.groups.add(group_id=group)
     (found,) = (await wire.call("DescribeShareGroupOffsets", request, await wire.coordinator(group))).groups

@@ -61,7 +61,7 @@ class Key:
         return int((await self._call("DeleteShareGroupState", request)).error_code)
 
     async def summary(self) -> tuple[int, int, int, int]:
-        """State epoch, leader epoch, start offset, delivery-complete count."""
+        """Return the state epoch, leader epoch, start offset and delivery-complete count."""
         found = await self.wire.summary(self.group, self.topic_id)
         assert found.error_code == 0, found.error_message
         return found.state_epoch, found.leader_epoch, found.start_offset, found.delivery_complete_count
@@ -71,5 +71,5 @@ class Key:
 
 
 async def new_key(wire: Wire, cluster: Cluster) -> Key:
-    """A key with its own topic and group, without state."""
+    """Return a key with its own topic and group, without state."""
     return Key(wire, cluster, unique("g"), await wire.create_topic(unique("T")))

@@ -21,7 +21,7 @@ Acquired = list[tuple[int, int, int]]
 
 
 class Session:
-    """One member's requests to one leader; `epoch` is the next request's."""
+    """One member's requests to one leader; `epoch` is the one for the next request."""
 
     def __init__(
         self,
@@ -53,8 +53,8 @@ class Session:
         change: Callable[[ShareFetchRequest], None] = lambda _: None,
         **fields: int | bool,
     ) -> ShareFetchResponse:
-        """Send one ShareFetch, with the next epoch or the one given; acknowledgements by partition; partitions to
-        forget; `change` for other topics; `fields` of the request that differ from the usual ones."""
+        """Send one ShareFetch, with the next epoch or the one given, acknowledgements by partition, and partitions to
+        forget. `change` can add other topics; `fields` are request fields that differ from the usual ones."""
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member,
@@ -92,7 +92,7 @@ class Session:
         renew: bool = False,
         more: Acks | None = None,
     ) -> ShareAcknowledgeResponse:
-        """Send one ShareAcknowledge for one partition, and for `more`; `renew` is its `is_renew_ack`."""
+        """Send one ShareAcknowledge for one partition, and for those in `more`; `renew` is its `is_renew_ack`."""
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member,
@@ -138,7 +138,7 @@ class Session:
         raise AssertionError(f"{self.member} acquired nothing")
 
     async def acquire(self) -> Acquired:
-        """Fetch until a record of the first partition is acquired: a fetch may legally return nothing."""
+        """Fetch until a record of the first partition is acquired, since a fetch may legally return nothing."""
         async for _ in attempts():
             found = acquired(await self.fetch())
             if found:
@@ -147,8 +147,8 @@ class Session:
 
 
 async def fx_rpc(wire: Wire, settings: dict[str, str] | None = None) -> tuple[Session, str]:
-    """FX-RPC: a topic of one partition, a group at earliest, a member with an open, empty session. Also returns the
-    topic."""
+    """Set up FX-RPC: a topic of one partition, a group that starts at earliest, and a member with an open, empty
+    session. Also returns the topic."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     if settings:
@@ -159,7 +159,8 @@ async def fx_rpc(wire: Wire, settings: dict[str, str] | None = None) -> tuple[Se
 
 
 async def holding(wire: Wire, first: int, last: int, settings: dict[str, str] | None = None) -> tuple[Session, str]:
-    """A member that has acquired `first`…`last`, one producer batch; all below is accepted. Also returns the topic."""
+    """Set up a member that has acquired `first`…`last`, one producer batch; all records below are accepted. Also
+    returns the topic."""
     session, topic = await fx_rpc(wire, settings)
     if first:
         await wire.produce(session.topic_id, first)
@@ -171,7 +172,7 @@ async def holding(wire: Wire, first: int, last: int, settings: dict[str, str] | 
 
 
 async def another(session: Session, topic: str) -> Session:
-    """A second member of the group, whose session is not open yet."""
+    """Let a second member join the group; its session is not open yet."""
     member = await session.wire.join(session.group, [topic])
     return Session(session.wire, session.group, member, session.topic_id)
 
@@ -185,14 +186,14 @@ async def cut(wire: Wire, topic_id: bytes, before: int) -> None:
 
 
 def part(answer: Any) -> Any:
-    """The only partition of an answer."""
+    """Return the only partition of a response."""
     (topic,) = answer.responses
     (found,) = topic.partitions
     return found
 
 
 def acquired(answer: ShareFetchResponse) -> Acquired:
-    """The acquired ranges over all partitions of the answer."""
+    """Return the acquired ranges over all partitions of the response."""
     assert answer.error_code == 0, answer.error_message
     found = []
     for topic in answer.responses:
@@ -203,7 +204,7 @@ def acquired(answer: ShareFetchResponse) -> Acquired:
 
 
 def offsets(answer: ShareFetchResponse) -> list[int]:
-    """The offsets that the record data covers."""
+    """Return the offsets that the record data covers."""
     return [
         batch.base_offset + index
         for topic in answer.responses
@@ -214,7 +215,7 @@ def offsets(answer: ShareFetchResponse) -> list[int]:
 
 
 async def all_of(session: Session, count: int) -> Acquired:
-    """Fetch until `count` records are held in all; returns their ranges, adjoining ones merged."""
+    """Fetch until `count` records are held in total; returns their ranges, adjoining ones merged."""
     found: Acquired = []
     async for _ in attempts():
         found += acquired(await session.fetch(wait_ms=300))
@@ -239,8 +240,8 @@ class Keeping:
         self._renewals = asyncio.create_task(self._renew())
 
     async def end(self) -> None:
-        """Stop renewing; no renewal is in flight afterwards, so the session's next epoch matches the leader's. Raises a
-        renewal's error."""
+        """Stop renewing; no renewal is in flight afterwards, so the session's next epoch matches the leader's. Raises
+        the error of a failed renewal."""
         self._over.set()
         await self._renewals
 

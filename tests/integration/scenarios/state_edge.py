@@ -1,4 +1,4 @@
-"""A proxy between a cluster and its share coordinator that can hold or refuse calls: the edge.
+"""The edge: a proxy between a cluster and its share coordinator that can hold or refuse calls.
 
 Leader, share coordinator and store are real. The share coordinator is a separate process that advertises the edge's
 address (`internal.advertised.port`): nodes send their calls there, and the edge forwards them unless a test has ordered
@@ -47,7 +47,7 @@ class Held:
         self._open = asyncio.Event()
 
     def let_go(self) -> None:
-        """Let the calls proceed, to the coordinator or to a refusal."""
+        """Let the calls proceed: they are forwarded to the coordinator, or refused."""
         self._open.set()
 
     async def wait(self) -> None:
@@ -73,7 +73,8 @@ class StateEdge:
                     setattr(self, snake_case(name), partial(self._unary, method))
 
     def refuse(self, group: str, code: int, rpc: str = WRITE, partition: int | None = None) -> None:
-        """Answer this error from now on, for every share-partition or only those of one number; forward the others."""
+        """Return this error from now on, for every share-partition or only for those of one partition number; forward
+        the others."""
         self._codes[rpc, group] = code, partition
 
     def repair(self, group: str, rpc: str = WRITE) -> None:
@@ -101,7 +102,7 @@ class StateEdge:
         await self._transport.close()
 
     async def state_stream(self, stream: ServerStream) -> None:
-        """Handle each request of the stream as the equivalent single call."""
+        """Handle each request of the stream like the equivalent unary call."""
         async with asyncio.TaskGroup() as tasks:
             while (message := await stream.read()) is not None:
                 tasks.create_task(self._streamed(stream, message))
@@ -132,7 +133,7 @@ class StateEdge:
 
 
 def _refusal(method: Method[Any, Any], request: Any, code: int, only: int | None) -> tuple[Any, Any]:
-    # The refused part of the answer, and the part of the request to forward.
+    # The refused part of the response, and the part of the request to forward.
     answer, left = method.response_type(), type(request)()
     left.CopyFrom(request)
     del left.topics[:]

@@ -1,4 +1,4 @@
-"""The blocking admin client changes groups of a real cluster: offsets set and deleted, groups deleted."""
+"""The blocking admin client changes groups of a real cluster: it sets and deletes offsets, and deletes groups."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Producers that may not write, and markers of no decided transaction: a real node's answers, and that it stores
-none."""
+"""Producers that may not write, and markers without a decided transaction: a real node refuses them, and stores none of
+it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ async def _writer(wire: Wire) -> Writer:
 
 
 async def _produced(writer: Writer, *, sequence: int, size: int = 1, transactional: bool = True) -> Any:
-    """Write one batch of the producer; returns the partition's answer."""
+    """Write one batch of the producer; returns the partition's part of the response."""
     request = ProduceRequest(acks=-1, timeout_ms=10_000)
     if transactional:
         request.transactional_id = writer.transactional_id
@@ -41,7 +41,7 @@ async def _produced(writer: Writer, *, sequence: int, size: int = 1, transaction
 
 
 async def _marked(writer: Writer, *, commit: bool, **other: Any) -> Any:
-    """The partition's part of the answer to a node that requests a marker."""
+    """Request a marker as a node does; returns the partition's part of the response."""
     said = {
         "producer_id": writer.producer_id,
         "producer_epoch": writer.epoch,

@@ -1,4 +1,4 @@
-"""A server's answers to requests that it cannot serve, and that it continues unaffected."""
+"""A server's responses to requests that it cannot serve, and that it continues unaffected."""
 
 from __future__ import annotations
 
@@ -133,7 +133,7 @@ async def test_unknown_topics(wire: Wire) -> None:
         assert name in found.error_message
 
 
-#: Declared by the protocol, served by no service; the lines "not served" of tests/conformance name this test.
+#: Declared in the protocol, served by no service; the "not served" lines in tests/conformance name this test.
 NOT_SERVED = ("CreateAcls", "DescribeAcls", "DeleteAcls", "WriteTxnMarkers")
 
 

@@ -1,4 +1,4 @@
-"""Reasons why a process does not start: the message that a person sees, and that nothing half-done remains."""
+"""Reasons why a process does not start: the message that a user sees, and that nothing half-done remains."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def _url(store: Server) -> str:
 
 
 def _refusals(folder: Path, *attempts: Sequence[str]) -> list[str]:
-    """The messages of processes that must not start; they run in parallel."""
+    """Return the messages of processes that must fail to start; they run in parallel."""
     processes = [StartedProcess(words, folder) for words in attempts]
     try:
         return [_message(process) for process in processes]
@@ -57,7 +57,7 @@ def _refused(folder: Path, *words: str) -> str:
 
 
 def _message(process: StartedProcess) -> str:
-    """The process's only error message."""
+    """Return the process's only error message."""
     assert process.ended() == 1
     assert "Traceback" not in process.errors
     assert process.errors.count("Error: ") == 1
@@ -104,7 +104,7 @@ def test_a_data_directory_that_another_process_owns(tmp_path: Path, cluster: Clu
 
 
 def test_settings_that_cannot_be(tmp_path: Path) -> None:
-    """They are reported before anything is created."""
+    """Such settings are reported before anything is created."""
     reported = {
         "group.share.delivery.count.limt=3": "Did you mean 'group.share.delivery.count.limit'?",
         "group.share.delivery.count.limit=99": "it must be at most 10",
@@ -141,7 +141,7 @@ def test_only_findings_that_exist_can_be_allowed(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM-70")
 def test_the_last_line_shows_what_a_role_process_could_not_do(tmp_path: Path) -> None:
-    """With log lines around it, too: one message, at the end."""
+    """Even with other log lines: one message, at the end."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         words = up_words(tmp_path / "data", None, "--processes", "--port", str(port), "--log-level", "info")
@@ -190,7 +190,7 @@ def test_an_address_or_a_store_that_cannot_be(tmp_path: Path) -> None:
 
 @pytest.mark.rule("CM-1")
 def test_an_address_that_stands_for_all_of_a_machine_is_not_given_to_others(tmp_path: Path, store: Server) -> None:
-    """Clients that asked for the node's address would have called their own machine."""
+    """Clients that requested the node's address would have called their own machine."""
     plain = ["allow.plaintext=true", f"store.url={_url(store)}"]
     up, four, six, reported = _refusals(
         tmp_path,
@@ -215,7 +215,7 @@ def test_an_address_that_stands_for_all_of_a_machine_is_not_given_to_others(tmp_
 
 @pytest.mark.rule("CM-20")
 def test_a_store_without_a_cluster(tmp_path: Path, store: Server) -> None:
-    """A role on its own waits instead: tests/integration/share_node/test_waiting.py."""
+    """A role that is started alone waits instead: tests/integration/share_node/test_waiting.py."""
     message = _refused(tmp_path, *up_words(tmp_path / "data", None, "--store", _url(store)))
     assert f"store {_url(store)} holds no cluster" in message
     assert "--init" in message

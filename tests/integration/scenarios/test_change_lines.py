@@ -1,4 +1,4 @@
-"""Each change by a client is a line in the node's log, with what changed and the client."""
+"""Each change by a client appears in the node's log, as a line that names the change and the client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Compressed batches through a real node and store: each compression, and a worker that lacks one (CM-116, CL-111)."""
+"""Compressed batches through a real node and store: each compression type, and a worker that lacks one (CM-116,
+CL-111)."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ async def quick(own: Cluster) -> AsyncIterator[Wire]:
 
 
 async def begins(wire: Wire, topic_id: bytes, partition: int = 0, address: str | None = None) -> int:
-    """The log start."""
+    """Return the log start offset."""
     request = list_pb.ListOffsetsRequest()
     request.topics.add(topic_id=topic_id).partitions.add(
         partition_index=partition, timestamp=OFFSET_EARLIEST, current_leader_epoch=-1
@@ -62,7 +62,7 @@ async def until_begins(
 
 
 async def rounds(wire: Wire) -> None:
-    """Wait for rounds that began after this call: they have deleted what one group finished of another topic."""
+    """Wait for rounds that started after this call: they have deleted what a group has finished of another topic."""
     topic = unique("passing")
     topic_id = await wire.create_topic(topic, configs=CONSUMED)
     group = await member(wire, unique("passing"), topic, topic_id)
@@ -73,7 +73,7 @@ async def rounds(wire: Wire) -> None:
 
 
 async def member(wire: Wire, group: str, topic: str, topic_id: bytes) -> Session:
-    """A member of the group with an open session."""
+    """Let a member join the group and open a session."""
     return Session(wire, group, await wire.join(group, [topic]), topic_id)
 
 
@@ -136,7 +136,8 @@ async def test_without_a_group_and_without_the_config_nothing_goes(quick: Wire) 
 
 @pytest.mark.rule("CM-160", "CM-162")
 async def test_a_group_that_has_state_and_has_not_begun_keeps_everything(quick: Wire) -> None:
-    """The same holds for a group that is reset before it ever fetches: that creates a group before the first record."""
+    """The same holds for a group that is reset before it ever fetches: the reset creates a group at the first
+    record."""
     topic = unique("jobs")
     topic_id = await quick.create_topic(topic, configs=CONSUMED)
     joined, made = unique("joined"), unique("made")
@@ -204,7 +205,7 @@ async def test_a_partition_that_is_added_keeps_its_records_for_a_group_that_is_a
 
 
 async def _at_partition_1(wire: Wire, group: str, topic: str, topic_id: bytes) -> Session:
-    """A member that has both partitions, with a session for the second one."""
+    """Let a member join that is assigned both partitions, with a session for the second one."""
     name = str(uuid.uuid4())
     first = await wire.heartbeat(group, name, 0, [topic])
     await wire.until_assigned(group, name, first.member_epoch, {topic_id: [0, 1]})

@@ -1,6 +1,6 @@
-"""`sharegroups dlq` on a real cluster: letters are listed, redriven once despite interrupted runs, and purged.
+"""`sharegroups dlq` on a real cluster: dead letters are listed, redriven once despite interrupted runs, and purged.
 
-A producer writes the letters in the services' format.
+A producer writes the dead letters in the services' format.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from sharegroups.cli.main import main
 from tests.support.letters import bare, copy_of
 from tests.support.node import Cluster, unique
 
-#: The number of letters in each of the two partitions.
+#: The number of dead letters in each of the two partitions.
 LETTERS = 5_000
 
 
 class Tool:
-    """The command line, a cluster, a topic and its dead-letter queue, both of two partitions."""
+    """The command line, a cluster, and a topic and its dead-letter queue, each with two partitions."""
 
     def __init__(self, cluster: Cluster, admin: Admin) -> None:
         self.cluster, self.admin = cluster, admin

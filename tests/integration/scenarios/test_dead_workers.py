@@ -44,7 +44,7 @@ class Group:
         return found
 
     def until_shared(self, consumer: ShareConsumer) -> None:
-        """Poll until both members have partitions, and all partitions have a member."""
+        """Poll until both members have partitions, and every partition has a member."""
         until = time.monotonic() + WITHIN_S
         while time.monotonic() < until:
             consumer.poll(0.2)

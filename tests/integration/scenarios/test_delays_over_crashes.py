@@ -18,7 +18,7 @@ LEADER, STATE = "partition_leader", "share_coordinator"
 DELAY_S = 8
 BACKOFF_S = 6
 LOCK_S = 1
-#: Tolerance: times are rounded to ms, and the clock, which both processes share, may be adjusted slightly meanwhile.
+#: Tolerance: times are rounded to ms, and the clock that both processes share may be adjusted slightly meanwhile.
 CLOCK_S = 0.05
 
 
@@ -68,7 +68,7 @@ def stage() -> Iterator[Stage]:
 
 
 def stored_delays(world: World, count: int) -> dict[int, int]:
-    """The ends of delays in the store, in ms since 1970, by offset; waits until `count` records are delayed."""
+    """Return the ends of delays in the store, in ms since 1970, by offset; waits until `count` records are delayed."""
 
     async def checked() -> dict[int, int]:
         found: dict[int, int] = {}
@@ -87,7 +87,7 @@ def stored_delays(world: World, count: int) -> dict[int, int]:
 
 
 def arrivals(world: World, count: int) -> dict[tuple[int, int], float]:
-    """When a new member, which accepts everything, received its first `count` deliveries; by offset and delivery
+    """Let a new member accept everything; returns when its first `count` deliveries arrived, by offset and delivery
     count."""
     seen: dict[tuple[int, int], float] = {}
     deadline = time.monotonic() + BOUND_S

@@ -1,5 +1,5 @@
-"""The admin clients and the tool show records whose delay has not ended, loaded or not, and do not count them as a
-backlog that a member could take."""
+"""The admin clients and the tool show records whose delay has not ended, whether or not their partition is loaded, and
+do not include them in the backlog that members could take."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""S-016, S-018 … S-020, S-036 … S-038, S-040, S-118, S-119, S-133: which records are delivered, and how often."""
+"""S-016, S-018 … S-020, S-036 … S-038, S-040, S-118, S-119, S-133: which records are delivered, and how many times."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_by_duration_starts_at_the_first_record_inside_the_window(wire: Wi
 
 
 def _wanted(offset: int) -> int:
-    """The scenario's k: 0 rejects at once, 1 to 5 accept at that delivery, 6 always releases."""
+    """Return the scenario's k: 0 rejects at once, 1 to 5 accept on that delivery, 6 always releases."""
     return (offset + offset // 7) % 7
 
 
@@ -130,7 +130,7 @@ async def test_a_last_attempt_is_delivered_alone(wire: Wire) -> None:
 
 
 async def _two_partitions(wire: Wire) -> Session:
-    """A session on both partitions of a topic, with 10 records of each held."""
+    """Open a session on both partitions of a topic that holds 10 records of each."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic, 2)
     session = Session(wire, group, await wire.join(group, [topic]), topic_id, partitions=(0, 1))
@@ -283,7 +283,7 @@ async def test_a_fetch_that_asks_for_no_bytes_of_a_partition_is_refused_and_acqu
 
 @pytest.mark.scenario("S-133")
 async def test_the_limit_of_record_locks_changes_while_the_group_works(wire: Wire) -> None:
-    """Numbers are a fifth of the scenario's."""
+    """The numbers are a fifth of the scenario's."""
     session, _ = await fx_rpc(wire, {"share.partition.max.record.locks": "100"})
     for _ in range(300):
         await wire.produce(session.topic_id, 1)

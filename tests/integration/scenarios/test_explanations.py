@@ -1,5 +1,5 @@
-"""Reasons why records do not arrive, from real services over gRPC: through the admin client, and through the raw
-call."""
+"""Explanations of why records do not arrive, from real services over gRPC: by the admin client, and by the RPC
+itself."""
 
 from __future__ import annotations
 

@@ -182,7 +182,7 @@ async def test_a_fetch_that_needs_no_bytes_is_answered_as_soon_as_its_partition_
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     session = Session(wire, group, await wire.join(group, [topic]), topic_id)
-    # Far above the time-out of the call, which starts while the share-partition is not initialised.
+    # Far above the timeout of the call, which starts while the share-partition is not initialised.
     assert acquired(await session.fetch(epoch=0, min_bytes=0, wait_ms=300_000)) == []
 
 

@@ -1,5 +1,5 @@
-"""A consumer freezes while its connections stay open: the others get its records at the end of its session, not of
-their locks, and an open fetch of it acquires nothing more (GC-39a, PL-528)."""
+"""A consumer freezes while its connections stay open: the others get its records when its session ends, not when their
+locks end, and a fetch that it has in flight acquires nothing more (GC-39a, PL-528)."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.support.node import Cluster, StartedProcess
 SESSION_MS = 4_000
 #: The longest lock that a group may have by default; no test here waits that long.
 LOCK_MS = 60_000
-#: The time limit of this file's waits: shorter than lock and back-off.
+#: The time limit of this file's waits: shorter than the lock and the back-off.
 WITHIN_S = 15
-#: The removal is visible before the leader learns of it (GC-39b), and nothing shows a client that the leader has: wait
-#: twenty times as long as orders are gathered.
+#: The removal is visible before the leader learns of it (GC-39b), and a client cannot see when it has: wait for twenty
+#: times the interval at which orders are collected.
 ORDER_S = 1
 
 
@@ -73,7 +73,7 @@ def said(process: StartedProcess) -> dict[str, Any]:
 
 
 def taken(consumer: ShareConsumer, count: int) -> list[tuple[int, int]]:
-    """Take and accept `count` records with this consumer; returns (offset, delivery count) pairs."""
+    """Consume and accept `count` records with this consumer; returns (offset, delivery count) pairs."""
     found: list[tuple[int, int]] = []
     until = time.monotonic() + WITHIN_S
     while len(found) < count:

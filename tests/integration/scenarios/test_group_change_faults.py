@@ -94,7 +94,7 @@ async def coordinated(wire: Wire, coordinators: Coordinators) -> None:
 
 
 async def _left_initializing(wire: Wire, edge: StateEdge, group: str, topic: str) -> Any:
-    """Make a member ask for the topic and leave before its state exists; returns the held call."""
+    """Make a member subscribe to the topic and leave before its state exists; returns the held call."""
     held = edge.hold(group, INITIALIZE)
     member = unique("m")
     assert (await wire.heartbeat(group, member, 0, [topic])).error_code == NONE
@@ -135,7 +135,7 @@ async def test_groups_are_deleted_one_by_one(wire: Wire, edge: StateEdge) -> Non
     edge.repair(g1, DELETE)
     await wire.join(g2, [t4])
     await emptied(wire, g3, t4)
-    await _left_initializing(wire, edge, g1, t1)  # last: calls of other groups queue up after the held one
+    await _left_initializing(wire, edge, g1, t1)  # last, since calls of other groups queue up after the held one
     edge.refuse(g3, UNKNOWN, DELETE)
     assert await delete_groups(wire, g1, g2, g3) == {
         g1: NONE,
@@ -151,7 +151,7 @@ async def test_groups_are_deleted_one_by_one(wire: Wire, edge: StateEdge) -> Non
 
 
 Change = Callable[[Wire, str, str], Coroutine[Any, Any, object]]
-#: The change, the state call in which the coordinator dies, and the final start offsets, or None for no group.
+#: The change, the state call during which the coordinator dies, and the final start offsets, or None for no group.
 Case = tuple[Change, str, dict[int, int] | None]
 
 

@@ -1,9 +1,9 @@
-"""Coordinators are really killed at each write of a group's change, and the change ends as it does undisturbed.
+"""Coordinator processes are killed at each write of a group's change, and the outcome is the same as without a kill.
 
-Group coordinator, share coordinator and Valkey are processes; each coordinator reaches the store through a proxy in the
-test. The proxy stops the pipeline with the group's record before the store has it, or drops the reply to it; then the
-process is killed, and the next one starts with its data directory. `tests/scenarios/crashes` covers more places, in
-virtual time.
+Group coordinator, share coordinator and Valkey are processes; each coordinator connects to the store through a proxy in
+the test. The proxy holds the pipeline with the group's record before the store gets it, or drops the reply to it; then
+the process is killed, and its successor starts with the same data directory. `tests/scenarios/crashes` covers more
+places, in virtual time.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Role:
         self._words = ["share_node", "serve", role, *(f"{name}={value}" for name, value in settings.items())]
 
     async def start(self) -> None:
-        """Start the process; the proxy runs in this one meanwhile."""
+        """Start the process; the proxy keeps running in this process meanwhile."""
 
         def ready() -> StartedProcess:
             process = StartedProcess(self._words, self._cluster.folder)
@@ -78,7 +78,7 @@ class Role:
         self._process = await asyncio.to_thread(ready)
 
     async def die(self, fault: Fault) -> None:
-        """Kill the process; drop what the proxy still holds, and start the next one."""
+        """Kill the process, drop what the proxy still holds, and start a new process."""
         self._process.kill()
         self.proxy.cut()
         fault.resume.set()
@@ -97,7 +97,7 @@ class Stage:
     roles: dict[str, Role] = field(default_factory=dict)
 
     async def stored(self, group: str, names: dict[bytes, str]) -> Stored:
-        """The state that the store has of one group, under the id `g`, so that groups can be compared."""
+        """Return the state that the store has of one group, under the id `g`, so that groups can be compared."""
         data = Data()
         for prefix in ("gc", "sgs"):
             for shard in range(4):
@@ -157,7 +157,7 @@ async def _alter(wire: Wire, group: str, topic: str) -> bool:
 
 
 async def _use(wire: Wire, group: str, topic: str) -> bool:
-    """Join a member and wait until it has the initialised partitions; then leave."""
+    """Let a member join, wait until it has been assigned the initialised partitions, and let it leave."""
     member = unique("m")
     epoch = 0
     async for _ in attempts():
@@ -173,7 +173,7 @@ async def _use(wire: Wire, group: str, topic: str) -> bool:
 
 
 async def _done(change: Change, wire: Wire, group: str, topic: str) -> None:
-    """Repeat the change until the caller gets the answer that it is done."""
+    """Repeat the change until a response says that it is done."""
     async for _ in attempts():
         if await change(wire, group, topic):
             return
@@ -181,7 +181,7 @@ async def _done(change: Change, wire: Wire, group: str, topic: str) -> None:
 
 
 class Story(NamedTuple):
-    """Whether the group exists beforehand, and the change."""
+    """A change to a group, and whether the group exists beforehand."""
 
     there: bool
     change: Change
@@ -213,7 +213,7 @@ PLACES: Final = [
 ]
 
 
-#: Deletions also complete without being repeated: at each place one of the two is tested so, and the other is repeated.
+#: Deletions also complete without a repeated call: at each place one of the two is tested so, the other with repeats.
 ALONE: Final = [("delete group", PLACES[at]) for at in (1, 3, 5)] + [("delete offsets", PLACES[at]) for at in (2, 4)]
 REPEATED: Final = [(name, place) for name in STORIES for place in PLACES if (name, place) not in ALONE]
 
@@ -224,7 +224,7 @@ def _named(name: str, place: Place) -> Any:
 
 
 async def _ordered(proxy: Proxy, group: str, place: Place) -> Fault:
-    """Order the fault once the process has reached the write before it; returns it when it has struck."""
+    """Schedule the fault once the process has reached the write before it; returns the fault once it has occurred."""
     if place.nth == 2:
         first = proxy.add(group, HOLD)
         await first.struck.wait()
@@ -254,7 +254,7 @@ async def _prepared(wire: Wire, story: Story) -> tuple[str, str]:
 
 
 async def _undisturbed(stage: Stage, wire: Wire, name: str) -> Stored:
-    """The state that the change leaves when no process dies."""
+    """Return the state that the change leaves when no process dies."""
     if name not in _ends:
         group, topic = await _prepared(wire, STORIES[name])
         await _done(STORIES[name].change, wire, group, topic)
@@ -263,7 +263,7 @@ async def _undisturbed(stage: Stage, wire: Wire, name: str) -> Stored:
 
 
 async def _begun(stage: Stage, wire: Wire, name: str, place: Place) -> tuple[str, asyncio.Task[None], Fault]:
-    """Begin the change of a group; returns when the process has reached the place."""
+    """Start the change of a group; returns when the process has reached the place."""
     group, topic = await _prepared(wire, STORIES[name])
     fault = asyncio.ensure_future(_ordered(stage.roles[place.role].proxy, group, place))
     await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""S-081, S-082, S-084, S-086 and the fate of deleted groups and offsets, on real roles and a real store."""
+"""S-081, S-082, S-084, S-086, and what happens to deleted groups and offsets, on real roles and a real store."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FENCED_STATE = errors.FencedStateEpochError.code
 
 
 async def _stale_write(wire: Wire, session: Session, topic: str, state_epoch: int) -> int:
-    """Write as a leader that still has an older state would; returns the partition's error."""
+    """Write as a leader with an outdated state would; returns the partition's error."""
     group, topic_id = session.group, session.topic_id
     leader_epoch = (await wire.leaders(topic))[0].epoch + 1  # higher than any leader's so far
     request = WriteShareGroupStateRequest(group_id=group)

@@ -1,4 +1,5 @@
-"""`sharegroups groups` changes groups of a real cluster: sets and deletes offsets, deletes groups, refuses by name."""
+"""`sharegroups groups` changes groups of a real cluster: it sets and deletes offsets, deletes groups, and names what it
+refuses."""
 
 from __future__ import annotations
 
@@ -21,12 +22,12 @@ from tests.integration.scenarios.clients import World, deliveries, first
 from tests.support.node import Cluster, unique
 
 WHOLE: dict[str, Any] = {"share_acquire_mode": "batch_optimized"}
-#: Start offset and lag by topic and partition; None where the group has no offset yet.
+#: Start offset and lag by topic and partition; None if the group has no offset yet.
 Offsets = dict[tuple[str, int], tuple[int | None, int | None]]
 
 
 class Tool:
-    """The command line on a cluster, with Kafka's options; and a group's offsets, as the admin client reports them."""
+    """The command line on a cluster, with Kafka's options, and a group's offsets as the admin client reports them."""
 
     def __init__(self, cluster: Cluster, admin: Admin) -> None:
         self._at = ("--bootstrap-server", cluster.bootstrap)
@@ -36,7 +37,7 @@ class Tool:
         return CliRunner().invoke(main, ["groups", *self._at, *words])
 
     def done(self, *words: str) -> list[list[str]]:
-        """The rows that a command prints; it must succeed and write nothing to standard error."""
+        """Return the rows that a command prints; it must succeed and write nothing to standard error."""
         result = self(*words)
         assert (result.exit_code, result.stderr) == (0, ""), result.output
         return [line.split() for line in result.stdout.splitlines() if line][1:]
@@ -62,7 +63,7 @@ class Tool:
                     producer.produce(name, str(record), partition=number)
 
     def group(self, *topics: str) -> str:
-        """An empty group whose offsets are at the beginning of these topics."""
+        """Create an empty group whose offsets are at the start of these topics."""
         name = unique("group")
         words = [word for topic in topics for word in ("--topic", topic)]
         self.done("--reset-offsets", "--group", name, "--to-earliest", *words, "--execute", "--create")
@@ -230,7 +231,7 @@ def test_what_is_set_is_delivered_again_from_there_with_count_1(tool: Tool, tmp_
 
 
 def started(cluster: Cluster, *words: str) -> subprocess.Popen[bytes]:
-    """`sharegroups groups <words>` as a process, with pipes."""
+    """Start `sharegroups groups <words>` as a process, with pipes."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # an ignored SIGINT would be inherited
     try:
         command = [sys.executable, "-c", "import sharegroups.cli; sharegroups.cli.run()", "groups", *words]

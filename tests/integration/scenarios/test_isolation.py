@@ -1,4 +1,5 @@
-"""S-125 … S-128, and Kafka's behaviour (delivery §2): groups that read committed records, and groups that read all."""
+"""S-125 … S-128, and Kafka's behaviour (delivery §2): groups that read only committed records, and groups that read all
+records."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def _transact(world: World, producer: Producer, number: int) -> None:
 
 
 def _polled(consumer: ShareConsumer, count: int) -> list[str]:
-    """The values polled until there are `count`, and those that arrive in half a second more."""
+    """Return the values polled until there are `count`, and any that arrive in the half second after that."""
     values: list[str] = []
     deadline = time.monotonic() + BOUND_S
     while time.monotonic() < deadline:
@@ -79,15 +80,15 @@ def test_read_uncommitted_delivers_aborted_records_too(cluster: Cluster) -> None
 
 
 class Reader:
-    """A member's session; it answers the markers that it acquires with GAP, as clients do."""
+    """A member's session; it acknowledges the markers that it acquires with GAP, as clients do."""
 
     def __init__(self, session: Session) -> None:
         self.session = session
         self.markers: set[int] = set()
 
     async def take(self, *wanted: int) -> list[tuple[int, int]]:
-        """Acquire until these offsets have arrived, or, when none is wanted, until a fetch has returned nothing;
-        returns (offset, delivery count) of each record."""
+        """Acquire until these offsets have arrived and a fetch has returned nothing; returns (offset, delivery count)
+        of each record."""
         got: list[tuple[int, int]] = []
         async for _ in attempts():
             ranges = acquired(await self.session.fetch(wait_ms=500))
@@ -162,8 +163,8 @@ async def test_what_was_archived_under_read_committed_stays_away(wire: Wire, kin
 
 
 async def _kafkas_log(reader: Reader, writer: Writer) -> Writer:
-    """Write plain 0–1, committed 2–3 (marker 4), aborted 5–6 (marker 7), plain 8, open 9–10, plain 11–12; returns the
-    writer of the open transaction."""
+    """Write records 0–1 without a transaction, 2–3 committed (marker 4), 5–6 aborted (marker 7), 8 without one, 9–10 in
+    an open one, 11–12 without one; returns the writer of the open transaction."""
     wire, topic_id = writer.wire, writer.topic_id
     await wire.produce(topic_id, 2)
     assert await writer.transact(2, commit=True) == 2

@@ -1,4 +1,4 @@
-"""`sharegroups up --leaders 2`: the leaders share the partitions, and one of them is killed, or freezes."""
+"""`sharegroups up --leaders 2`: the leaders share the partitions; then one of them is killed, or freezes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sharegroups.aio import Producer, ShareConsumer
 from tests.integration.scenarios.wire import Leader, Wire, attempts
 from tests.support.node import QUICK, Cluster
 
-PARTITIONS = 20  # one of two leaders gets none for one in half a million topics
+PARTITIONS = 20  # only for one in half a million topics does one of two leaders get none
 TOPIC = "shared"
 SECOND = "up-2"
 
@@ -52,7 +52,7 @@ async def until_two(wire: Wire) -> dict[int, Leader]:
 
 
 async def one_to_each(producer: Producer, first: int) -> set[bytes]:
-    """Produce one record to each partition, all confirmed; returns their values."""
+    """Produce one record to each partition, and wait until all are confirmed; returns their values."""
     values = {b"%d" % (first + partition) for partition in range(PARTITIONS)}
     for partition in range(PARTITIONS):
         await producer.produce(TOPIC, b"%d" % (first + partition), partition=partition)
@@ -71,7 +71,7 @@ async def until_seen(consumer: ShareConsumer, wanted: set[bytes]) -> None:
 
 
 def running(up: int, name: str) -> set[int]:
-    """The processes that `up` runs for the node of this name."""
+    """Return the processes that `up` runs for the node of this name."""
     found = set()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
@@ -106,8 +106,8 @@ async def test_a_killed_leader_s_partitions_are_served_on_and_it_is_started_agai
             if now:
                 break
         assert len(now) == 1, "it was started again, once"
-        # A leader restarted in time takes its partitions back; otherwise the other one had them. Either way each is
-        # claimed again.
+        # A leader that restarts in time takes its partitions back; otherwise the other leader takes them over. Either
+        # way, each partition is claimed again.
         after = await until_two(wire)
         claimed = {partition for partition in before if after[partition].epoch > before[partition].epoch}
         (node_id,) = {before[partition].node_id for partition in claimed}

@@ -1,4 +1,4 @@
-"""S-015, S-035, S-042: limits of sessions and members, and production's default of where a group begins."""
+"""S-015, S-035, S-042: limits on sessions and members, and production's default for where a group starts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ LIMIT = errors.ShareSessionLimitReachedError.code
 
 @pytest.fixture(scope="module")
 def two_sessions() -> Iterator[Cluster]:
-    """Two sessions and two members; `up` has another default of where groups begin than production."""
+    """A cluster with a limit of two sessions and two members; by default, `up` starts groups at another offset than
+    production."""
     limits = {"group.share.max.share.sessions": "2", "group.share.max.size": "2"}
     with Cluster({**QUICK, **limits, "group.share.auto.offset.reset": "latest"}) as cluster:
         yield cluster
@@ -110,7 +111,7 @@ async def test_an_uninitialised_start_offset_is_resolved_from_the_log_by_the_pol
 @pytest.mark.asyncio
 @pytest.mark.scenario("S-042")
 async def test_a_failed_lookup_guesses_no_start_offset(two_sessions: Cluster, wire: Wire) -> None:
-    """The store refuses to read the batch in which a leader looks for a timestamp."""
+    """The store refuses to read the batch in which a leader searches for a timestamp."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     await wire.produce(topic_id, 15)

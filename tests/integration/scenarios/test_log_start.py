@@ -26,7 +26,7 @@ async def _cut(session: Session, before: int) -> None:
 
 
 async def _holding(wire: Wire, *sizes: int, **settings: str) -> tuple[Session, str]:
-    """A member that holds producer batches of these sizes."""
+    """Set up a member that holds producer batches of these sizes."""
     session, topic = await fx_rpc(wire, {name.replace("_", "."): value for name, value in settings.items()})
     for size in sizes:
         await wire.produce(session.topic_id, size)
@@ -64,7 +64,7 @@ async def test_the_log_start_at_or_beyond_the_end_of_the_window(
     produced: int,
     later: list[tuple[int, int, int]],
 ) -> None:
-    """The scenario's offsets, minus two; 9 is the last one held."""
+    """The offsets are the scenario's minus two; 9 is the last one held."""
     session, _ = await _holding(wire, 5, 5)
     for first, last in released:
         assert await session.ack(first, last, RELEASE) == NONE

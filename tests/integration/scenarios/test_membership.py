@@ -23,7 +23,7 @@ def _outcome(answer: object) -> tuple[int, int]:
 
 
 async def _members(wire: Wire, group: str) -> dict[str, int]:
-    """Member epochs as ShareGroupDescribe reports them."""
+    """Return the member epochs that ShareGroupDescribe reports."""
     request = describe_pb.ShareGroupDescribeRequest(group_ids=[group])
     (found,) = (await wire.call("ShareGroupDescribe", request, await wire.coordinator(group))).groups
     assert found.error_code == 0, found.error_message
@@ -77,7 +77,7 @@ async def test_leave_and_rejoin_with_the_same_member_id(kafka: Wire) -> None:
 
 @pytest.mark.scenario("S-069")
 async def test_session_expiry_and_rejoin(kafka: Wire) -> None:
-    """Times are more than twice the scenario's, so that on a busy machine no member expires while it heartbeats."""
+    """The times are more than twice the scenario's, so that on a busy machine no member expires while it heartbeats."""
     foo, bar, group = unique("foo"), unique("bar"), unique("grp")
     await kafka.set_group(group, {"share.heartbeat.interval.ms": "500", "share.session.timeout.ms": "1500"})
     foo_id = await kafka.create_topic(foo, 2)
@@ -136,7 +136,7 @@ async def test_size_limit_and_a_killed_group_coordinator() -> None:
 
 
 async def _heartbeat_again(wire: Wire, group: str, member: str, epoch: int) -> ShareGroupHeartbeatResponse | None:
-    """Send a heartbeat while the coordinator may be down; None without an answer."""
+    """Send a heartbeat while the coordinator may be down; None without a response."""
     try:
         return await wire.heartbeat(group, member, epoch)
     except TransportError as error:

@@ -18,7 +18,7 @@ NOT_LEADER = errors.NotLeaderOrFollowerError.code
 
 
 class _Reported(NamedTuple):
-    """The answer's part about one partition."""
+    """The part of the response about one partition."""
 
     error: int
     ranges: list[tuple[int, int, int]]
@@ -70,8 +70,8 @@ async def test_each_partition_of_a_fetch_has_its_own_answer() -> None:
 
 
 async def _is_read_again(edge: StateEdge, session: Session, failing: int) -> None:
-    """Assert that it was dropped from memory: fetches read its state again until that succeeds and its records
-    arrive."""
+    """Assert that the failing partition was dropped from memory: fetches read its state again until that succeeds, and
+    its records arrive."""
     reads = edge.refused(session.group, READ)
     async for _ in attempts():
         found = _reported(await session.fetch(wait_ms=300)).get(failing)

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.asyncio
 
 
 def _reported(answer: ShareFetchResponse) -> dict[tuple[bytes, int], int]:
-    """The number of records acquired of each partition that the answer names."""
+    """Return the number of records acquired from each partition that the response contains."""
     assert answer.error_code == 0, answer.error_message
     found = {}
     for topic in answer.responses:
@@ -26,7 +26,8 @@ def _reported(answer: ShareFetchResponse) -> dict[tuple[bytes, int], int]:
 
 
 async def _all_acquired(session: Session, count: int) -> dict[tuple[bytes, int], int]:
-    """The number of records acquired of each partition over several fetches, until `count` in all."""
+    """Return the number of records acquired from each partition over several fetches, until there are `count` in
+    total."""
     found: dict[tuple[bytes, int], int] = {}
     async for _ in attempts():
         for partition, records in _reported(await session.fetch(wait_ms=300)).items():

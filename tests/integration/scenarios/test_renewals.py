@@ -23,7 +23,7 @@ EVEN, ODD = [0, 2, 4, 6, 8], [1, 3, 5, 7, 9]
 
 @pytest.fixture(scope="module")
 def metered() -> Iterator[tuple[Cluster, int]]:
-    """A cluster, and the port of its metrics."""
+    """A cluster, and its metrics port."""
     port = free_port()
     with Cluster({**QUICK, "metrics.port": str(port)}) as cluster:
         yield cluster, port
@@ -37,7 +37,7 @@ def world(metered: tuple[Cluster, int]) -> World:
 
 
 class Acknowledged:
-    """The number of records acknowledged since construction, by type, from the node's metric."""
+    """Counts the records acknowledged since construction, by type, from the node's metric."""
 
     def __init__(self, port: int) -> None:
         self.port = port
@@ -106,7 +106,7 @@ def test_a_renewal_on_a_poll_keeps_the_record_with_the_application(world: World,
 
 @pytest.mark.scenario("S-116")
 def test_renewal_switched_off_for_the_group(world: World) -> None:
-    """The lock is 2 s, so that the test can wait for its end."""
+    """The lock lasts only 2 s, so that the test can wait for its end."""
     settings = {"share.renew.acknowledge.enable": "false", "share.record.lock.duration.ms": "2000"}
     world.ask("set_group", world.group, settings)
     with world.consumer(EXPLICIT, **WHOLE) as consumer:
@@ -143,7 +143,7 @@ def test_a_request_with_renewals_fetches_nothing_and_new_records_come_beside_the
                 break
         assert sorted(seen) == [(offset, 1) for offset in [*ODD, *range(10, 15)]], "each once, none delivered again"
         assert set(consumer.commit_sync().values()) == {None}
-        for _ in range(BOUND_S):  # some of them were sent with a fetch, and their results come with its answer
+        for _ in range(BOUND_S):  # some were sent with a fetch, and their results arrive with its response
             if heard.offsets.total() >= 20:
                 break
             assert len(consumer.poll(1)) == 0
@@ -162,7 +162,7 @@ def test_a_request_with_renewals_fetches_nothing_and_new_records_come_beside_the
 
 @pytest.mark.rule("CL-94", "CL-95")
 def test_a_blocking_consumer_keeps_a_record_for_many_locks_while_it_polls_others(world: World) -> None:
-    """A thread of the client sends the renewals while this one waits in `poll` or makes no call at all."""
+    """A thread of the client sends the renewals while the calling thread waits in `poll` or makes no call at all."""
     world.ask("set_group", world.group, {"share.record.lock.duration.ms": "1000"})
     transport = CountingTransport()
     one: dict[str, Any] = {"share_acquire_mode": "record_limit", "max_poll_records": 1}

@@ -19,13 +19,14 @@ PARTITIONS = 12
 
 @pytest.fixture(scope="module")
 def growing() -> Iterator[Cluster]:
-    """One node; the first test adds a second one, the next test a third."""
+    """A cluster of one node; the first test adds a second node, the next test a third."""
     with Cluster(QUICK) as cluster:
         yield cluster
 
 
 async def until_leaders(wire: Wire, topic: str, topic_id: bytes, count: int) -> dict[int, Leader]:
-    """Wait until `count` nodes lead the topic's partitions, each where it is placed, so that none moves any more."""
+    """Wait until `count` nodes lead the topic's partitions and each partition is where placement puts it, so that none
+    will move again."""
     async for _ in attempts():
         leaders = await wire.leaders(topic, PARTITIONS)
         nodes = {leader.node_id for leader in leaders.values()}
@@ -82,7 +83,7 @@ async def test_fetch_and_acknowledge_at_a_node_that_does_not_lead(growing: Clust
 
 
 def _not_leader(answer: object, code: int, leader: Leader) -> None:
-    """Assert that the partition's error names the leader, and that the answer has its address."""
+    """Assert that the partition's error names the leader, and that the response has the leader's address."""
     found = part(answer)
     assert code == errors.NotLeaderOrFollowerError.code
     assert found.error_message

@@ -71,7 +71,7 @@ async def test_reading_raises_the_leader_epoch(wire: Wire, cluster: Cluster) -> 
     key = await new_key(wire, cluster)
     assert await key.initialize(0, -1) == 0
     first = await key.read(2)
-    # The store is read after the answer: the record must already be there.
+    # The store is read after the response: the record must already be there.
     _, update = key.records()
     assert isinstance(update, ShareUpdate)
     assert (update.leader_epoch, update.batches) == (2, ())
@@ -127,8 +127,8 @@ async def test_the_higher_count_or_state_wins_on_the_overlap(wire: Wire, cluster
     ]
     for current, new, merged in cases:
         if merged is None:
-            # The scenario's Acquired (1) is never persisted, and refused (SC-43): the combiner's unit tests cover that
-            # case.
+            # The scenario's Acquired (1) is never persisted, and is refused (SC-43): the combiner's unit tests cover
+            # it.
             key = Key(wire, cluster, unique("g"), topic_id)
             assert await key.initialize(0, 0) == 0
             assert await key.write([current], start=-1) == 0

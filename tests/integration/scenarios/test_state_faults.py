@@ -1,4 +1,5 @@
-"""S-053 … S-058, S-062: state writes that are slow or refused, between a real leader and a real share coordinator."""
+"""S-053 … S-058, S-062: state writes that are slow or are refused, between a real leader and a real share
+coordinator."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ async def test_an_acknowledgement_that_cannot_be_persisted_fails_and_leaves_the_
 
 @pytest.mark.scenario("S-054")
 async def test_the_lock_of_a_failed_acknowledgement_is_the_old_one(wire: Wire, edge: StateEdge) -> None:
-    """Records acquired after them and before the failure become free later than they do; a new lock would reverse
+    """Records 10-14, acquired later but before the failure, become available after these do; a new lock would reverse
     that."""
     m1, topic = await holding(wire, 0, 9, {"share.record.lock.duration.ms": "5000"})
     await wire.produce(m1.topic_id, 5)
@@ -124,7 +125,7 @@ async def test_the_lock_of_a_failed_acknowledgement_is_the_old_one(wire: Wire, e
 
 @pytest.mark.scenario("S-054")
 async def test_errors_of_writes_are_reported_to_the_member_that_acknowledged(wire: Wire, edge: StateEdge) -> None:
-    """For each error of the write: the error reported, and the answers that the same acknowledgement may get
+    """For each error of the write: the error reported, and the results that the same acknowledgement may get
     afterwards."""
     kept, dropped = {NONE}, {UNKNOWN_PARTITION}
     expected: dict[type[errors.KafkaError], tuple[int, set[int]]] = {
@@ -132,7 +133,7 @@ async def test_errors_of_writes_are_reported_to_the_member_that_acknowledged(wir
         errors.GroupIdNotFoundError: (GROUP_GONE, dropped),
         errors.NotCoordinatorError: (NOT_AVAILABLE, kept),
         errors.CoordinatorLoadInProgressError: (NOT_AVAILABLE, kept),
-        # This process must assume that another one leads: it claims the partition again.
+        # This process must assume that another one leads; it claims the partition again.
         errors.FencedLeaderEpochError: (NOT_LEADER, {NOT_LEADER, UNKNOWN_PARTITION}),
         errors.FencedStateEpochError: (NOT_LEADER, dropped),
         errors.KafkaStorageError: (errors.UnknownServerError.code, kept),
@@ -171,7 +172,7 @@ async def test_a_release_that_is_still_being_persisted_is_not_acquirable(wire: W
 
 @pytest.mark.scenario("S-056")
 async def test_a_lock_that_expires_while_an_accept_is_persisted_that_then_fails(wire: Wire, edge: StateEdge) -> None:
-    """Records 2-3 show that the lock time has passed: they were acquired later, and are free."""
+    """Records 2-3 show that the lock time has passed: they were acquired later, and are available."""
     m1, topic = await holding(wire, 0, 1, SHORT)
     await wire.produce(m1.topic_id, 2)
     m2 = await _beside(m1, topic)
@@ -199,7 +200,7 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
 ) -> None:
     """0-1 are kept by renewals, so that the window does not move and every state can be read.
 
-    Records 12-16 show that the lock time has passed: they were acquired later, and are free.
+    Records 12-16 show that the lock time has passed: they were acquired later, and are available.
     """
     m1, topic = await holding(wire, 0, 1, {**SHORT, "share.delivery.count.limit": "2"})
     keeping = [Keeping(m1, 0, 1)]
@@ -239,7 +240,7 @@ async def test_a_pending_accept_that_fails_after_the_lock_expired_at_the_limit_a
 
 @pytest.mark.scenario("S-058")
 async def test_a_stale_timer_never_undoes_an_acknowledgement(wire: Wire, edge: StateEdge) -> None:
-    """20-24 were acquired last and not acknowledged: when they are free, all timers have fired."""
+    """20-24 were acquired last and not acknowledged: once they are available, all timers have fired."""
     m1, topic = await fx_rpc(wire, {"share.record.lock.duration.ms": "2000"})
     for last, size in ((4, 5), (19, 15), (24, 5)):
         await wire.produce(m1.topic_id, size)
@@ -270,7 +271,8 @@ async def test_number_of_state_writes(wire: Wire, edge: StateEdge) -> None:
     assert await m1.ack(0, 4, ACCEPT) == NONE
     assert edge.writes(m1.group) == before + 1
     assert (await m1.fetch(epoch=-1)).error_code == NONE
-    # The group's last session and its share-partition are gone: the former's writes come before those of the next one.
+    # The group's last session and its share-partition are gone: any write of the old one comes before those of the new
+    # one.
     m2 = await another(m1, topic)
     await wire.produce(m1.topic_id, 1)
     await m2.open_with_records()

@@ -48,8 +48,8 @@ def _transact(world: World, producer: Producer, number: int, cluster: Cluster) -
 
 
 def _read(world: World, expected: int) -> dict[str, Counter[int]]:
-    """The partitions of each transaction's records: polls until `expected` have arrived and three polls in a row are
-    empty."""
+    """Return the partitions of each transaction's records; polls until `expected` have arrived and three polls in a row
+    are empty."""
     found: dict[str, Counter[int]] = defaultdict(Counter)
     with world.consumer() as consumer:
         deadline, quiet = time.monotonic() + 2 * BOUND_S, 0
@@ -107,12 +107,12 @@ async def test_what_was_decided_reaches_the_partitions_of_a_leader_that_was_kill
 
 
 def _on_both(topic_id: bytes) -> bool:
-    """Whether nodes 1 and 2 both lead partitions of the topic; for one topic in two thousand only one does."""
+    """Return whether nodes 1 and 2 both lead partitions of the topic; for one topic in two thousand only one does."""
     return len({target(topic_shard(TopicIdPartition(topic_id, n)), {1, 2}) for n in range(PARTITIONS)}) == 2
 
 
 async def _ends(wire: Wire, topic: str, topic_id: bytes, partition: int) -> tuple[int, int]:
-    """High watermark and last stable offset, as the leader reports them; (-1, -1) without one."""
+    """Return the high watermark and last stable offset that the leader reports; (-1, -1) without a leader."""
     leaders = await wire.leaders(topic, PARTITIONS)
     if partition not in leaders:
         return -1, -1

@@ -1,6 +1,6 @@
 """docs/reference/protocol.md, row by row: each field of each served request, left unset, against a real cluster.
 
-A request with every field set is made, the field is cleared, and the answer is compared with the row.
+A request is built with every field set, the field is cleared, and the response is compared with the row.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.support.node import Cluster
 pytestmark = pytest.mark.asyncio
 
 PAGE: Final = Path(__file__).parents[3] / "docs" / "reference" / "protocol.md"
-#: Not served to clients. Of these nodes call WriteTxnMarkers, and a leader takes only a record's name from it (CM-155).
+#: Not served to clients. Nodes call one of them, WriteTxnMarkers, with which a leader only names a record (CM-155).
 NOT_SERVED: Final = {RPCS[path].name for path in UNSERVED}
 ROWS: Final = [
     field
@@ -69,7 +69,7 @@ def _cleared(request: Message, path: str) -> None:
 
 
 def _codes(answer: Any) -> set[int]:
-    """Every error number of an answer, at any depth."""
+    """Return every error number in a response, at any depth."""
     found: set[int] = set()
     for field, value in answer.ListFields():
         if field.name in ("error_code", "acknowledge_error_code"):
@@ -84,7 +84,7 @@ def _codes(answer: Any) -> set[int]:
 
 #: The call as a whole is refused.
 REFUSED: Final = object()
-#: Error numbers that the answer contains when the field is unset; fields not listed here get an answer without errors.
+#: Error numbers in the response when the field is unset; for fields not listed here, the response has no errors.
 CODES: Final[dict[str, object]] = {
     "Produce.acks": {21},
     "Produce.topic_data.partition_data.batches": {87},

@@ -36,7 +36,7 @@ SHORT_LOCKS = {"share.record.lock.duration.ms": "1000", "share.delivery.count.li
 
 
 async def loaded(wire: Wire, cluster: Cluster, sizes: list[int], start: int, batches: Batches) -> tuple[Session, Key]:
-    """A member whose share-partition has this stored state and a log of producer batches of these sizes."""
+    """Set up a member whose share-partition has this stored state and a log of producer batches of these sizes."""
     topic, group = unique("t"), unique("g")
     topic_id = await wire.create_topic(topic)
     for size in sizes:

@@ -1,4 +1,4 @@
-"""A transactional producer driven RPC by RPC, so that a test knows every offset."""
+"""A transactional producer whose RPCs are made one by one, so that a test knows every offset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Writer:
         self._sequences: dict[int, int] = {}
 
     async def begin(self) -> None:
-        """Begin as a new instance."""
+        """Start as a new producer instance."""
         asked = InitProducerIdRequest(
             transactional_id=self.transactional_id,
             transaction_timeout_ms=self._timeout_ms,
@@ -45,7 +45,7 @@ class Writer:
         raise AssertionError(f"the batch was refused with {code}")
 
     async def produce(self, count: int, partition: int = 0, address: str | None = None) -> tuple[int, int]:
-        """Try once to write; returns the error code and the first offset."""
+        """Try to write once; returns the error code and the first offset."""
         request = ProduceRequest(acks=-1, timeout_ms=10_000, transactional_id=self.transactional_id)
         data = RecordBatch(records=[Record(value=b"tx-%d" % number) for number in range(count)])
         part = request.topic_data.add(topic_id=self.topic_id).partition_data.add(index=partition)

@@ -1,6 +1,7 @@
 """The cluster as seen by a program without the client library: generated messages over the gRPC transport.
 
-Nothing is retried unless the name says so; look-ups of leaders and coordinators wait, bounded, until they are known.
+Nothing is retried unless the name says so; lookups of leaders and coordinators wait, for a bounded time, until they are
+known.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Leader(NamedTuple):
 
 
 async def attempts() -> AsyncIterator[int]:
-    """Yield the turns of a bounded poll; the caller returns from it, and fails if it runs to the end."""
+    """Yield the attempts of a bounded poll. The caller leaves the loop on success; reaching its end is a failure."""
     deadline = time.monotonic() + BOUND_S
     turn = 0
     while time.monotonic() < deadline:
@@ -102,14 +103,14 @@ class Wire:
         await self.transport.close()
 
     async def call(self, name: str, request: Any, address: str | None = None) -> Any:
-        """Call one RPC by its name; TransportError is left to the caller."""
+        """Call one RPC by its name; a TransportError is raised to the caller."""
         return await self.transport.call(address or self.bootstrap, METHODS[name], request, CALL_S)
 
     # ---- topics and configs
 
     async def create_topic(self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None) -> bytes:
-        """Create a topic and wait until every partition is served, since a leader is named from its claim on; returns
-        the id."""
+        """Create a topic and wait until every partition is served, since a leader is already named once it has a claim;
+        returns the id."""
         topic = topics_pb.CreateTopicsRequest.Topic(name=name, num_partitions=partitions, replication_factor=1)
         for config, value in (configs or {}).items():
             topic.configs.add(name=config, value=value)
@@ -134,7 +135,7 @@ class Wire:
         raise AssertionError(f"no node serves {name}-{partition}: {answer}")
 
     async def leaders(self, topic: str, partitions: int = 1) -> dict[int, Leader]:
-        """The leaders of a topic's partitions; waits until all are known."""
+        """Return the leaders of a topic's partitions; waits until all are known."""
         wanted = metadata_pb.MetadataRequest.TopicList(values=[metadata_pb.MetadataRequest.Topic(name=topic)])
         async for _ in attempts():
             answer = await self.call("Metadata", metadata_pb.MetadataRequest(topics=wanted))
@@ -200,7 +201,8 @@ class Wire:
     # ---- coordinators
 
     async def coordinator(self, key: str, key_type: int = KEY_TYPE_GROUP) -> str:
-        """The address of a group's coordinator for clients, or of a share key's for nodes; waits until it is known."""
+        """Return the address of a group's coordinator, for clients, or of a share key's, for nodes; waits until it is
+        known."""
         ask = self.internal if key_type == KEY_TYPE_SHARE else self.bootstrap
         async for _ in attempts():
             request = finder_pb.FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
@@ -253,19 +255,19 @@ class Wire:
         return await self.call(name, request, await self.coordinator(key, KEY_TYPE_SHARE))
 
     async def summary(self, group: str, topic_id: bytes, partition: int = 0) -> Any:
-        """ReadShareGroupStateSummary of one share-partition."""
+        """Send ReadShareGroupStateSummary for one share-partition."""
         request = summary_pb.ReadShareGroupStateSummaryRequest(group_id=group)
         request.topics.add(topic_id=topic_id).partitions.add(partition=partition)
         answer = await self.state_call("ReadShareGroupStateSummary", request, group, topic_id, partition)
         return answer.results[0].partitions[0]
 
     async def state(self, group: str, topic_id: bytes, partition: int = 0) -> State:
-        """What `stored` returns, without the ends of delays."""
+        """Return what `stored` does, without the ends of delays."""
         found = await self.stored(group, topic_id, partition)
         return State(found.start_offset, batches_of(found), found.state_epoch)
 
     async def delays(self, group: str, topic_id: bytes, partition: int = 0) -> dict[int, int]:
-        """The end of each delay in ms since 1970, by offset, of all records that `stored` shows as delayed."""
+        """Return the end of each delay in ms since 1970, by offset, for all records that `stored` shows as delayed."""
         return {
             offset: batch.not_before_ms
             for batch in (await self.stored(group, topic_id, partition)).state_batches
@@ -274,10 +276,10 @@ class Wire:
         }
 
     async def stored(self, group: str, topic_id: bytes, partition: int = 0) -> Any:
-        """ReadShareGroupState with exactly the present (leader epoch, generation): it writes nothing and fences
+        """Send ReadShareGroupState with exactly the current (leader epoch, generation): it writes nothing and fences
         nothing.
 
-        No answer contains the generation. Every lower pair is refused without effect, so it is found by counting up.
+        No response contains the generation. Every lower pair is refused without effect, so it is found by counting up.
         """
         epoch = (await self.summary(group, topic_id, partition)).leader_epoch
         for generation in range(1_000):
@@ -294,7 +296,8 @@ class Wire:
         raise AssertionError("no generation below 1000 is the present one")
 
     async def until_state(self, group: str, topic_id: bytes, start: int, batches: Batches) -> None:
-        """Wait until this state is stored; for writes that follow their answer, such as a session end's releases."""
+        """Wait until this state is stored. Needed for writes that happen after the response has been sent, such as the
+        releases when a session ends."""
         async for _ in attempts():
             found = await self.state(group, topic_id)
             if found[:2] == (start, batches):
@@ -302,7 +305,7 @@ class Wire:
         raise AssertionError(f"{group} holds {found}, expected {start}, {batches}")
 
     async def lag(self, group: str, topic: str, partition: int = 0) -> tuple[int, int]:
-        """(start offset, lag) as DescribeShareGroupOffsets reports them."""
+        """Return (start offset, lag) as DescribeShareGroupOffsets reports them."""
         request = group_offsets_pb.DescribeShareGroupOffsetsRequest()
         request.groups.add(group_id=group).topics.values.add(topic_name=topic, partitions=[partition])
         answer = await self.call("DescribeShareGroupOffsets", request, await self.coordinator(group))
@@ -312,7 +315,7 @@ class Wire:
 
 
 def batches_of(found: Any) -> Batches:
-    """State batches as (first, last, state, count)."""
+    """Return state batches as (first, last, state, count)."""
     return [
         (batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
         for batch in found.state_batches
@@ -320,5 +323,5 @@ def batches_of(found: Any) -> Batches:
 
 
 def assigned(answer: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
-    """The partitions of an assignment, by topic id."""
+    """Return the partitions of an assignment, by topic id."""
     return {part.topic_id: sorted(part.partitions) for part in answer.assignment.topic_partitions}

@@ -1,4 +1,4 @@
-"""Requests at the edges of the protocol, with the answers that a Kafka 4.4.0 broker gave; ours are the same.
+"""Unusual requests, with the responses that a Kafka 4.4.0 broker gave; ours are the same.
 
-Where ours differ, the test names the rule that requires it and shows Kafka's answer beside it.
+Where ours differ, the test cites the rule that requires it and gives Kafka's response beside ours.
 """

@@ -21,7 +21,7 @@ LIMIT: dict[str, Any] = {"share_acquire_mode": 1}
 
 
 async def _taken(session: Session, **fields: Any) -> Acquired:
-    """Fetch with these fields until records are acquired, which must exist; returns their ranges."""
+    """Fetch with these fields until records are acquired; returns their ranges. Such records must exist."""
     async for _ in attempts():
         if found := acquired(await session.fetch(wait_ms=200, **fields)):
             return found
@@ -42,7 +42,7 @@ async def test_batch_optimised_acquires_whole_batches(wire: Wire) -> None:
 
 
 def _joined(found: Acquired) -> Acquired:
-    """Merge adjoining ranges of the same count: Kafka answers one entry where ours may be one per batch."""
+    """Merge adjoining ranges of the same count: Kafka returns one entry where ours may return one per batch."""
     joined: Acquired = []
     for first, last, count in found:
         if joined and joined[-1][1] + 1 == first and joined[-1][2] == count:
@@ -126,7 +126,7 @@ async def test_waits(wire: Wire) -> None:
 
 
 async def test_a_parked_fetch_is_woken_when_anothers_session_closes(wire: Wire) -> None:
-    """Kafka answers the parked fetch at its deadline, with the records."""
+    """Kafka responds to the parked fetch at its deadline, with the records."""
     session, topic = await _with_batches(wire, 3)
     assert await _taken(session) == [(0, 2, 1)]
     other = await another(session, topic)

@@ -1,4 +1,4 @@
-"""AlterShareGroupOffsets, row by row as a Kafka 4.4.0 broker answered it; each difference with its rule."""
+"""AlterShareGroupOffsets, case by case as a Kafka 4.4.0 broker responded; each difference with its rule."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ async def test_an_unknown_topic_and_an_unknown_partition(wire: Wire) -> None:
 
 @pytest.mark.rule("GC-105")
 async def test_a_negative_partition(wire: Wire) -> None:
-    """Kafka: UNKNOWN_SERVER_ERROR for the call."""
+    """Kafka returns UNKNOWN_SERVER_ERROR for the whole call."""
     group, topic, _ = await _with_records(wire)
     assert altered(await alter(wire, group, {topic: [(-1, 0), (0, 1)]})) == {topic: [(-1, NO_TOPIC), (0, NONE)]}
 
@@ -85,7 +85,8 @@ async def test_the_same_partition_twice(wire: Wire) -> None:
 
 @pytest.mark.rule("GC-102", "OP-11", "GC-105")
 async def test_what_an_accepted_alteration_does_to_the_group_epoch(wire: Wire) -> None:
-    """Kafka 4.4.0 never changes it; trunk and this suite do, or a second alteration would be taken for the first."""
+    """Kafka 4.4.0 never changes it. Kafka's trunk and this suite do: otherwise a second alteration would be mistaken
+    for the first."""
     group, topic, _ = await _with_records(wire)
     before = await _epoch(wire, group)
     for topics in (None, {topic: [(9, 0)]}, {topic: [(0, -1)]}):

@@ -25,7 +25,7 @@ LOCK, SESSION = "share.record.lock.duration.ms", "share.session.timeout.ms"
 HEARTBEAT, LOCKS = "share.heartbeat.interval.ms", "share.partition.max.record.locks"
 ISOLATION, INTERVAL = "share.isolation.level", "share.assignment.interval.ms"
 
-#: Kafka's defaults and bounds, except lower minimums of lock, session and heartbeat, as on the broker that was asked.
+#: Kafka's defaults and bounds, except lower minimums for lock, session and heartbeat, as set on the broker used.
 PLAIN = {
     **KAFKA,
     "group.share.assignment.interval.ms": "1000",

@@ -1,4 +1,4 @@
-"""DeleteShareGroupOffsets, row by row as a Kafka 4.4.0 broker answered it; each difference with its rule."""
+"""DeleteShareGroupOffsets, case by case as a Kafka 4.4.0 broker responded; each difference with its rule."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ async def test_the_group_epoch_stays_and_a_second_deletion_finds_nothing(wire: W
 
 
 async def test_a_member_after_that_begins_by_the_reset_and_counts_from_one(wire: Wire) -> None:
-    session, topic = await fx_rpc(wire)  # the group is at earliest
+    session, topic = await fx_rpc(wire)  # the group starts at earliest
     await wire.produce(session.topic_id, 5)
     assert await session.acquire() == [(0, 4, 1)]
     assert await session.ack(0, 2, ACCEPT) == NONE

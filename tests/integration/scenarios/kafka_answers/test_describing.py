@@ -38,7 +38,7 @@ async def _described(wire: Wire, group: str, topics: Topics) -> Any:
 
 
 def _offsets(found: Any) -> dict[str, list[tuple[int, int, int]]]:
-    """(partition, start offset, lag) by topic."""
+    """Return (partition, start offset, lag) by topic."""
     assert found.error_code == NONE, found.error_message
     assert not any(part.error_code for topic in found.topics for part in topic.partitions)
     return {
@@ -106,7 +106,7 @@ async def test_groups_as_they_are_described(wire: Wire) -> None:
     (nameless,) = await _group(wire, "")
     assert nameless.error_code == BAD_GROUP
     session, _ = await fx_rpc(wire)
-    (found,) = await _group(wire, session.group, session.group)  # Kafka answers one entry per occurrence
+    (found,) = await _group(wire, session.group, session.group)  # Kafka returns one entry per occurrence
     assert found.group_state == "Stable"
     assert (found.assignor_name, found.group_epoch) == ("shared", found.assignment_epoch)  # Kafka: simple (GC-58)
     (member,) = found.members

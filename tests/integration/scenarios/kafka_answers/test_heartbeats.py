@@ -22,7 +22,7 @@ FULL = errors.GroupMaxSizeReachedError.code
 
 
 def _reported(answer: ShareGroupHeartbeatResponse) -> tuple[int, int, dict[bytes, list[int]] | None]:
-    """The error, the member epoch, and the assignment if the answer has one."""
+    """Return the error, the member epoch, and the assignment if the response has one."""
     return answer.error_code, answer.member_epoch, assigned(answer) if answer.HasField("assignment") else None
 
 
@@ -73,7 +73,7 @@ async def test_names_that_no_topic_has(kafka: Wire, topics: list[str]) -> None:
 
 
 async def test_a_name_that_no_topic_can_have_by_its_length(kafka: Wire) -> None:
-    """Kafka accepts it, like any other name that no topic has."""
+    """Kafka accepts the name, as it does any other name without a topic."""
     assert (await kafka.heartbeat(unique("g"), "m", 0, ["x" * 249])).error_code == NONE
     assert (await kafka.heartbeat(unique("g"), "m", 0, ["x" * 300])).error_code == INVALID
 

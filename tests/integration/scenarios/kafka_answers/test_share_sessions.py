@@ -1,4 +1,4 @@
-"""Share sessions: epochs, members, partitions added and removed, and the fields that a successful answer omits."""
+"""Share sessions: epochs, members, partitions added and removed, and the fields that a successful response omits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_epochs_that_are_not_the_next_one(wire: Wire) -> None:
 
 
 async def test_the_same_member_and_epoch_over_another_connection_needs_the_sessions_id(wire: Wire) -> None:
-    """Kafka accepts it without the id."""
+    """Kafka accepts this without the session's id."""
     session, _ = await fx_rpc(wire)
     async with Wire(wire.bootstrap) as elsewhere:
         other = Session(elsewhere, session.group, session.member, session.topic_id)

@@ -84,7 +84,7 @@ async def test_negative_epochs_are_what_is_complained_of(key: Key, epoch: int, i
 
 @pytest.mark.parametrize("batch", [(9, 8, 0, 1), (0, 1, 1, 1), (0, 1, 9, 1), (0, 1, 0, -1)])
 async def test_batches_that_no_record_can_have_are_refused(key: Key, batch: tuple[int, int, int, int]) -> None:
-    """Kafka stores them, and then fails at each later write to a key with first > last."""
+    """Kafka stores them, and then fails every later write to a key that has a batch with first > last."""
     assert await key.initialize(0, 0) == 0
     before = key.records()
     assert await key.write([batch]) == INVALID
@@ -100,7 +100,7 @@ async def test_archiving_and_a_count_of_0_are_stored(key: Key, batch: tuple[int,
 
 @pytest.mark.rule("SC-33")
 async def test_a_key_initialised_twice_in_one_request_keeps_the_first_start_offset(key: Key) -> None:
-    """Kafka also answers NONE once, and keeps the second."""
+    """Kafka also returns NONE once, but keeps the second."""
     request = initialize_pb.InitializeShareGroupStateRequest(group_id=key.group)
     topic = request.topics.add(topic_id=key.topic_id)
     for start in (3, 8):
@@ -112,7 +112,7 @@ async def test_a_key_initialised_twice_in_one_request_keeps_the_first_start_offs
 
 
 async def test_offsets_and_counts_that_cannot_be_are_refused(key: Key) -> None:
-    """Kafka stores −7 as it is, and takes −2 and −5 as "lower"."""
+    """Kafka stores −7 as it is, and treats −2 and −5 as "lower"."""
     assert await key.initialize(1, -7) == INVALID
     assert await key.initialize(1, 4) == 0
     before = key.records()
@@ -131,7 +131,7 @@ async def test_a_summary_does_not_check_the_leader_epoch(key: Key) -> None:
 
 
 async def test_a_leader_whose_state_was_deleted_lets_the_share_partition_go(wire: Wire, cluster: Cluster) -> None:
-    """Kafka's leader answers UNKNOWN_SERVER_ERROR and keeps the share-partition with all its locks."""
+    """Kafka's leader returns UNKNOWN_SERVER_ERROR and keeps the share-partition with all its locks."""
     session, _ = await fx_rpc(wire)
     await wire.produce(session.topic_id, 3)
     assert await session.acquire() == [(0, 2, 1)]

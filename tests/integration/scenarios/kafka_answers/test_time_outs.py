@@ -29,7 +29,7 @@ async def _holding(wire: Wire, count: int, settings: dict[str, str]) -> tuple[Se
 
 
 async def _gathered(session: Session, last: int) -> Acquired:
-    """The records of successive fetches, until `last` is among them."""
+    """Return the records of successive fetches, up to the one that contains `last`."""
     found: Acquired = []
     async for _ in attempts():
         found += acquired(await session.fetch())
@@ -43,7 +43,7 @@ def _counts(found: Acquired) -> dict[int, int]:
 
 
 async def _nothing_more(session: Session) -> None:
-    """Assert that the next record to arrive is one produced now, so that nothing before it was left."""
+    """Assert that the next record to arrive is one produced now, so that no earlier one was left."""
     mark = await session.wire.produce(session.topic_id, 1)
     assert await session.acquire() == [(mark, mark, 1)]
 
@@ -57,7 +57,7 @@ async def _until_nothing_is_left(wire: Wire, group: str, topic: str) -> None:
 
 @pytest.mark.rule("PL-306")
 async def test_a_batch_of_which_one_record_was_accepted_runs_out_together(wire: Wire) -> None:
-    """Kafka wakes the other member with one record, and delivers the next one later."""
+    """Kafka wakes the other member with one record, and delivers the next record later."""
     holder, other, _ = await _holding(wire, 3, SHORT)
     assert await holder.ack(1, 1, ACCEPT) == NONE
     assert _counts(acquired(await other.fetch(wait_ms=20_000))) == {0: 2, 2: 2}
@@ -75,7 +75,7 @@ async def test_who_held_a_record_has_no_say_over_it_once_another_holds_it(wire: 
 
 @pytest.mark.rule("PL-308", "PL-418")
 async def test_a_second_delivery_that_runs_out_at_a_limit_of_2_ends_its_records(wire: Wire) -> None:
-    """Kafka answers a late ACCEPT of them with success, once the start offset has passed them."""
+    """Kafka reports success for a late ACCEPT of them, once the start offset has passed them."""
     holder, other, topic = await _holding(wire, 2, SHORT | {"share.delivery.count.limit": "2"})
     assert await other.acquire() == [(0, 1, 2)]
     await _until_nothing_is_left(wire, holder.group, topic)
