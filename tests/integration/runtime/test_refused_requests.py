@@ -21,7 +21,7 @@ pytestmark = pytest.mark.asyncio
 SERVICE: Final = service_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"]
 PATH: Final = f"/{SERVICE.full_name}/"
 LARGE: Final = 200_000
-#: An empty topic in a Produce; the same bytes in a ProduceStream's message are an empty request.
+#: An empty topic, as encoded in a Produce request.
 EMPTY_TOPIC: Final = bytes([produce_pb2.ProduceRequest.DESCRIPTOR.fields_by_name["topic_data"].number << 3 | 2, 0])
 REQUEST: Final = produce_pb2.ProduceStreamRequest.DESCRIPTOR.fields_by_name["request"].number << 3 | 2
 

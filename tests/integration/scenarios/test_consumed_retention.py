@@ -136,7 +136,7 @@ async def test_without_a_group_and_without_the_config_nothing_goes(quick: Wire) 
 
 @pytest.mark.rule("CM-160", "CM-162")
 async def test_a_group_that_has_state_and_has_not_begun_keeps_everything(quick: Wire) -> None:
-    """The same holds for a group that is reset before it ever fetches: the reset creates a group at the first
+    """The same holds for a group that is reset before it ever fetches: the reset creates the group before there is a
     record."""
     topic = unique("jobs")
     topic_id = await quick.create_topic(topic, configs=CONSUMED)

@@ -24,8 +24,8 @@ LIMIT = errors.ShareSessionLimitReachedError.code
 
 @pytest.fixture(scope="module")
 def two_sessions() -> Iterator[Cluster]:
-    """A cluster with a limit of two sessions and two members; by default, `up` starts groups at another offset than
-    production."""
+    """A cluster with a limit of two sessions and two members, and with production's default for where groups start,
+    which `up` changes."""
     limits = {"group.share.max.share.sessions": "2", "group.share.max.size": "2"}
     with Cluster({**QUICK, **limits, "group.share.auto.offset.reset": "latest"}) as cluster:
         yield cluster

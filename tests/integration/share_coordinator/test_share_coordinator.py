@@ -42,7 +42,7 @@ NAME = TopicIdPartition(TOPIC, 0)
 
 
 class Node:
-    """A process with the share coordinator's role; the test makes its claims."""
+    """A process with the share coordinator's role, whose claims are made by the test."""
 
     def __init__(self, cluster: Cluster, number: int) -> None:
         self.number = number
@@ -82,7 +82,7 @@ class Node:
             assert await self.log.release(host.shard_id, self.number, self.epochs[host.shard_id])
 
     async def records(self, key: SharePartitionKey = KEY) -> list[ShareRecord]:
-        """The records in the key's shard in the store, without claims."""
+        """Return the records in the store for the key's shard, without claims."""
         stream = ShardId(ShardKind.SHARE_STATE, str(state_shard(key, SHARDS))).streams[0]
         entries = await self.log.read(stream, STREAM_START, None, 100)
         decoded = [ShareStateCodec().decode(entry.kind, entry.record) for entry in entries]

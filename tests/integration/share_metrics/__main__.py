@@ -1,7 +1,7 @@
-"""`make ingest-kills`: end and kill ingest jobs twenty times and more, and count what is in Parquet afterwards.
+"""`make ingest-kills`: stops and kills ingest jobs at least twenty times, and counts what is in Parquet afterwards.
 
-The last line is `kills=N ends=N entries=N rows=N lost=L doubled=D`; the exit status is 0 only when every test passed,
-which takes L and D to be 0.
+The last line is `kills=N ends=N entries=N rows=N lost=L doubled=D`; the exit status is 0 only if every test passed,
+which requires L and D to be 0.
 """
 
 from __future__ import annotations

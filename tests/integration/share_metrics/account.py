@@ -1,4 +1,4 @@
-"""The account of an ingest against the store: each stored entry is in Parquet once, or it is lost or doubled."""
+"""Compares the rows of an ingest with the store: each stored entry is in Parquet once, or it is lost or doubled."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from share_metrics.ingest.writing import stored
 from share_metrics.reader import Kind
 
-if TYPE_CHECKING:  # imported before pytest starts, when pytest must still load its plugins itself
+if TYPE_CHECKING:  # this module is imported before pytest starts, which must load its plugins itself
     from .world import World
 
 #: The name of a test's property that holds its account, for `make ingest-kills`.
@@ -29,18 +29,18 @@ class Account(NamedTuple):
     doubled: int
 
     def __add__(self, other: object) -> Account:
-        """The sum of both."""
+        """Return the sum of both."""
         if not isinstance(other, Account):
             return NotImplemented
         return Account(*(mine + its for mine, its in zip(self, other, strict=True)))
 
     def __str__(self) -> str:
-        """The closing line of `make ingest-kills`."""
+        """Return the closing line of `make ingest-kills`."""
         return " ".join(f"{name}={value}" for name, value in self._asdict().items())
 
 
 def account(spark: SparkSession, world: World, data: Path, *, kills: int = 0, ends: int = 0) -> Account:
-    """The account of the share-state streams as they are now."""
+    """Return the account of the share-state streams as they are now."""
     streams = [f"{{sgs:{number}}}:log" for number in range(int(world.redis.get("sgs:config")))]
     entries = Counter((stream, key.decode()) for stream in streams for key, _ in world.redis.xrange(stream))
     found = stored(spark, data, Kind.SHARE_STATE).select("stream", "entry_id").collect()

@@ -69,7 +69,7 @@ def spark(_small_spark: None) -> Iterator[SparkSession]:
     except NoJavaError as error:
         pytest.skip(str(error))
     session = small_session("share-metrics-tests")
-    session.range(1).collect()  # the first query is slow; the fixture pays for it instead of some test
+    session.range(1).collect()  # the first query is slow; the fixture runs it so that no test pays for it
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(job, "build_session", small_session)
         yield session

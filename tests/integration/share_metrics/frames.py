@@ -20,12 +20,13 @@ BASE_S = 36_000
 
 
 def frame(spark: SparkSession, kind: Kind, rows: Sequence[dict[str, Any]]) -> DataFrame:
-    """Rows of the reader as a DataFrame."""
+    """Return the reader's rows as a DataFrame."""
     return spark.createDataFrame(pa.Table.from_batches([to_batch(kind, list(rows))]))
 
 
 def states(spark: SparkSession, reported: Sequence[tuple[int, ShareRecord] | Gap]) -> DataFrame:
-    """Share-state records, as (append time in seconds from BASE_S, record), and gaps of one stream."""
+    """Return a DataFrame of one stream's share-state records, given as (append time in seconds from BASE_S, record),
+    and gaps."""
     rows = [
         gap_row(one) if isinstance(one, Gap)
         else decode(Kind.SHARE_STATE, state_entry(EntryId(1, seq), one[1], (BASE_S + one[0]) * 1000))
@@ -35,7 +36,7 @@ def states(spark: SparkSession, reported: Sequence[tuple[int, ShareRecord] | Gap
 
 
 def groups(spark: SparkSession, reported: Sequence[tuple[int, r.Record]]) -> DataFrame:
-    """Group records, as (append time in seconds from BASE_S, record), of one stream."""
+    """Return a DataFrame of one stream's group records, given as (append time in seconds from BASE_S, record)."""
     entries = []
     for seq, (at, record) in enumerate(reported, start=1):
         letter, data = GroupLogCodec().encode(record, (BASE_S + at) * 1000)
@@ -44,5 +45,5 @@ def groups(spark: SparkSession, reported: Sequence[tuple[int, r.Record]]) -> Dat
 
 
 def rows_of(found: DataFrame, *order: str) -> list[dict[str, Any]]:
-    """Rows as plain values."""
+    """Return the rows as plain values."""
     return [row.asDict(recursive=True) for row in found.orderBy(*order).collect()]

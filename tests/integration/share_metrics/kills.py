@@ -30,7 +30,8 @@ Job = subprocess.Popen[str]
 def ends(
     command: list[str], meanwhile: Callable[[Job], object] = bool, env: Mapping[str, str] | None = None
 ) -> tuple[str, str]:
-    """Run a command that must exit with 0, and `meanwhile` beside it; returns its standard output and error."""
+    """Run a command that must exit with 0, and call `meanwhile` while it runs; returns its standard output and
+    error."""
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env) as process:
         try:
             meanwhile(process)
@@ -42,8 +43,8 @@ def ends(
 
 
 class Ledger:
-    """Writes as a share coordinator would for one group, a share-partition in each stream; keeps totals of what it
-    wrote."""
+    """Writes what a share coordinator would for one group with a share-partition in each stream; keeps totals of what
+    it wrote."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -61,8 +62,8 @@ class Ledger:
         self.finished += 3 * PART
 
     def totals(self) -> tuple[Counter[tuple[str, str]], int, int]:
-        """Every entry in the streams, and the sums of accepted and released records; read from the store with the
-        services' codec, not with the pipeline's reader."""
+        """Return the number of entries in the streams, and of accepted and released records; read from the store with
+        the services' codec, not with the pipeline's reader."""
         entries: Counter[tuple[str, str]] = Counter()
         accepted = released = 0
         for stream in STREAMS:
@@ -76,7 +77,7 @@ class Ledger:
 
 
 def reads(executor: int) -> bool:
-    """Whether an executor has a Python worker."""
+    """Return whether an executor has a Python worker."""
     return any("pyspark.daemon" in below for below in descendants(executor).values())
 
 
@@ -89,7 +90,7 @@ def kill(pid: int) -> None:
 
 
 def kill_amid(job: Job, world: World, busy: Callable[[], int | None]) -> None:
-    """SIGKILL the executor that `busy` finds, once it has read pages and while the store withholds its answers."""
+    """SIGKILL the executor that `busy` finds, once it has read pages and while the store withholds its replies."""
     pause = Event()
 
     def pages() -> int:

@@ -1,8 +1,8 @@
 """The part of Kubernetes' API that Spark's driver uses: pods, which run as processes here, limited by a Role's rights.
 
-It answers and refuses as an API server does: a request without a right gets 403, and every request is recorded by verb
-and resource, as a Role names them. As a kubelet does, it runs a container's command with its variables, and marks a pod
-as failed when its command exits with an error.
+It behaves like an API server: a request without the right gets 403, and every request is recorded by verb and resource,
+as a Role names them. Like a kubelet, it runs a container's command with its variables, and marks a pod as failed if the
+command exits with an error.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Pods:
         return self.seen(pod)
 
     def seen(self, pod: dict[str, Any]) -> dict[str, Any]:
-        """The pod with its current status."""
+        """Return the pod with its current status."""
         process = self.processes.get(pod["metadata"]["name"])
         ended = None if process is None else process.poll()
         state: dict[str, Any] = {"running": {"startedAt": "2026-11-26T12:00:00Z"}}
@@ -66,13 +66,13 @@ class Pods:
         return pod | {"status": {"phase": phase, "podIP": "127.0.0.1", "containerStatuses": [status]}}
 
     def there(self, labels: Sequence[tuple[str, str]]) -> list[dict[str, Any]]:
-        """Pods that have all these labels."""
+        """Return the pods that have all these labels."""
         with self._lock:
             found = list(self._pods.values())
         return [pod for pod in found if set(labels) <= pod["metadata"].get("labels", {}).items()]
 
     def named(self, name: str) -> dict[str, Any] | None:
-        """The pod of that name; None when there is none."""
+        """Return the pod with that name; None if there is none."""
         with self._lock:
             return self._pods.get(name)
 
@@ -158,7 +158,7 @@ def _handler(pods: Pods, namespace: str) -> type[BaseHTTPRequestHandler]:
 
 
 def _verb(method: str, name: str, query: Mapping[str, Sequence[str]]) -> str:
-    """The verb of a request, as a Role names it."""
+    """Return the verb of a request, as a Role names it."""
     if method == "GET":
         return "watch" if "watch" in query else "get" if name else "list"
     if method == "DELETE":
@@ -182,14 +182,14 @@ def api_server(pods: Pods, namespace: str) -> Iterator[str]:
 
 
 def granted(role: Mapping[str, Any]) -> set[Right]:
-    """The rights in a Role of the core API."""
+    """Return the rights that a Role gives in the core API."""
     rules: Sequence[Mapping[str, Any]] = role["rules"]
     assert all(rule["apiGroups"] == [""] and rule.keys() == {"apiGroups", "resources", "verbs"} for rule in rules)
     return {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}
 
 
 def inherited() -> dict[str, str]:
-    """The variables that a pod's image would set; `python` is the one that runs these tests, even in an inactive
-    environment."""
+    """Return the variables that a pod's image would set; its `python` is the one that runs these tests, even if their
+    virtual environment is not activated."""
     found = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     return found | {"PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])}

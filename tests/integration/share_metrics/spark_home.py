@@ -1,8 +1,8 @@
 """A Spark home for the tests' processes: the same files, with the zipped Python part unpacked.
 
 Spark's Java puts `$SPARK_HOME/python/lib/pyspark.zip` first on the import path of its Python processes. Python compiles
-each module from a zip again for each process: that takes 0.6 s, and the tests start a hundred. So the archives are
-folders here, which contain links to the installed modules.
+each module from a zip again for each process: that takes 0.6 s, and the tests start a hundred processes. Here the
+archives are therefore folders with links to the installed modules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark.find_spark_home import _find_spark_home
 
 
 def unpacked_home(folder: Path) -> Path:
-    """Build it in an empty folder. Raises AssertionError when the installed Spark has another layout."""
+    """Build the home in an empty folder. Raises AssertionError if the installed Spark has another layout."""
     installed = Path(_find_spark_home())
     archives = {path.name for path in (installed / "python" / "lib").iterdir()}
     (of_py4j,) = (name for name in archives if name.startswith("py4j-"))

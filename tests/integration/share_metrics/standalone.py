@@ -37,13 +37,13 @@ _GIVEN: Final = (
     "spark.scheduler.minRegisteredResourcesRatio=1",
 )
 SETTINGS: Final = tuple(word for one in _GIVEN for word in ("--conf", one))
-#: The workers do not have this project: each job that is not sent with its modules names its path.
+#: The workers do not have this project: a job that is not submitted with its modules sets their path.
 HERE: Final = ("--conf", f"spark.executorEnv.PYTHONPATH={os.environ.get('PYTHONPATH', '')}")
 _EXECUTOR: Final = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 
 
 def environment(*, foreign: bool = False) -> dict[str, str]:
-    """The environment of Spark's processes; with `foreign`, they do not find this project through PYTHONPATH."""
+    """Return the environment of Spark's processes; with `foreign`, PYTHONPATH does not contain this project."""
     home = java_home()
     own = {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": SHORT_LIVED}
     own["PYSPARK_PYTHON"] = sys.executable  # spark-submit uses it for the driver, this package for executors
@@ -53,7 +53,7 @@ def environment(*, foreign: bool = False) -> dict[str, str]:
 
 @contextmanager
 def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Start one of Spark's own processes; it is ended afterwards."""
+    """Start one of Spark's own processes; it is ended with the block."""
     command = [str(Path(_find_spark_home()) / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *words]
     with (folder / f"{name}.{words[3]}.log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(foreign=True), cwd=folder)
@@ -65,7 +65,7 @@ def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[by
 
 
 def reported(port: int) -> dict[str, Any]:
-    """The workers and applications on the master's page; empty while the master is not up.
+    """Return the workers and applications on the master's page; empty while the master is not up.
 
     Its web server answers before it serves this page, with another page.
     """
@@ -86,11 +86,11 @@ class Standalone:
         self._workers = workers
 
     def executors_of(self, number: int) -> int:
-        """The number of executors that a worker has had, over all jobs."""
+        """Return the number of executors that a worker has had, over all jobs."""
         return len(list((self._folder / f"work{number}").glob("app-*/*")))
 
     def busy_executor(self) -> int | None:
-        """The pid of an executor with a Python worker, which is thus reading."""
+        """Return the pid of an executor that has a Python worker, and therefore is reading."""
         for worker in self._workers:
             for pid, command in descendants(worker.pid).items():
                 if _EXECUTOR in command and reads(pid):
@@ -98,13 +98,13 @@ class Standalone:
         return None
 
     def submitted(self, *words: str) -> list[str]:
-        """The command that runs a command of `sharegroups metrics` here through spark-submit."""
+        """Return a spark-submit command that runs a command of `sharegroups metrics` here."""
         assert program.__file__ is not None
         return [*self._submit(), *HERE, program.__file__, *words]
 
     def sent(self, folder: Path, *words: str) -> tuple[list[str], Path]:
-        """Like `submitted`, for a Python without this project, which is sent along as a zip of its modules; also
-        returns the zip."""
+        """Like `submitted`, for a Python without this project, whose modules are sent along as a zip; also returns the
+        zip."""
         package, modules = folder / "package.zip", [Path(kip932.__file__).parent, Path(share_metrics.__file__).parent]
         with ZipFile(package, "w") as zipped:
             for module in modules:
@@ -120,7 +120,7 @@ class Standalone:
 
 
 def _foreign_python(folder: Path) -> str:
-    """A Python that has everything installed here except this project."""
+    """Create a Python environment that has everything that is installed here except this project."""
     venv.create(folder, with_pip=False)
     python = str(folder / "bin" / "python")
     asked = "import sysconfig; print(sysconfig.get_path('purelib'))"

@@ -1,4 +1,4 @@
-"""A literal story of four groups, with a ledger that counts its events without the pipeline."""
+"""A hand-written story of four groups, with a ledger that counts its events independently of the pipeline."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ TOPICS: Final = {
 
 
 def at_time(at: float) -> datetime:
-    """A moment of the story, in seconds from its beginning."""
+    """Return a moment of the story, given in seconds from its start."""
     return datetime.fromtimestamp(BASE_S + at, UTC)
 
 
 class Ledger:
-    """One share-partition: the actions of producers and consumers, the records that its leader writes, and the
+    """One share-partition: the actions of producers and consumers, the records that the leader writes, and the
     counts."""
 
     def __init__(self, group: str, topic: str, partition: int = 0) -> None:
@@ -51,7 +51,7 @@ class Ledger:
         self.waited_ms: dict[int, list[int]] = {}
         self._released_at: dict[int, int] = {}
         self._appended_at: list[int] = []
-        #: For each record that has ended: when, in s, and how long after its append, in ms.
+        #: For each finished record: when it was finished, in s, and how long after its append, in ms.
         self.ended: list[tuple[int, int]] = []
         self.written.append((0, snapshot(0, key=self.key, stats=self._stats())))
 
@@ -65,7 +65,7 @@ class Ledger:
         self._appended_at += [at] * count
 
     def release(self, at: int, offset: int, *, timed_out: bool = False) -> None:
-        """Deliver the record once more without finishing it."""
+        """Deliver the record once more, and release it."""
         self.deliveries[offset] += 1
         self.released += not timed_out
         self.timed_out += timed_out
@@ -75,13 +75,13 @@ class Ledger:
         self._write(at, [batch], delivery_limit=LIMIT, **reported)
 
     def accept(self, at: int, count: int) -> None:
-        """Accept `count` records from the start offset on, each after one more delivery."""
+        """Accept `count` records from the start offset on, each on one more delivery."""
         taken = self._finish(at, count)
         counts = [self.deliveries[offset] for offset in taken]
         self._write(at, [], n_accept=count, max_dc=max(counts), sum_dc=sum(counts))
 
     def give_up(self, at: int, reason: str) -> None:
-        """End the record at the start offset as failed, after one more delivery."""
+        """End the record at the start offset as failed, on one more delivery."""
         (offset,) = self._finish(at, 1)
         count = self.deliveries[offset]
         self.failed.add((offset, reason, count))
@@ -149,7 +149,7 @@ class Story:
         return frame(spark, Kind.SHARE_STATE, rows)
 
     def log_ends(self, spark: SparkSession) -> DataFrame:
-        """The end of each log, every half minute."""
+        """Return samples of each log's end, every half minute."""
         rows = []
         for ledger in self.all:
             for at in range(0, END, 30):

@@ -1,4 +1,4 @@
-"""Wrong input to a job, and how it is reported: one line, an exit status, and nothing damaged."""
+"""Invalid input to a job, and how it is reported: one line and an exit status, and nothing is damaged."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def ingest(world: World, data: Path, *words: str) -> Result:
 
 
 def report(data: Path, *words: str) -> tuple[dict[str, Any], str]:
-    """The report's totals, and its page."""
+    """Make a report; returns its totals and its page."""
     page = data / "report.html"
     reported = CliRunner().invoke(
         metrics, ["report", "--data", str(data), "--out", str(page), "--output", "json", *words]
@@ -43,7 +43,7 @@ def report(data: Path, *words: str) -> tuple[dict[str, Any], str]:
 
 
 def of_cluster(world: World, name: str) -> None:
-    """Replace the store's content by a cluster of that id, whose log is always the same."""
+    """Replace the store's content with a cluster of that id, whose log is always the same."""
     world.clear()
     world.redis.set("{meta}:cluster", name)
     world.make_cluster(state_shards=1)
@@ -119,7 +119,7 @@ def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     letter, data = ShareStateCodec().encode(update(15, stats=acked(5)), log.wall_ms)
     later = data + b"\xfa\x3f\x03new"  # field 1023, which no build knows yet
     log.raw(letter, later)
-    node_b = log.claim()  # its clock is seven hours behind
+    node_b = log.claim()  # node b's clock is seven hours slow
     node_b.wall_ms = 3 * HOUR_MS
     node_b.state(update(18, stats=acked(3)))
     node_c = node_b.claim()
@@ -131,7 +131,7 @@ def test_what_is_no_record_is_counted_and_a_clock_that_runs_back_loses_nothing(
     found, page = report(tmp_path)
     assert (found["finished"], found["accepted"], found["lag"]) == (20, 20, 20)
     assert (found["lost"], found["light"], found["quarantined"], found["unknown"]) == (0, "amber", 2, 1)
-    # The first claim is an hour before the report begins.
+    # The first claim is an hour before the start of the report.
     entries, claims, noops, quarantined, unknown, gaps, lost = 10, 2, 0, 2, 1, 0, 0
     cells = (entries, claims, noops, quarantined, unknown, gaps, lost)
     assert f"<td>{S0}</td>" + "".join(f"<td>{cell}</td>" for cell in cells) in page
@@ -211,7 +211,7 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
     assert ingest(world, tmp_path).exit_code == 0
     to_come = ("--to", (now + timedelta(hours=1)).isoformat())
     found, page = report(tmp_path, *to_come)
-    assert found["behind_s"] <= since_then()  # nothing is missing of the time to come
+    assert found["behind_s"] <= since_then()  # the future does not count as unread
     assert "not everything was read" not in page or since_then() >= BEHIND_S
     (tmp_path / "read-up-to").write_text((now - timedelta(minutes=20)).isoformat())
     found, page = report(tmp_path, *to_come)
@@ -227,7 +227,7 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
 @pytest.mark.rule("PM-37", "PM-61")
 @pytest.mark.usefixtures("spark")
 def test_where_it_is_not_noted_how_far_was_read_nothing_stands_still(world: World, tmp_path: Path) -> None:
-    """The same holds for an hour of which the page shows only a part."""
+    """The same holds for an hour that the page shows only in part."""
     world.make_cluster(state_shards=1)
     Log(world, S0).state(snapshot(0, stats=WriteStats(hwm=100)))
     assert ingest(world, tmp_path).exit_code == 0

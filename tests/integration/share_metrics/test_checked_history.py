@@ -1,4 +1,5 @@
-"""The pipeline's numbers against what clients saw while services were killed, as the checkers have judged it."""
+"""Compares the pipeline's numbers with what clients saw while services were killed, in a history that passed the
+checkers."""
 
 from __future__ import annotations
 
@@ -21,10 +22,10 @@ from tools.report import demo_store
 
 
 class Seen:
-    """How records ended, as far as clients can know: a lost answer leaves two possibilities.
+    """How records ended, as far as clients can know: a lost response leaves two possibilities.
 
-    So does an acknowledgement that a killed consumer sent but could not record: a history contains it only once it is
-    answered.
+    So does an acknowledgement that a killed consumer sent but could not record: a history contains it only once its
+    response has arrived.
     """
 
     def __init__(self, events: Sequence[Event]) -> None:
@@ -41,17 +42,17 @@ class Seen:
             self._asked.setdefault(at, set()).update(FINAL_TYPES)
 
     def least(self, kind: str) -> int:
-        """The number of records that certainly ended this way: it was confirmed, and no consumer asked for another
-        end."""
+        """Return the number of records that certainly ended this way: it was confirmed, and no consumer requested
+        another end."""
         return sum(kinds == {kind} == self._asked[at] for at, kinds in self._answered.items())
 
     def most(self, kind: str) -> int:
-        """The number of records for which a consumer asked for this end."""
+        """Return the number of records for which a consumer requested this end."""
         return sum(kind in kinds for kinds in self._asked.values())
 
 
 def _untold(events: Sequence[Event]) -> set[Place]:
-    """The records delivered to a killed consumer for which it recorded no acknowledgement."""
+    """Return the records delivered to a killed consumer for which it recorded no acknowledgement."""
     killed = {event.target for event in events if isinstance(event, Fault) and event.name == "SIGKILL"}
     reported = {
         (event.worker, place(event), event.delivery_count) for event in events if isinstance(event, Acknowledged)
@@ -81,7 +82,7 @@ def played(folder: Path) -> Iterator[Seen]:
 
 
 def report_on(folder: Path, history: Path) -> dict[str, Any]:
-    """The totals of the page that `ingest` and `report` produce from the cluster's store."""
+    """Return the totals of the page that `ingest` and `report` produce from the cluster's store."""
     with demo_store(folder / "data") as url:
         ingested = CliRunner().invoke(metrics, ["ingest", "--store", url, "--data", str(history)])
     assert ingested.exit_code == 0, ingested.output
@@ -115,6 +116,6 @@ def test_the_page_has_the_numbers_that_clients_saw_through_kills(tmp_path: Path)
     assert found["finished"] == seen.records > 0
     assert seen.least("ACCEPT") <= found["accepted"] <= seen.most("ACCEPT")
     assert seen.least("REJECT") <= found["rejected"] <= seen.most("REJECT")
-    # Each record ended once, however often its end was requested, repeated, or read back by the next leader.
+    # Each record ended once, however many times its end was requested, repeated, or read back by the next leader.
     assert found["accepted"] + found["rejected"] + found["limited"] == seen.records
     assert [found[name] for name in ("lag", "lost", "quarantined", "unknown")] == [0, 0, 0, 0]

@@ -38,7 +38,7 @@ class ClusterWorld(World):
         self.redis: Any = redis.RedisCluster(host="127.0.0.1", port=ports[0])
 
     def move(self, stream: str, *, half: bool = False) -> None:
-        """Move a stream to the next node; with `half`, only its keys, so that the old node answers ASK."""
+        """Move a stream to the next node; with `half`, only its keys, so that the old node replies ASK."""
         pairs = self.nodes.pairs
         target = pairs[(pairs.index(self.nodes.pair_of(stream)) + 1) % len(pairs)]
         asyncio.run((self.nodes.begin_move if half else self.nodes.move_slot)(slot_of(stream), target))
@@ -143,7 +143,7 @@ def test_a_running_stream_follows_slots_that_move(spark: SparkSession, cluster: 
 
 
 def from_replicas(cluster: ClusterWorld, starts: dict[str, Position] | None = None) -> list[dict[str, Any]]:
-    """Every row, gaps included, that a reader gets from replicas."""
+    """Return every row, gaps included, that a reader gets from replicas."""
     with Store(cluster.url, replicas=True) as store:
         reader = Reader(store, Kind.SHARE_STATE, ReadOptions(page_count=4))
         plans = reader.plan(starts or {}, reader.tips(reader.streams()))
@@ -152,7 +152,7 @@ def from_replicas(cluster: ClusterWorld, starts: dict[str, Position] | None = No
 
 
 def pages_served(server: Server) -> int:
-    """The number of XRANGE calls that a node has answered since its statistics were reset."""
+    """Return the number of XRANGE calls that a node has served since its statistics were reset."""
     (info,) = asyncio.run(server.run(("INFO", "commandstats")))
     counted = re.search(rb"cmdstat_xrange:calls=(\d+)", info)
     return int(counted[1]) if counted else 0
@@ -169,7 +169,7 @@ def test_pages_come_from_replicas(cluster: ClusterWorld) -> None:
     assert sorted((row["stream"], row["entry_id"]) for row in found) == written(cluster)
     replicas = [pages_served(pair.replica) for pair in cluster.nodes.pairs]
     assert min(replicas) > 0
-    # A master answers plans through a function, which reads one entry per epoch; `written` reads from it too.
+    # A master serves plans through a function, which reads one entry per epoch; `written` reads from it too.
     assert all(pages_served(pair.master) <= 2 * len(STREAMS) for pair in cluster.nodes.pairs)
 
 
@@ -188,7 +188,7 @@ def test_a_replica_that_is_behind_loses_nothing(cluster: ClusterWorld) -> None:
     assert [json.loads(row["error"])["lost"] for row in found if row["record_type"] == "gap"] == [2]
     entries = [(row["stream"], row["entry_id"]) for row in found if row["record_type"] != "gap"]
     assert sorted(entries) == written(cluster)
-    # A reader that is further than the replica loses nothing and gets nothing twice.
+    # A reader that is ahead of the replica loses nothing and gets nothing twice.
     read = {stream: Position(EntryId(1, 20), 21) for stream in STREAMS[:2]}
     read[STREAMS[2]] = Position(EntryId(1, 11), 12)
     assert from_replicas(cluster, read) == []

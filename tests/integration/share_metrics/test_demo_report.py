@@ -1,4 +1,4 @@
-"""`make report` on a demo: the page shows the numbers of the demo's own account, which is made without the pipeline."""
+"""`make report` on a demo: the page shows the numbers that the demo itself counted, without the pipeline."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BOUND_S = 300
 
 
 class Played:
-    """A demo that has ended: its data directory, and its own account."""
+    """A demo that has ended: its data directory, and the numbers that it counted itself."""
 
     def __init__(self, keep: Path) -> None:
         self.keep = keep
@@ -85,7 +85,7 @@ def test_the_page_has_the_numbers_of_the_demos_own_account(played: Played, repor
     names = {"finished": "produced", "accepted": "accepted", "rejected": "rejected"}
     assert {name: found[name] for name in names} == {name: account[own] for name, own in names.items()}
     redelivered = account["redelivered"]
-    assert 0 < found["redelivered_lb"] <= redelivered  # writes that contain dead letters, too, do not count (PM-46)
+    assert 0 < found["redelivered_lb"] <= redelivered  # writes that also contain dead letters are left out (PM-46)
     assert (found["lag"], found["lost"], found["share_partitions"]) == (0, 0, 2)
     assert found["poison"] >= 15
     page = reported.out.read_text()

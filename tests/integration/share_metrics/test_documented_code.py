@@ -1,4 +1,4 @@
-"""The code blocks of docs/pipeline.md, run unchanged on a real store."""
+"""The code blocks of docs/pipeline.md, run on a real store as written, except for the store's address."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ STORE: Final = "redis://127.0.0.1:6379"
 
 
 def code(heading: str, world: World) -> list[str]:
-    """The Python blocks in a section of the page, with the address of this store."""
+    """Return the Python blocks in a section of the page, with the address of this store."""
     section = PAGE.read_text(encoding="utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
     return [block.replace(STORE, world.url) for block in re.findall(r"```python\n(.*?)```", section, re.DOTALL)]
 
 
 @pytest.fixture
 def filled(world: World) -> World:
-    """Two share-state streams, with an update in each."""
+    """A store with two share-state streams and an update in each."""
     world.make_cluster(state_shards=2)
     for number in range(2):
         Log(world, f"{{sgs:{number}}}:log").state(snapshot(0), update(5))

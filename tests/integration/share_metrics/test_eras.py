@@ -1,4 +1,4 @@
-"""Where one state of a share-partition ends and the next begins, and the state before a range of time."""
+"""Where one state of a share-partition ends and the next begins, and the state before a time range."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def test_a_snapshot_of_the_same_state_epoch_leaves_what_is_known(spark: SparkSes
 
 
 def lives(random: Random) -> Iterator[ShareRecord]:
-    """Share-partitions that advance, are reset and created again; some writes report how far the log and delivery
-    are."""
+    """Yield records of share-partitions that advance, are reset and are created again; some writes report the high
+    watermark and the end of delivery."""
     for number in range(60):
         key, epoch, offset = SharePartitionKey(f"g{number}", TOPIC, 0), 1, 0
         yield snapshot(0, key=key, stats=WriteStats(hwm=500, speo=60))
@@ -101,7 +101,8 @@ def lives(random: Random) -> Iterator[ShareRecord]:
 
 
 def oracle(records: Sequence[ShareRecord]) -> dict[str, dict[str, int | None]]:
-    """The final knowledge of each group, record by record: nothing outlives a tombstone or an epoch."""
+    """Return what is finally known of each group, computed record by record: nothing outlives a tombstone or an
+    epoch."""
     known: dict[str, dict[str, int]] = {}
     for one in records:
         if isinstance(one, ShareTombstone):
@@ -167,7 +168,7 @@ def test_what_was_finished_in_a_range_needs_no_snapshot_before_it(spark: SparkSe
 
 @pytest.mark.rule("PM-32")
 def test_a_range_begins_at_the_last_snapshot_before_it_however_long_ago(spark: SparkSession) -> None:
-    # Each record names a start offset: without a snapshot, a range begins at the last such record.
+    # Each record names a start offset: without a snapshot, a range starts at the last such record.
     released = [update(start, batches=[StateBatch(at, at, 0, 1)]) for start, at in ((0, 0), (5, 5), (5, 6))]
     reported: Reported = [(0, snapshot(0)), (1, released[0]), (2, snapshot(5)), (3, released[1]), (90_000, released[2])]
     rows = states(spark, reported)

@@ -1,4 +1,4 @@
-"""pipeline/examples, run unchanged on a small real store and the rows ingested from it."""
+"""Runs pipeline/examples unchanged on a small real store and on the rows ingested from it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def data(spark: SparkSession, world: World, tmp_path: Path) -> Path:
     Log(world, "{gc:0}:log").group(r.MemberMetadata("G1", "m", None, "c", "h", ("t",)))
     done = CliRunner().invoke(metrics, ["ingest", "--store", world.url, "--data", str(tmp_path / "history")])
     assert done.exit_code == 0, done.output
-    (tmp_path / "history" / "read-up-to").write_text("1970-01-01T16:45:00+00:00")  # in the time of the rows
+    (tmp_path / "history" / "read-up-to").write_text("1970-01-01T16:45:00+00:00")  # a time among those of the rows
     return tmp_path / "history"
 
 

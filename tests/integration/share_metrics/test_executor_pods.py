@@ -1,4 +1,4 @@
-"""components/executors: Spark's driver with its pod's arguments, executors as their pods, and the Role's rights."""
+"""components/executors: Spark's driver with its pod's arguments, the executors' pods, and the Role's rights."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .world import SHAREGROUPS, World
 
 EXAMPLE = KUBERNETES / "examples" / "executors"
 NAMESPACE = "sharegroups"
-#: Requests that Spark also makes and can do without: to wait until the driver's pod is ready, and at the end to remove
-#: claims, of which it has made none.
+#: Requests that Spark also makes but can do without: to wait until the driver's pod is ready, and at the end to remove
+#: volume claims, of which it has made none.
 DONE_WITHOUT = {("watch", "pods"), ("deletecollection", "persistentvolumeclaims")}
 TEMPLATE = "spark.kubernetes.executor.podTemplateFile"
 
@@ -36,19 +36,20 @@ def driver() -> Doc:
 
 
 def words_of(one: Mapping[str, Any], reported: dict[str, str]) -> list[str]:
-    """The arguments of a container, with values for its variables."""
+    """Return the arguments of a container, with values for its variables."""
     seen = {entry["name"]: entry.get("value", "") for entry in one["env"]} | reported
     return [re.sub(r"\$\((\w+)\)", lambda match: seen[match[1]], word) for word in one["args"]]
 
 
 def changed(words: list[str], changes: Mapping[str, str]) -> list[str]:
-    """The words with some replaced; each replaced word must exist."""
+    """Return the words with some replaced; each replaced word must exist."""
     assert changes.keys() <= set(words)
     return [changes.get(word, word) for word in words]
 
 
 def job_of(one: Mapping[str, Any], url: str, store: str, folder: Path) -> list[str]:
-    """The command of the driver's container, as a process here that ends after the existing entries."""
+    """Return the command of the driver's container, as a process on this machine that ends after the existing
+    entries."""
     reported = {
         "PIPELINE_STORE_URL": store,
         "POD_NAME": "pipeline-0",

@@ -69,7 +69,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
 
 @pytest.mark.rule("PM-34", "PM-38", "PM-54")
 def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: SparkSession) -> None:
-    """An idle group writes nothing: without its stored rows its series would vanish with the process."""
+    """An idle group writes nothing: without the stored rows, its series would vanish with the process."""
     stats = WriteStats(CAUSE_ACK, n_accept=5, n_timeout=2, hwm=130, speo=121, write_id=7)
     gone = snapshot(3, key=KEY._replace(partition=1)), ShareTombstone(KEY._replace(partition=1))
     records: list[ShareRecord] = [snapshot(100), *gone, update(110, 4, stats=stats)]

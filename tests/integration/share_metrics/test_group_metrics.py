@@ -81,7 +81,7 @@ def test_a_group_comes_changes_and_goes(spark: SparkSession) -> None:
 
 @pytest.mark.rule("PM-19", "PM-30")
 def test_the_newest_is_what_has_the_greatest_id_whatever_its_writers_clock_says(spark: SparkSession) -> None:
-    """A new owner's clock is behind: its records are newer all the same."""
+    """A new owner's clock is slow: its records are newer all the same."""
     lives = [Lifecycle({TOPIC: TopicState(TOPIC, name, 1, {}, (0,))}, {}) for name in ("before", "orders")]
     reported: list[tuple[int, r.Record]] = [
         (50, member("a")),

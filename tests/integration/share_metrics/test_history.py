@@ -64,7 +64,7 @@ def test_small_batches_become_one_folder_and_no_row_is_lost_or_doubled(
     assert made is not None
     assert visible(tmp_path, STATE) == [made]
     assert made.positions == noted(tmp_path, STATE, len(folders) - 1) != ""
-    assert all(path.exists() for path in paths)  # a report that is reading them can continue
+    assert all(path.exists() for path in paths)  # a report that is reading the files can continue
     assert ids(spark, tmp_path) == before
     log.state(update(20))
     ingest(spark, world, tmp_path)
@@ -92,7 +92,7 @@ def window_rows(spark: SparkSession, data: Path, window: str = "1m") -> list[dic
 
 
 class Batches:
-    """Batches as an ingest job leaves them, one per call, without the query, which costs seconds."""
+    """Creates batches as an ingest job leaves them, one per call, without running the query, which costs seconds."""
 
     def __init__(self, spark: SparkSession, data: Path, rows: str = "") -> None:
         self._spark = spark
@@ -146,7 +146,7 @@ def test_what_was_put_together_stays_for_a_report_that_has_begun(spark: SparkSes
 
 
 def done(data: Path, *numbers: int) -> None:
-    """Note, as Spark does, that it will not repeat these batches."""
+    """Note, as Spark does, that these batches will not be repeated."""
     commits = checkpoints(data, STATE) / "commits"
     commits.mkdir(parents=True, exist_ok=True)
     for number in numbers:
@@ -201,7 +201,7 @@ def test_windows_are_kept_and_what_is_old_is_not_made_again(spark: SparkSession,
 def test_hours_with_news_are_made_again_and_no_others(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is still written, and the other tables by the same code
+    monkeypatch.setattr(tables, "_TABLES", {})  # `progress` is still written; the other tables use the same code
     batches = Batches(spark, tmp_path)
     batches.add((0, snapshot(0)), (1, update(15)), (7_200, update(40)))
     assert write_tables(spark, tmp_path) == ["1970-01-01T10", "1970-01-01T12"]
@@ -323,7 +323,7 @@ def test_what_cannot_be_written_to_is_reported_before_the_work(world: World, tmp
 
 
 class Ran:
-    """A job with gauges that has ended: its directory, counts, log lines and text file."""
+    """An ended job with gauges: its directory, counts, log lines and text file."""
 
     def __init__(self, world: World, folder: Path) -> None:
         world.clear()
@@ -376,7 +376,7 @@ def test_a_report_without_an_end_is_of_the_hour_before_the_newest_entry(ran: Ran
 
 @pytest.mark.rule("PM-2", "PM-39")
 def test_a_report_keeps_windows_too_if_asked_to(ran: Ran, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Other tests show that the windows are right; this one, that the command writes them, and then the page."""
+    """Other tests show that the windows are correct; this one shows that the command writes them, and then the page."""
     kept: list[Path] = []
     monkeypatch.setattr(job, "write_tables", lambda spark, data: kept.append(data))
     monkeypatch.setattr(job, "collect", lambda *reported: Report("", "", 60, ()))

@@ -46,7 +46,7 @@ class Ingested:
         self.said = result.stdout
 
     def report(self, out: Path) -> bytes:
-        """Make the report; returns the page."""
+        """Run the report; returns the page."""
         times = ["--from", "1970-01-01T00:00", "--to", "1970-01-01T00:30"]
         result = CliRunner().invoke(metrics, ["report", "--data", str(self.data), *times, "--out", str(out)])
         assert result.exit_code == 0, result.output
@@ -99,7 +99,7 @@ def test_a_loss_ends_the_command_with_3(spark: SparkSession, world: World, tmp_p
     result = CliRunner().invoke(metrics, command)
     assert result.exit_code == 3
     assert "Error: {sgs:0}:log lost entries:" in result.output
-    # That run has taken no batch: the value is the one that the first run kept.
+    # That run has processed no batch: the value is the one that the first run stored.
     assert 'share_group_start_offset{group="G1",partition="0",topic="AAAAAAAAAAAAAAAAAAAAAQ"} 0.0' in (
         (tmp_path / "gauges").read_text()
     )

@@ -30,7 +30,7 @@ Note = Callable[[str, object], None]
 
 S0, S1 = "{sgs:0}:log", "{sgs:1}:log"
 STATE: Final = [Kind.SHARE_STATE]
-#: How often Spark's queries are ended, each at the cost of a query's start; `make ingest-kills` takes twenty.
+#: How many times Spark's queries are ended, each at the cost of a query's start; `make ingest-kills` uses twenty.
 ENDS: Final = int(os.environ.get("INGEST_ENDS", "4"))
 
 
@@ -39,7 +39,7 @@ class EndedError(Exception):
 
 
 class Fault:
-    """Ends a job after some step of a batch: of its first or of its second."""
+    """Ends a job after a given step of its first or its second batch."""
 
     def __init__(self, at: Step, batches_before: int) -> None:
         self.at = at
@@ -70,7 +70,7 @@ def ids(spark: SparkSession, data: Path) -> list[tuple[str, str]]:
 
 
 def once(spark: SparkSession, world: World, data: Path, ends: int, note: Note) -> None:
-    """Assert that every entry is stored once; the test's property gets the account."""
+    """Assert that every entry is stored once; records the account as the test's property."""
     found = account(spark, world, data, ends=ends)
     note(PROPERTY, list(found))
     assert (found.lost, found.doubled) == (0, 0), found
@@ -83,7 +83,7 @@ def fill(logs: list[Log], random: Random) -> None:
 
 
 def struck(error: Exception) -> None:
-    """Raise an error that the test did not cause."""
+    """Assert that the error is the one that the test caused; raise any other."""
     if "EndedError" not in str(error):
         raise error
 
@@ -93,7 +93,7 @@ def struck(error: Exception) -> None:
 def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
     spark: SparkSession, world: World, tmp_path: Path, steps: tuple[Step, ...], record_property: Note
 ) -> None:
-    """Spark's own queries, ended in their first batch and again when they repeat it; then at random."""
+    """Real Spark queries are ended in their first batch and again when they repeat it, and then at random."""
     world.make_cluster(state_shards=2)
     logs = [Log(world, S0), Log(world, S1)]
     random = Random(str(steps))
@@ -124,7 +124,8 @@ def test_a_query_that_ends_leaves_what_an_unbroken_one_leaves(
 def test_an_end_that_a_dying_job_noted_meanwhile_is_taken_over(
     spark: SparkSession, world: World, tmp_path: Path, record_property: Note
 ) -> None:
-    """The Java process of a killed job lives on for a moment, without its lock: the next job finds one more batch."""
+    """The Java process of a killed job lives on for a moment without its lock, and so the next job finds one more
+    batch."""
     world.make_cluster(state_shards=1)
     Log(world, S0).state(*(update(number) for number in range(20)))
     noted = tmp_path / "checkpoints" / "share_state" / "offsets"
@@ -150,7 +151,7 @@ def test_a_batch_that_comes_again_keeps_what_the_store_has_trimmed_since(
     again: list[int] = []
     run(spark, world, tmp_path, Watch(rows=lambda _kind, batch, _number: again.append(batch.count())))
     assert ids(spark, tmp_path) == before
-    assert again == [len(before)]  # the gauges, which read the rows of a batch, get all of them once more
+    assert again == [len(before)]  # the gauges, which read a batch's rows, get all of them again
 
 
 @pytest.mark.rule("PM-36")
@@ -173,7 +174,7 @@ def test_rows_whose_positions_are_gone_are_not_ingested_once_more(
 
 
 class Engine:
-    """Plays Spark's part for a query: notes where a batch ends, has it written, and then notes that it is done."""
+    """Does for a query what Spark does: notes where a batch ends, has it written, and then notes that it is done."""
 
     def __init__(self, spark: SparkSession, world: World, data: Path) -> None:
         self._spark = spark
@@ -202,7 +203,7 @@ class Engine:
 def test_twenty_ends_at_random_steps_leave_every_entry_once(
     spark: SparkSession, world: World, tmp_path: Path, record_property: Note
 ) -> None:
-    """The same without starting a query, which costs seconds: `Engine` plays Spark's part."""
+    """The same without starting a query, which costs seconds: `Engine` takes Spark's place."""
     world.make_cluster(state_shards=2)
     logs = [Log(world, S0), Log(world, S1)]
     random = Random(68)

@@ -1,4 +1,4 @@
-"""`sharegroups metrics ingest` killed with SIGKILL at any point and started again: every entry is stored, once."""
+"""`sharegroups metrics ingest`, killed with SIGKILL at any point and started again, stores every entry exactly once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STREAMS: Final = ("{sgs:0}:log", "{sgs:1}:log")
 #: The number of processes to kill, each at the cost of a start of Spark; `make ingest-kills` kills twenty.
 KILLS: Final = int(os.environ.get("INGEST_KILLS", "1"))
 BOUND_S: Final = 120
-#: Jobs that may give up by themselves on a very busy machine; they are no kills, and are started again.
+#: Jobs that may give up by themselves on a very busy machine; these do not count as kills, and are started again.
 GIVEN_UP_MAX: Final = 5
 #: A job that is killed before its first batch is killed within this many seconds of its start.
 STARTING_S: Final = 8
@@ -43,11 +43,11 @@ class Process:
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=log, text=True)
 
     def live_for(self, batches: int) -> bool:
-        """Wait until it has reported so many batches; for none, until it starts Spark. Returns False if it gave up
+        """Wait until the job has reported this many batches; if 0, until it starts Spark. Returns False if it gave up
         before.
 
-        It gives up where the machine is so busy that Spark's Python workers repeatedly connect too late; it then says
-        that it may be run again.
+        It gives up if the machine is so busy that Spark's Python workers repeatedly connect too late; it then says that
+        it may be run again.
         """
         assert self.process.stderr is not None
         newest: deque[str] = deque(maxlen=200)
@@ -64,7 +64,7 @@ class Process:
         raise AssertionError(f"the job ended by itself, with {status}, in {self.data}:\n{said[-4000:]}")
 
     def kill(self) -> None:
-        """Send SIGKILL; its Java process notices that by itself."""
+        """Send SIGKILL; the job's Java process notices that by itself."""
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(BOUND_S)
         assert self.process.stderr is not None
@@ -72,7 +72,7 @@ class Process:
 
 
 class Writer:
-    """Writes states until it is ended, and counts them."""
+    """Writes states until it is stopped, and counts them."""
 
     def __init__(self, world: World, random: Random) -> None:
         self._logs = [Log(world, stream) for stream in STREAMS]
@@ -81,7 +81,7 @@ class Writer:
         self.written = 0
 
     def wait(self, seconds: float) -> None:
-        """Wait for some seconds, or until the writer has ended."""
+        """Wait for this many seconds, or until the writer has ended."""
         self._over.wait(seconds)
 
     @contextmanager
@@ -103,7 +103,7 @@ class Writer:
 
 
 def counted(shown: str) -> float:
-    """The number of state writes in the counters of a text file."""
+    """Return the number of state writes according to the counters in a text file."""
     return sum(float(line.split()[-1]) for line in shown.splitlines() if line.startswith("share_group_writes_total{"))
 
 
@@ -122,8 +122,8 @@ def test_a_killed_process_leaves_every_entry_once_and_counted_once(
             job = Process(world, data, out)
             try:
                 struck = job.live_for(batches)
-                # A random moment within the next batch or the start: it only decides when the fault strikes, nothing
-                # depends on its length.
+                # A random moment within the next batch or the start: it only decides when the kill happens; no
+                # assertion depends on it.
                 writer.wait(random.random() * (1 if batches else STARTING_S) if struck else 0)
             finally:
                 job.kill()

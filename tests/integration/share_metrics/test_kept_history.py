@@ -1,4 +1,4 @@
-"""`replay --data`: ingested rows give the same answers as the store did, even after it was trimmed (PM-39)."""
+"""`replay --data`: ingested rows give the same answers as the store gave, even after the store was trimmed (PM-39)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def moment(ms: int) -> str:
 
 
 def asked(topic: str, at: str, *places: str) -> dict[str, Any] | str:
-    """The answer of `replay`, or its message when there is no state."""
+    """Return the output of `replay`, or its message if there is no state."""
     words = ["replay", *places, "--group", "G1", "--topic", topic, "--partition", "0", "--at", at]
     result = CliRunner().invoke(metrics, words)
     if result.exit_code == 1:
@@ -49,7 +49,7 @@ def asked(topic: str, at: str, *places: str) -> dict[str, Any] | str:
 
 
 def bare(reported: dict[str, Any] | str) -> dict[str, Any] | None:
-    """The answer without its source; None when there was no state."""
+    """Return the output without its source; None if there was no state."""
     return (
         {name: value for name, value in reported.items() if name not in {"source", "read_up_to"}}
         if isinstance(reported, dict)
@@ -58,8 +58,8 @@ def bare(reported: dict[str, Any] | str) -> dict[str, Any] | None:
 
 
 class Kept:
-    """A store whose topic was deleted and created again, its answers for every moment, and the rows ingested from it.
-    Afterwards the store was trimmed, and its metadata log no longer contains the first topic."""
+    """A store whose topic was deleted and created again, the output of `replay` for every moment, and the rows ingested
+    from the store, which was then trimmed, so that its metadata log no longer contains the first topic."""
 
     def __init__(self, world: World, data: Path) -> None:
         world.clear()

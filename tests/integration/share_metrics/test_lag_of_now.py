@@ -1,6 +1,7 @@
-"""A page and gauges for groups at a standstill, against a ledger of produced and accepted records.
+"""Compares a page and gauges for groups at a standstill with a ledger of produced and accepted records.
 
-Real services, a real store. The ledger counts what producers and consumers had confirmed, without the pipeline.
+Services and store are real. The ledger counts, independently of the pipeline, what was confirmed to producers and
+consumers.
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ class Ledger:
 
 
 class Scene:
-    """A cluster with groups that stand still in every way and one that does not; and their ledger."""
+    """A cluster with one group for every kind of standstill and one that works; and their ledger."""
 
     GROUPS = ("stopped", "hung", "busy", "orphan")
 
@@ -85,13 +86,13 @@ class Scene:
         for group, topic in (("stopped", "orders"), ("orphan", "deleted")):
             with self.consumer(group, topic) as consumer:
                 self.ledger.consume(consumer, group, topic, 100)
-        hung = held.enter_context(self.consumer("hung", "orders"))  # it heartbeats, and polls no more
+        hung = held.enter_context(self.consumer("hung", "orders"))  # it heartbeats, but no longer polls
         self.ledger.consume(hung, "hung", "orders", 100)
         assert not any(admin.alter_share_group_offsets("never", {TopicPartition("orders", 0): 40}).values())
         self.ledger.finished["never", "orders"] = 40  # the records before its start
         for topic in TOPICS:
             self.ledger.produce(topic, FURTHER)
-        time.sleep(2)  # gives one-second windows in which the groups have lag and finish nothing, before "busy" works
+        time.sleep(2)  # leaves one-second windows in which the groups have lag and finish nothing, before "busy" works
         with self.consumer("busy", "orders") as consumer:
             self.ledger.consume(consumer, "busy", "orders", 100 + FURTHER)
         assert not any(admin.delete_topics(["deleted"]).values())
@@ -103,7 +104,7 @@ class Scene:
         return consumer
 
     def ingest(self, data: Path, source: Source | None = None) -> tuple[Ingested, list[str], str]:
-        """Ingest everything stored; returns the result, the log lines, and the gauges."""
+        """Ingest everything that is stored; returns the result, the log lines, and the gauges."""
         reported: list[str] = []
         out = data.with_suffix(".prom")
         found = run(Job(source or self.source, data), Exposition(textfile=out), Cluster("local[1]"), reported.append)
@@ -124,7 +125,7 @@ def data(spark: SparkSession, scene: Scene, tmp_path_factory: pytest.TempPathFac
 
 
 def gauges(text: str, name: str) -> dict[tuple[str, ...], float]:
-    """The series of a gauge, by group or by group and topic."""
+    """Return the series of a gauge, by group or by group and topic."""
     return {
         tuple(sample.labels[label] for label in ("group", "topic") if label in sample.labels): sample.value
         for family in text_string_to_metric_families(text)
@@ -162,7 +163,8 @@ def test_a_page_shows_what_came_behind_groups_that_stand_still(spark: SparkSessi
 
 @pytest.mark.rule("PM-42", "PM-61")
 def test_six_minutes_later_a_group_that_hangs_is_red(spark: SparkSession, scene: Scene, data: Path) -> None:
-    """The test does not wait six minutes: the logs are sampled again with a later time, for which the page is made."""
+    """The test does not wait for six minutes: the logs are sampled again with a later time, for which the page is
+    made."""
     later = datetime.now(UTC) + timedelta(minutes=6)
     with Store(scene.cluster.store_url) as store:
         sample(store, data, later)
@@ -207,7 +209,8 @@ def test_alerts_fire_for_the_groups_that_stand_still_and_for_no_other(
 def test_where_the_store_refuses_the_sampling_lag_is_unknown_and_never_0(
     spark: SparkSession, scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its user may read the coordinators' streams but no topic log. Watermarks from writes are too old by then."""
+    """The store's user may read the coordinators' streams but no topic log. Watermarks from writes are too old by
+    then."""
     with redis.Redis(unix_socket_path=scene.cluster.store_socket) as client:
         client.execute_command(
             "ACL", "SETUSER", "half", "on", "nopass", "+@read", "+@connection", "+eval_ro",

@@ -95,7 +95,7 @@ def test_the_worked_example_of_the_kip(spark: SparkSession, world: World) -> Non
 
 @pytest.mark.rule("PM-46")
 def test_records_with_dead_letters_never_raise_the_lower_bound_of_redelivered_ones(spark: SparkSession) -> None:
-    # Three records: one accepted at its second delivery, two rejected, of which one had been delivered twice.
+    # Three records: one accepted on its second delivery, two rejected, one of them also on its second delivery.
     before = WriteStats(CAUSE_ACK, n_accept=1, n_reject=2, max_dc=2, sum_dc=2, hwm=130)
     after = WriteStats(CAUSE_DLQ, max_dc=2, sum_dc=3, hwm=130)
     rows = states(spark, [(1, snapshot(100)), (2, update(101, stats=before)), (3, update(103, stats=after))])
@@ -107,8 +107,8 @@ def test_records_with_dead_letters_never_raise_the_lower_bound_of_redelivered_on
 
 @pytest.mark.rule("PM-7", "PM-30", "PM-42", "PM-45", "PM-46", "PM-52", "PM-53", "PM-59", "PM-60", "PM-68")
 def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
-    # Ten records were finished with 15 deliveries, at most 4 of one: the five extra deliveries are of two or more
-    # records.
+    # Ten records were finished with 15 deliveries, at most 4 of any one record: the five extra deliveries are of two or
+    # more records.
     several = WriteStats(CAUSE_ACK, n_accept=8, n_limit=2, max_dc=4, sum_dc=15, hwm=100)
     waiting = [StateBatch(41, 42, 0, 1), StateBatch(45, 45, 0, 2)]
     rows = states(
@@ -138,7 +138,8 @@ def test_resets_tombstones_cold_copies_and_falls(spark: SparkSession) -> None:
     assert first["reset_jump"] == -65
     assert first["anomalies"] == 1 + 0
     assert (first["tombstones"], second["finished_count"], second["spso"]) == (1, 0, 7)
-    # Its clock says 5 s, but the stream was already at 130 s: time never runs back, and the order is that of ids.
+    # Its clock says 5 s, but the stream was already at 130 s: time never goes backwards, and the order is that of the
+    # ids.
     assert (third["writes"], third["finished_count"], third["spso"], third["lag"]) == (2, 5, 12, 8)
     assert (third["state_epoch"], third["hwm"]) == (3, 20)
 
@@ -177,7 +178,7 @@ def test_gaps_quality_skew_and_poison(spark: SparkSession) -> None:
 
 @pytest.mark.rule("PM-34", "PM-44", "PM-48")
 def test_a_write_that_is_stored_twice_counts_once_and_what_it_archives_is_listed(spark: SparkSession) -> None:
-    """Its share coordinator died after the append, so the leader sent it again; a cold copy may be stored in
+    """The share coordinator died after the append, so the leader sent the write again; a cold copy may be stored in
     between."""
     copy = snapshot(4, key=OTHER, create_ms=1_000, write_ms=5_000, stats=WriteStats(CAUSE_COLD))
     written = update(4, key=OTHER, stats=FAILED)
@@ -245,7 +246,8 @@ def test_idle_windows_are_filled_and_a_standstill_is_found(spark: SparkSession) 
 
 
 def history(seed: int) -> list[tuple[int, ShareRecord]]:
-    """Share-partitions that move forward, are reset and deleted, at random. Groups are named after the seed."""
+    """Yield records of share-partitions that advance, are reset and are deleted, at random. Groups are named after the
+    seed."""
     random = Random(seed)
     keys = [SharePartitionKey(f"g{seed}.{number}", TOPIC, number) for number in range(3)]
     eras = dict.fromkeys(keys, 0)
@@ -276,7 +278,7 @@ def history(seed: int) -> list[tuple[int, ShareRecord]]:
 
 
 def oracle(reported: list[tuple[int, ShareRecord]], window_s: int) -> dict[tuple[str, int], dict[str, int]]:
-    """Finished records and writes of each group and window, record by record."""
+    """Return the finished records and the writes of each group and window, counted record by record."""
     counts: dict[tuple[str, int], dict[str, int]] = {}
     state: dict[str, tuple[int | None, int, int]] = {}
     for at, record in reported:
@@ -323,7 +325,7 @@ class Era(NamedTuple):
 
 
 def eras(reported: list[tuple[int, ShareRecord]]) -> dict[str, list[Era]]:
-    """The eras of each group, record by record: a tombstone, or another state epoch, ends one."""
+    """Return the eras of each group, computed record by record: a tombstone or another state epoch ends one."""
     found: dict[str, list[Era]] = {}
     state: dict[str, tuple[int, int]] = {}
     for at, record in reported:

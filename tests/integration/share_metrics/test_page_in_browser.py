@@ -76,7 +76,7 @@ def chromium() -> str:
 
 
 def inspected(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict[str, Any], str]:
-    """The page's measurements in a frame of `width`, and the lines of the console."""
+    """Return the page's measurements in a frame of `width`, and the console's lines."""
     shown = base64.b64encode(page().encode()).decode()
     (folder / "frame.html").write_text(FRAME.format(width=width, page=shown), encoding="utf-8")
     command = [*headless(chromium, folder / "profile", dark=dark), "--enable-logging=stderr", "--timeout=60000"]
@@ -90,7 +90,7 @@ def inspected(chromium: str, folder: Path, width: int, dark: bool) -> tuple[dict
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance as defined by WCAG, of `rgb(r, g, b)`."""
+    """Return the relative luminance of `rgb(r, g, b)`, as defined by WCAG."""
     parts = [int(value) / 255 for value in re.findall(r"\d+", colour)[:3]]
     red, green, blue = (one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue

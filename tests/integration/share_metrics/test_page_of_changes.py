@@ -1,4 +1,5 @@
-"""A page's numbers on records from append to end, take-overs and the time before it, against a story's ledger."""
+"""Compares a page's numbers with a story's ledger: records from append to end, take-overs, and the time before the
+page."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ FIFTH: Final = 2 ** (1 / 4)
 
 
 def changes(spark: SparkSession, story: Story) -> DataFrame:
-    """A new leader of `busy`-0 and a new owner of its state, and a reset of `done`."""
+    """Return the records of a new leader of `busy`-0 and a new owner of its state, and of a reset of `done`."""
     (busy, _), (done,) = story.of("busy"), story.of("done")
     claim = owner_pb.ClaimEntry(append_time_ms=(BASE_S + END - 65) * 1000).SerializeToString()
     led = update(key=busy.key)._replace(leader_epoch=2)

@@ -1,4 +1,4 @@
-"""A page's lines on groups and their members, against a story's ledger."""
+"""Compares a page's lines on groups and their members with a story's ledger."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def story() -> Story:
     return Story()
 
 
-#: The most Spark jobs that a page with every finding takes, in a session without adaptive plans.
+#: The maximum number of Spark jobs for a page with every finding, in a session without adaptive plans.
 JOBS_MAX: Final = 24
 
 
@@ -45,7 +45,7 @@ def report(spark: SparkSession, story: Story, jobs: list[int]) -> Report:
 
 
 def test_a_page_takes_few_jobs(report: Report, jobs: list[int]) -> None:
-    """Each job costs a plan and a start of tasks: most of the time of a page with few rows."""
+    """Each job has to be planned and its tasks started, which is most of the time that a page with few rows takes."""
     for found in (report.stalls, report.poison, report.gaps):
         assert found, "a page without findings takes fewer"
     assert 10 < jobs[0] <= JOBS_MAX, jobs

@@ -50,7 +50,7 @@ def now_ms(world: World) -> int:
 
 
 def contents(world: World) -> dict[bytes, bytes]:
-    """Every key and its value, except readers' notes."""
+    """Return every key and its value, except readers' notes."""
     return {key: world.redis.dump(key) for key in world.redis.keys("*") if not key.endswith(b":readers")}
 
 
@@ -111,7 +111,7 @@ def test_a_reader_without_a_name_and_one_of_topics_write_nothing(world: World) -
     assert world.redis.keys("*:readers") == []
 
 
-#: The rights of a pipeline's user as the docs give them to operators: to read, and to write notes.
+#: The rights that the docs tell operators to give a pipeline's user: to read, and to write notes.
 CHECKS = ("%R~*", "+@read", "+@connection", "+eval_ro")
 NOTES = ("%RW~*:readers", "+eval", "+time", "+hset", "+hdel", "+pexpire")
 
@@ -165,13 +165,13 @@ class Owner:
         pytest.fail(reason)
 
     async def write(self, entries: int) -> None:
-        """Write an entry every 100 ms, so that the history kept for any reader is ten entries."""
+        """Write an entry every 100 ms, so that the history that is kept for readers is ten entries."""
         for n in range(entries):
             self.clock.ms += 100
             await self.host.submit(Put("k", n))
 
     async def compact(self) -> StreamId:
-        """Write until the stream is compacted once more; returns its first entry."""
+        """Write until the stream has been compacted once more; returns its first entry."""
         before = self.replayed_from
         for _ in range(100):
             await self.write(1)
@@ -224,7 +224,7 @@ async def _story(world: World, owner: Owner, second: Owner) -> None:
     first = await second.compact()
     assert str(first) == at[STREAM]["id"]  # entries that were read are removed, the others stay
     lag_ms = Owner.limits.readers_max_lag_ms
-    world.redis.hset(SHARD.readers_key, "r", f"{first} {now_ms(world) - lag_ms - 60_000}")  # too old a note
+    world.redis.hset(SHARD.readers_key, "r", f"{first} {now_ms(world) - lag_ms - 60_000}")  # the note is too old
     assert await second.compact() > first
     _, types = read_on(source, at)
     assert types[0] == "gap"

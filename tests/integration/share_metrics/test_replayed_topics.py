@@ -1,4 +1,5 @@
-"""`replay` of topics that were deleted or created again, against a ledger of the writes and their times (PM-39)."""
+"""Compares `replay` of topics that were deleted or created again with a ledger of the writes and their times
+(PM-39)."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ FIRST_TEXT, SECOND_TEXT = topic_id_text(TOPIC), topic_id_text(SECOND.topic_id)
 
 
 def replay(world: World, topic: str, at: str | None = None) -> tuple[str, str, int] | str:
-    """The entry, topic id and start offset in `replay`'s answer; its message when there is no state."""
+    """Return the entry, topic id and start offset in `replay`'s output; its message if there is no state."""
     words = ["replay", "--store", world.url, "--group", "G1", "--topic", topic, "--partition", "0"]
     result = CliRunner().invoke(metrics, [*words, *(["--at", at] if at else [])])
     if result.exit_code:

@@ -67,7 +67,7 @@ def test_what_spark_may_repeat_is_not_dropped_however_old(spark: SparkSession, t
 
 @pytest.mark.rule("PM-35", "PM-36", "PM-39")
 def test_rows_may_lie_wherever_hadoop_has_a_file_system(spark: SparkSession, tmp_path: Path) -> None:
-    """Uses this machine's, by a URI. An attempt's leftovers there are removed; foreign files stay."""
+    """Uses this machine's file system, by a URI. The leftovers of an attempt are removed there; foreign files stay."""
     data, rows = tmp_path / "data", tmp_path / "else where"
     batches = Batches(spark, data, f"file://{rows}")
     batches.add((0, snapshot(0)), (1, update(5)))

@@ -1,4 +1,4 @@
-"""A store behind a Sentinel: pages come from a replica of the master while one answers (PM-5)."""
+"""A store behind a Sentinel: pages come from a replica while one responds (PM-5)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,8 @@ class Watched:
         await until_true(self._known, "the Sentinel knows the replica")
 
     async def _known(self) -> bool:
-        """Whether the Sentinel has asked the replica once: until then it reports its link as down."""
+        """Return whether the Sentinel has queried the replica once: until then it reports the replica's link as
+        down."""
         (found,) = await ran(self.sentinel, ("SENTINEL", "REPLICAS", "main"))
         return any(replica.get(b"master-link-status") == b"ok" for replica in found)
 

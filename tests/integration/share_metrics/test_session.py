@@ -1,4 +1,4 @@
-"""One session for all tests, as small as Spark gets, and it stays so whatever commands run in it (PM-66)."""
+"""One session for all tests, as small as Spark gets; it stays so whichever commands run in it (PM-66)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def options(spark: SparkSession) -> dict[str, str]:
 
 @pytest.mark.rule("PM-66")
 def test_the_session_of_all_tests_is_as_small_as_spark_gets(spark: SparkSession) -> None:
-    """This includes the Java process: flags have no effect on a process that already runs."""
+    """This includes the Java process, on which flags have no effect once it runs."""
     assert options(spark) == OPTIONS
     assert spark.sparkContext.master == "local[1]"
     assert spark.sparkContext.uiWebUrl is None

@@ -30,12 +30,12 @@ BEHIND: list[tuple[int, ShareRecord]] = [(0, snapshot(0, stats=UP_TO_100)), (60,
 
 
 def time(second: int) -> datetime:
-    """A moment of the literal records, in seconds from BASE_S."""
+    """Return a moment of the literal records, given in seconds from BASE_S."""
     return datetime.fromtimestamp(BASE_S + second, UTC)
 
 
 def moving(*seconds: int) -> list[tuple[int, ShareRecord]]:
-    """The records of a share-partition that finishes a record at each of these seconds and has no lag."""
+    """Return the records of a share-partition that finishes a record at each of these seconds and has no lag."""
     first, *others = seconds
     return [
         (first, snapshot(first, key=MOVING)),
@@ -49,7 +49,7 @@ def reported(*histories: Sequence[tuple[int, ShareRecord]]) -> list[tuple[int, S
 
 
 def seen(spark: SparkSession, *samples: tuple[int, int, int | None]) -> DataFrame:
-    """Samples of log ends, each as (second, partition, end)."""
+    """Return samples of log ends, each given as (second, partition, end)."""
     rows = [(topic_id_text(TOPIC), index, 0, end, end, time(at)) for at, index, end in samples]
     return spark.createDataFrame(rows, COLUMNS)
 
@@ -57,13 +57,13 @@ def seen(spark: SparkSession, *samples: tuple[int, int, int | None]) -> DataFram
 def page(  # noqa: PLR0917 - what a report is made of
     spark: SparkSession, rows: DataFrame, begin: int, end: int, window_s: int = 60, ends: DataFrame | None = None
 ) -> Report:
-    """The report of that time, without any knowledge of its groups."""
+    """Return the report of that time range, made without any group records."""
     logs = None if ends is None else Logs(ends)
     return collect(rows, groups(spark, []), time(begin), time(end), window_s, logs)
 
 
 def left(group_id: str) -> list[r.Record]:
-    """The records of a group whose only member has left."""
+    """Return the records of a group whose only member has left."""
     return [r.MemberMetadata(group_id, "m", None, "c", "h", ("t",)), r.Tombstone(r.MEMBER, group_id, "m", "left")]
 
 
@@ -78,7 +78,8 @@ def test_a_sampled_high_watermark_below_what_is_finished_is_an_anomaly(spark: Sp
 
 @pytest.mark.rule("PM-31", "PM-42", "PM-61")
 def test_what_comes_behind_a_group_that_was_done_is_its_lag_from_then_on(spark: SparkSession) -> None:
-    """After half an hour idle, 40 records arrive and none is taken: it counts as standing still five minutes later."""
+    """After an idle half hour, 40 records arrive and none is consumed: five minutes later the group is at a
+    standstill."""
     rows = states(spark, reported([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
     ends = seen(spark, *((at, 0, 100 if at < 1_800 else 140) for at in range(30, 2_400, 60)))
     found = page(spark, rows, 0, 2_400, ends=ends)
@@ -110,7 +111,7 @@ def test_a_lag_whose_end_was_not_seen_is_unknown(spark: SparkSession) -> None:
 
 @pytest.mark.rule("PM-37", "PM-42")
 def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSession) -> None:
-    """Records finished since then would count as lag."""
+    """Otherwise, records finished since then would count as lag."""
     rows = states(spark, reported([(0, snapshot(0, stats=UP_TO_100)), (60, update(100, stats=UP_TO_100))]))
     logs = Logs(seen(spark, (100, 0, 100), (101, 0, 900)))
     for known_until, lag in ((100, 0), (101, 800)):
@@ -120,7 +121,7 @@ def test_a_sample_that_is_newer_than_what_was_read_does_not_count(spark: SparkSe
 
 @pytest.mark.rule("PM-31", "PM-61")
 def test_a_share_partition_that_is_made_again_begins_its_time_again(spark: SparkSession) -> None:
-    """It happens half an hour after it was deleted, and then within a window."""
+    """This happens once half an hour after the deletion, and once within the same window."""
     rows = states(
         spark,
         [
@@ -142,7 +143,7 @@ def test_a_share_partition_that_is_made_again_begins_its_time_again(spark: Spark
 
 @pytest.mark.rule("PM-31", "PM-61")
 def test_what_was_lag_in_one_state_epoch_is_not_in_the_next(spark: SparkSession) -> None:
-    """An administrator has moved the start to the end; the Initialize does not report the high watermark."""
+    """An administrator has moved the start offset to the end; the Initialize does not report the high watermark."""
     rows = states(spark, reported([*BEHIND, (600, snapshot(100, state_epoch=2))], moving(0, 1_800)))
     windows = progress(rows)
     windows = windows.withColumn("lag", F.when(F.col("state_epoch") == 1, F.col("lag")))
@@ -160,7 +161,7 @@ def test_idle_windows_are_made_for_the_time_asked_for_alone(spark: SparkSession)
     assert filled.where("group_id = 'M'").count() == 1 + 10
     hour = fill_windows(progress(states(spark, BEHIND)), 1, time(3_655), time(3_665))
     shown = [row["lag"] for row in rows_of(hour.where(F.col("window") >= F.lit(time(3_655))), "window")]
-    assert shown == [90] * 6 + [None] * 4  # a gauge's value lasts for an hour, from the second 60 on
+    assert shown == [90] * 6 + [None] * 4  # a gauge keeps its value for an hour, from second 60 on
     found = rows_of(stalls(filled).where(F.col("window") >= F.lit(time(late))), "window")
     assert [(row["group_id"], row["lag"], row["still_s"]) for row in found] == [
         ("G1", 90, late - 60 + more) for more in range(10)
@@ -219,7 +220,7 @@ def test_who_has_stood_still_for_longer_than_is_read_back_is_in_the_table_and_re
 
 
 def read_to(second: int, end: int) -> Known:
-    """An ingest that has read up to `second`, which is before the end."""
+    """Return the state of an ingest that has read up to `second`, which is before the end."""
     return Known(time(second), end - second)
 
 
@@ -230,7 +231,7 @@ def read_to(second: int, end: int) -> Known:
 def test_of_what_was_not_read_it_is_not_said_that_it_stands_still(
     spark: SparkSession, known_until: int, light: str, still: int
 ) -> None:
-    """After an ingest died, the store may have received much or nothing. Groups were read further."""
+    """After an ingest died, the store may have received much or nothing. The group streams were read further."""
     rows, later = states(spark, reported(BEHIND)), groups(spark, [(1_795, r.GroupMetadata("other", 1, 1, 0))])
     found = collect(rows, later, time(0), time(1_800), known=read_to(known_until, 1_800 + 300))
     assert (found.light, found.behind_s) == (light, 2_100 - known_until)
@@ -244,7 +245,7 @@ def test_of_what_was_not_read_it_is_not_said_that_it_stands_still(
 
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
 def test_a_page_behind_all_that_was_read_judges_no_partition_and_shows_what_was_last_known(spark: SparkSession) -> None:
-    """The share-partition that was read later is shown, although not everything was read."""
+    """A share-partition is shown even if only its own stream was read that far."""
     rows = states(spark, reported(BEHIND, moving(0, 8_000)))
     found = collect(rows, groups(spark, []), time(7_200), time(10_800), known=read_to(7_200, 10_800))
     assert (found.light, found.stalls, found.behind_s) == ("amber", [], 3_600)

@@ -1,4 +1,4 @@
-"""Spark as a separate process: it logs nothing, and ends when the process that starts it is interrupted."""
+"""Spark as a separate process: it logs nothing, and ends when the process that started it is interrupted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def started() -> subprocess.Popen[str]:
 
 
 def java_of(process: subprocess.Popen[str]) -> Handle:
-    """The Java process that it starts; waits until there is one."""
+    """Return the Java process that it starts; waits until there is one."""
     until = time.monotonic() + BOUND_S
     while time.monotonic() < until:
         for pid, command in descendants(process.pid).items():

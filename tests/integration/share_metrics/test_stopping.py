@@ -1,4 +1,4 @@
-"""Commands are ended with Ctrl-C and SIGTERM. A continuous ingest ends that way, so it reports its rows."""
+"""Commands are ended with Ctrl-C and SIGTERM. This is how a continuous ingest normally ends, so it reports its rows."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_ctrl_c_ends_a_continuous_ingest_with_what_is_there(world: World, tmp_pa
 
 @contextmanager
 def started(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run a command that does not outlive the test."""
+    """Start a command; it ends with the test at the latest."""
     command = [SHAREGROUPS, "metrics", *words]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -70,7 +70,7 @@ def test_a_replay_that_waits_for_its_store_ends_at_once(number: signal.Signals) 
         silent.settimeout(BOUND_S)
         store = f"redis://127.0.0.1:{silent.getsockname()[1]}"
         with started("replay", "--store", store, "--group", "g", "--topic", "t", "--partition", "0") as process:
-            asked, _ = silent.accept()  # and the store never answers
+            asked, _ = silent.accept()  # and the store never replies
             process.send_signal(number)
             assert process.communicate(timeout=BOUND_S) == ("", "")
             asked.close()

@@ -1,4 +1,4 @@
-"""A continuous ingest survives a store outage, such as a fail-over, and takes every entry once."""
+"""A continuous ingest survives a store outage, such as a fail-over, and ingests every entry once."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ S0 = "{sgs:0}:log"
 
 
 def until(condition: Callable[[], object], job: Running) -> None:
-    """Wait on a job as the command does until the condition holds; bounded."""
+    """Wait on a job as the command does until the condition holds, for a bounded time."""
     for _ in range(BOUND_S):
         assert not job.wait(1)
         if condition():

@@ -1,4 +1,4 @@
-"""The views that answer questions in SQL, on literal rows, against a ledger that counts without the pipeline."""
+"""Compares the SQL views on literal rows with a ledger that counts independently of the pipeline."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support.pipeline_entries import state_entry
 from .frames import BASE_S, frame, groups
 from .story import END, LIMIT, MINUTE, MINUTES, REPORTED, TOPICS, Ledger, Story, at_time
 
-#: When the views are made, in s after BASE_S.
+#: The time at which the views are made, in seconds after BASE_S.
 MADE: Final = END + 30
 TIMES: Final = Times(at_time(0), at_time(END), at_time(MADE))
 
@@ -102,7 +102,8 @@ def test_when_a_group_that_gains_will_have_caught_up(spark: SparkSession) -> Non
 
 @pytest.mark.rule("PM-89")
 def test_what_was_not_seen_is_unknown_and_not_0(spark: SparkSession, story: Story) -> None:
-    """Without samples, an old watermark from a leader only bounds a lag from below, and a lag of 0 becomes unknown."""
+    """Without samples, an old watermark from a leader gives only a lower bound of a lag, and a lag of 0 becomes
+    unknown."""
     own = spark.newSession()
     register_views(Rows(story.states(own), groups(own, REPORTED)), TIMES)
     assert answer(own, "SELECT group_id, lag, unknown, at_least FROM share_lag") == [
@@ -158,7 +159,7 @@ def test_how_much_is_delivered_more_than_once(asked: SparkSession, story: Story)
 
 @pytest.mark.rule("PM-89")
 def test_where_released_records_took_longest(asked: SparkSession, story: Story) -> None:
-    """For each share-partition the window with the longest wait; of equal ones, the last."""
+    """For each share-partition, the window with the longest wait; among equals, the last."""
     expected = []
     for ledger in story.of("busy"):
         longest, minute = max((max(waited), minute) for minute, waited in ledger.waited_ms.items())

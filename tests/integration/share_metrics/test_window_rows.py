@@ -1,4 +1,4 @@
-"""The files that a report reads, according to Spark's plan, and that they hold everything it needs."""
+"""Checks which files a report reads, according to Spark's plan, and that they contain everything it needs."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ def keep(spark: SparkSession, data: Path, reported: list[tuple[int, ShareRecord]
 
 
 def partition_filters(rows: DataFrame) -> list[str]:
-    """The filters by which each scan in Spark's plan for the rows skips folders; only Spark's own objects show them."""
+    """Return the filters by which each scan in Spark's plan for the rows skips folders; only Spark's internal objects
+    show them."""
     leaves = rows._jdf.queryExecution().executedPlan().collectLeaves()
     scans = [leaves.apply(number) for number in range(leaves.size())]
     return [scan.partitionFilters().toString() for scan in scans if scan.nodeName().startswith("Scan parquet")]
@@ -59,7 +60,7 @@ def test_the_plan_leaves_out_hours_that_nothing_is_needed_of(spark: SparkSession
 
 @pytest.mark.rule("PM-7", "PM-32")
 def test_what_is_left_out_changes_nothing(spark: SparkSession, tmp_path: Path) -> None:
-    """A random history of a day: idle share-partitions, gaps, owners whose clocks are hours ahead or behind."""
+    """A random history of a day: idle share-partitions, gaps, owners whose clocks are hours fast or slow."""
     random, second = Random(32), 0
     reported: list[tuple[int, ShareRecord] | Gap] = []
     for seq in range(1, 150):

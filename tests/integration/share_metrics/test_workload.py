@@ -1,4 +1,5 @@
-"""Every number that the pipeline reports of a workload equals the workload's ledger; `workload` runs longer ones."""
+"""Every number that the pipeline reports about a workload equals the one in the workload's ledger; `workload` runs
+longer ones."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The judge of the workload's alerts finds those that fire when they should not, and those that should fire but do
-not."""
+"""The judge of the workload's alerts finds those that fire when they should not, and those that do not fire when they
+should."""
 
 from __future__ import annotations
 

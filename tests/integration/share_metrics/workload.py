@@ -5,8 +5,8 @@
 
 Groups with delivery limits of 3, 5 and 10 work while roles and the ingest are killed; one group stops, another hangs, a
 topic is deleted and created again. A record's value decides its outcome, so that the ledger knows how each record ends,
-however often it is delivered, without reading anything of the pipeline's. The table is printed; the exit status is 0 if
-all rows agree.
+however many times it is delivered, without reading anything from the pipeline. The table is printed; the exit status is
+0 if all rows agree.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ FATES: Final = {
 
 
 class Row(NamedTuple):
-    """One number: its subject, where the pipeline reports it, and the ledger's and the pipeline's values."""
+    """One number: what it counts, where the pipeline reports it, and the ledger's and the pipeline's values."""
 
     of: str
     number: str
@@ -78,7 +78,8 @@ class Row(NamedTuple):
 
 
 class Ledger:
-    """The records produced to each life of a topic, and how those of each group have ended."""
+    """The records produced to each topic, and how they have ended for each group. A topic that is created again has a
+    new life."""
 
     def __init__(self) -> None:
         self.produced: Counter[str] = Counter()
@@ -133,7 +134,7 @@ class Workload:
     # ---- the actions
 
     def work(self, records: int, struck: str | None = None) -> None:
-        """Produce to each topic, and let its group finish all of it while a role is killed."""
+        """Produce to each topic, and let its group finish all records while a role is killed."""
         for topic in WORKERS.values():
             self.ledger.produce(self.cluster.bootstrap, topic, records)
         with self.striking(struck):
@@ -166,7 +167,7 @@ class Workload:
         return consumer
 
     def drain(self, consumer: ShareConsumer, group: str, life: str) -> None:
-        """Work until the cluster reports no lag for the group."""
+        """Consume until the cluster reports no lag for the group."""
         until = time.monotonic() + BOUND_S
         while time.monotonic() < until:
             try:
@@ -183,7 +184,7 @@ class Workload:
         raise AssertionError(f"group {group} did not end {life} within {BOUND_S:.0f} s")
 
     def left(self, group: str, life: str) -> int | None:
-        """The group's lag, as the cluster reports it, on this life's topic."""
+        """Return the group's lag, as the cluster reports it, on the topic of this life."""
         place = TopicPartition(life.partition(":")[0], 0)
         reported = self.admin.list_share_group_offsets({group: [place]})[group]
         offset = None if isinstance(reported, KafkaError) else reported.get(place)
@@ -211,7 +212,7 @@ class Workload:
     # ---- the ingest
 
     def ingest(self) -> None:
-        """Start the ingest, after killing it if it runs."""
+        """Kill the ingest if it is running, and start it again."""
         self.end_ingest()
         command = [SHAREGROUPS, "metrics", "ingest", "--store", self.store, "--data", str(self.data)]
         with (self.folder / "ingest.log").open("ab") as log:
@@ -232,7 +233,7 @@ class Workload:
         raise AssertionError(f"the ingest showed nothing within {BOUND_S:.0f} s; see {self.folder / 'ingest.log'}")
 
     def end_ingest(self) -> None:
-        """SIGKILL the ingest, if it runs."""
+        """SIGKILL the ingest if it is running."""
         if self._ingest is not None:
             self._ingest.send_signal(signal.SIGKILL)
             self._ingest.wait(BOUND_S)
@@ -241,7 +242,7 @@ class Workload:
     # ---- the pipeline's numbers
 
     def rows(self) -> list[Row]:
-        """Ingest the rest, and compare the page, the gauges and the replay with the ledger."""
+        """Ingest the rest, and return the comparison of the page, the gauges and the replay with the ledger."""
         self.end_ingest()
         gauges = self.folder / "gauges.prom"
         found = run(Job(Source(self.store), self.data), Exposition(textfile=gauges), Cluster("local[1]"), print)
@@ -278,7 +279,7 @@ class Workload:
         return rows
 
     def replayed(self, group: str, topic_id: str, data: Path | None = None) -> int | None:
-        """The number of finished records: from the store's log, or from ingested data alone."""
+        """Return the number of finished records: from the store's log, or from ingested data alone."""
         with Store(self.store) as store:
             state = replayed(store if data is None else None, group, topic_id, 0, None, data).state
         if state is None or state.start_offset is None:
@@ -296,7 +297,7 @@ def _scraped(text: str) -> dict[tuple[str, str, str], float]:
 
 
 def played(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str]]:
-    """Run the workload: the rows of the table, and no findings about alerts."""
+    """Run the workload; returns the rows of the table, and no findings about alerts."""
     with ExitStack() as held:
         workload = Workload(folder, held)
         held.callback(workload.end_ingest)
@@ -311,8 +312,8 @@ def played(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str
 
 
 def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[str]]:
-    """Run with the alerts evaluated throughout: the rows of the table, and the alerts that fired wrongly or failed to
-    fire.
+    """Run with the alerts evaluated throughout; returns the rows of the table, and the alerts that fired wrongly or
+    failed to fire.
 
     It runs until every expected alert has had time to fire, and ends with an ingest that stays dead.
     """
@@ -348,7 +349,7 @@ def watched(folder: Path, rounds: int, records: int) -> tuple[list[Row], list[st
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The table as text; rows that disagree are marked."""
+    """Return the table as text; rows that disagree are marked."""
     return "\n".join(f"{'  ' if row.agrees else '≠ '}{row.of:22} {row.number:22} {row.ledger!s:>8} {row.reported!s:>8}"
                      for row in rows)  # fmt: skip
 

@@ -1,5 +1,4 @@
-"""Evaluates the history's alerts over a workload, on gauges as they are scraped and as Prometheus would, and judges
-them.
+"""Evaluates the history's alerts over a workload as Prometheus would, on scraped gauges, and judges them.
 
 Time is stretched: scrapes are three seconds apart, and thirty seconds apart for the alerts, which wait for minutes.
 """
@@ -34,8 +33,8 @@ Scraped = Mapping[tuple[str, Labels], float]
 class Expected(NamedTuple):
     """An alert of the rules, the labels that identify it, and when it may fire.
 
-    Moments are on the monotonic clock. It fires only from `since` to `until`; where `by` is given, it must have fired
-    by then.
+    Moments are on the monotonic clock. The alert may fire only from `since` to `until`; if `by` is given, it must have
+    fired by then.
     """
 
     alert: str
@@ -62,11 +61,11 @@ class Watch:
         self._thread.join(_TIMEOUT_S * 5)
 
     def after(self, minutes: float) -> float:
-        """The real seconds that are `minutes` minutes to the alerts."""
+        """Return how many real seconds are `minutes` minutes to the alerts."""
         return minutes * 60 / STRETCH
 
     def fired(self) -> dict[Labels, list[float]]:
-        """The moments, on the monotonic clock, at which each alert fired."""
+        """Return the moments, on the monotonic clock, at which each alert fired."""
         series, count = written(self._scraped), len(self._scraped)
         with TemporaryDirectory(prefix="sharegroups-alerts-") as folder:
             found = firing(Path(folder), RULES, series, INTERVAL_S, count)
@@ -94,7 +93,7 @@ class Watch:
 
 
 def written(scraped: Sequence[Scraped | None]) -> dict[tuple[str, Labels], list[str]]:
-    """Each series' value per scrape, and `up`; a series goes stale at the first scrape that lacks it."""
+    """Return each series' value per scrape, and `up`; a series goes stale at the first scrape without it."""
     names = {name for one in scraped if one is not None for name in one}
     series = {("up", frozenset(SCRAPED.items())): ["0" if one is None else "1" for one in scraped]}
     for name in names:
@@ -107,7 +106,8 @@ def written(scraped: Sequence[Scraped | None]) -> dict[tuple[str, Labels], list[
 
 
 def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expected]) -> list[str]:
-    """One line for each alert that fired when it should not, or did not fire when it should; empty if all is well."""
+    """Return one line for each alert that fired when it should not, or did not fire when it should; empty if all is
+    well."""
     wrong = []
     for labels, moments in fired.items():
         allowed = [one for one in expected if {("alertname", one.alert), *one.labels.items()} <= labels]
@@ -127,7 +127,8 @@ def misjudged(fired: Mapping[Labels, Sequence[float]], expected: Sequence[Expect
 
 
 def reported(fired: Mapping[Labels, Sequence[float]], began: float) -> list[str]:
-    """One line for each alert that fired: its labels, and the first and last moment in seconds since the beginning."""
+    """Return one line for each alert that fired: its labels, and the first and last moment in seconds since the
+    start."""
     return sorted(f"{_shown(labels):60} {min(each) - began:6.0f} s to {max(each) - began:6.0f} s, {len(each)} samples"
                   for labels, each in fired.items())  # fmt: skip
 
@@ -154,7 +155,7 @@ class Judged:
         self._failed += [(group, topic, since) for group, topic in groups]
 
     def settled(self) -> None:
-        """Expect alerts for all failures so far; call it minutes after the ingest has shown them."""
+        """Expect alerts for all failures so far; to be called minutes after the ingest has shown them."""
         now = time.monotonic()
         for group, topic, since in self._failed:
             labels = {"group": group, "topic": topic}
@@ -170,8 +171,8 @@ class Judged:
         time.sleep(self._watch.after(minutes))
 
     def dies(self, stopped: Sequence[tuple[str, str]], hung: Sequence[tuple[str, str]], minutes: float) -> None:
-        """Expect the alerts of an ingest killed just now: those of the groups at a standstill until now, and, after a
-        wait, its own."""
+        """Expect the alerts after the ingest was killed just now: until now those of the groups at a standstill, and,
+        after a wait, the ingest's own."""
         assert self._since is not None
         now, last = time.monotonic(), 2 * SCRAPE_S
         for alert, places, after in ("ShareGroupStalled", hung, 5), ("ShareGroupAbandoned", stopped, 15):

@@ -1,4 +1,4 @@
-"""A real server, and logs written to it with the services' own codecs and entry layout."""
+"""A real server, and logs that are written to it with the services' own codecs and entry layout."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Log:
 
 
 def finish(job: Running) -> None:
-    """Wait, bounded, for a job that ends by itself."""
+    """Wait, for a bounded time, for a job that ends by itself."""
     try:
         for _ in range(BOUND_S):
             if job.wait(1):

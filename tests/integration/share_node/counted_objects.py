@@ -2,8 +2,8 @@
 
     python -m tests.integration.share_node.counted_objects DIRECTORY
 
-Prints as JSON the kinds of objects, and the containers, that grew with each round, once none grows or a bound is
-reached. Objects that are kept on purpose are left out.
+Prints as JSON the kinds of objects, and the containers, that grew with each round. It ends once none grows or a bound
+is reached. Objects that are kept on purpose are left out.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ROUNDS = 2
 _CHECKS = 120
 _SETTLING_S = 8
 #: Objects that are kept on purpose, within bounds: the newest deletions of topics (CM-20, CM-21), deleted groups for a
-#: week (GC-93) with the places of their entries, caches of keys, and time marks in the logs (SR-29).
+#: week (GC-93) with the positions of their entries, caches of keys, and time marks in the logs (SR-29).
 _KEPT = (
     "group_coordinator.core.deletion.", "group_coordinator.core.records.DeletedGroup", "kip932.ids.SharePartitionKey",
     "shard_runtime.cluster.deleted_topics.", "shard_runtime.cluster.metadata.",
@@ -60,7 +60,7 @@ def use(bootstrap: str, number: int) -> None:
 
 
 def count() -> Counter[str]:
-    """Count the objects of each of the product's types, and the elements of the containers that they hold."""
+    """Count the objects of each of the product's types, and the elements in their containers."""
     gc.collect()
     found: Counter[str] = Counter()
     for each in gc.get_objects():
@@ -75,7 +75,7 @@ def count() -> Counter[str]:
 
 
 def _held(each: object) -> list[tuple[str, object]]:
-    """The attributes of an object."""
+    """Return the attributes of an object."""
     names = [*getattr(each, "__dict__", {})]
     for kind in type(each).__mro__:
         slots = kind.__dict__.get("__slots__", ())

@@ -1,4 +1,5 @@
-"""Stands in for a role process: records its ports; is ready unless a file `hold` exists, and fails if `refuse` does."""
+"""Stands in for a role process: records its ports, becomes ready unless a file `hold` exists, and fails if a file
+`refuse` exists."""
 
 import sys
 import time

@@ -25,7 +25,8 @@ from tests.support.node import QUICK, TERMINATED, Cluster, StartedProcess, up_wo
 from tests.support.stores import Valkey
 
 BOUND_S = 60
-#: Frequent snapshots of state, and members with a short session: a restored group still has those of the backup.
+#: Frequent snapshots of state, and short sessions, since a restored group still has the members that it had at the
+#: backup.
 BUSY = {
     **QUICK,
     "group.share.auto.offset.reset": "earliest",
@@ -48,7 +49,7 @@ class Books:
 
 
 class Load:
-    """A producer and a share consumer at work in threads, until `stop`."""
+    """A producer and a share consumer that work in threads until `stop`."""
 
     def __init__(self, bootstrap: str) -> None:
         self.books = Books()
@@ -169,7 +170,7 @@ def loaded(folder: Path) -> Iterator[tuple[Cluster, Load]]:
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Books, Books]:
-    """A backup made under load, and the confirmations at its start and at the end of all work. The store no longer
+    """A backup made under load, and the confirmations at its start and when all work had ended. The store no longer
     exists."""
     folder = tmp_path_factory.mktemp("saved")
     with loaded(folder) as (cluster, load):
@@ -235,7 +236,7 @@ def redis_cluster() -> Iterator[str]:
 
 
 class Held:
-    """A server behind a proxy that holds up one pipeline, and with it the command that sent it."""
+    """A store behind a proxy that holds up one pipeline, and with it the command that sent it."""
 
     def __init__(self, store: Valkey, folder: Path) -> None:
         self.store = store
@@ -324,7 +325,7 @@ async def test_a_backup_that_is_killed_is_none_and_one_that_is_asked_to_end_leav
 def test_what_cannot_be_is_refused(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # the person running the tests may have a cluster there
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # whoever runs the tests may have a cluster there
     named = [str(tmp_path / word) if word in {"DIR", "nowhere"} else word for word in words]
     result = CliRunner().invoke(main, named)
     assert (result.exit_code, result.stdout) == (1, "")

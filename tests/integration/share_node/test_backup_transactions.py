@@ -1,4 +1,5 @@
-"""A backup taken during transactions, restored: committed ones are whole, open ones are aborted, no reader waits."""
+"""A backup taken during transactions is restored: committed ones are complete, open ones are aborted, and no reader is
+held up."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ PARTITIONS = (0, 1)
 
 
 async def written(bootstrap: str) -> tuple[Writer, Writer]:
-    """Write to each partition: 0 of a committed transaction, 1 its marker, 2 of one that stays open, 3 of one that is
-    ended when no node lives any more, 4 a record without a transaction."""
+    """Write to each partition: 0 in a committed transaction, 1 its marker, 2 in one that stays open, 3 in one that is
+    ended after all nodes have died, 4 a record without a transaction."""
     async with Wire(bootstrap, bootstrap) as wire:
         topic_id = await wire.create_topic("jobs", len(PARTITIONS))
         done, left, doubted = (Writer(wire, topic_id) for _ in range(3))
@@ -45,7 +46,7 @@ async def written(bootstrap: str) -> tuple[Writer, Writer]:
 
 
 async def decide(url: str, writer: Writer) -> None:
-    """Decide the transaction as a node does that dies before it writes the first marker."""
+    """Commit the transaction as a node would that dies before it writes the first marker."""
     store = open_store(url)
     cluster = StoreClusterStore(store, StoreSettings())
     try:
@@ -57,7 +58,7 @@ async def decide(url: str, writer: Writer) -> None:
 
 
 def read_committed(bootstrap: str) -> Counter[tuple[int, int]]:
-    """Partition and offset of all records that a read_committed group gets until it has no lag."""
+    """Return partition and offset of all records that a read_committed group gets until it has no lag."""
     found: Counter[tuple[int, int]] = Counter()
     deadline = time.monotonic() + BOUND_S
     with Admin(bootstrap_servers=bootstrap) as admin:

@@ -1,4 +1,4 @@
-"""Role processes under `up --processes`: what they keep over a restart."""
+"""Role processes under `up --processes`: what they keep across a restart."""
 
 import asyncio
 import os
@@ -18,7 +18,7 @@ def fake_role(folder: Path, failures: list[str]) -> RoleProcess:
 
 
 async def ports_when(folder: Path, starts: int, name: str = "ports") -> list[str]:
-    """The ports given to every start so far; waits until there have been `starts`."""
+    """Return the ports given to every start so far; waits until there have been `starts`."""
     async with asyncio.timeout(20):
         while True:
             found = (folder / name).read_text().split() if (folder / name).exists() else []

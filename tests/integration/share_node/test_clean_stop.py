@@ -1,4 +1,4 @@
-"""A restart with `appendfsync everysec`: after a clean stop nothing is lost, so no log leaves a hole."""
+"""A restart with `appendfsync everysec`: after a clean stop nothing is lost, so no log gets a hole in its offsets."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_a_stop_in_good_order_leaves_no_hole_and_a_killed_store_does(cluster: Cl
         cluster.start()
         assert produced(cluster) == expected
     assert cluster.node.errors.count("fsync_everysec_used") == 1
-    cluster.node.kill()  # it is unknown whether all was on disk: offsets must not be assigned twice
+    cluster.node.kill()  # it is unknown whether everything was on disk: offsets must not be assigned twice
     cluster.start()
     assert produced(cluster) == 4 + 1_000_000
     assert cluster.node.stop() == 143

@@ -1,4 +1,5 @@
-"""A running node whose clock is changed, or whose store is set to lose data, while records wait on it."""
+"""A running node whose clock is changed, or whose store is configured so that it may lose data, while unread records
+are stored."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def produce(node: Node, topic: str, count: int) -> None:
 
 @pytest.mark.rule("CM-170")
 def test_a_leader_whose_clock_is_a_week_ahead_deletes_nothing_by_age_and_says_so(node: Node) -> None:
-    """Before this rule, 45 s of such a clock deleted 1,000 of 1,000 unread records without a log line."""
+    """Without this rule, such a clock deleted 1,000 of 1,000 unread records within 45 s, without a log line."""
     kept, small = Partition("kept", 0), Partition("small", 0)
     with Admin(node.bootstrap) as admin:
         made = admin.create_topics([NewTopic("kept", 1), NewTopic("small", 1)])

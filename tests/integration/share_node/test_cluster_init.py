@@ -1,4 +1,5 @@
-"""`sharegroups init` on a real store: a new store gets its cluster, once; an unusable store is refused by name."""
+"""`sharegroups init` on a real store: a new store gets its cluster, once; an unusable store is refused, and the reason
+is named."""
 
 import asyncio
 import shutil
@@ -50,7 +51,7 @@ async def test_two_at_once_agree_on_one_cluster(server: Server) -> None:
 
 @pytest.mark.rule("CM-130")
 async def test_a_store_that_comes_later_is_waited_for_as_long_as_asked() -> None:
-    """A job on Kubernetes passes --wait; a person at a terminal gets the error after ten seconds."""
+    """A job on Kubernetes passes --wait; a user at a terminal gets the error after ten seconds."""
     late = Server()
     url = f"redis://127.0.0.1:{late.port}"
     refused = await run("--store", url, "--wait", "1")
@@ -68,7 +69,7 @@ async def test_a_store_that_comes_later_is_waited_for_as_long_as_asked() -> None
 
 @pytest.mark.rule("CM-12", "CM-130")
 async def test_a_new_cluster_is_made_only_with_all_replicas_of_its_store(server: Server) -> None:
-    """A starting process, in contrast, proceeds with one of two: a fail-over may have taken the other."""
+    """A starting process, in contrast, proceeds with one of two, since a fail-over may have used up the other."""
     replica = Server("--replicaof", "127.0.0.1", str(server.port))
     await replica.start()
     url = f"redis://127.0.0.1:{server.port}"

@@ -1,4 +1,4 @@
-"""The embedded store: durable, supervised, and never left behind without a parent."""
+"""The embedded store: durable, supervised, and never left running without its parent."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""docs/reference/kafka-names.md: each of its rows against a node, its settings and a consumer."""
+"""docs/reference/kafka-names.md: each row is checked against a node, its settings and a consumer."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kafka-names.md"
 HERE_ALONE: Final = {"records-expired-total"}
-#: The services' metrics of KIP-932, each by the part of its name in the KIP's tables; below them, its configs.
+#: KIP-932's metrics for the services, each by the part of its name in the KIP's tables; below them, the KIP's configs.
 KIP_METRICS: Final = (
     "group-count", "rebalance-rate", "rebalance-count", "num-partitions", "share-acknowledgement-rate",
     "record-acknowledgement-rate", "partition-load-time-avg", "thread-idle-ratio-avg", "write-rate", "write-total",
@@ -53,7 +53,7 @@ EXTENSIONS: Final = {"group.share.fast.first.assignment", "group.share.auto.offs
 
 @cache
 def rows(section: str) -> tuple[tuple[str, str, str], ...]:
-    """The rows of the table below a heading: Kafka's name, the name here, notes."""
+    """Return the rows of the table below a heading: Kafka's name, the name here, notes."""
     text = PAGE.read_text(encoding="utf-8").partition(f"\n## {section}")[2].partition("\n## ")[0]
     cells = [
         tuple(cell.strip() for cell in line.strip("|").split("|")) for line in text.splitlines() if line[:1] == "|"
@@ -64,7 +64,7 @@ def rows(section: str) -> tuple[tuple[str, str, str], ...]:
 
 @pytest.fixture(scope="module")
 def served() -> set[str]:
-    """The names of the metrics that a node serves before its first use."""
+    """Return the names of the metrics that a node serves before it is used."""
     port = free_port()
     metrics = f"http://127.0.0.1:{port}/metrics"
     with Cluster({**QUICK, "metrics.port": str(port)}), urllib.request.urlopen(metrics, timeout=30) as answer:

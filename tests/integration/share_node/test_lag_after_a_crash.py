@@ -1,4 +1,5 @@
-"""After a crash of a store with `appendfsync everysec` a log's end jumps (CM-47); no group counts the jump as lag."""
+"""After a crash of a store with `appendfsync everysec` the end offset of a log jumps (CM-47); no group's lag includes
+the jump."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def produce(cluster: Cluster, records: int) -> None:
 
 
 def lags(cluster: Cluster, folder: Path) -> tuple[int, float, float]:
-    """The working group's lag as `groups describe` reports it and as the scaler reports it, and that of a group that
-    never existed."""
+    """Return the working group's lag as the admin client and as the scaler report it, and the scaler's lag for a group
+    that never existed."""
     with Admin({"bootstrap.servers": cluster.bootstrap}) as admin, scaler(folder, cluster) as asked:
         found = admin.list_share_group_offsets({"workers": None})["workers"]
         assert isinstance(found, dict)
@@ -62,7 +63,7 @@ def test_a_lag_counts_records_and_not_what_a_crash_left_out(cluster: Cluster, tm
     cluster.node.kill()
     cluster.start()
     assert lags(cluster, tmp_path) == (0, 0, 3)
-    produce(cluster, 2)  # after the hole, which is now inside the log
+    produce(cluster, 2)  # after the hole in the offsets, which is now inside the log
     assert lags(cluster, tmp_path) == (2, 2, 5)
     assert cluster.node.stop() == TERMINATED
     cluster.start()  # the present leader did not make the hole

@@ -1,4 +1,4 @@
-"""SIGTERM to the commands as people run them: the next consumer gets every unfinished record at once.
+"""SIGTERM to the commands as users run them: the next consumer gets every unfinished record at once.
 
 Locks last 30 s here and sessions 45 s: a next consumer that gives up after 15 s without a record gets all of them only
 if the previous one has released them.
@@ -28,7 +28,7 @@ from sharegroups import Admin, NewTopic, Producer, TopicPartition
 from tests.support.node import BOUND_S, TERMINATED, Cluster, StartedProcess, unique, up_words
 
 RECORDS = 400
-#: The status of a process that gets SIGTERM before it runs our code.
+#: The exit status of a process that gets SIGTERM before it runs our code.
 NOT_BEGUN = -signal.SIGTERM
 
 
@@ -43,8 +43,8 @@ _STARTED: list[Tool] = []
 
 @pytest.fixture(autouse=True)
 def nothing_left() -> Iterator[None]:
-    """End the processes that a failed test has left. Commands start with SIGINT's usual handler: a run of the tests in
-    the background ignores SIGINT, and a command would leave that so."""
+    """End the processes that a failed test has left. Commands start with the default handler for SIGINT: tests that run
+    in the background ignore SIGINT, and a command would inherit that."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -74,7 +74,7 @@ class Tool:
         return self._errors.read_text()
 
     def lines(self, count: int) -> list[bytes]:
-        """The next `count` lines of its standard output."""
+        """Return the next `count` lines of its standard output."""
         found = []
         for _ in range(count):
             assert self.process.stdout is not None
@@ -83,7 +83,7 @@ class Tool:
         return found
 
     def terminate(self, number: int = signal.SIGTERM) -> tuple[int, list[bytes]]:
-        """Send a signal; returns the exit status and the rest of its output. It must end by itself."""
+        """Send a signal; returns the exit status and the rest of the output. The process must end by itself."""
         self.process.send_signal(number)
         rest, _ = self.process.communicate(timeout=BOUND_S)
         return self.process.returncode, rest.splitlines()
@@ -116,7 +116,8 @@ def number_of(line: bytes) -> int:
 
 
 def rest_of(cluster: Cluster, folder: Path, topic: str, wanted: int) -> Counter[int]:
-    """The next consumer's records, by number: `wanted` of them, or those that arrive before 15 s without one."""
+    """Return the next consumer's records, by number: `wanted` of them, or those that arrive before 15 s pass without a
+    record."""
     words = ["consume", topic, "--group", topic, "--output", "json"]
     tool = Tool(cluster, folder, *words, "--max-messages", str(wanted), "--timeout-ms", "15000")
     written, _ = tool.process.communicate(timeout=BOUND_S)
@@ -197,8 +198,8 @@ def test_a_measurement_shows_what_it_has_by_then(cluster: Cluster, tmp_path: Pat
 
 
 def _ended_while_python_starts(status: int, number: int, errors: str) -> bool:
-    """Whether the signal came before Python ran our code. Then the signal itself ends the process, or, with status 1,
-    Python's own message names the step of its start that SIGINT interrupted."""
+    """Return whether the signal came before Python ran our code. If so, the signal itself ends the process, or the
+    status is 1 and Python's own message names the step of its start that SIGINT interrupted."""
     return status == -number or (
         number == signal.SIGINT and status == 1 and errors.startswith("Fatal Python error: init_")
     )
@@ -223,7 +224,7 @@ def test_at_any_moment_of_its_start(cluster: Cluster, tmp_path: Path, number: si
 
 
 def _waits_in_its_pipe(tool: Tool) -> None:
-    """Wait until the pipe of its standard output, which has no reader, takes no more."""
+    """Wait until the pipe of its standard output, which nothing reads, is full."""
     assert tool.process.stdout is not None
     last, same = -1, 0
     for _ in range(BOUND_S * 10):
@@ -300,7 +301,7 @@ def _numbers(errors: str) -> tuple[int, int]:
 
 
 def _until_stored(cluster: Cluster, topic: str, records: int) -> int:
-    """Wait until a topic holds at least `records` records; returns how many it holds."""
+    """Wait until a topic contains at least `records` records; returns their number."""
     found = 0
     with Admin(bootstrap_servers=cluster.bootstrap) as admin:
         for _ in range(BOUND_S * 10):
@@ -314,7 +315,7 @@ def _until_stored(cluster: Cluster, topic: str, records: int) -> int:
 
 @contextlib.contextmanager
 def _away(cluster: Cluster) -> Iterator[None]:
-    """The cluster does not answer during this block, although connections to it remain open."""
+    """Make the cluster unresponsive during this block; connections to it remain open."""
     os.kill(cluster.node.pid, signal.SIGSTOP)
     try:
         yield
@@ -325,7 +326,7 @@ def _away(cluster: Cluster) -> Iterator[None]:
 @pytest.mark.rule("CT-80")
 @pytest.mark.parametrize("again", [False, True])
 def test_the_cluster_is_away(cluster: Cluster, tmp_path: Path, again: bool) -> None:
-    """Leaving ends by itself, and immediately at a second signal."""
+    """Leaving ends by itself, and immediately on a second signal."""
     topic = topic_of(cluster, 50)
     consumer = consume(cluster, tmp_path, topic)
     producer = Tool(cluster, tmp_path, "produce", topic)

@@ -1,5 +1,5 @@
-"""SIGTERM to `sharegroups produce` while it waits for a topic or a cluster: records that it never sent are not
-stored."""
+"""SIGTERM to `sharegroups produce` while it waits for a topic or a cluster: records that it has not sent are not stored
+later."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def cluster() -> Iterator[Cluster]:
 
 
 def _has_read(pipe: IO[str]) -> None:
-    """Wait until the command has read its line, and a moment longer."""
+    """Wait until the command has read its input line, and a moment longer."""
     for _ in range(BOUND_S * 10):
         is_empty = not int.from_bytes(fcntl.ioctl(pipe, termios.FIONREAD, b"\0" * 4), sys.byteorder)
         time.sleep(0.1)

@@ -27,7 +27,8 @@ from tests.support.ports import free_port
 
 
 class Asked:
-    """KEDA's end of the connection: the names of service and methods are written out, as KEDA has them compiled in."""
+    """KEDA's end of the connection. The names of the service and methods are literals, since KEDA has them compiled
+    in."""
 
     def __init__(self, address: str) -> None:
         self.channel = grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
@@ -104,7 +105,7 @@ def consume(cluster: Cluster, topic: str, group: str, records: int) -> None:
 def test_lag_and_age_of_a_group_fall_to_nothing_as_it_works(cluster: Cluster, asked: Asked) -> None:
     topic, group = topic_with(cluster, [str(number) for number in range(20)]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5", "ageTargetSeconds": "1"}
-    # The group has no member yet but there is work: otherwise the first worker would never start.
+    # Active although the group has no member yet: otherwise the first worker would never start.
     assert asked.active(**trigger)
     assert asked.value("lag", **trigger) == 20
     assert asked.value("age-seconds", **trigger) > 0
@@ -115,7 +116,7 @@ def test_lag_and_age_of_a_group_fall_to_nothing_as_it_works(cluster: Cluster, as
 
 
 def delayed(cluster: Cluster, topic: str, group: str, *delays: float) -> None:
-    """A member releases the first records with these delays, and leaves."""
+    """Let a member release the first records with these delays, and leave."""
     settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
     with ShareConsumer(settings) as consumer:
         consumer.subscribe([topic])
@@ -130,7 +131,7 @@ def delayed(cluster: Cluster, topic: str, group: str, *delays: float) -> None:
 
 @pytest.mark.rule("PL-938", "GC-109")
 def test_a_delayed_record_needs_no_worker_until_its_delay_ends(cluster: Cluster, asked: Asked) -> None:
-    """Before this rule, a record delayed by an hour kept the workers running for that hour."""
+    """Without this rule, a record delayed by an hour kept the workers running for that hour."""
     topic, group = topic_with(cluster, ["hour", "seconds"]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5", "ageTargetSeconds": "1"}
     delayed(cluster, topic, group, 3_600, 5)
@@ -147,7 +148,7 @@ def test_a_delayed_record_needs_no_worker_until_its_delay_ends(cluster: Cluster,
 
 @pytest.mark.rule("CM-105", "GC-109")
 def test_deleted_records_need_no_worker_and_hide_none(cluster: Cluster, asked: Asked) -> None:
-    """Before this rule, deleted records, delayed ones among them, counted until a member joined."""
+    """Without this rule, deleted records, including delayed ones, counted until a member joined."""
     topic, group = topic_with(cluster, ["a", "b", "c"]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5"}
     delayed(cluster, topic, group, 3_600, 3_600, 3_600)
@@ -170,7 +171,7 @@ class AbortedError(Exception):
 
 @pytest.mark.rule("PL-827", "GC-109")
 def test_an_aborted_tail_needs_no_worker_and_hides_none(cluster: Cluster, asked: Asked) -> None:
-    """Before this rule, it counted until a member joined; so did records of an open transaction, which no member
+    """Without this rule, the tail counted until a member joined; so did records of an open transaction, which no member
     gets."""
     topic, group = topic_with(cluster, ["a"]), unique("workers")
     trigger = {"group": group, "topics": topic, "lagTarget": "5"}
@@ -205,7 +206,7 @@ def test_an_aborted_tail_needs_no_worker_and_hides_none(cluster: Cluster, asked:
 
 
 def until_value(asked: Asked, lag: int, trigger: dict[str, str]) -> None:
-    """Wait for the lag; the marker may arrive some moments after the transaction was decided."""
+    """Wait until the lag has this value; the marker may arrive some moments after the transaction was decided."""
     until = time.monotonic() + 60
     while asked.value("lag", **trigger) != lag:
         assert time.monotonic() < until

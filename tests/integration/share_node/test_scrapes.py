@@ -1,4 +1,4 @@
-"""Prometheus at a node's metrics port, and other clients' misuse of it: real sockets, a real node."""
+"""Prometheus at a node's metrics port, and misuse of the port by other clients: real sockets, a real node."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:
 
 
 def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    """Samples by name and labels; a duplicate is an error, as it is to Prometheus."""
+    """Return the samples by name and labels; a duplicate is an error, as it is for Prometheus."""
     found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -55,7 +55,7 @@ def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
 
 
 def metric_names(expression: str) -> set[str]:
-    """The names of the metrics in a PromQL expression."""
+    """Return the names of the metrics in a PromQL expression."""
     bare = re.sub(r'"[^"]*"', "", expression)
     bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
     bare = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
@@ -70,7 +70,7 @@ def node() -> Iterator[tuple[Cluster, int]]:
 
 
 def alerts() -> dict[str, set[str]]:
-    """The metrics of each alert in the nodes' rules; the history's alerts are tested with the pipeline."""
+    """Return the metrics of each alert in the nodes' rules; the history's alerts are tested with the pipeline."""
     rules = yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))
     return {rule["alert"]: metric_names(rule["expr"]) for group in rules["spec"]["groups"] for rule in group["rules"]}
 
@@ -142,7 +142,7 @@ def test_names_outside_of_expressions_are_no_metrics() -> None:
 
 
 class Changing(Collector):
-    """A collector over data that the event loop changes all the time, such as share-partitions and sessions."""
+    """A collector over data that the event loop changes constantly, such as share-partitions and sessions."""
 
     def __init__(self) -> None:
         self.known = dict.fromkeys(range(3_000))
@@ -235,7 +235,7 @@ def _exchange(port: int, request: bytes) -> bytes:
 
 
 def _end_of(made: socket.socket) -> bytes:
-    """All bytes until the other side closes."""
+    """Return all bytes until the other side closes."""
     made.settimeout(30)
     found = b""
     try:

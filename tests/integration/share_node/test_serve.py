@@ -7,7 +7,7 @@ ALL = "group_coordinator, partition_leader, share_coordinator"
 
 
 def said(*words: str) -> tuple[int, str, str]:
-    """Run a program that ends by itself; returns status, standard output and standard error."""
+    """Run a program that ends by itself; returns its status, standard output and standard error."""
     done = subprocess.run([sys.executable, "-m", *words], capture_output=True, text=True, timeout=60, check=False)
     return done.returncode, done.stdout, done.stderr
 

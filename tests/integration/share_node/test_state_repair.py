@@ -1,4 +1,5 @@
-"""`state repair` on a store with damaged entries: what it shows, asks, settles and leaves unchanged."""
+"""`state repair` on a store with damaged entries: what it shows, what it asks, which entries it marks as settled, and
+what it leaves unchanged."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ def store() -> Iterator[Store]:
 
 
 def state_log() -> StoredLog:
-    """A log with a claim, a snapshot of each of two keys, and two updates of the first key."""
+    """Return a log with a claim, a snapshot for each of two keys, and two updates of the first key."""
     driver, log = Driver(), StoredLog(STATE, ShareStateCodec())
     other = SharePartitionKey("other", TOPIC, 0)
     driver.run(initialize(5, 10))

@@ -51,7 +51,8 @@ async def _until_connected(port: int, expected: float | None) -> dict[str, float
 
 @pytest.mark.rule("CM-131")
 async def test_a_replica_of_the_store_that_goes_is_seen_in_the_metrics(tmp_path: Path, store: Server) -> None:
-    """The alert ShareGroupsStoreReplicaGone compares the two; of an unreachable store no number is reported."""
+    """The alert ShareGroupsStoreReplicaGone compares the two numbers; while the store is unreachable, none is
+    reported."""
     replica = Server("--replicaof", "127.0.0.1", str(store.port))
     await replica.start()
     port = free_port()
@@ -107,7 +108,8 @@ async def test_a_password_is_changed_by_adding_it_restarting_and_taking_the_old_
 
 @pytest.mark.rule("CM-182", "CM-19")
 async def test_a_store_that_is_restarted_under_way_and_loads_slowly_costs_no_record(tmp_path: Path) -> None:
-    """The store answers LOADING for longer than a lease: records produced before and meanwhile are stored once."""
+    """The store answers LOADING for longer than a lease: records produced before and during that time are stored
+    once."""
     store = Server()
     await store.start()
     node = StartedProcess(

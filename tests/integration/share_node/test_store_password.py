@@ -1,5 +1,4 @@
-"""The password of a user's own store, as visible from outside: process lists, messages, logs, and files that are
-read."""
+"""Where the password of a user's own store could be visible from outside: process lists, messages, logs, and files."""
 
 from __future__ import annotations
 
@@ -31,7 +30,7 @@ def store() -> Iterator[Server]:
 
 
 def process_list(of: int) -> list[str]:
-    """The command lines of a process and its descendants, as `ps` shows them to every user."""
+    """Return the command lines of a process and its descendants, as `ps` shows them to every user."""
     found = [Path(f"/proc/{of}/cmdline").read_bytes().replace(b"\0", b" ").decode()]
     for task in Path(f"/proc/{of}/task").iterdir():
         for child in (task / "children").read_text().split():
@@ -78,7 +77,7 @@ def test_a_password_in_the_argument_goes_no_further_and_is_warned_of(tmp_path: P
 
 @pytest.mark.rule("CM-61a")
 def test_a_role_that_finds_no_cluster_shows_no_password(tmp_path: Path, store: Server) -> None:
-    """As in the first start on Kubernetes, before the job that makes the cluster has run."""
+    """As on the first start on Kubernetes, before the job that creates the cluster has run."""
     url = f"redis://:{PASSWORD}@127.0.0.1:{store.port}"
     role = StartedProcess(
         ["share_node", "serve", "partition_leader", "listen.port=0"], tmp_path, {"SHAREGROUPS_STORE_URL": url}

@@ -1,4 +1,4 @@
-"""The three services as three processes, as they are deployed, with only the store in common."""
+"""The three services as three processes, as in a deployment, with only the store in common."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.support.node import BOUND_S, StartedProcess, unique
 from tests.support.ports import free_port
 from tests.support.stores import Server
 
-#: A call of each service that needs no fields, and whether the clients' address serves it.
+#: For each service a call that needs no fields, and whether the address for clients serves it.
 CALLS: Final = {
     "partition_leader": ("/kip932.api.v1.PartitionLeaderService/Fetch", True),
     "group_coordinator": ("/kip932.api.v1.GroupCoordinatorService/ListGroups", True),
@@ -89,7 +89,7 @@ async def _begin(store: Server) -> None:
 
 
 def serves(address: str, method: str) -> bool:
-    """Whether a call without fields gets any result but UNIMPLEMENTED there."""
+    """Return whether a call without fields gets any result but UNIMPLEMENTED there."""
     with grpc.insecure_channel(address) as channel:
         try:
             channel.unary_unary(method, bytes, bytes)(b"", timeout=BOUND_S)
@@ -152,7 +152,7 @@ def test_a_client_that_knows_any_of_them_produces_receives_and_acknowledges(
 
 
 def lags(admin: Admin, group: str) -> list[int | None]:
-    """The lag of both partitions, once the coordinator's process knows who leads them."""
+    """Return the lag of both partitions, once the coordinator's process knows their leaders."""
     found: list[int | None] = []
     for _ in range(BOUND_S):
         offsets = admin.list_share_group_offsets({group: None})[group]

@@ -47,7 +47,7 @@ class Secure:
         return {"bootstrap.servers": self.cluster.bootstrap, **pairs(lines_of(self.folder / "alice.properties"))}
 
     def work(self, records: int, group: str, topic: str) -> int:
-        """Produce records and consume them; return how many came."""
+        """Produce records and consume them; returns how many arrived."""
         with Producer(self.settings) as producer:
             for number in range(records):
                 producer.send(topic, b"%d" % number)
@@ -113,8 +113,8 @@ def test_a_change_is_logged_with_the_principal(secure: Secure) -> None:
 
 @pytest.mark.rule("CM-60")
 def test_certificates_are_renewed_under_load_without_a_failed_call(secure: Secure) -> None:
-    """Each renewal also replaces the authority, as an operator does it: both are trusted, then the certificates are
-    replaced, then the new authority alone is trusted. Every process reads the files by itself."""
+    """Each renewal also replaces the authority, as an operator does it: first both are trusted, then the certificates
+    are replaced, then only the new authority is trusted. Every process reads the files by itself."""
     topic, group = unique("renewed"), unique("g")
     with Admin(secure.settings) as admin:
         admin.create_topics([NewTopic(topic, 2)])

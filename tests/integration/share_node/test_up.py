@@ -1,4 +1,4 @@
-"""`sharegroups up` as people run it: the output of its processes, and where they may be started."""
+"""`sharegroups up` as users run it: the output of its processes, and where it may be started."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""A role whose store, or cluster, comes later: it stays alive, logs what it waits for, and goes on."""
+"""A role whose store or cluster appears later: it stays alive, logs what it waits for, and then continues."""
 
 from __future__ import annotations
 
@@ -107,7 +107,8 @@ async def make_cluster(store: Server) -> None:
 async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
     tmp_path: Path, store: Server, role: str
 ) -> None:
-    """Before this rule, it ended: 11 s after its start without a store, and after 1 s without a cluster."""
+    """Without this rule, it ended: 11 s after its start if there was no store, and after 1 s if there was no
+    cluster."""
     async with running(tmp_path, store, role) as pod:
         await pod.until_serving(LIVENESS)
         assert await pod.health() == WAITING
@@ -128,7 +129,8 @@ async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
 
 @pytest.mark.rule("CM-130")
 async def test_a_call_to_a_node_that_waits_sends_its_caller_elsewhere(tmp_path: Path, store: Server) -> None:
-    """Its name is already in the DNS; UNIMPLEMENTED would be taken for an old release, which is final."""
+    """The node's name is already in the DNS. UNIMPLEMENTED would be taken for an old release, and the caller would give
+    up."""
     async with running(tmp_path, store) as pod:
         await pod.until_serving(LIVENESS)
         async with grpc.aio.insecure_channel(pod.address) as channel:
@@ -147,7 +149,7 @@ async def test_sigterm_ends_a_wait_at_once_and_in_good_order(tmp_path: Path, sto
         # The attempt in progress would have lasted ten seconds.
         assert time.monotonic() - began < 8
         assert "Traceback" not in pod.process.errors
-    # Its name is free: the next process starts without waiting for the lock.
+    # Its node name is free: the next process starts without waiting for it.
     async with running(tmp_path, store) as pod:
         await pod.until_serving(LIVENESS)
 
@@ -159,7 +161,7 @@ async def test_a_store_that_loads_its_data_is_waited_for(tmp_path: Path, store: 
     for start in range(0, 8_000, 1_000):
         await store.run(*[("SET", f"filler:{number}", "x") for number in range(start, start + 1_000)])
     store.stop()
-    # It answers every 1,024 commands; each takes 1.5 ms to load, so all of them some 12 s.
+    # The store replies every 1,024 commands; each takes 1.5 ms to load, so all of them take some 12 s.
     store._options = ("--key-load-delay", "1500")
     loading = asyncio.create_task(store.start())
     try:
@@ -194,7 +196,7 @@ async def test_a_wiped_store_is_waited_for_and_never_taken_for_a_new_one(tmp_pat
 
 @pytest.mark.rule("CM-130", "CM-20")
 async def test_what_only_its_own_settings_can_mend_ends_it_with_the_reason(tmp_path: Path, store: Server) -> None:
-    """Unlike waiting, a restart reads the settings again."""
+    """A restart reads the settings again; waiting would not."""
     await store.start()
     await make_cluster(store)
     (tmp_path / "data").mkdir()

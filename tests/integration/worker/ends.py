@@ -1,9 +1,9 @@
-"""Ends of workers under load, run by tests or by hand: SIGTERM and SIGKILL, both assignors, and fewer, as many and more
-workers than partitions.
+"""Workers that end under load, run by tests or by hand: SIGTERM and SIGKILL, both assignors, and fewer workers than
+partitions, as many, and more.
 
 A producer sends jobs at a steady rate to all partitions. One worker gets a signal; the load continues, and then all
-jobs are awaited. The results: for how long records of that worker's partitions stood still, which jobs were never done,
-which began twice, and which of these had ended before the signal.
+jobs are awaited. The results: for how long that worker's partitions stood still, how many jobs were never done, how
+many began twice, and how many of these had ended before the signal.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Place = tuple[int, int]
 
 
 class Said(NamedTuple):
-    """A line of a worker: the event, its record and the time."""
+    """A line that a worker wrote: the event, its record and the time."""
 
     worker: int
     what: str
@@ -46,7 +46,7 @@ class Said(NamedTuple):
 
     @property
     def place(self) -> Place:
-        """The record's partition and offset."""
+        """Return the record's partition and offset."""
         return self.partition, self.offset
 
 
@@ -70,8 +70,8 @@ class Cell:
 class Seen:
     """The results. `had`: the partitions of the worker that got the signal. `stood_s`: the longest time after the
     signal in which no job of one of them began. `lost`: jobs that never ended. `twice`: jobs that began more than once;
-    `twice_ended`: those of them that this worker had ended, but whose outcome was not stored yet; `twice_elsewhere`:
-    those of them that this worker had not begun."""
+    `twice_ended`: those that this worker had ended, but whose outcome was not stored yet; `twice_elsewhere`: those that
+    this worker had not begun."""
 
     status: int
     had: tuple[int, ...]
@@ -124,7 +124,7 @@ class Yard:
         self.until(self._is_shared, "each worker has partitions and each partition a worker")
 
     def close(self) -> None:
-        """End the workers that are left."""
+        """End the remaining workers."""
         for process in self.workers:
             if process.poll() is None:
                 process.terminate()
@@ -136,12 +136,12 @@ class Yard:
         self.admin.close()
 
     def had_by(self, number: int) -> tuple[int, ...]:
-        """The partitions of a worker."""
+        """Return the partitions of a worker."""
         found = [each for each in self._members() if each.client_id == str(number)]
         return tuple(found[0].assignment.get(self.topic, ())) if found else ()
 
     def said(self) -> list[Said]:
-        """All lines of the workers, ordered by time."""
+        """Return all lines of the workers, ordered by time."""
         lines = [
             Said(number, *json.loads(line))
             for number in range(len(self.workers))
@@ -150,7 +150,7 @@ class Yard:
         return sorted(lines, key=lambda line: line.at_s)
 
     def is_drained(self) -> bool:
-        """Whether the group has finished every record."""
+        """Return whether the group has finished every record."""
         listed = self.admin.list_share_group_offsets({self.group: None})[self.group]
         partitions = [TopicPartition(self.topic, number) for number in range(self.cell.partitions)]
         if isinstance(listed, KafkaError) or set(listed) != set(partitions):
@@ -158,7 +158,7 @@ class Yard:
         return all(entry is not None and entry.lag == 0 for entry in listed.values())
 
     def until(self, done: Callable[[], bool], what: str) -> None:
-        """Wait until `done` holds; raises AssertionError with `what` and the logs at the bound."""
+        """Wait until `done` holds; after a bounded time raises AssertionError with `what` and the logs."""
         deadline = time.monotonic() + BOUND_S
         while not done():
             if time.monotonic() > deadline:
@@ -242,7 +242,8 @@ def play(cluster: Cluster, folder: Path, cell: Cell) -> Seen:
 
 
 def standing_s(said: list[Said], partition: int, since_s: float, until_s: float) -> float:
-    """The longest time in s, from the signal to the end of the load, in which no job of the partition began."""
+    """Return the longest time in s, between the signal and the end of the load, in which no job of the partition
+    began."""
     begun = [line.at_s for line in said if line.what == "begun" and line.partition == partition]
     times = [since_s, *(at for at in sorted(begun) if since_s < at < until_s), until_s]
     return max(later - sooner for sooner, later in pairwise(times))

@@ -1,4 +1,5 @@
-"""Plays of workers with figures, longer than a test: SIGTERM and SIGKILL under load, in all combinations, as a table.
+"""Longer runs of workers than the tests make: SIGTERM and SIGKILL under load, in all combinations, with a table of
+figures.
 
 python -m tests.integration.worker.plays ends                       # 12 cells, about five minutes
 python -m tests.integration.worker.plays ends --signal SIGKILL --assignor simple --workers 2 --rounds 3
@@ -24,7 +25,7 @@ _HEAD: Final = (
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the cells that the command line asks for. Returns 1 when a job was lost, or ran twice without an excuse."""
+    """Run the cells that the command line selects. Returns 1 if a job was lost, or ran twice without an excuse."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ends = parser.add_subparsers(required=True).add_parser("ends", help="workers that get a signal under load")
     ends.add_argument("--signal", choices=_SIGNALS, action="append")
@@ -48,12 +49,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def is_broken(cell: Cell, seen: Seen) -> bool:
-    """Whether a job was lost, ran twice although the signal was SIGTERM, or ran twice without the signalled worker."""
+    """Return whether a job was lost, ran twice although the signal was SIGTERM, or ran twice without involving the
+    signalled worker."""
     return bool(seen.lost or seen.twice_elsewhere or (cell.signal is signal.SIGTERM and seen.twice))
 
 
 def row(cell: Cell, seen: Seen) -> str:
-    """A row of the table."""
+    """Return a row of the table."""
     size = f"{cell.workers} / {cell.partitions}"
     figures = f"{seen.jobs} | {seen.stood_s:.1f} s | {seen.lost} | {seen.twice} | {seen.twice_ended}"
     return f"| {cell.signal.name} | {cell.assignor} | {size} | {figures} |"

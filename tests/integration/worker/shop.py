@@ -1,6 +1,6 @@
 """Workers for tests, run as `sharegroups worker tests.integration.worker.shop:NAME`. Each job prints what it did.
 
-The environment gives the cluster and the group. Values are JSON objects, whose keys say how a job ends.
+The environment gives the cluster and the group. Values are JSON objects whose keys say how a job ends.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class NotFoundError(LookupError):
 
 
 def make() -> Worker:
-    """A worker for the cluster and group that the test gave."""
+    """Make a worker for the cluster and group that the test gave."""
     return Worker(
         bootstrap_servers=os.environ.get("SHOP_BOOTSTRAP", "127.0.0.1:7932"),
         group_id=os.environ.get("SHOP_GROUP", "shop"),
@@ -38,12 +38,12 @@ def make() -> Worker:
 
 
 def topic(kind: str) -> str:
-    """This test's topic for handlers of this kind."""
+    """Return this test's topic for handlers of this kind."""
     return f"{os.environ.get('SHOP_TOPIC', 'shop')}-{kind}"
 
 
 def do(order: dict[str, Any]) -> None:
-    """Report the run, and end as the order says."""
+    """Report the run, and end as `order` says."""
     info = current_job()
     say(n=order.get("n"), count=info.delivery_count)
     for name, deed in DEEDS.items():
@@ -68,7 +68,7 @@ def _fork(seconds: float) -> None:
 
 
 def _torn(seconds: float) -> None:
-    """Die while writing an answer; a forked process keeps the pipe open."""
+    """Die while writing a result; a forked process keeps the pipe open."""
     _fork(seconds)
     (work,) = (one for one in gc.get_objects() if isinstance(one, Connection) and one.readable and one.writable)
     os.write(work.fileno(), (1_000_000).to_bytes(4, "big") + b"half of it")

@@ -28,7 +28,7 @@ def shop(cluster: Cluster, tmp_path: Path) -> Iterator[Shop]:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether the process exists and has not ended."""
+    """Return whether the process exists and has not ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -36,7 +36,7 @@ def is_alive(pid: int) -> bool:
 
 
 def helpers(shop: Shop) -> list[int]:
-    """The processes that handlers started."""
+    """Return the processes that handlers started."""
     return [said["helper"] for said in shop.runs() if "helper" in said]
 
 
@@ -59,8 +59,8 @@ def test_what_a_handler_began_ends_with_its_process_and_keeps_no_job_waiting(
 
 @pytest.mark.rule("CL-122")
 def test_a_process_that_dies_amid_an_answer_fails_its_job_and_holds_up_nothing(shop: Shop) -> None:
-    """Before this rule, the worker's event loop waited for the rest: no heartbeats, no renewals, no end after
-    SIGTERM."""
+    """Without this rule, the worker's event loop waited for the rest of the result: no heartbeats, no renewals, no end
+    after SIGTERM."""
     shop.put("process", {"n": 0, "torn": 3_000}, {"n": 1}, {"n": 2})
     process = shop.work("--concurrency", "1")
     shop.until_done("process", 3)

@@ -1,4 +1,4 @@
-"""Workers as people run them, `sharegroups worker …`, on a real cluster: outcomes, crashes, time-outs, signals."""
+"""Workers as users run them, `sharegroups worker …`, on a real cluster: outcomes, crashes, timeouts, signals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Shop:
             process.communicate()
 
     def have_letters(self, deliveries: int = 5) -> str:
-        """Give the group a dead-letter topic and a delivery limit; return the topic's name."""
+        """Set a dead-letter topic and a delivery limit for the group; returns the topic's name."""
         name = f"dlq.{self.topic}"
         with Admin(bootstrap_servers=self.cluster.bootstrap) as admin:
             created = admin.create_topics([NewTopic(name, config={"errors.deadletterqueue.group.enable": "true"})])
@@ -70,7 +70,7 @@ class Shop:
                 producer.produce(f"{self.topic}-{kind}", order if isinstance(order, bytes) else json.dumps(order))
 
     def work(self, *words: str, target: str = "worker") -> subprocess.Popen[str]:
-        """Start a worker, whose output goes to files."""
+        """Start a worker; its output goes to files."""
         number = len(self.started)
         with (self.folder / f"out-{number}").open("w") as out, (self.folder / f"err-{number}").open("w") as errors:
             process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Shop:
         return process
 
     def runs(self, number: int = 0) -> list[dict[str, Any]]:
-        """The output of its jobs, one entry per run."""
+        """Return the output of the jobs, one entry per run."""
         return [json.loads(line) for line in (self.folder / f"out-{number}").read_text().splitlines()]
 
     def log(self, number: int = 0) -> str:
@@ -103,7 +103,7 @@ class Shop:
             time.sleep(0.05)
 
     def start_offset(self, kind: str) -> int | None:
-        """The group's start offset in the topic's only partition."""
+        """Return the group's start offset in the topic's only partition."""
         with Admin(bootstrap_servers=self.cluster.bootstrap) as admin:
             listed = admin.list_share_group_offsets({self.group: None})[self.group]
         if isinstance(listed, KafkaError):
@@ -112,7 +112,7 @@ class Shop:
         return None if entry is None else entry.start_offset
 
     def until_done(self, kind: str, records: int) -> None:
-        """Wait until the group has finished so many records of the topic."""
+        """Wait until the group has finished this many records of the topic."""
         self.until(lambda: self.start_offset(kind) == records, f"{records} records of {kind} finished")
 
 

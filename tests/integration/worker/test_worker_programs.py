@@ -1,5 +1,5 @@
-"""Programs whose handler processes cannot start: the worker ends and gives the reason once. Also a job that kills
-it."""
+"""Programs whose handler processes cannot start: the worker ends and gives the reason once. Also a job that kills its
+worker."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_five_deployments_in_the_middle_of_a_job_leave_it_all_its_tries(tmp_path
 
 @pytest.mark.rule("CL-146", "PL-243")
 def test_a_job_that_kills_its_worker_takes_no_good_one_along(tmp_path: Path, cluster: Cluster) -> None:
-    """There are two topics, since each has a record at its last delivery; a supervisor restarts the worker."""
+    """There are two topics, so each can have a record on its last delivery; a supervisor restarts the worker."""
     (tmp_path / "jobs.py").write_text(
         "import os, signal, time\n"
         "from sharegroups import Worker\n"

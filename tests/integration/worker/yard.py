@@ -1,6 +1,7 @@
 """A worker for `ends`: its jobs take a moment each, and print when they begin and end.
 
-Run as `sharegroups worker tests.integration.worker.yard:worker`. The environment gives cluster, group, topic and name.
+Run as `sharegroups worker tests.integration.worker.yard:worker`. The environment gives the cluster, the group, the
+topic and the worker's name.
 """
 
 from __future__ import annotations
