@@ -1,10 +1,9 @@
-"""`python -m tests.attack`: strike a cluster with every attack once, or with attacks by chance for some time.
+"""`python -m tests.attack`: runs every attack once against a cluster, or random attacks for some time.
 
-The last line is
-`attacks=N records=M lost=L accepted_twice=A restarts=R worst_outage_s=S peak_mib=P canary_p99_ms=T worst_wait_ms=W
-memory=flat bad=B`; the exit status is 0 only when B is 0: nothing was lost or accepted twice, no turn of the canary
-failed, no client waited for more than 2 s, no attack saw a wrong answer, and every node kept to its memory (flat; a run
-of less than half an hour says unjudged of that).
+The last line is `attacks=N records=M lost=L accepted_twice=A restarts=R worst_outage_s=S peak_mib=P canary_p99_ms=T
+worst_wait_ms=W memory=flat bad=B`; the exit status is 0 only if B is 0: nothing was lost or accepted twice, no turn of
+the canary failed, no client waited for more than 2 s, no attack saw a wrong response, and every node's memory stayed
+flat and within its maximum (runs shorter than half an hour print `unjudged` instead of `flat`).
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from tests.attack.watch import MIB
 from tests.chaos.signals import exit_on_sigterm
 from tests.chaos.verdict import Verdict
 
-#: How long each attack lasts when each is run once.
+#: How long each attack lasts if each is run once.
 ONCE_S: Final = 5.0
 
 

@@ -1,4 +1,4 @@
-"""A store's append-only file as bytes: where the words of its commands are, and how to flip one of their bits."""
+"""Reads a store's append-only file as bytes: finds the words of its commands, and flips single bits in them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class AppendOnlyFile:
             yield words
 
     def entries(self, key: bytes) -> list[dict[bytes, Word]]:
-        """Return the entries added to streams whose key begins with `key`: their fields, `key` and `id`."""
+        """Return the entries added to streams whose key starts with `key`: their fields, `key` and `id`."""
         found = []
         for words in self.commands():
             if words[0].data.upper() == b"XADD" and words[1].data.startswith(key):

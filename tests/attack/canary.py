@@ -1,9 +1,9 @@
 """A small honest client that works while others attack: `python -m tests.attack.canary JSON`.
 
 In each turn it sends one record, waits for its confirmation, receives it through a share group, accepts it, and waits
-for that answer too. A turn that has ended is written as one JSON line: when it began, how long it and its longest call
-took, and the error if it failed. A failed turn is not repeated; its record may still come, and is then accepted within
-a later turn. It leaves when its standard input closes.
+for that response too. After each turn it writes one JSON line: when the turn started, how long it and its longest call
+took, and the error if it failed. A failed turn is not repeated; its record may still arrive, and is then accepted
+within a later turn. It leaves when its standard input closes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from typing import Final, Self
 from sharegroups.aio import Producer, ShareConsumer
 from tests.chaos.history import now_ms
 
-#: A longer turn has failed; the client's own time-outs are shorter.
+#: A longer turn has failed; the client's own timeouts are shorter.
 TURN_S: Final = 30.0
 _LEAVE_WAIT_S: Final = 45.0
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryOptions:
-    """The options of a canary. `pause_ms`: between two turns."""
+    """The options of a canary. `pause_ms`: the pause between two turns."""
 
     bootstrap: str
     topic: str
@@ -43,9 +43,9 @@ class CanaryOptions:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: when it began by the boot clock, how long it took, and the name of its error, "" when it went well.
+    """One turn: when it started by the boot clock, how long it took, and the name of its error, "" if there was none.
 
-    `waited_ms`: its longest wait for one call: a confirmation, a poll, or the answer to an acceptance.
+    `waited_ms`: its longest wait for one call: a confirmation, a poll, or the response to an acceptance.
     """
 
     number: int
@@ -74,7 +74,7 @@ class Song:
 
 
 def song(turns: list[Turn]) -> Song:
-    """Summarise some turns; a failed one counts with the time it took."""
+    """Summarise some turns; a failed one is included with the time it took."""
     took = sorted(turn.took_ms for turn in turns) or [0]
     failed = [turn for turn in turns if turn.error]
     return Song(
@@ -89,7 +89,7 @@ def song(turns: list[Turn]) -> Song:
 
 
 class Canary:
-    """A canary in a process of its own. A context manager; `turns` reads the turns written so far."""
+    """A canary in a separate process. A context manager; `turns` reads the turns written so far."""
 
     def __init__(self, bootstrap: str, topic: str, folder: Path, name: str = "canary") -> None:
         self._path = folder / f"{name}.jsonl"
@@ -122,7 +122,7 @@ class Canary:
             process.wait()
 
     def turns(self, since_ms: int = 0) -> list[Turn]:
-        """Return the turns that have ended and began at `since_ms` or later."""
+        """Return the turns that have ended and that started at `since_ms` or later."""
         if not self._path.exists():
             return []
         lines = self._path.read_text().splitlines()

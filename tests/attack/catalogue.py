@@ -33,7 +33,7 @@ ATTACKS: Final[tuple[Attack, ...]] = (
 
 
 def named(name: str) -> Attack:
-    """Return the attack of this name. Raises ValueError with the existing names."""
+    """Return the attack of this name. Raises ValueError, with the existing names, if there is none."""
     for attack in ATTACKS:
         if attack.name == name:
             return attack

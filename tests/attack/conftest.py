@@ -19,7 +19,7 @@ def attacked() -> Iterator[Cluster]:
 
 @pytest.fixture(scope="module")
 def canary(attacked: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Canary]:
-    """Yields a canary that must get through all tests of the module without a failed turn."""
+    """Yields a canary that must get through all tests in the module without a failed turn."""
     with Admin({"bootstrap.servers": attacked.bootstrap}) as admin:
         admin.create_topics([NewTopic("canary", 1)])
     with Canary(attacked.bootstrap, "canary", tmp_path_factory.mktemp("canary")) as singing:

@@ -12,10 +12,11 @@ from tests.chaos.false_clock import ClockFile
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The nodes under attack. Addresses are `host:port` by the node's name.
+    """The nodes under attack. Addresses are `host:port`, by node name.
 
     `clients`: listeners for clients; `internal`: those for other nodes; `metrics`: those of Prometheus. `topic` and
-    `topic_id` are a topic of four partitions for the attacks alone; the books count other topics.
+    `topic_id` are a topic of four partitions for the attacks alone; the producers and consumers whose records are
+    judged use other topics.
     """
 
     clients: Mapping[str, str]
@@ -45,8 +46,8 @@ class Target:
 class Attack:
     """One kind of attack. `run` attacks for at most about `seconds`, and leaves nothing of its own open.
 
-    `run` returns its observations in one line: how many calls, how they were answered. It raises AssertionError for a
-    wrong answer; the canary, the books and the memory show whether others were harmed.
+    `run` returns its observations in one line, such as the number of calls and their outcomes. It raises AssertionError
+    for a wrong response; the canary, the judged records and the memory show whether others were harmed.
     """
 
     name: str

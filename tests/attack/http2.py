@@ -1,4 +1,4 @@
-"""HTTP/2 by hand, to send what no gRPC library would: half a message, or a compressed one of any size."""
+"""Hand-written HTTP/2, to send what no gRPC library would: half a message, or a compressed one of any size."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def ping_frame() -> bytes:
 
 
 def window_frame() -> bytes:
-    """Encode one more byte for the connection's window."""
+    """Encode a frame that enlarges the connection's window by one byte."""
     return _frame(_WINDOW_UPDATE, 0, 0, struct.pack(">I", 1))
 
 
@@ -42,7 +42,7 @@ def message(body: bytes, compressed: bool = False, claimed: int | None = None) -
 
 
 class Connection:
-    """One connection, for one thread. It reads only while it waits for permission to send, or in `pump`.
+    """One connection, to be used by one thread. It reads only while it waits for permission to send, or in `pump`.
 
     `ended` holds, by stream, the bytes of the headers that ended it (gRPC's trailers), or b"" for a reset.
     """
@@ -67,7 +67,7 @@ class Connection:
         self._socket.close()
 
     def call(self, path: str | bytes, encoding: str = "") -> int:
-        """Open a call and return its stream. A path of bytes is sent as it is, text or not."""
+        """Open a call and return its stream. A path given as bytes is sent as it is, text or not."""
         stream, self._next = self._next, self._next + 2
         sent = path if isinstance(path, bytes) else path.encode()
         fields = [
@@ -114,8 +114,8 @@ class Connection:
         self._send(ping_frame() * count)
 
     def flood(self, frame: bytes, seconds: float) -> int:
-        """Send a frame as fast as the peer reads, reading its answers; return how many were sent before the peer
-        closed."""
+        """Send a frame repeatedly as fast as the peer reads, and read its responses; return how many were sent before
+        the peer closed."""
         several, deadline, sent = frame * (_FLOOD_BYTES // len(frame)), time.monotonic() + seconds, 0
         while not self.closed and time.monotonic() < deadline:
             self._send(several)

@@ -1,6 +1,7 @@
-"""A cluster of one node per role under attack, with a canary, and with producers and consumers that keep books.
+"""A cluster of one node per role under attack, with a canary, and with the books: producers and consumers that record
+what they do.
 
-`Siege` starts it, runs attacks one after the other, restarts nodes that ended, and judges at the end.
+`Siege` starts it, runs attacks one after another, restarts nodes that ended, and judges the results at the end.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ ATTACKED: Final = "attacked"
 CANARY_TOPIC: Final = "canary"
 #: For each partition of the attacked topic: the store must not fill up within the hour.
 RETAINED_BYTES: Final = 64 * MIB
-#: Bytes of requests and answers that a node may hold (CM-92); small, so that a bound that fails shows soon.
+#: Bytes of requests and responses that a node may hold (CM-92); small, so that a missing bound soon shows.
 BUDGET_BYTES: Final = 96 * MIB
-#: Memory of all tail caches of a node: small, so that they fill within minutes and later growth is not theirs.
+#: Memory of all tail caches of a node: small, so that they fill within minutes and are not the cause of later growth.
 CACHES_BYTES: Final = 16 * MIB
-#: The longest wait of an honest client for one call, and of a newcomer for a first answer.
+#: The maximum wait of an honest client for one call, and of a new client for its first response.
 WAIT_MAX_MS: Final = 2_000
-#: After half an hour, the most that a node's memory may grow from the second third of the time to the last.
+#: After half an hour, the maximum ratio of a node's memory in the last third of the time to that in the second third.
 GROWTH_MAX: Final = 1.1
 JUDGED_AFTER_S: Final = 1800.0
-#: The most memory of a node: 128 MiB for itself, plus six times the budget, since its bytes are in memory up to three
-#: times, the tail caches fill, and the allocator keeps freed memory.
+#: The maximum memory of a node: 128 MiB for itself, plus six times the budget, since its bytes are in memory up to
+#: three times, the tail caches fill, and the allocator keeps freed memory.
 NODE_BYTES_MAX: Final = 128 * MIB + 6 * BUDGET_BYTES
 SETTINGS: Final = {
     **RUN_SETTINGS,
@@ -53,10 +54,11 @@ SETTINGS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Struck:
-    """The result of one attack: its own line, and the canary's turns from its start until a little after its end.
+    """The result of one attack: the line that it returned, and the canary's turns from its start until shortly after
+    its end.
 
-    `outages`: nodes that did not answer a newcomer for longer than in any attack before, and for how long, in seconds.
-    `memory`: the resident MiB of each node afterwards.
+    `outages`: nodes that did not respond to a new client for longer than in any earlier attack, and for how long, in
+    seconds. `memory`: the resident MiB of each node afterwards.
     """
 
     attack: str
@@ -151,7 +153,7 @@ class Siege:
         return ended
 
     def _wait_turn(self, since_ms: int) -> None:
-        """Wait until the canary has had a turn that began after the attack; its later turns count for the next
+        """Wait until the canary has completed a turn that started after the attack; later turns belong to the next
         attack."""
         deadline = time.monotonic() + 60
         while not self.canary.turns(since_ms):
@@ -159,7 +161,7 @@ class Siege:
             time.sleep(0.05)
 
     def besiege(self, attacks: Sequence[Attack], seconds: float, say: Callable[[str], None]) -> int:
-        """Run random attacks until the time is over; return how many."""
+        """Run random attacks until the time is up; return how many."""
         count, deadline = 0, time.monotonic() + seconds
         while time.monotonic() < deadline:
             self.report(self.rng.choice(attacks), self.rng.uniform(2, 8), say)
@@ -167,7 +169,7 @@ class Siege:
         return count
 
     def report(self, attack: Attack, seconds: float, say: Callable[[str], None]) -> None:
-        """Run an attack and print its result; a wrong answer is added to `wrong`, and the siege goes on."""
+        """Run an attack and print its result; a wrong response is added to `wrong`, and the siege continues."""
         try:
             say(str(self.strike(attack, seconds)))
         except AssertionError as error:
@@ -178,8 +180,8 @@ class Siege:
     def judge(self) -> Verdict:
         """Drain the books and judge them; they must not be read before. Only with `books`.
 
-        The watch ends before: judging the books of an hour keeps this process busy for most of a minute, and a newcomer
-        that waits for the judge was once taken for one that waits for a node.
+        The watch is stopped first: judging an hour of records keeps this process busy for most of a minute, and a new
+        client that waited for the judge was once mistaken for one that waited for a node.
         """
         assert self._load is not None, "a siege without books has nothing to judge"
         self.watch.stop()
@@ -189,7 +191,8 @@ class Siege:
         return judge_history(read_history(books))
 
     def waits(self) -> list[str]:
-        """Return the clients that waited too long or in vain: the canary for a call, a newcomer for a first answer.
+        """Return the clients that waited too long or in vain: the canary for a call, a new client for its first
+        response.
 
         Separate from `harm`, whose bounds hold on a busy machine too.
         """
@@ -211,7 +214,8 @@ class Siege:
         return "grows" if any(self.watch.growth(name) > GROWTH_MAX for name in nodes) else "flat"
 
     def harm(self) -> list[str]:
-        """Return attacks' effects on whole nodes: not reached for 10 s, memory over the maximum, or growing memory."""
+        """Return the attacks' effects on whole nodes: unreachable for 10 s, memory over the maximum, or growing
+        memory."""
         found = [
             f"{name} was not reached for {outage:.1f} s; at most 10 s"
             for name, outage in self.watch.longest_outage_s().items()
@@ -226,7 +230,7 @@ class Siege:
 
 
 def _id_of(admin: Admin, topic: str) -> bytes:
-    """Return the id of a new topic, once the node that is asked knows it: another node may have made it."""
+    """Return the id of a new topic, once the queried node knows it: another node may have created it."""
     deadline = time.monotonic() + 60
     while (found := admin.list_topics([topic])[topic]).error is not None:
         assert time.monotonic() < deadline, f"topic {topic!r} is not known after 60 s: {found.error}"

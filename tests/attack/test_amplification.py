@@ -1,4 +1,4 @@
-"""Short requests with long answers, or that unpack to long ones: refused, and the node's memory does not grow."""
+"""Short requests with long responses, or that decompress to long ones: refused, and the node's memory does not grow."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.attack
 
-#: The most that a node's memory may grow in one of these tests; before the fix each took 64 MiB to 3 GiB.
+#: The maximum growth of a node's memory in one of these tests; before the fix each took 64 MiB to 3 GiB.
 GROWTH_MAX: Final = 96 * MIB
 #: An entry with an empty message or an empty string as field 1.
 EMPTY_ENTRY: Final = b"\x0a\x00"
 
 
 def peak_bytes(pid: int) -> int:
-    """Return the most resident memory that a process ever had."""
+    """Return the peak resident memory of a process."""
     (line,) = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmHWM:")]
     return int(line.split()[1]) * 1024
 

@@ -1,6 +1,6 @@
-"""Flipped bits in a store's append-only file between a stop and a start: stored data differs from what was written.
+"""Bits in a store's append-only file are flipped between a stop and a start: stored data differs from what was written.
 
-The store checks none of it (CM-100). No damaged data is served as valid, each place is reported, and everything that
+The store detects none of this (CM-100). No damaged data is served as valid, each place is reported, and everything that
 does not depend on it continues (CM-101…CM-103).
 """
 
@@ -31,7 +31,7 @@ PATIENCE_S = 60
 
 
 class Node:
-    """`sharegroups up` on one directory and one port, so that clients can connect to it even before it is ready."""
+    """`sharegroups up` on a fixed directory and port, so that clients can connect to it even before it is ready."""
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="sg-"))
@@ -46,7 +46,7 @@ class Node:
             self.process.first_line()
 
     def stop(self) -> str:
-        """End it in good order; return its standard error."""
+        """Stop it cleanly; return its standard error."""
         assert self.process is not None
         process, self.process = self.process, None
         process.stop()
@@ -87,7 +87,7 @@ def produce(node: Node, topic: str, values: list[str], partition: int = 0) -> No
 
 
 def consume(node: Node, topic: str, group: str, last: str) -> list[str]:
-    """Return the values that a group receives, up to `last`, all accepted."""
+    """Return the values that a group receives, up to `last`; all are accepted."""
     values: list[str] = []
     until = time.monotonic() + PATIENCE_S
     with ShareConsumer(bootstrap_servers=node.bootstrap, group_id=group) as consumer:
@@ -136,7 +136,7 @@ def test_a_damaged_batch_is_named_left_out_and_moved_over(node: Node) -> None:
     assert found[1]["unreadable_offsets"] == [1, 1]
 
 
-#: The damage to one group each: log and type of the record, and whether the last such record's key or value is hit.
+#: One kind of damage per group: log and type of the record, and whether the last such record's key or value is damaged.
 DAMAGES = [
     ("sgs", "S", "key"),
     ("sgs", "S", "value"),
@@ -148,7 +148,7 @@ DAMAGES = [
 
 
 class Damage:
-    """A flipped bit in a record of one group."""
+    """A flipped bit in a record about one group."""
 
     def __init__(self, file: AppendOnlyFile, log: str, kind: str, where: str) -> None:
         self.log = log
@@ -222,7 +222,7 @@ def checked(node: Node) -> set[tuple[str, str]]:
 
 
 def consumed(node: Node, groups: Sequence[str], last: str) -> dict[str, list[str]]:
-    """Return the values that each of these groups receives, up to `last`, all groups at the same time."""
+    """Return the values that each of these groups receives, up to `last`; all groups consume at the same time."""
     with ThreadPoolExecutor(len(groups)) as pool:
         return dict(zip(groups, pool.map(lambda group: consume(node, "jobs", group, last), groups), strict=True))
 
@@ -269,7 +269,8 @@ def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(n
         file.flip(hit[b"r"].at + hit[b"r"].data.index(groups[0].encode()))
     else:
         file.flip(key.at + key.data.index(b"}") - 1)  # swaps 0 and 1, or 2 and 3
-    # The other stream refuses a moved entry once it has a higher id; then only the hole in its own stream remains.
+    # The other stream refuses a moved entry if it already has a higher id; then only the hole in the original stream
+    # remains.
     possible = {shard} if how == "changed" else {shard, str(int(shard) ^ 1)}
     node.start(ready=False)
     until_true(lambda: bool(shards_logged(node)), "a shard is named")
@@ -290,7 +291,7 @@ def test_a_shard_with_a_damaged_entry_is_left_out_until_an_operator_says_go_on(n
         assert done.returncode == 0, done.stderr
     if how == "changed":
         assert [(one["stream"], one["id"]) for one in found] == [(stream, entry)]
-    assert node.state("check").returncode == 0  # settled damage is reported no more
+    assert node.state("check").returncode == 0  # settled damage is no longer reported
     assert "3" in consume(node, "jobs", groups[0], "3")
 
 
@@ -326,7 +327,7 @@ def test_a_damaged_metadata_entry_is_reported_in_one_line_and_may_be_skipped(nod
     (printed,) = [line for line in node.process.errors.splitlines() if line.startswith("Error: ")]
     assert f"entry {entry} of {{meta}}:log" in printed
     assert "Traceback" not in node.process.errors
-    assert node.state("check").returncode == 1  # the store does not run: the command starts it for itself
+    assert node.state("check").returncode == 1  # the store is not running: the command starts it for itself
     assert node.state("skip", "--kind", "meta", "--entry", entry).returncode == 0
     node.start()
     assert consume(node, "jobs", "g", "one") == ["one"]

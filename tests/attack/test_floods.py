@@ -1,4 +1,4 @@
-"""Frames that need no call make no client wait, at the listeners for clients and for nodes (CM-180)."""
+"""Floods of frames that need no call do not make clients wait, at the listeners for clients and for nodes (CM-180)."""
 
 from __future__ import annotations
 

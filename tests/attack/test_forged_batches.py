@@ -1,5 +1,5 @@
-"""False batches, bombs and requests of very many batches over a real socket: refused with a reason, or answered as
-appended, while the node keeps its memory bound and a canary its turns."""
+"""Forged batches, compression bombs and requests of very many batches over a real socket: refused with a reason, or
+appended with success, while the node's memory stays bounded and a canary keeps working."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.node import Cluster, unique
 
 pytestmark = pytest.mark.attack
 
-#: The most that a node's memory may grow in one of these tests; before the fix one batch made it allocate 42 GiB.
+#: The maximum growth of a node's memory in one of these tests; before the fix one batch made it allocate 42 GiB.
 GROWTH_MAX: Final = 160 * MIB
 EMPTY_RECORD: Final = b"\x12\x00"
 INT32_MAX: Final = 2**31 - 1
@@ -47,7 +47,7 @@ def _topic(cluster: Cluster) -> tuple[str, bytes]:
 
 
 def _produced(cluster: Cluster, topic_id: bytes, *batches: tuple[bytes, int]) -> Any:
-    """Produce with only the fields that a batch needs; return its only partition's result."""
+    """Produce with only the fields that a batch needs; return the result for its only partition."""
     request = produce_pb2.ProduceRequest(acks=-1)
     part = request.topic_data.add(topic_id=topic_id).partition_data.add()
     for data, count in batches:
@@ -66,7 +66,7 @@ def _call(cluster: Cluster, request: produce_pb2.ProduceRequest) -> produce_pb2.
 
 @pytest.mark.rule("CM-110")
 def test_every_record_of_a_raw_stub_that_sets_no_producer_is_stored(attacked: Cluster, canary: Canary) -> None:
-    """Before the fix, all but the first were answered with NONE and offset 0, and were lost."""
+    """Before the fix, all but the first got NONE and offset 0, and were lost."""
     topic, topic_id = _topic(attacked)
     offsets = [_produced(attacked, topic_id, (HONEST, 1)).base_offset for _ in range(5)]
     assert offsets == list(range(5))
@@ -102,7 +102,7 @@ def test_forged_batches_are_refused_and_cost_no_memory(attacked: Cluster, canary
 
 @pytest.mark.rule("CM-113")
 def test_a_produce_of_very_many_batches_is_answered_as_it_was_appended(attacked: Cluster, canary: Canary) -> None:
-    """Before the fix, 100,000 batches were appended in one flush that outlasted the lease, and answered with an
+    """Before the fix, 100,000 batches were appended in one flush that outlasted the lease, and the response was an
     error."""
     topic, topic_id = _topic(attacked)
     many = produce_pb2.ProduceRequest(acks=-1)

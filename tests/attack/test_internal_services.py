@@ -1,4 +1,5 @@
-"""The client port lacks the services for nodes, and these accept no number that no node can mean (CM-80…CM-83)."""
+"""The client port does not serve the services for nodes, and these refuse numbers that no node can mean
+(CM-80…CM-83)."""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ async def _refused(wire: Wire, name: str) -> TransportStatus:
 
 
 def _asking(name: str) -> Any:
-    """Return a request that is answered; most may be empty."""
+    """Return a request that gets a response; most may be empty."""
     return METHODS[name].request_type(**({"topic_ids": [bytes(16)]} if name == "ReadTopicStartOffsets" else {}))
 
 
@@ -66,7 +67,7 @@ async def test_nor_its_stream(cluster: Cluster) -> None:
 
 
 async def _write(wire: Wire, session: Session, start_offset: int, address: str) -> int:
-    """Send a WriteShareGroupState that passes every fence; return its error code."""
+    """Send a WriteShareGroupState that no fence refuses; return its error code."""
     request = write_pb.WriteShareGroupStateRequest(group_id=session.group)
     leader_epoch = (int(time.time() * 1000) - EPOCH_ZERO_MS) // 1000 + 3_600  # above any that a leader here has claimed
     request.topics.add(topic_id=session.topic_id).partitions.add(
@@ -99,7 +100,7 @@ async def test_no_caller_moves_a_logs_end_to_the_end_of_all_offsets(cluster: Clu
 
 @pytest.mark.rule("CM-83")
 async def test_a_leader_does_not_believe_state_far_beyond_its_log(cluster: Cluster) -> None:
-    """The share coordinator cannot refuse it: it stores any offset that a log might have reached."""
+    """The share coordinator cannot refuse such state: it stores any offset that a log might have reached."""
     async with Wire(cluster.bootstrap, cluster.internal) as wire:
         session = await _never_read(wire)
         assert await _write(wire, session, 50_000_000, cluster.internal) == 0

@@ -1,4 +1,5 @@
-"""Clients that make a node hold bytes: unread answers, requests that never end, producers that do not wait."""
+"""Clients that make a node hold bytes in memory: unread responses, requests that never end, producers that do not
+wait."""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ from tests.support.node import QUICK, Cluster
 pytestmark = pytest.mark.attack
 
 MEMORY: Final = 64 * MIB
-#: The most that a node's memory may grow: each byte of the budget is in memory up to three times, and the tail cache
+#: The maximum growth of a node's memory: each byte of the budget is in memory up to three times, and the tail cache
 #: fills. Without a bound, unread fetches took 664 MiB here, and producers 1.4 GiB.
 GROWTH_MAX: Final = 5 * MEMORY
-#: The same for producers: a stream's first message comes even without room, and batches are in the tail cache.
+#: The same for producers: a stream's first message is accepted even if there is no room, and the tail cache holds
+#: batches.
 PRODUCED_GROWTH_MAX: Final = 8 * MEMORY
 TOPIC: Final = "attacked"
 
@@ -53,7 +55,7 @@ def canary(attacked: Cluster, tmp_path: Path) -> Iterator[Canary]:
 
 @contextlib.contextmanager
 def unharmed(cluster: Cluster, canary: Canary, growth_max: int = GROWTH_MAX) -> Iterator[None]:
-    """Check that inside the context the node's memory stays within its bound and the canary works on."""
+    """Check that during the block the node's memory stays within its bound and the canary keeps working."""
     before, began_ms = peak_bytes(cluster.node.pid), now_ms()
     yield
     grown = peak_bytes(cluster.node.pid) - before

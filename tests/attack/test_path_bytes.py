@@ -1,4 +1,4 @@
-"""Bytes in a call's path that are no text disturb no other client, present or new (CM-84)."""
+"""Bytes in a call's path that are not text do not disturb any other client, connected or new (CM-84)."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_bytes_that_are_no_text_in_a_path_disturb_no_client(cluster: Clust
         with Connection(address) as open_before:
             for path in NO_TEXT:
                 with Connection(address) as hostile, contextlib.suppress(AssertionError):
-                    _asked(hostile, path)  # answered, reset or closed: that concerns only the hostile client
+                    _asked(hostile, path)  # response, reset or close: that affects only the hostile client
                 with Connection(address) as newcomer:
                     assert _asked(newcomer, HEALTH), f"no newcomer is served after {path[:20]!r}"
             assert _asked(open_before, HEALTH), "an open connection was lost"

@@ -1,4 +1,5 @@
-"""Every attack once against real nodes: a canary works on, newcomers are served, memory stays within its bound."""
+"""Every attack once against real nodes: a canary keeps working, new clients are served, memory stays within its
+bound."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The judges of an attack see what they must: a slow or failed turn, a node that newcomers cannot reach, its memory."""
+"""The judges of an attack detect what they must: a slow or failed turn, a node that new clients cannot reach, its
+memory."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ def test_the_song_counts_failed_turns_and_their_time() -> None:
 
 
 def test_a_node_that_accepts_connections_and_serves_no_client_is_an_outage() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, and no server answers
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # the kernel accepts, but no server responds
         address = f"127.0.0.1:{listener.getsockname()[1]}"
         with Watch({"mute": address}, dict) as watch:
             deadline = time.monotonic() + 60
@@ -46,7 +47,7 @@ def test_a_node_that_accepts_connections_and_serves_no_client_is_an_outage() -> 
 
 
 def test_the_watch_ends_before_the_books_are_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The judge keeps this process busy, and a watch beside it once took that for an outage of a node."""
+    """The judge keeps this process busy, and a watch that was still running once took that for an outage of a node."""
     order: list[str] = []
     siege = Siege(tmp_path, 1, books=True)
     siege.watch = cast(Watch, SimpleNamespace(stop=lambda: order.append("watch ends")))
@@ -94,7 +95,7 @@ def test_growth_is_that_of_what_is_kept_not_of_what_an_attack_takes() -> None:
 
 
 def besieged(tmp_path: Path, turns: list[Turn], outage_s: float = 0.0) -> Siege:
-    """Return a siege without nodes, with a canary's turns and a newcomer's outage."""
+    """Return a siege without nodes, with a canary's turns and an outage seen by a new client."""
     siege = Siege(tmp_path, 1)
     siege.canary = Canary("127.0.0.1:1", "t", tmp_path)
     lines = (json.dumps(asdict(turn)) for turn in turns)

@@ -1,4 +1,4 @@
-"""Watches the nodes under attack from outside: whether a newcomer can reach each, and how much memory it takes."""
+"""Watches the nodes under attack from outside: whether a new client can reach each, and how much memory each uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MIB: Final = 1024 * 1024
 
 
 class Watch:
-    """Polls every node each half second, on a new connection each time, as a newcomer would.
+    """Polls every node each half second, on a new connection each time, as a new client would.
 
     `addresses`: client addresses by node; `pids`: called at every poll, since nodes are restarted.
     """
@@ -49,7 +49,7 @@ class Watch:
         self.stop()
 
     def stop(self) -> None:
-        """Poll no more; what was seen can still be read. Safe to repeat."""
+        """Stop polling; what was seen can still be read. Safe to call again."""
         self._stop.set()
         self._ended = self._ended or time.monotonic()
         for thread in self._threads:
@@ -60,14 +60,14 @@ class Watch:
         return dict(self._outages)
 
     def peak_bytes(self, name: str) -> int:
-        """Return the most resident memory that a node had at a poll."""
+        """Return the highest resident memory that a node had at a poll."""
         return max(self._memory[name], default=0)
 
     def growth(self, name: str) -> float:
-        """Return the low of the resident memory in the last third of the polls, as a ratio to that of the second third.
+        """Return the low of the resident memory in the last third of the polls, divided by the low in the second third.
 
-        The first third is left out, because caches fill then. A twentieth of the polls are below the low: the memory
-        that an attack takes while it lasts does not show what it leaves.
+        The first third is left out, because caches fill then. The low is the value that a twentieth of the polls are
+        below: what an attack leaves in memory matters here, not what it uses while it lasts.
         """
         samples = self._memory[name]
         third = len(samples) // 3
@@ -80,7 +80,7 @@ class Watch:
         return (self._ended or time.monotonic()) - self._began
 
     def medians_mib(self, name: str, parts: int = 12) -> list[int]:
-        """Return the median resident memory, in MiB, of each of `parts` equal parts of the time: it shows whether
+        """Return the median resident memory, in MiB, in each of `parts` equal parts of the time, which shows whether
         memory grows or only differs by attack."""
         samples, step = self._memory[name], max(1, len(self._memory[name]) // parts)
         cuts = range(0, len(samples) - step + 1, step)
@@ -122,7 +122,7 @@ def _low(samples: list[int]) -> int:
 
 
 def _answers(address: str) -> bool:
-    """Return whether a node serves a newcomer: its liveness is checked over a new connection."""
+    """Return whether a node serves a newcomer: checks its liveness over a new connection."""
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(address, options=options) as channel:
         stub = health_pb2_grpc.HealthStub(channel)

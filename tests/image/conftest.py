@@ -16,7 +16,7 @@ def image() -> str:
 
 @pytest.fixture(scope="session")
 def pipeline_image() -> str:
-    """The image of the Spark job; `make image-pipeline-check` names it."""
+    """The image of the Spark job, as named by `make image-pipeline-check`."""
     name = os.environ.get("PIPELINE_IMAGE_UNDER_TEST", "")
     if not name or shutil.which("docker") is None:
         pytest.skip("needs Docker: make image-pipeline-check builds the image of the pipeline and tries it")

@@ -1,4 +1,5 @@
-"""Docker's and Compose's command lines, bounded, for the tests of the image; tests remove what they start."""
+"""Runs Docker's and Compose's command lines with a time limit, for the tests of the image; tests remove what they
+start."""
 
 from __future__ import annotations
 
@@ -11,12 +12,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 COMPOSE_FILE = ROOT / "deploy" / "compose.yaml"
-#: Bound of every command and of every wait for a container; far longer than they take.
+#: The time limit of every command and of every wait for a container; far longer than they take.
 BOUND_S = 120
 
 
 def run(words: Sequence[str], *, text: str = "", environ: dict[str, str] | None = None) -> str:
-    """Run a command and return its standard output. Fails the test with its output."""
+    """Run a command and return its standard output. If it fails, the test fails with that output."""
     done = subprocess.run(
         words,
         input=text,
@@ -59,7 +60,7 @@ class Container:
         return done.stdout + done.stderr
 
     def kill(self) -> None:
-        """Kill it, as a crash would; Docker's restart policy does not apply to that."""
+        """Kill it, as a crash would; Docker's restart policy does not apply to this."""
         run(["docker", "kill", self.name])
 
     def start(self) -> None:
@@ -73,7 +74,8 @@ class Container:
 
 
 class Started(Container):
-    """A container of the image as `docker run` starts it: read-only root, no capabilities, no way to gain any."""
+    """A container of the image, started by `docker run` with a read-only root, no capabilities and no way to gain
+    any."""
 
     def __init__(self, image: str, *options: str, command: Sequence[str] = ()) -> None:
         super().__init__(f"sharegroups-test-{uuid.uuid4().hex[:8]}")
@@ -81,12 +83,12 @@ class Started(Container):
         run(["docker", "run", "--detach", "--name", self.name, *hard, *options, image, *command])
 
     def remove(self) -> None:
-        """End and remove it, its volume too."""
+        """End and remove it, and its volume."""
         run(["docker", "rm", "--force", "--volumes", self.name])
 
 
 class Composed:
-    """deploy/compose.yaml as a project of its own, published on a loopback address that no cluster uses."""
+    """deploy/compose.yaml as a separate project, published on a loopback address that no cluster uses."""
 
     def __init__(self, image: str) -> None:
         self._project = f"sharegroups-test-{uuid.uuid4().hex[:8]}"

@@ -24,7 +24,7 @@ def composed(image: str) -> Iterator[Composed]:
 
 
 def consumed(container: Container, group: str, records: int) -> list[str]:
-    """Return the values that a consumer inside receives; it leaves once it has this many."""
+    """Return the values that a consumer inside the container receives; it leaves once it has this many."""
     words = ["consume", "--topic", "orders", "--group", group, "--max-messages", str(records), "--timeout-ms", "60000"]
     return container.exec("sharegroups", *words).split()
 
@@ -69,7 +69,7 @@ def test_one_container_is_a_whole_cluster(image: str) -> None:
 
 @pytest.mark.rule("CM-12", "CM-20")
 def test_a_process_per_role_on_one_store(composed: Composed) -> None:
-    """A leader that is killed and restarted also continues where it was."""
+    """A leader that is killed and restarted continues where it was."""
     containers = {role: composed.container(role) for role in ROLES}
     for container in containers.values():
         container.wait_healthy()

@@ -40,14 +40,14 @@ async def _restore(server: Server) -> None:
 
 
 class Job:
-    """`docker run` of the pipeline in this machine's network; its data stay on one volume."""
+    """Runs the pipeline's image with `docker run` in this machine's network; its data stays on one volume."""
 
     def __init__(self, image: str) -> None:
         self._image = image
         self._volume = f"sharegroups-test-{uuid.uuid4().hex[:8]}"
 
     def run(self, *words: str, entrypoint: str = "") -> str:
-        """Run the job and return its standard output. Fails the test with its output."""
+        """Run the job and return its standard output. If it fails, the test fails with that output."""
         hard = ["--read-only", "--tmpfs", "/tmp:exec", "--cap-drop", "ALL", "--security-opt", "no-new-privileges"]
         hard += ["--network", "host", "--volume", f"{self._volume}:/var/lib/sharegroups"]
         name = f"{self._volume}-{uuid.uuid4().hex[:4]}"
@@ -61,7 +61,7 @@ class Job:
         return done.stdout
 
     def remove(self) -> None:
-        """Remove its data."""
+        """Remove the job's data."""
         run(["docker", "volume", "rm", "--force", self._volume])
 
 
@@ -76,7 +76,7 @@ def test_what_the_image_promises(pipeline_image: str) -> None:
 
 @pytest.mark.rule("PM-65", "PM-70")
 def test_it_keeps_every_entry_once_and_writes_a_page(store: Server, pipeline_image: str) -> None:
-    """It is run twice: no entry is doubled."""
+    """The job is run twice: no entry is doubled."""
     streams = read_dump(VERSION).streams
     job = Job(pipeline_image)
     try:

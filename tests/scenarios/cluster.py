@@ -1,4 +1,5 @@
-"""Stories of a client on one real node, in virtual time: a topic, a group, and all code from them to the store."""
+"""Stories (scenarios played step by step) of a client on one real node in virtual time: a topic, a group, and all code
+down to the store."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ from tests.simulation.world import World
 TOPIC = "topic"
 EXPLICIT = {"share.acknowledgement.mode": "explicit"}
 BOUND_S = 30
-#: A story's bound in virtual seconds: what waits longer waits for ever, for the node's own timers never end.
+#: A story's limit in virtual seconds. The node's own timers never end, so a story that hangs would run forever.
 STORY_S: Final = 300
-#: How long a story may take to clean up after it was cancelled.
+#: How long a story may take to clean up after its cancellation.
 _CLEAN_UP_S: Final = 60
 
 
 class Cluster:
-    """One node with topic `topic` of one partition; groups begin at the earliest record."""
+    """One node with a topic `topic` of one partition; groups start at the earliest record."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -82,8 +83,8 @@ def deliveries(messages: Messages | list[Message]) -> list[tuple[int, int]]:
 
 
 async def bounded(story: Coroutine[Any, Any, None]) -> None:
-    """Play a story within `STORY_S`. If it has failed and its clean-up never ends, raise its failure; if it waits for
-    ever, raise AssertionError with the place where it waits."""
+    """Play a story within `STORY_S`. If it has failed and its clean-up never ends, raise its failure; if it waits
+    forever, raise AssertionError with the place where it waits."""
     played = asyncio.create_task(story)
     await asyncio.wait({played}, timeout=STORY_S)
     if played.done():
@@ -107,7 +108,7 @@ def _waits_at(waiting: Any) -> str:
 
 
 async def _failure(cancelled: asyncio.Task[None]) -> BaseException | None:
-    """Return the error with which a story had failed before it was cancelled."""
+    """Return the error with which a story had failed before its cancellation."""
     try:
         await cancelled
     except BaseException as error:
@@ -119,7 +120,8 @@ async def _failure(cancelled: asyncio.Task[None]) -> BaseException | None:
 
 
 def on_one_node(**flags: str) -> Callable[[Callable[..., Awaitable[None]]], Callable[..., None]]:
-    """Make a test of a coroutine function that takes a Cluster; `flags` are the node's settings, with `_` for a dot."""
+    """Turn a coroutine function that takes a Cluster into a test; `flags` are the node's settings, with `_` for a
+    dot."""
     settings = {"group.share.record.lock.duration.ms": "15000"}
     settings |= {name.replace("_", "."): value for name, value in flags.items()}
 

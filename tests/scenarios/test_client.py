@@ -91,7 +91,7 @@ async def test_the_callback_may_not_use_the_consumer_and_its_poll_survives(clust
             with pytest.raises(IllegalStateError, match="callback") as problem:
                 c.subscribe([TOPIC])
             refused.append(str(problem.value))
-            with pytest.raises(StopIteration):  # it is refused before it waits
+            with pytest.raises(StopIteration):  # refused immediately, without waiting
                 ask().send(None)
 
         c.set_acknowledgement_commit_callback(callback)
@@ -190,7 +190,7 @@ async def test_a_lowered_delivery_limit_counts_for_records_in_flight(cluster: Cl
 @pytest.mark.scenario("S-022")
 @on_one_node(group_share_delivery_count_limit="3")
 async def test_raising_the_delivery_limit_while_records_are_in_flight(cluster: Cluster) -> None:
-    """The node's limit is 3; the group's own, set after two deliveries, is 5."""
+    """The node's limit is 3; the group's limit, set after two deliveries, is 5."""
     await cluster.produce(b"v")
     async with cluster.consumer(**EXPLICIT) as c:
         for count in range(1, 6):

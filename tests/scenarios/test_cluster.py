@@ -1,4 +1,4 @@
-"""A story that fails or hangs ends, and reports why."""
+"""A story that fails or hangs is ended, and the reason is reported."""
 
 from __future__ import annotations
 

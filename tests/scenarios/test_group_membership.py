@@ -1,4 +1,4 @@
-"""S-065…S-074, S-076, and S-078, played with real handlers, hosts and messages."""
+"""S-065…S-074, S-076, and S-078, run with real handlers, hosts and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores as released versions wrote them, kept as text: every key as JSON documents, one a line, bytes as hex.
+"""Stores as released versions wrote them, kept as text: every key as JSON documents, one per line, with bytes in hex.
 
 {"key": "{sgs:1}:log", "id": "2875-3", "t": "U", "r": "120f0a…"}        an entry of a stream, `b` with a batch
 {"key": "{sgs:1}:owner", "hash": {"epoch": "2875", …}}                  and {"key": …, "string": …}
@@ -23,7 +23,7 @@ FOLDER: Final = Path(__file__).resolve().parent.parent / "fixtures" / "records"
 
 
 def kept_versions() -> list[str]:
-    """Return the versions with stored records, the oldest first."""
+    """Return the versions with stored records, oldest first."""
     return sorted((path.stem for path in FOLDER.glob("*.jsonl")), key=lambda text: [*map(int, text.split("."))])
 
 
@@ -41,7 +41,7 @@ class Dump:
         return sorted(found, key=lambda shard: (shard.kind, shard.name))
 
     def commands(self) -> Iterator[Command]:
-        """Yield the commands that write all of it into an empty store."""
+        """Yield the commands that write the whole dump into an empty store."""
         for key, entries in self.streams.items():
             for entry in entries:
                 batch = ("b", entry.batch) if entry.batch else ()
@@ -52,7 +52,7 @@ class Dump:
             yield ("SET", key, text)
 
     def write(self, path: Path) -> None:
-        """Write it to a file."""
+        """Write the dump to a file."""
         path.write_text("".join(json.dumps(line) + "\n" for line in self._lines()), encoding="utf-8")
 
     def _lines(self) -> Iterator[dict[str, object]]:
@@ -105,7 +105,7 @@ def _pretty(value: Any, indent: str) -> str:
 
 
 def dump_of(url: str) -> Dump:
-    """Return everything in a store of this machine. Raises TypeError for a key of a type that no service writes."""
+    """Return everything in a store on this machine. Raises TypeError for a key of a type that no service writes."""
     dump = Dump()
     with redis.Redis.from_url(url) as store:
         for raw in store.scan_iter():

@@ -1,4 +1,4 @@
-"""The kinds of record and the fields of them that a dump contains, and those that the protocol declares."""
+"""The kinds of record in a dump and the fields that they set, and the kinds and fields that the protocol declares."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _RECORDS: Final[tuple[tuple[str, type[Message]], ...]] = (
     (r"\{tp:.+\}:ctl", topic_log_pb2.ControlLogRecord),
     (r"\{meta\}:log", metadata_log_pb2.MetadataRecord),
 )
-#: Keys that are no streams, with their purposes.
+#: Keys that are not streams, with their purposes.
 _KEYS: Final = {
     r"\{(gc|sgs|tp):.+\}:owner": "owner record",
     r"\{nodes\}": "node record",
@@ -57,7 +57,8 @@ _KEYS: Final = {
 
 
 def message_of(key: str, entry: Entry) -> Message:
-    """Return an entry's record, parsed by its stream's kind. Raises AssertionError for an unknown kind of stream."""
+    """Return an entry's record, parsed according to its stream's kind. Raises AssertionError for an unknown kind of
+    stream."""
     if entry.kind == CLAIM_TYPE:
         return owner_log_pb2.ClaimEntry.FromString(entry.record)
     if entry.kind == NOOP_TYPE:
@@ -78,7 +79,7 @@ def kinds_of(dump: Dump) -> set[str]:
 
 
 def key_kind(key: str) -> str:
-    """Return the purpose of a key that is no stream. Raises AssertionError for an unknown one."""
+    """Return the purpose of a key that is not a stream. Raises AssertionError for an unknown key."""
     for pattern, word in _KEYS.items():
         if re.fullmatch(pattern, key):
             return word
@@ -101,7 +102,7 @@ def _entry_kinds(message: Message) -> Iterator[str]:
 
 
 def declared_kinds() -> set[str]:
-    """Return every kind that the present protocol and key space can contain."""
+    """Return every kind that the current protocol and key space can contain."""
     found = set(_KEYS.values()) | {"ClaimEntry", "NoOpEntry", "MetadataSnapshot"}
     found |= {"GroupRecord.tombstone", "ShareStateRecord.tombstone"}
     for descriptor in _messages():
@@ -120,7 +121,7 @@ def _messages() -> Iterator[Descriptor]:
 
 
 def fields_of(dump: Dump) -> set[str]:
-    """Return `Message.field` for every field that is set somewhere."""
+    """Return `Message.field` for every field that is set in some record."""
     found: set[str] = set()
     for key, entries in dump.streams.items():
         for entry in entries:
@@ -140,7 +141,7 @@ def _add_fields(message: Message, found: set[str]) -> None:
 
 
 def released_fields(version: str) -> set[str]:
-    """Return `Message.field` for every persisted record of a version's image in protos/released."""
+    """Return `Message.field` for the fields of every persisted record in a version's image in protos/released."""
     image = json.loads((ROOT / "protos" / "released" / f"kip932-{version}.json").read_text(encoding="utf-8"))
     found: set[str] = set()
     for file in image["file"]:

@@ -1,10 +1,10 @@
-"""Records what the present code writes: `python -m tests.upgrade.record 0.2.0`, before that version is released.
+"""Records what the current code writes: `python -m tests.upgrade.record 0.2.0`, before that version is released.
 
-A cluster goes through a short story on a real store. Records that such a story does not produce (lost tails, ACLs,
-transactions, cold copies) are written beside it through the same logs and codecs, in shards that no process serves.
+A cluster runs through a short story on a real store. Records that such a story does not produce (lost tails, ACLs,
+transactions, cold copies) are written in addition, through the same logs and codecs, in shards that no process serves.
 Every key of the store goes into `tests/fixtures/records/<version>.jsonl`, and the state that the code replays from it
-into `<version>.state.json`. Read the second file before committing both: later versions must replay the same state from
-the first.
+into `<version>.state.json`. Read the second file before committing both: later versions must replay exactly that state
+from the first.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from tests.upgrade.kept import FOLDER, Dump, dump_of, write_state
 from tests.upgrade.replayed import claim, state_of
 
 BOUND_S: Final = 60
-#: Snapshots and compaction come early, so that a short story includes them.
+#: Early snapshots and compaction, so that a short story includes them.
 SETTINGS: Final = {
     **QUICK,
     "group.share.min.record.lock.duration.ms": "1000",
@@ -75,7 +75,7 @@ WALL_MS: Final = 1_790_000_000_000
 
 
 def live(cluster: Cluster) -> None:
-    """Create, grow, change and delete topics; let groups accept, release and reject; one member stays."""
+    """Create, extend, change and delete topics; let groups accept, release and reject; one member stays."""
     settings: dict[str, object] = {"bootstrap.servers": cluster.bootstrap}
     with Admin(settings) as admin:
         _well(
@@ -85,7 +85,7 @@ def live(cluster: Cluster) -> None:
         )
         _well(admin.create_partitions({"audit": 2}))
         orders, group = ConfigResource.topic("orders"), ConfigResource.group("billing")
-        # Kept for ever: the records must exist whenever they are replayed.
+        # Kept forever: the records must exist whenever they are replayed.
         _well(admin.incremental_alter_configs({orders: [AlterConfig("retention.ms", "-1")]}))
         _well(admin.incremental_alter_configs({orders: [AlterConfig("retention.bytes", "1000000")]}))
         _well(admin.incremental_alter_configs({orders: [AlterConfig("retention.bytes", None, OP_DELETE)]}))
@@ -106,7 +106,7 @@ def _well(outcomes: Any) -> None:
 
 
 def produce(settings: dict[str, object], topic: str, count: int, first: int = 0) -> None:
-    """Produce records of one producer, one batch for every few of them."""
+    """Produce records with one producer, a few in each batch."""
     reports: list[object] = []
     with Producer(settings) as producer:
         for number in range(first, first + count):
@@ -130,7 +130,7 @@ def consumer_of(settings: dict[str, object], group: str, name: str) -> ShareCons
 
 
 def work(settings: dict[str, object], group: str, topic: str, records: int) -> None:
-    """Finish this many records, a few of them on the second try."""
+    """Finish this many records, a few of them on the second delivery."""
     finished = 0
     with consumer_of(settings, group, "worker") as consumer:
         consumer.subscribe([topic])
@@ -151,7 +151,7 @@ def _fate(message: Message) -> AcknowledgeType:
 
 
 def join(settings: dict[str, object]) -> ShareConsumer:
-    """Join a member that stays, with records that it has acquired and not finished."""
+    """Let a member join that stays, with records that it has acquired but not finished."""
     consumer = consumer_of(settings, "billing", "stays")
     consumer.subscribe(["orders", "audit"])
     until = time.monotonic() + BOUND_S
@@ -250,7 +250,8 @@ def _batch(base: int, count: int, **more: Any) -> LogBatch:
 
 
 async def change_metadata(url: str, cluster_id: str, changes: Sequence[Change], *, fold: bool = False) -> None:
-    """Make one version step, and with `fold` the snapshot that otherwise follows a thousand of them."""
+    """Advance the metadata by one version and, with `fold`, write the snapshot that otherwise follows a thousand of
+    them."""
     store = StoreClusterStore(open_store(url), StoreSettings())
     try:
         log = metadata_log.MetadataLog(store, SystemClock(), cluster_id)
@@ -273,7 +274,7 @@ async def complete(url: str) -> Dump:
     before = dump_of(url).streams[META_LOG]
     await change_metadata(url, cluster_id, [AclAdded(allow)], fold=True)
     dump = dump_of(url)
-    # The fold removed the entries that it replaces; a log with both existed only just before.
+    # The fold removed the entries that it replaces; the log contained both only just before.
     after = dump.streams[META_LOG]
     first = after[0].id
     dump.streams[META_LOG] = [*(entry for entry in before if entry.id < first), *after]
@@ -281,7 +282,7 @@ async def complete(url: str) -> Dump:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Write both files of one version."""
+    """Write both files for one version."""
     (version,) = arguments
     FOLDER.mkdir(parents=True, exist_ok=True)
     with Cluster(SETTINGS) as cluster:

@@ -1,4 +1,4 @@
-"""The state that the present code replays from a dump: every shard through its own codec and core, as plain JSON."""
+"""The state that the current code replays from a dump: every shard through its own codec and core, as plain JSON."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class _AllTopics:
 
 
 async def state_of(dump: Dump) -> dict[str, Any]:
-    """Replay the whole of a dump."""
+    """Replay a whole dump."""
     state: dict[str, Any] = {"groups": {}, "share-partitions": {}, "partitions": {}, "unknown": 0}
     for shard in dump.shards():
         if shard.kind is ShardKind.GROUP:
@@ -85,7 +85,7 @@ async def state_of(dump: Dump) -> dict[str, Any]:
 
 
 def replay_start(dump: Dump, shard: ShardId) -> StreamId:
-    """Return where the shard's last owner allowed a replay to begin (CM-18)."""
+    """Return the id from which the shard's last owner allowed a replay to start (CM-18)."""
     return stream_id(dump.hashes[shard.owner_key].get("replay_from", str(STREAM_START)))
 
 
@@ -260,7 +260,7 @@ async def _partition(log: RecordLog, shard: ShardId) -> tuple[dict[str, Any], in
     lease = Lease(
         shard, OWNER, claimed.epoch, deadline_ms=clock.now_ms() + LEASE_MS, clock=clock, give_up=lambda *_: None
     )
-    # The default would drop a producer a day after its last batch; a dump never changes.
+    # With the default a producer would be dropped a day after its last batch; a dump never changes.
     settings = TopicLogSettings(producer_expiration_ms=1 << 42)
     state, report = await load_state(log, lease, claimed, clock, settings, memory=None, suspect=False)
     assert not report.jumped
@@ -283,7 +283,8 @@ async def _partition(log: RecordLog, shard: ShardId) -> tuple[dict[str, Any], in
 
 
 def _values(entry: Entry) -> list[list[object]]:
-    """Return offset, key, value, headers, timestamp of each record of a batch; one row for a transaction's marker."""
+    """Return offset, key, value, headers and timestamp of each record in a batch; one row for a transaction's
+    marker."""
     batch = read_batch(entry)
     if batch is None:
         return []

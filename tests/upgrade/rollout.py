@@ -1,4 +1,4 @@
-"""A cluster in which some processes run the code of an earlier commit, and the rest the present code."""
+"""A cluster in which some processes run the code of an earlier commit, and the rest run the current code."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.chaos.drivers.children import ROOT, Child
 from tests.chaos.drivers.local import MASTER
 from tests.chaos.drivers.processes import ProcessesDeployment
 
-#: The last commit whose writes did not name the records that they archive.
+#: The last commit whose writes did not list the records that they archive.
 OLD_COMMIT: Final = "6eeb7e4827936dcc6ad5534bd70b9df37f1dc6ed"
 SOURCES: Final = ("protos", "client", "services")
 BOUND_S: Final = 120
@@ -65,11 +65,11 @@ class RolloutDeployment(ProcessesDeployment):
 
     @property
     def store_url(self) -> str:
-        """The URL of the store."""
+        """Return the URL of the store."""
         return self._url(MASTER)
 
     def renew(self, name: str, *, back: bool = False) -> None:
-        """Run the present code on a stopped node from its next start on; `back`: the old code again."""
+        """Run the current code on a stopped node from its next start on; with `back`, the old code again."""
         assert not self._nodes[name].running, f"{name} runs: stop it first"
         (self.renewed.discard if back else self.renewed.add)(name)
         self._nodes[name] = self._service_child(name)

@@ -1,4 +1,4 @@
-"""A rollout that is reverted, and repeated, over a log with deleted groups (GC-93, GC-107)."""
+"""A rollout that is reverted and then repeated, on a log with deleted groups (GC-93, GC-107)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The present code replays every released version's records into the state that is stored beside them."""
+"""The current code replays every released version's records into the state that is stored beside them."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tests.upgrade.record import SETTINGS
 from tests.upgrade.replayed import state_of
 
 HOW = "python -m tests.upgrade.record VERSION keeps what the present code writes; see docs/howto/upgrade.md"
-#: Kinds that no version has written yet, and why; the first version that writes one must also keep it.
+#: Kinds that no recorded version has written, and why; the first version that writes one must also record it.
 NOT_WRITTEN = {
-    "GroupRecord.deleted_group_epoch",  # GC-93: the kept versions cannot delete groups
+    "GroupRecord.deleted_group_epoch",  # GC-93: the recorded versions cannot delete groups
     "GroupRecord.served_time",  # GC-46: nor do they record the ages of groups
 }
-#: Fields of a released protocol that this version never set.
+#: Fields of a released protocol that this version never sets.
 NOT_SET = {
     "0.1.0": {
         "record_version": "0, the first of its kind",
@@ -44,7 +44,7 @@ NOT_SET = {
 }
 
 
-#: The member that existed when the records were kept expires soon.
+#: Makes the member that existed when the records were made expire soon.
 SERVED = {**SETTINGS, "group.share.session.timeout.ms": "3000", "group.share.heartbeat.interval.ms": "500"}
 
 
@@ -77,20 +77,20 @@ def test_every_field_of_a_released_record_is_kept_with_a_value(version: str) -> 
 
 @pytest.mark.rule("CM-16")
 def test_every_file_of_records_and_every_key_is_checked() -> None:
-    """A new file or key must be entered in `kinds.py`, and the tests above then require an entry of it."""
+    """A new file or key must be added to `kinds.py`; the tests above then require an entry of that kind."""
     files = {
         f"kip932/records/v1/{path.name}" for path in (ROOT / "protos" / "kip932" / "records" / "v1").glob("*.proto")
     }
     assert {module.DESCRIPTOR.name for module in MODULES} == files
     named = {text for name, text in vars(keys).items() if name.isupper() and isinstance(text, str)}
-    # A stream, a channel, an operator's decisions, which no process writes, a sentence, and the beginning of a key.
+    # A stream, a channel, an operator's decisions (which no process writes), a sentence, and a key prefix.
     others = {keys.META_LOG, keys.WAKE_CHANNEL, keys.META_SKIP, keys.INCOMPLETE_RESTORE, keys.TRANSACTION_PREFIX}
     for key in named - others:
         assert key_kind(key) in declared_kinds()
 
 
 def test_a_kind_that_is_not_kept_is_found() -> None:
-    """The test above fails when a kind has no entry: shown for one kind of each stream."""
+    """The tests above fail if a kind has no entry; this is shown for one kind in each stream."""
     dump = read_dump("0.1.0")
     for kind in ("U", "M", "P", "12", "C", "N"):
         less = Dump(
@@ -118,7 +118,7 @@ def test_a_record_that_changed_its_meaning_is_found() -> None:
 
 @pytest.fixture(params=kept_versions())
 def served(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, str, StartedProcess]]:
-    """Yields (version, bootstrap, process): a cluster of the present code on the store of a version."""
+    """Yields (version, bootstrap, process): a cluster of the current code on the store of a released version."""
     dump = read_dump(request.param)
     store = Server()
     try:
@@ -141,7 +141,8 @@ async def _restore(store: Server, dump: Dump) -> None:
 
 @pytest.mark.rule("CM-16", "CM-40", "SC-51", "GC-64")
 def test_a_cluster_goes_on_where_an_old_version_stopped(served: tuple[str, str, StartedProcess]) -> None:
-    """Topics, configs and groups are there; accepted records never come again, the others come once."""
+    """Topics, configs and groups are there; accepted records are never delivered again, the others are delivered
+    once."""
     version, bootstrap, node = served
     state = read_state(version)
     settings: dict[str, object] = {"bootstrap.servers": bootstrap}
@@ -178,7 +179,7 @@ def test_a_cluster_goes_on_where_an_old_version_stopped(served: tuple[str, str, 
 
 
 def _left(state: dict[str, Any]) -> set[str]:
-    """Return the values of the topic orders that the group billing has not finished, from the state alone."""
+    """Return the values in the topic orders that the group billing has not finished, from the recorded state alone."""
     found: set[str] = set()
     orders = state["metadata"]["topics"]["orders"]["id"]
     for index in (0, 1):

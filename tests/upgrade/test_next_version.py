@@ -1,7 +1,7 @@
-"""The present code with records of an invented next version: unknown fields, unknown types, higher versions.
+"""The current code with records of an invented next version: unknown fields, unknown types, higher versions.
 
 During a rollout, and after one that is reverted, old nodes read what newer ones wrote (CM-16): what they do not know is
-skipped and counted, never fatal, and no compaction removes it from the nodes that do know it.
+skipped and counted and never fatal, and no compaction removes it, so that nodes that do know it still find it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ from tests.upgrade.kinds import message_of
 from tests.upgrade.replayed import state_of
 
 VERSION = "0.1.0"
-#: Field 5000, a number: tag and value of a field that no message declares.
+#: Tag and value of a number field 5000, which no message declares.
 UNKNOWN_FIELD = b"\xc0\xb8\x02\x2a"
 
 Rewrite = Callable[[str, list[Entry]], list[Entry]]
 
 
 def rewritten(change: Rewrite, *streams: str) -> Dump:
-    """Return the dump with `change` applied to the entries of some kinds of stream (by prefix)."""
+    """Return the dump with `change` applied to the entries of some kinds of stream, given by prefix."""
     dump = read_dump(VERSION)
     return Dump(
         {key: change(key, entries) if key.startswith(streams) else entries for key, entries in dump.streams.items()},
@@ -84,7 +84,7 @@ def test_fields_of_a_later_version_change_nothing() -> None:
 
 
 def with_unknown_types(key: str, entries: list[Entry]) -> list[Entry]:
-    """Add an entry of an unknown type after each entry, with bytes that are no message."""
+    """Add an entry of an unknown type after each entry, with bytes that are not a valid message."""
     found = []
     for entry in entries:
         doubled = StreamId(entry.id.epoch, 2 * entry.id.seq)
@@ -117,7 +117,7 @@ def test_unknown_types_in_the_logs_of_a_topic_move_neither_its_start_nor_its_end
 
 
 def later(key: str, entry: Entry) -> Entry | None:
-    """Return the entry as of a version that redefines its fields; None when it has no version."""
+    """Return the entry as if from a version that redefines its fields; None if it has no version."""
     message = message_of(key, entry)
     if entry.kind == CLAIM_TYPE or "record_version" not in message.DESCRIPTOR.fields_by_name:
         return None
@@ -126,7 +126,7 @@ def later(key: str, entry: Entry) -> Entry | None:
 
 
 def with_later_versions(key: str, entries: list[Entry]) -> list[Entry]:
-    """Append a copy of each entry with a higher version, the newest first."""
+    """Append a copy of each entry with a higher version, newest first."""
     last = entries[-1].id
     copies = [copy for entry in entries if entry.kind != "N" and (copy := later(key, entry)) is not None]
     copies.reverse()  # so that replaying them would restore old state
@@ -151,7 +151,7 @@ def test_a_log_start_and_producers_of_a_higher_version_leave_the_last_known_ones
 
 @pytest.mark.rule("CM-16", "CM-40")
 def test_a_batch_of_a_higher_version_is_skipped_with_its_offsets() -> None:
-    """Its offsets stay used: the log ends after it, so nothing is ever appended in its place."""
+    """Its offsets stay in use: the log ends after the batch, so nothing is ever appended in its place."""
     logs = {key: entries for key, entries in read_dump(VERSION).streams.items() if key.startswith("{tp:")}
     stream = next(key for key in logs if key.endswith(":1}:log") and len(logs[key]) > 2)
 
@@ -186,7 +186,7 @@ def test_the_pipeline_counts_what_the_services_skip(kind: Kind, letter: str) -> 
 
 @pytest.mark.rule("CM-16", "CM-18")
 def test_a_log_with_unknown_entries_is_not_compacted() -> None:
-    """Cold copies replace what was replayed; a trim after them would remove what was skipped."""
+    """Cold copies replace entries that were replayed; a trim after them would remove those that were skipped."""
     positions = Positions(CompactionLimits(entries_min=10))
     for seq in range(1, 12):
         positions.note(StreamId(1, seq), Anchor("key", True))
@@ -201,7 +201,8 @@ def test_a_log_with_unknown_entries_is_not_compacted() -> None:
 async def metadata_of(
     entries: Sequence[Entry], changes: Sequence[Change] = ()
 ) -> tuple[metadata_log.MetadataLog, list[StoredMetadata]]:
-    """Return a node's metadata log after it read these entries and made a change after which it would fold."""
+    """Return a node's metadata log after the node has read these entries and made a change after which it would
+    fold."""
     dump = read_dump(VERSION)
     dump.streams = {META_LOG: list(entries)}
     store = MemoryStore(SystemClock(), Random(1))
@@ -261,7 +262,8 @@ def test_metadata_of_this_version_are_folded() -> None:
 
 @pytest.mark.rule("CM-20")
 def test_a_gap_after_a_snapshot_that_cannot_be_read_is_refused_in_words() -> None:
-    """An older node that starts late, after a newer one has folded: it serves nothing rather than half the metadata."""
+    """An older node that starts after a newer one has folded the log refuses to serve rather than serve half the
+    metadata."""
     strange = metadata_entry(7, 1, "later")
     with pytest.raises(metadata_log.MetadataLogError, match="version 7 follows 0 without a snapshot"):
         asyncio.run(metadata_of([strange], CHANGE))

@@ -16,7 +16,7 @@ HEARTBEAT = "kip932/api/v1/share_group_heartbeat.proto"
 
 
 def compared(folder: Path, file: str, old: str, new: str) -> tuple[int, str]:
-    """Return status and output of `buf breaking` after `old` in one .proto file became `new`."""
+    """Return status and output of `buf breaking` after replacing `old` with `new` in one .proto file."""
     shutil.copytree(ROOT / "protos", folder / "protos", ignore=shutil.ignore_patterns("*_pb2*", "__pycache__"))
     shutil.copy(ROOT / "buf.yaml", folder)
     path = folder / "protos" / file
@@ -34,7 +34,7 @@ def test_the_protocol_of_this_version_was_released() -> None:
 
 
 def test_make_style_compares_with_the_newest_release() -> None:
-    """By version, not by letter: 0.10.0 comes after 0.9.0."""
+    """Versions are compared numerically, not as text: 0.10.0 comes after 0.9.0."""
     done = subprocess.run(
         ["make", "--dry-run", "style"], cwd=ROOT, capture_output=True, text=True, timeout=60, check=True
     )

@@ -1,4 +1,4 @@
-"""A rolling upgrade: processes of an old and of the present build in one cluster, replaced one by one under load."""
+"""A rolling upgrade: processes of an old and of the current build in one cluster, replaced one by one under load."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from tests.upgrade.rollout import OLD_COMMIT, SOURCES, NoHistoryError, RolloutDe
 
 TWO_OF_EACH = Topology(leaders=2, share_coordinators=2, group_coordinators=2, store_replicas=0)
 LOAD = LoadOptions(partitions=4, consumers=2, rate=60)
-#: Written by the present build and unknown to the old one.
+#: Written by the current build and unknown to the old one.
 NEW_FIELD = "WriteStats.write_id"
-#: The services that keep state come before those that request it.
+#: Services that keep state are upgraded before those that request it.
 ORDER = (SHARE_COORDINATOR, GROUP_COORDINATOR, PARTITION_LEADER)
 
 
@@ -42,13 +42,13 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder() -> Path:
-    """Yields a folder outside pytest's own, which a later run removes; a passing test removes it itself."""
+    """Yields a folder outside pytest's own, which a later run would remove; it is removed if the test passes."""
     path = Path(tempfile.mkdtemp(prefix="sg-rollout-"))
     print(f"histories and logs: {path}")
     return path
 
 
-#: Printed occasionally by grpc.aio itself about a call that came while its process ended: no frame of it is ours.
+#: Printed occasionally by grpc.aio itself about a call that arrived while its process was ending; no frame is our code.
 _GRPC_ENDS: Final = re.compile(
     r"^Traceback \(most recent call last\):\n"
     r"(  File \"src/python/grpcio/grpc/_cython/.*\n)+"
@@ -89,7 +89,7 @@ def test_the_old_code_is_what_runs(old: Path) -> None:
 @pytest.mark.rule("CM-16", "CM-4", "CM-12")
 @pytest.mark.scenario("S-106")
 def test_nothing_is_lost_while_every_process_is_exchanged_for_one_of_the_next_version(old: Path, folder: Path) -> None:
-    """Half-way every role has an old and a new process, and new groups work too."""
+    """Halfway through, every role has an old and a new process, and new groups work too."""
     with RolloutDeployment(folder, TWO_OF_EACH, SETTINGS, old) as deployment:
         with Trial(deployment, folder, 1, "work", LOAD) as trial:
             for number in (1, 0):
@@ -129,7 +129,7 @@ def test_nothing_is_lost_when_a_rollout_is_taken_back(old: Path, folder: Path) -
 
 
 def work_on_a_new_topic(trial: Trial, topic: str) -> None:
-    """Let a group begin a topic: its share-partitions are initialised, and all its records accepted."""
+    """Let a group start on a new topic: its share-partitions are initialised, and all its records accepted."""
     trial.load.create_topic(topic, 3)
     trial.produce(20, topic, partition=2)
     hand = Hand(trial.deployment, trial.folder, f"hand-{topic}", "others", topic)
@@ -144,7 +144,7 @@ def consumers(trial: Trial) -> list[str]:
 
 
 def exchange(trial: Trial, deployment: RolloutDeployment, name: str, *, back: bool = False) -> None:
-    """Stop the node with SIGTERM and start the other version; it is ready when this returns."""
+    """Stop the node with SIGTERM and start it with the other version; it is ready when this returns."""
     trial.stop(name)
     deployment.renew(name, back=back)
     trial.start(name)

@@ -1,1 +1,1 @@
-"""The attacks, grouped by their means."""
+"""The attacks, grouped by what they use."""

@@ -1,4 +1,4 @@
-"""Attacks with record batches: false record counts, frames that end early or unpack without end."""
+"""Attacks with record batches: false record counts, truncated frames, and frames that decompress to far too much."""
 
 from __future__ import annotations
 

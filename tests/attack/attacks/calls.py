@@ -1,4 +1,4 @@
-"""Calls with random fields, as a faulty program sends them. Each must be answered, and none with an unexpected
+"""Calls with random fields, as a faulty program would send them. Each must get a response, and none an unexpected
 error."""
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from kip932.rpc.transport import Method, TransportError, service_methods
 from tests.attack.attacks.crowd import crowd, summary
 from tests.attack.definition import Attack, Target
 
-#: They change what the books and the canary depend on, or make things that stay.
+#: Methods that change what the producers, consumers and canary depend on, or that create things that stay.
 _ADMINISTERS: Final = frozenset(
     {"CreateTopics", "CreatePartitions", "DeleteTopics", "IncrementalAlterConfigs", "DeleteRecords", "CreateAcls"}
 )
-#: How the server, or gRPC for it, describes an error that nothing handles.
+#: How the server, or gRPC on its behalf, describes an unhandled error.
 _UNEXPECTED: Final = "nexpected "
 ANSWERED: Final = "answered"
 #: The result for a stream whose peer sent nothing for a second, or ended it without a message.
@@ -33,7 +33,7 @@ _CALL_S: Final = 15.0
 _ANSWERS_KEPT: Final = 5
 _DEPTH_MAX: Final = 6
 
-#: A FieldDescriptor of either of protobuf's two kinds, which its types leave open.
+#: A FieldDescriptor of either of protobuf's two implementations; its type stubs do not cover both.
 _Field = Any
 
 CLIENT_SERVICES: Final = (
@@ -45,7 +45,8 @@ INTERNAL_SERVICES: Final = (share_coordinator_service_pb2.DESCRIPTOR.services_by
 
 
 class Draw:
-    """Draws messages: missing fields, extreme numbers, names with every kind of byte, and occasionally valid values."""
+    """Generates random messages: missing fields, extreme numbers, names with all kinds of bytes, and occasionally valid
+    values."""
 
     def __init__(self, rng: random.Random, target: Target) -> None:
         self._rng = rng
@@ -100,7 +101,7 @@ class Draw:
 
 
 def methods_of(services: Sequence[Any]) -> list[Method[Message, Message]]:
-    """Return the methods of some services that do no harm whatever their arguments."""
+    """Return the methods of some services that do no harm, whatever their arguments."""
     found = [method for service in services for method in service_methods(service).values()]
     return [method for method in found if method.name not in _ADMINISTERS]
 
@@ -120,7 +121,7 @@ def _random_calls(
 async def _call(
     target: Target, rng: random.Random, seconds: float, methods: list[Method[Message, Message]], addresses: list[str]
 ) -> tuple[Counter[str], list[str]]:
-    """Count how calls ended, and return the first few answers of nodes."""
+    """Make calls; return the counts of their outcomes and the nodes' first few responses."""
     draw, unexpected, answers = Draw(rng, target), list[str](), list[str]()
 
     async def one(transport: GrpcTransport) -> str:
@@ -149,7 +150,7 @@ async def _call(
 async def _stream(
     transport: GrpcTransport, address: str, method: Method[Message, Message], request: Message
 ) -> Message | None:
-    """Send one message on a stream of its own; return its answer, None if none came within a second."""
+    """Send one message on a separate stream; return the response, None if none came within a second."""
     stream = await transport.open_stream(address, method)
     try:
         await stream.write(request)

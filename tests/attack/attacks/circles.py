@@ -1,4 +1,4 @@
-"""Two groups with each other's topics as dead-letter topics: records that both reject must not circulate for ever."""
+"""Two groups with each other's topics as dead-letter topics: records that both reject must not circulate forever."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from sharegroups import (
 from tests.attack.definition import Attack, Target
 
 _RECORDS: Final = 20
-#: PL-923: after this many letters in a row there is no further one.
+#: PL-923: after this many dead letters in a row, no further one is written.
 _LETTERS_IN_A_ROW: Final = 4
 _EXPECTED: Final = _RECORDS * (1 + _LETTERS_IN_A_ROW)
-#: All of them must have come in this time. Without the limit, 20 records made 35,800 letters in 15 s.
+#: The time by which all of them must have arrived. Without the limit, 20 records produced 35,800 dead letters in 15 s.
 _END_S: Final = 60.0
 
 
 def _circle(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Reject every record for `seconds`, and until all expected ones have come; then count what is stored."""
+    """Reject every record for `seconds`, and until all expected ones have arrived; then count what is stored."""
     bootstrap = {"bootstrap.servers": target.coordinator()}
     topics = [f"dlq.circle-{rng.getrandbits(40):010x}" for _ in range(2)]
     groups = [f"of-{topic}" for topic in topics]
@@ -55,7 +55,7 @@ def _circle(target: Target, rng: random.Random, seconds: float, folder: Path) ->
 
 
 def _reject_all(bootstrap: Mapping[str, str], topics: Mapping[str, str], seconds: float) -> None:
-    """Have one member of each group reject its topic's records."""
+    """Let one member of each group reject its topic's records."""
     came: set[tuple[str, int]] = set()
     began = time.monotonic()
     with ExitStack() as stack:
@@ -73,7 +73,7 @@ def _reject_all(bootstrap: Mapping[str, str], topics: Mapping[str, str], seconds
                 for message in member.poll(timeout=0.1):
                     came.add((message.topic(), message.offset()))
                     member.acknowledge(message, AcknowledgeType.REJECT)
-                member.commit_sync()  # records whose rejection is refused come again
+                member.commit_sync()  # records whose rejection is refused are redelivered
 
 
 def _none_refused(errors: Mapping[Any, Exception | None]) -> None:

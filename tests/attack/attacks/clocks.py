@@ -17,9 +17,11 @@ _EARLIEST: Final = -2
 
 
 def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Set the clock a week and a day ahead while records come, then back; earlier records must still be in the log.
+    """Set the clock ahead by a week and a day while records arrive, then back; earlier records must still be in the
+    log.
 
-    In a topic of its own: the attacked one has `retention.bytes`, by which a former attack's records may go meanwhile.
+    Uses a separate topic: the attacked one has `retention.bytes`, which may delete records of an earlier attack
+    meanwhile.
     """
     bootstrap = {"bootstrap.servers": target.coordinator()}
     topic = f"clock-{rng.randbytes(5).hex()}"

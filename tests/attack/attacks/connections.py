@@ -1,4 +1,4 @@
-"""Attacks with connections alone: the bytes they send are no call."""
+"""Attacks with connections alone: the bytes that they send are not a call."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def connect(address: str) -> socket.socket:
 
 @contextlib.contextmanager
 def held() -> Iterator[list[socket.socket]]:
-    """Yield a list of connections that are closed at the end, with or without an error."""
+    """Yield a list for connections, all of which are closed at the end, with or without an error."""
     connections: list[socket.socket] = []
     try:
         yield connections
@@ -35,7 +35,7 @@ def held() -> Iterator[list[socket.socket]]:
 
 
 def listeners(target: Target) -> list[str]:
-    """Return every address at which a node of the target takes calls."""
+    """Return every address at which a node of the target accepts calls."""
     return [*target.clients.values(), *target.internal.values()]
 
 
@@ -55,7 +55,7 @@ def _garbage(target: Target, rng: random.Random, seconds: float, folder: Path) -
 
 
 def _silent(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Open many connections to every listener that send nothing, or half a preface."""
+    """Open many connections to every listener, which send nothing, or half a preface."""
     with held() as connections:
         deadline = time.monotonic() + seconds
         for number in range(CONNECTIONS):
@@ -69,7 +69,7 @@ def _silent(target: Target, rng: random.Random, seconds: float, folder: Path) ->
 
 
 def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Send requests that never end to the metrics port, beside whole ones, which must be answered."""
+    """Send requests that never end to the metrics port, along with complete ones, which must get a response."""
     scraped = 0
     with held() as connections:
         deadline = time.monotonic() + seconds
@@ -90,7 +90,7 @@ def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: P
 
 
 def scrape(address: str) -> bytes:
-    """Return the whole answer of a metrics port. Raises OSError."""
+    """Return the whole response of a metrics port. Raises OSError."""
     with connect(address) as connection:
         connection.settimeout(10.0)
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")

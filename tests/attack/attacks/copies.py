@@ -28,10 +28,10 @@ _PAUSE_S: Final = 0.02
 def _copy(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
     """Copy an original under load, start the copy, cut the original's connections to its store, and end the copy.
 
-    Everything that the original confirmed before, meanwhile and afterwards must be there, and nothing of the copy's.
-    The copy has what was confirmed before it was made, and what it confirmed itself.
+    The original must contain everything that it confirmed before, meanwhile and afterwards, and nothing from the copy.
+    The copy must contain what was confirmed before it was made, and what it confirmed itself.
     """
-    place = Path(tempfile.mkdtemp(prefix="sg-copy-"))  # short: a socket's path has at most 108 bytes
+    place = Path(tempfile.mkdtemp(prefix="sg-copy-"))  # short, as a socket's path has at most 108 bytes
     try:
         with _up(place / "original") as original, Admin({"bootstrap.servers": original["bootstrap"]}) as admin:
             assert not any(admin.create_topics([NewTopic(_TOPIC, 1)]).values())
@@ -89,7 +89,7 @@ class _Load:
             raise AssertionError(f"the {self._name}'s producer failed: {self._failure!r}") from self._failure
 
     def wait_confirmed(self, count: int) -> None:
-        """Wait until this many more are confirmed that were sent after the call."""
+        """Wait until this many more records, sent after this call, are confirmed."""
         expected, deadline = len(self.confirmed) + count + 1, time.monotonic() + _END_S
         while len(self.confirmed) < expected:
             assert self._thread.is_alive(), f"the {self._name}'s producer failed: {self._failure!r}"
@@ -113,7 +113,7 @@ class _Load:
 
 
 def _cut_connections(store: str) -> None:
-    """Close every connection to a store, as its restart does: its clients connect again, by its path."""
+    """Close every connection to a store, as a restart of it does: its clients connect again, by the socket's path."""
     assert Path(store.removeprefix("unix://")).exists(), f"the socket of the store is gone: {store}"
     with redis.Redis(unix_socket_path=store.removeprefix("unix://")) as client:
         for kind in ("normal", "pubsub"):
@@ -121,7 +121,7 @@ def _cut_connections(store: str) -> None:
 
 
 def _receive(bootstrap: str, expected: Sequence[str]) -> list[str]:
-    """Accept records until all expected ones have come; return those that came."""
+    """Accept records until all expected ones have arrived; return those that arrived."""
     came: list[str] = []
     missing, deadline = set(expected), time.monotonic() + _END_S
     with ShareConsumer({"bootstrap.servers": bootstrap, "group.id": _GROUP}) as consumer:

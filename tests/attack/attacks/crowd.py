@@ -1,4 +1,4 @@
-"""Many tasks of one client that repeat the same call until their time is over."""
+"""Many tasks in one client that repeat the same call until their time is up."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ OneCall = Callable[[GrpcTransport], Awaitable[str]]
 async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter[str]:
     """Repeat `one` in `at_once` tasks for `seconds`; count the words it returned.
 
-    A call that ends with a gRPC status, a TransportError, counts as that status. Any other error of `one` ends all.
+    A call that raises TransportError counts as its gRPC status. Any other error from `one` ends all tasks.
     """
     counts, transport = Counter[str](), GrpcTransport()
     deadline = time.monotonic() + seconds
@@ -41,5 +41,5 @@ async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter
 
 
 def summary(counts: Counter[str], most: int | None = None) -> str:
-    """Return the counts as one line, the most frequent first."""
+    """Return the counts as one line, most frequent first."""
     return ", ".join(f"{count} {word}" for word, count in counts.most_common(most))

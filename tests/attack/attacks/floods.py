@@ -16,8 +16,9 @@ from tests.attack.http2 import Connection, message, ping_frame, window_frame
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
-#: How long other clients may wait for an answer meanwhile, s. Each call waited for 5 to 20 s before the fix. The bound
-#: of a single call leaves room for a machine that is busy with other tests; most calls take some milliseconds.
+#: How long other clients may wait for a response meanwhile, in seconds. Before the fix each call waited for 5 to 20 s.
+#: The limit for a single call leaves room for a machine that is busy with other tests; most calls take some
+#: milliseconds.
 TYPICAL_S: Final = 1.0
 WORST_S: Final = 4.0
 _PAUSE_S: Final = 0.02
@@ -55,7 +56,7 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
 
 
 def _flood(address: str, frame: bytes, deadline: float, sent: list[int]) -> None:
-    """Flood on one connection after the other: gRPC closes one that sends too many pings."""
+    """Flood on one connection after another: gRPC closes a connection that sends too many pings."""
     while (left := deadline - time.monotonic()) > 0:
         with Connection(address) as connection:
             sent.append(connection.flood(frame, left))

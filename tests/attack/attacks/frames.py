@@ -1,4 +1,4 @@
-"""Attacks with HTTP/2 frames: opened and reset calls, pings, changes of settings, compressed messages."""
+"""Attacks with HTTP/2 frames: opened and reset calls, pings, settings changes, compressed messages."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from tests.attack.http2 import Connection, message
 HEARTBEAT: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupHeartbeat"
 SHARE_STREAM: Final = "/kip932.api.v1.PartitionLeaderService/ShareStream"
 DESCRIBE: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupDescribe"
-#: The frames that an HTTP/2 connection carries before its peer closes it; then another is opened.
+#: The number of frames in a burst; once the peer has closed the connection, another is opened.
 _BURST: Final = 200
-#: An entry with an empty string as field 1: as many empty group ids as desired.
+#: An entry with an empty string as field 1; repeated, it gives as many empty group ids as desired.
 _EMPTY_ENTRY: Final = b"\x0a\x00"
-#: The pause as a ratio to the time worked: the attack is on nodes, not on the machine it shares with them.
+#: The pause, relative to the time worked: the attack is on the nodes, not on the machine that it shares with them.
 _PAUSE_RATIO: Final = 0.5
 
 
 def _in_bursts(
     burst: Callable[[Connection, random.Random], int], of: Callable[[Target], list[str]]
 ) -> Callable[[Target, random.Random, float, Path], str]:
-    """Repeat a burst on one connection to each address, each opened again once its peer has closed it."""
+    """Repeat a burst on one connection to each address; each is opened again once its peer has closed it."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         deadline, count, closed = time.monotonic() + seconds, 0, 0
@@ -75,7 +75,7 @@ def _unknown_methods(connection: Connection, rng: random.Random) -> int:
 
 
 def _no_text(connection: Connection, rng: random.Random) -> int:
-    """Send paths whose bytes are no text."""
+    """Send paths whose bytes are not text."""
     path = rng.choice((b"/", HEARTBEAT.encode())) + rng.randbytes(rng.choice((1, 2, 50, 3_000)))
     connection.data(connection.call(path), message(b""), end=True, wait_s=0.1)
     return 1
@@ -91,7 +91,7 @@ def _bomb(connection: Connection, rng: random.Random) -> int:
 
 
 def _wide(connection: Connection, rng: random.Random) -> int:
-    """Describe more groups than a message may name."""
+    """Request a description of more groups than a message may name."""
     call = connection.call(DESCRIBE)
     connection.data(call, message(_EMPTY_ENTRY * rng.choice((1_001, 500_000, 3_000_000))), end=True)
     return 1

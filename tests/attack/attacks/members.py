@@ -20,7 +20,7 @@ from kip932.rpc.transport import Method, service_methods
 from tests.attack.attacks.crowd import crowd, summary
 from tests.attack.definition import Attack, Target
 
-#: Nothing deletes groups here, so each attack uses the same ones again.
+#: Nothing deletes groups here, so each attack uses the same ones.
 GROUPS: Final = tuple(f"attackers-{number}" for number in range(20))
 _AT_ONCE: Final = 32
 _CALL_S: Final = 15.0
@@ -37,7 +37,7 @@ One = Callable[[GrpcTransport, Target, random.Random], Coroutine[Any, Any, int]]
 
 
 def _at_once(one: One) -> Callable[[Target, random.Random, float, Path], str]:
-    """Repeat one call in many tasks; count the answers by Kafka's error code, or by gRPC's status."""
+    """Repeat one call in many tasks; count the responses by Kafka's error code, or by gRPC's status."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         async def call(transport: GrpcTransport) -> str:
@@ -49,7 +49,7 @@ def _at_once(one: One) -> Callable[[Target, random.Random, float, Path], str]:
 
 
 async def _join(transport: GrpcTransport, target: Target, rng: random.Random) -> int:
-    """Join one more member to a group, and never send anything from it again."""
+    """Let one more member join a group and never send anything again."""
     request = ShareGroupHeartbeatRequest(
         group_id=rng.choice(GROUPS), member_id=str(uuid.UUID(int=rng.getrandbits(128))), member_epoch=0,
         subscribed_topic_names=StringList(values=[target.topic, *(f"no-such-{number}" for number in range(20))]),

@@ -1,4 +1,5 @@
-"""Attacks that make a node hold bytes: unread answers, requests that never end, producers that do not wait."""
+"""Attacks that make a node hold bytes in memory: unread responses, requests that never end, producers that do not
+wait."""
 
 from __future__ import annotations
 
@@ -27,8 +28,8 @@ _CALLS: Final = 20
 def _until(
     seconds: float, work: Callable[[list[Connection]], Iterator[int]], target: Target, window: int = 65_535
 ) -> tuple[int, int]:
-    """Repeat `work` on some connections to a leader until the time is over; return how many steps were done, and how
-    many of the connections the node had closed by then."""
+    """Repeat `work` on some connections to a leader until the time is up; return how many steps were done, and how many
+    of the connections the node had closed by then."""
     deadline, count = time.monotonic() + seconds, 0
     with ExitStack() as stack:
         opened = [stack.enter_context(Connection(target.leader(), window=window)) for _ in range(_CONNECTIONS)]
@@ -43,8 +44,8 @@ def _until(
 
 
 def _filled(target: Target) -> dict[int, int]:
-    """Append 8 MiB to each of the topic's partitions; return the offset at which they begin: earlier records may have
-    been deleted, and then a fetch of them has no answer worth keeping."""
+    """Append 8 MiB to each of the topic's partitions; return the offsets at which they start. Earlier records may have
+    been deleted; the response to a fetch of those would be too small for the attack."""
     bootstrap = {"bootstrap.servers": target.coordinator()}
     places = [TopicPartition(target.topic, partition) for partition in range(4)]
     with Admin(bootstrap) as admin, Producer(bootstrap) as producer:

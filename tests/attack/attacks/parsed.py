@@ -1,4 +1,4 @@
-"""Requests of empty entries: two bytes each, and far more once they are parsed (CM-181)."""
+"""Requests full of empty entries, which take two bytes each, and far more once they are parsed (CM-181)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _AT_ONCE: Final = 10
 _CALL_S: Final = 60.0
 _DEPTH_MAX: Final = 6
 _LENGTH: Final = 2
-#: Allowed answers: refused, served if the list is short enough, or to be retried.
+#: The allowed statuses: refused, served if the list is short enough, or to be retried.
 ANSWERS: Final = frozenset({"OK", "INVALID_ARGUMENT", "RESOURCE_EXHAUSTED", "UNIMPLEMENTED", "UNAVAILABLE"})
 _LIMIT_BYTES: Final = 8 * MIB - 64
 _SMALL_BYTES: Final = MIB - 64
@@ -32,7 +32,7 @@ _CHANNEL: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_messag
 
 
 def requests(services: Sequence[Any]) -> Iterator[tuple[str, bool, bytes]]:
-    """Yield path, whether it is a stream, and a request, for every RPC and each of its lists filled with empty
+    """Yield the path, whether it is a stream, and a request, for every RPC and each of its lists, filled with empty
     entries."""
     for service in services:
         for name, method in service_methods(service).items():
@@ -54,7 +54,8 @@ def lists(message: Descriptor, outer: tuple[FieldDescriptor, ...] = ()) -> Itera
 
 
 def filled(path: Sequence[FieldDescriptor], size: int) -> bytes:
-    """Encode one entry of each list on the path, and the last list full of empty entries: about `size` bytes."""
+    """Encode one entry for each list on the path, and the last list full of empty entries: about `size` bytes in
+    total."""
     *outer, last = path
     entry = _tag(last) + b"\0"
     body = entry * (size // len(entry))
@@ -64,7 +65,7 @@ def filled(path: Sequence[FieldDescriptor], size: int) -> bytes:
 
 
 def call(address: str, path: str, streaming: bool, body: bytes) -> str:
-    """Send one request on a connection of its own; return the status of the answer."""
+    """Send one request on a separate connection; return the status of the response."""
     with grpc.insecure_channel(address, _CHANNEL) as channel:
         try:
             if streaming:
@@ -82,7 +83,7 @@ def call(address: str, path: str, streaming: bool, body: bytes) -> str:
 def _parsed(
     services: Sequence[Any], of: Callable[[Target], str]
 ) -> Callable[[Target, random.Random, float, Path], str]:
-    """Send every RPC's every list in turn, ten requests at a time."""
+    """Send a request for every list of every RPC in turn, ten at a time."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         deadline, address, all_of_them = time.monotonic() + seconds, of(target), list(requests(services))

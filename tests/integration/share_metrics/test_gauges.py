@@ -39,7 +39,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     gauges.take(
         Kind.SHARE_STATE, states(spark, [(2, update(110, stats=acked)), (3, update(complete=4, batches=tired))])
     )
-    again = update(stats=WriteStats(CAUSE_ACK, n_accept=5, write_id=7))  # its share coordinator died before it answered
+    again = update(stats=WriteStats(CAUSE_ACK, n_accept=5, write_id=7))  # the share coordinator died before responding
     gauges.take(Kind.SHARE_STATE, states(spark, [(4, again), (4, again)]))
     gauges.take(Kind.SHARE_STATE, states(spark, [(4, again)]))
     failed = WriteStats(

@@ -245,7 +245,7 @@ def test_of_what_was_not_read_it_is_not_said_that_it_stands_still(
 
 @pytest.mark.rule("PM-31", "PM-37", "PM-61")
 def test_a_page_behind_all_that_was_read_judges_no_partition_and_shows_what_was_last_known(spark: SparkSession) -> None:
-    """A share-partition is shown even if only its own stream was read that far."""
+    """A share-partition of which more was read is shown, although not everything was read that far."""
     rows = states(spark, reported(BEHIND, moving(0, 8_000)))
     found = collect(rows, groups(spark, []), time(7_200), time(10_800), known=read_to(7_200, 10_800))
     assert (found.light, found.stalls, found.behind_s) == ("amber", [], 3_600)

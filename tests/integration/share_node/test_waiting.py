@@ -116,7 +116,7 @@ async def test_a_role_waits_for_its_store_then_for_a_cluster_and_goes_on(
         await store.start()
         await pod.until(lambda: "a cluster in the store" in pod.waits_for(), "word that a cluster is missing")
         assert await pod.health() == WAITING
-        causes = pod.waits_for()  # on a busy machine the store may be polled while it starts, which is a separate cause
+        causes = pod.waits_for()  # on a busy machine the store may be polled while it starts: another cause
         assert (causes[0], causes[-1]) == ("store: unreachable", "a cluster in the store")
         assert len(causes) == len(set(causes)), "once for each cause"
         assert await store.run(("DBSIZE",)) == [0], "a store without a cluster is never taken for a new one"

@@ -1,8 +1,9 @@
 """The places of a cluster at which a process can die: before and after each write of a coordinator, and each call.
 
-A pipeline that appends to a coordinator's log passes a place when it reaches the store and when the store has executed
-it; a call passes one when it reaches the share coordinator and when that has decided its answer. At the chosen place
-processes are killed as SIGKILL does; messages that they had sent by then still take effect.
+A pipeline that appends to a coordinator's log passes a place when it reaches the store, and another when the store has
+executed it; a call passes one when it reaches the share coordinator, and another when the coordinator has determined
+its response. At the chosen place processes are killed as by SIGKILL; messages that they have sent by then still take
+effect.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from tests.simulation.world import World
 from tests.twin.store import CommandsArrived
 
 _STATE: Final = state_pb.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
-#: The logs whose appends are places, by the beginning of their keys.
+#: The logs whose appends are places, by key prefix.
 _LOGS: Final = {"{gc:": "group append", "{sgs:": "share append"}
 #: The calls with places.
 _CALLS: Final = ("InitializeShareGroupState", "DeleteShareGroupState", "ReadShareGroupStateSummary")
@@ -43,7 +44,7 @@ class Places:
         world.observer = _AtTheService(self)
 
     async def passed(self, name: str) -> None:
-        """Pass a place; the caller continues only if its process still lives."""
+        """Pass a place; the caller continues only if its process is still alive."""
         if not self.armed:
             return
         self.names.append(name)
@@ -67,12 +68,12 @@ class Places:
         return process is not None and process.incarnation == incarnation
 
     def incarnation(self, name: str) -> int:
-        """Return the present incarnation of a process."""
+        """Return the current incarnation of a process."""
         return self._world.processes[name].incarnation
 
 
 class _AtTheStore:
-    """The network between processes and the store, with a place before and after each append of a coordinator."""
+    """The network between processes and the store, with a place before and after each append by a coordinator."""
 
     def __init__(self, storage: SimStorage, places: Places) -> None:
         self._storage = storage
@@ -89,7 +90,7 @@ class _AtTheStore:
             place = f"before {name}"
             for count in _flushes(commands):
                 await self._places.passed(place)
-                # A process that dies here has not sent the rest; dying once it has sent it is the next place.
+                # A process that dies here has not sent the rest; the next place is dying after it was sent.
                 if not self._places.lives(client, incarnation):
                     lost()
                     return
@@ -115,7 +116,7 @@ class _AtTheStore:
 
 
 class _AtTheService:
-    """Wraps each share coordinator's service, with a place before and after each call of a group coordinator."""
+    """Wraps each share coordinator's service, with a place before and after each call from a group coordinator."""
 
     def __init__(self, places: Places) -> None:
         self._places = places
@@ -151,8 +152,8 @@ def _append(commands: Sequence[Command]) -> str | None:
 
 
 def _flushes(commands: Sequence[Command]) -> list[int]:
-    """Return where each transaction of a pipeline ends, the last one with all that follows it: a coordinator writes to
-    several shards in one pipeline."""
+    """Return where each transaction of a pipeline ends; the last one includes everything after it. A coordinator writes
+    to several shards in one pipeline."""
     ends = [index + 1 for index, command in enumerate(commands) if command[0] == "EXEC"]
     return [*ends[:-1], len(commands)]
 

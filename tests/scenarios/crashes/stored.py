@@ -1,5 +1,5 @@
-"""The store's contents about groups: the records of the group log and of the share state, replayed outside every
-process."""
+"""What the store contains about groups: the records of the group log and of the share state, replayed outside all
+processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ANY: Final = -9
 
 @dataclass(frozen=True)
 class StoredGroup:
-    """A group of the group log. `initializing`: partition → (start offset, state epoch); `topics`: by name."""
+    """A group in the group log. `initializing`: partition → (start offset, state epoch); `topics`: by name."""
 
     epoch: int
     members: tuple[str, ...]
@@ -39,7 +39,7 @@ class Stored:
     states: Mapping[str, tuple[int, int]]
 
     def without_epochs(self) -> Stored:
-        """Return it without epochs, to compare runs that raise them more or less often."""
+        """Return the contents without epochs, to compare runs that do not increment them equally often."""
         groups = {
             key: replace(
                 group,

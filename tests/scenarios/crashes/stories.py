@@ -1,4 +1,4 @@
-"""A group on three processes, one for each role, and its changes that are interrupted."""
+"""A group on three processes, one for each role, and the changes to it that are interrupted."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ SHAPE: Final = Shape(
     ),
     flags={"group.share.initialize.retry.interval.ms": "6000", "persister.operation.timeout.ms": "4000"},
 )
-#: How long a share coordinator is down: longer than a call to it is retried.
+#: How long a share coordinator is down: longer than calls to it are retried.
 AWAY_S: Final = 6
-#: Errors after which a client retries: the coordinator has just ended, or is not ready yet.
+#: Errors after which a client retries: the coordinator has just died, or is not ready yet.
 AGAIN: Final = {
     errors.CoordinatorLoadInProgressError.code,
     errors.CoordinatorNotAvailableError.code,
@@ -90,11 +90,11 @@ class Stage:
         raise AssertionError("no group has its state in two shards")
 
     def stored(self) -> Stored:
-        """Return the store's present contents."""
+        """Return the store's current contents."""
         return stored(self.world.store.master.data, self.names)
 
     async def _call(self, name: str, request: Any) -> Any:
-        """Make one RPC; return None when the coordinator does not answer."""
+        """Make one RPC; return None if the coordinator does not respond."""
         try:
             return await self._transport.call(f"{GROUPS}:{PORT}", _METHODS[name], request, 20.0)
         except TransportError as error:
@@ -132,7 +132,7 @@ class Stage:
         return int(answer.error_code) or max(codes, default=0)
 
     async def join(self) -> int:
-        """Send one heartbeat of the only member, which orders an initialisation."""
+        """Send one heartbeat of the only member, which starts an initialisation."""
         return await self._beat("t")
 
     async def _beat(self, *topics: str) -> int:
@@ -149,8 +149,8 @@ class Stage:
         return code
 
     async def beat_until_initialized(self, *topics: str) -> None:
-        """Send heartbeats until every partition of the member's topics is initialised, and then twice more, so that it
-        has them."""
+        """Send heartbeats until every partition of the member's topics is initialised, and then two more, so that it is
+        assigned them."""
         left = 2
         for _ in range(_TRIES):
             code = await self._beat(*topics)
@@ -170,7 +170,7 @@ class Stage:
         self._epoch = 0
 
     async def used(self) -> None:
-        """Let a member join, its partitions be initialised, and the member leave."""
+        """Let a member join, wait until its partitions are initialised, and let it leave."""
         await self.beat_until_initialized("t", "u")
         await self.leave()
 
@@ -179,8 +179,8 @@ _NO_ANSWER: Final = errors.CoordinatorNotAvailableError.code
 
 
 class Story(NamedTuple):
-    """`before`: prepares the group; `places`: those that the command passes; `goes_on`: completes the change without a
-    repeated command, by time or by a heartbeat of the group's next user."""
+    """`before`: prepares the group; `places`: those that the command passes; `goes_on`: completes the change without
+    repeating the command, by letting time pass or by a heartbeat of the group's next user."""
 
     before: Callable[[Stage], Awaitable[None]]
     command: Callable[[Stage], Awaitable[int]]

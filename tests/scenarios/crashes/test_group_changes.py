@@ -1,8 +1,8 @@
-"""Coordinators die before and after each write and call of a group's change, one place after the other.
+"""Coordinators die before or after each write and call that a change to a group makes, one place per run.
 
-Each story is played undisturbed, which gives the expected end. Then it is played for each of its places, once for each
-set of processes that dies there: the next owners take over, and the command is repeated, or time passes. The group log
-and the share state must end as in the undisturbed run.
+Each story is first played without a crash, which gives the expected result. Then it is played for each of its places,
+once for each set of processes that dies there: the next owners take over, and the command is repeated, or time passes.
+The final group log and share state must be those of the run without a crash.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tests.simulation import determinism
 from tests.simulation.world import World
 
 VICTIMS: Final = ((GROUPS,), (STATES,), (GROUPS, STATES))
-#: Longer than the sweep's interval, an order's bound and a call's time (GC-80, GC-108).
+#: Longer than the sweep's interval, the time limit for an initialisation or deletion of state, and that for a call
+#: (GC-80, GC-108).
 LONG_S: Final = 70
 CRASHES = [
     pytest.param(name, at, victims, id=f"{name}, {'+'.join(victims)} die {place} ({at})")
@@ -32,14 +33,14 @@ CRASHES = [
 
 
 async def _interrupted(stage: Stage, name: str, places: Places) -> None:
-    """Play the command until it ends or processes die in it; then others take over. A share coordinator is down for
+    """Run the command until it ends or processes die in it; then others take over. A share coordinator is down for
     longer than a group coordinator retries its calls, so that these fail."""
     places.armed = True
     call = asyncio.ensure_future(STORIES[name].command(stage))
     died = asyncio.ensure_future(places.crashed.wait())
     await asyncio.wait([call, died], return_when=asyncio.FIRST_COMPLETED)
     if not died.done():
-        await asyncio.sleep(1)  # a heartbeat's orders continue after its answer
+        await asyncio.sleep(1)  # what a heartbeat starts continues after its response
     places.armed = False
     for victim in (GROUPS, STATES):
         if not stage.world.present(victim):
@@ -64,7 +65,8 @@ Body = Callable[[Stage, Places], Awaitable[None]]
 
 
 def _play(name: str, body: Body, at: int = 0, victims: Sequence[str] = ()) -> Stored:
-    """Return the store's contents at the end of a story that begins with `before`."""
+    """Run the `before` step of the story `name`, then `body`, and return the store's contents at the end; epochs are
+    left out, except for deletions."""
 
     async def main() -> Stored:
         world = World(1, SHAPE)
@@ -83,7 +85,8 @@ def _play(name: str, body: Body, at: int = 0, victims: Sequence[str] = ()) -> St
 
 @cache
 def _undisturbed(name: str, command: bool, goes_on: bool) -> tuple[Stored, tuple[str, ...]]:
-    """Return the store's contents at the end of an undisturbed run, with or without the command, and its places."""
+    """Return the store's contents at the end of a run without a crash, with or without the command, and the places
+    passed."""
     passed: list[str] = []
 
     async def body(stage: Stage, places: Places) -> None:
