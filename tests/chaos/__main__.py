@@ -1,7 +1,7 @@
-"""`python -m tests.chaos`: run chaos experiments on a driver and on stores, or judge kept histories again.
+"""`python -m tests.chaos`: runs chaos experiments on a driver and on stores, or judges kept histories again.
 
-The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; V is good, and the exit status 0, only
-when L and A are 0 and every verdict is good; else V is BAD.
+The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; V is good and the exit status 0 only if L
+and A are 0 and every verdict is good; otherwise V is BAD.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def _say(line: str) -> None:
 
 
 def _note(definition: Definition) -> str:
-    """Return the remark for an experiment that a usual run leaves out; "" for the others."""
+    """Return the remark for an experiment that is not run by default; "" for the others."""
     return "" if definition.by_default else " (only when asked for by name)"
 
 
@@ -56,7 +56,8 @@ def _list() -> None:
 
 
 def _selected(names: list[str]) -> tuple[tuple[Definition, ...], list[stores.StoreExperiment]]:
-    """Return the experiments on clusters and those on stores. Raises ValueError for a name that matches neither."""
+    """Return the selected experiments on clusters and those on stores. Raises ValueError for a name that matches
+    neither."""
     if not names:
         return select([]), stores.default()
     for name in names:

@@ -1,4 +1,4 @@
-"""Faults of a node's machine that only some drivers can make; the others raise Unsupported with the reason."""
+"""Faults of a node's machine that only some drivers can cause; the others raise Unsupported with the reason."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from tests.chaos.deployment import Deployment, Unsupported
 
 @runtime_checkable
 class HasClocks(Protocol):
-    """Services whose clocks can be set wrong, one by one."""
+    """Services whose clocks can be set wrong, individually."""
 
     def wear_clock(self, name: str) -> None:
-        """Give a service that is down, or not yet started, a clock that `set_clock` moves; it is right until then."""
+        """Give a service that is down, or not yet started, a clock that `set_clock` can change; it is right until
+        then."""
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
         """Set the wall clock's offset and the rate of all clocks; None leaves either as it is."""
@@ -20,7 +21,7 @@ class HasClocks(Protocol):
 
 @runtime_checkable
 class HasDisks(Protocol):
-    """Stores that can have a small disk of their own."""
+    """Stores that can have a separate, small disk."""
 
     def put_on_disk(self, name: str, mib: int) -> None:
         """Move the data of a store that is down to a new disk of this size. Raises Unsupported without permission to

@@ -1,4 +1,4 @@
-"""Runs the stores' experiments in a process of their own while this one runs those on clusters: both mostly wait."""
+"""Runs the experiments on stores in a separate process while this one runs those on clusters: both mostly wait."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ END_WAIT_S: Final = 30.0
 
 
 class Beside:
-    """A context manager: entering starts the experiments, leaving ends those that still run. `say` gets their lines."""
+    """A context manager: entering starts the experiments, leaving ends those that still run. `say` is called with their
+    lines."""
 
     def __init__(
         self, out: Path, seed: int, experiments: Sequence[StoreExperiment], say: Callable[[str], None]
@@ -56,7 +57,7 @@ class Beside:
         self._relay.join(END_WAIT_S)
 
     def outcomes(self) -> list[Outcome]:
-        """Wait for all and return their outcomes; an experiment that left no outcome is BAD."""
+        """Wait for all experiments and return their outcomes; an experiment that left no outcome is BAD."""
         if self._process is None or self._relay is None:
             return []
         self._relay.join(EXPERIMENT_WAIT_S * len(self._experiments))

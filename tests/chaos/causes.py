@@ -1,7 +1,8 @@
-"""Rules on a record's life after its first delivery (INV-1, INV-3, INV-8): nothing ends without a cause.
+"""Rules about what happens to a record after its first delivery (INV-1, INV-3, INV-8): nothing ends without a cause.
 
-Faults hide events from an outside observer: answers that never arrived, deliveries to a process that was killed. So
-near a fault a cause may be missing, at most one delivery for each fault; far from faults every cause must be there.
+Faults hide events from an outside observer: responses that never arrived, deliveries to a process that was killed. So
+near a fault a cause may be missing, for at most one delivery per fault; far from faults, every cause must be in the
+history.
 """
 
 from __future__ import annotations
@@ -39,11 +40,11 @@ REFUSALS: Final = frozenset(
         "UNKNOWN_TOPIC_OR_PARTITION",
     }
 )
-#: How long a fault may have effects: leases, time-outs, retries.
+#: How long a fault may have effects: leases, timeouts, retries.
 REACH_MS: Final = 30_000
 #: How much later than the leader a client may notice that its stream has ended.
 NOTICED_MS: Final = 1_000
-#: Recorded at the end of every experiment, whether or not anything had to be mended.
+#: The fault recorded at the end of every experiment, whether or not anything had to be repaired.
 _MENDED: Final = "mended"
 
 
@@ -56,7 +57,7 @@ class Place(NamedTuple):
 
 
 def place(event: Produced | Delivered | Acknowledged | Unseen) -> Place:
-    """Return the place of the event's record."""
+    """Return where the event's record is stored."""
     return Place(event.topic, event.partition, event.offset)
 
 
@@ -109,12 +110,13 @@ class Evidence:
         return (len(self.faults_ms) if until_ms is None else bisect_right(self.faults_ms, until_ms)) - first
 
     def killed(self, worker: str, since_ms: int, until_ms: int) -> bool:
-        """Return whether a worker was killed between two moments, before it could record an answer."""
+        """Return whether a worker was killed between two moments, so that it may have been unable to record a
+        response."""
         return any(since_ms <= at_ms <= until_ms for at_ms in self._kills[worker])
 
     def let_go(self, worker: str, since_ms: int, until_ms: int) -> bool:
-        """Return whether a worker's session may have ended after `since_ms`, when the fetch that may open one is
-        sent."""
+        """Return whether a worker's session may have ended between two moments; the fetch sent at `since_ms` may itself
+        open one."""
         return any(since_ms < at_ms <= until_ms + NOTICED_MS for at_ms in self._worker_ends[worker])
 
     def dropped(self, at: Place, since_ms: int, until_ms: int) -> bool:
@@ -122,19 +124,20 @@ class Evidence:
         return any(since_ms <= at_ms <= until_ms for at_ms in self._drops[at.topic, at.partition])
 
     def drops(self, at: Place) -> int:
-        """Count how often leaders logged that they dropped the share-partition."""
+        """Count how many times leaders logged that they dropped the share-partition."""
         return len(self._drops[at.topic, at.partition])
 
 
 def configured(events: Sequence[Event]) -> Iterator[str]:
-    """The history has the group's settings: without them the rules below would excuse everything."""
+    """The history must contain the group's settings: without them the rules below would excuse everything."""
     if not any(isinstance(event, Configured) for event in events):
         yield "the history does not contain the lock duration and the delivery limit of the group"
 
 
 def ends_have_causes(events: Sequence[Event], drained: set[tuple[str, int]]) -> Iterator[str]:
     """INV-1: a delivered record ends only by an ACCEPT or REJECT that was confirmed or may have been stored, at the
-    delivery limit, or while its holder was killed. Judges drained partitions, and the places below the start offset."""
+    delivery limit, or while its holder was killed. Judges the records of drained partitions and those below the start
+    offset."""
     evidence = Evidence(events)
     for event in evidence.produced:
         at = place(event)
@@ -153,7 +156,7 @@ def _has_cause(evidence: Evidence, at: Place) -> bool:
     deliveries = evidence.deliveries[at]
     if any(_may_have_ended(evidence, ack, deliveries) for ack in evidence.acks[at]):
         return True
-    last_ms = max(one.fetched_ms for one in deliveries)  # an earlier kill ended nothing: the record came again
+    last_ms = max(one.fetched_ms for one in deliveries)  # an earlier kill ended nothing: it was redelivered
     if any(evidence.killed(one.worker, max(one.fetched_ms, last_ms), one.at_ms + REACH_MS) for one in deliveries):
         return True
     if evidence.configured is None:
@@ -163,8 +166,8 @@ def _has_cause(evidence: Evidence, at: Place) -> bool:
 
 
 def _may_have_ended(evidence: Evidence, ack: Acknowledged, deliveries: Sequence[Delivered | Unseen]) -> bool:
-    """Return whether this acknowledgement may have ended the record. An unanswered one ended nothing when a fetch sent
-    after the client gave it up brought the record again (INV-5)."""
+    """Return whether this acknowledgement may have ended the record. An unanswered one did not if a fetch that was sent
+    after the client had given it up returned the record again (INV-5)."""
     if ack.type not in FINAL_TYPES:
         return False
     if not ack.error:
@@ -180,12 +183,12 @@ def _said(acks: Sequence[Acknowledged]) -> str:
 
 
 def one_holder(events: Sequence[Event]) -> Iterator[str]:
-    """INV-3: while a worker's lock runs, no worker gets the record, the holder included.
+    """INV-3: while a worker's lock is held, no worker gets the record, not even the holder.
 
-    The lock cannot have expired when the next fetch that brings the record was answered within the lock's duration
-    after the first worker's fetch was sent. An acknowledgement, the end of the session or the drop of the
-    share-partition's object may have ended it earlier; faults end sessions and objects without any record of it. A
-    record that the worker never saw may have been released by its client at any time, for example when the partition
+    The lock cannot have expired if the response to the next fetch that returns the record arrived within the lock's
+    duration after the first worker's fetch was sent. An acknowledgement, the end of the session or the drop of the
+    share-partition's object may have ended the lock earlier; faults end sessions and objects without leaving an event.
+    A record that the worker never saw may have been released by its client at any time, for example when the partition
     was assigned to another member.
     """
     evidence = Evidence(events)
@@ -218,8 +221,8 @@ def _lock_may_have_ended(evidence: Evidence, at: Place, first: Delivered | Unsee
 
 
 def attempts_are_bounded(events: Sequence[Event]) -> Iterator[str]:
-    """INV-8: no delivery count exceeds the limit, and the deliveries number at most the limit plus one for each fault
-    or drop that may have removed the share-partition's object."""
+    """INV-8: no delivery count exceeds the limit, and there are at most as many deliveries as the limit, plus one for
+    each fault or drop that may have removed the share-partition's object."""
     evidence = Evidence(events)
     if evidence.configured is None:
         return

@@ -1,6 +1,6 @@
-"""Judges a history by small separate rules over what an outside observer saw (INV-n of docs/spec/scenarios.md).
+"""Judges a history by small separate rules on what an outside observer saw (INV-n in docs/spec/scenarios.md).
 
-Each checker takes the events in order of time and yields a sentence per violation. `python -m tests.chaos.checker
+Each checker takes the events in chronological order and yields a sentence per violation. `python -m tests.chaos.checker
 FILE…` judges stored histories again.
 """
 
@@ -17,7 +17,7 @@ from tests.chaos.history import Acknowledged, Delivered, Dropped, Event, Observe
 
 __all__ = ["FINAL_TYPES", "Place", "judge", "place"]
 
-#: Why a leader may drop a share-partition's object, and with it the counts that were never stored.
+#: The reasons for which a leader drops a share-partition's object, and with it the counts that were never stored.
 FORGETS = frozenset({DropReason.OUTCOME_UNKNOWN, DropReason.LEADERSHIP_LOST, DropReason.RELEASED})
 
 
@@ -25,7 +25,8 @@ Checker = Callable[[Sequence[Event]], Iterable[str]]
 
 
 def drained_partitions(events: Iterable[Event]) -> set[tuple[str, int]]:
-    """Return the partitions whose lag was 0 at the last observation, which is made once everything is produced."""
+    """Return the partitions whose lag was 0 at the last observation, which is made once everything has been
+    produced."""
     seen: dict[tuple[str, int], Observed] = {}
     produced_ms: defaultdict[tuple[str, int], int] = defaultdict(int)
     for event in events:
@@ -38,7 +39,7 @@ def drained_partitions(events: Iterable[Event]) -> set[tuple[str, int]]:
 
 
 def no_loss(events: Sequence[Event]) -> Iterator[str]:
-    """INV-1: every confirmed record of a drained partition was delivered. Before it is drained this is open:
+    """INV-1: every confirmed record of a drained partition was delivered. Undrained partitions are left to
     `not_drained`."""
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
     drained = drained_partitions(events)
@@ -62,13 +63,13 @@ def undecided(events: Sequence[Event]) -> int:
 
 
 def not_drained(events: Sequence[Event]) -> Iterator[str]:
-    """INV-1 can be judged for drained partitions only, so an experiment that leaves any undrained proves nothing."""
+    """INV-1 can only be judged for drained partitions, so an experiment that leaves any undrained proves nothing."""
     if count := undecided(events):
         yield f"not drained: {count} records undecided"
 
 
 def no_invention(events: Sequence[Event]) -> Iterator[str]:
-    """INV-2: a delivered record is the one produced at that place; one place never holds two values."""
+    """INV-2: a delivered record is the one produced at that place; a place never holds two values."""
     produced: dict[Place, str] = {}
     for event in events:
         if isinstance(event, Produced) and produced.setdefault(place(event), event.value) != event.value:
@@ -84,7 +85,8 @@ def no_invention(events: Sequence[Event]) -> Iterator[str]:
 
 
 def stored_once(events: Sequence[Event]) -> Iterator[str]:
-    """INV-2, CM-43: a value (all are different) is stored at one place only, however often its produce was repeated."""
+    """INV-2, CM-43: a value (all are different) is stored at one place only, however many times its produce was
+    repeated."""
     places: dict[str, Place] = {}
     for event in events:
         if isinstance(event, Produced | Delivered) and places.setdefault(event.value, place(event)) != place(event):
@@ -92,11 +94,10 @@ def stored_once(events: Sequence[Event]) -> Iterator[str]:
 
 
 def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
-    """INV-4, INV-11: nothing comes back after its ACCEPT or REJECT was answered NONE, whichever process was killed
-    since.
+    """INV-4, INV-11: nothing is redelivered after its ACCEPT or REJECT got NONE, whichever process was killed since.
 
-    A delivery recorded after the answer may have been acquired before it. It is a violation when its fetch was sent
-    after the answer had arrived, or when it arrived later with a delivery count above that of the accepted delivery.
+    A delivery recorded after that response may have been acquired before it. It is a violation if its fetch was sent
+    after the response had arrived, or if it arrived later with a delivery count above that of the accepted delivery.
     """
     finished: dict[Place, Acknowledged] = {}
     for event in events:
@@ -113,7 +114,8 @@ def accept_is_final(events: Sequence[Event]) -> Iterator[str]:
 
 
 def stored_counts_are_kept(events: Sequence[Event]) -> Iterator[str]:
-    """INV-7: a record whose release was confirmed returns with a higher count, whichever process was killed since."""
+    """INV-7: a record whose release was confirmed is redelivered with a higher count, whichever process was killed
+    since."""
     stored: dict[Place, Acknowledged] = {}
     for event in events:
         if isinstance(event, Acknowledged) and event.type == "RELEASE" and not event.error:
@@ -132,9 +134,9 @@ def stored_counts_are_kept(events: Sequence[Event]) -> Iterator[str]:
 def counts_rise(events: Sequence[Event]) -> Iterator[str]:
     """INV-7: each further delivery has a higher count, unless the leader dropped the share-partition in between.
 
-    An acquisition is not stored (PL-105), so a count repeats when the share-partition has a new object meanwhile, which
-    begins after the last count that was stored (PL-707). `Trial.note_drops` records such drops; a killed leader leaves
-    no record of one, so this rule is for experiments in which no leader is killed.
+    An acquisition is not stored (PL-105), so a count is repeated if the share-partition has got a new object meanwhile,
+    which continues from the last count that was stored (PL-707). `Trial.note_drops` records such drops; a killed leader
+    leaves no record of one, so this rule is for experiments in which no leader is killed.
     """
     last: dict[Place, Delivered] = {}
     drops = [event for event in events if isinstance(event, Dropped) and event.reason in FORGETS]
@@ -152,7 +154,7 @@ def counts_rise(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _let_go(drops: Sequence[Dropped], before: Delivered, event: Delivered) -> bool:
-    """Return whether an object that may have made the first of two deliveries was dropped before the second one."""
+    """Return whether an object that may have made the first of two deliveries was dropped before the second."""
     return any(
         (drop.topic, drop.partition) == place(event)[:2] and before.fetched_ms <= drop.at_ms <= event.at_ms
         for drop in drops
@@ -160,10 +162,11 @@ def _let_go(drops: Sequence[Dropped], before: Delivered, event: Delivered) -> bo
 
 
 def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
-    """INV-5, INV-6: confirmed ends of a place do not differ in type; a NONE goes only to a worker that had the record.
+    """INV-5, INV-6: the confirmed ends of a record do not differ in type, and only a worker that had the record gets
+    NONE.
 
     A NONE for a place below the start offset is a no-op and proves nothing. So a second, different end is a violation
-    only when the start offset was never seen past the place, or had not passed it when that answer arrived.
+    only if the start offset was never seen past the place, or had not passed it when that response arrived.
     """
     seen: dict[tuple[str, int], list[Observed]] = defaultdict(list)
     for event in events:
@@ -191,13 +194,13 @@ def one_owner_confirms(events: Sequence[Event]) -> Iterator[str]:
 
 
 def _below_start(ack: Acknowledged, seen: Sequence[Observed]) -> bool:
-    """Return whether the start offset may have passed the place before the answer was given."""
+    """Return whether the start offset may have passed the place before the response was sent."""
     passed = any(each.start_offset > ack.offset for each in seen)
     return passed and not any(each.start_offset <= ack.offset and each.asked_ms >= ack.at_ms for each in seen)
 
 
 def start_offset_moves_forward(events: Sequence[Event]) -> Iterator[str]:
-    """INV-9: the observed start offset never falls."""
+    """INV-9: the observed start offset never decreases."""
     highest: dict[tuple[str, int], int] = {}
     for event in events:
         if isinstance(event, Observed) and event.start_offset >= 0:
@@ -220,7 +223,7 @@ def start_offset_covers_only_finished(events: Sequence[Event]) -> Iterator[str]:
 
 
 def drained(events: Sequence[Event]) -> Iterator[str]:
-    """INV-17, INV-19: at the end every observed partition has lag 0."""
+    """INV-17, INV-19: in the end every observed partition has lag 0."""
     last = {(e.topic, e.partition): e for e in events if isinstance(e, Observed)}
     for key, event in last.items():
         if event.lag != 0:
@@ -246,12 +249,12 @@ CHECKERS: tuple[Checker, ...] = (
 
 
 def judge(events: Sequence[Event]) -> list[str]:
-    """Return every violation in a history, by every checker."""
+    """Return every violation that any checker finds in a history."""
     return [violation for checker in CHECKERS for violation in checker(events)]
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Judge stored histories; the exit status is 1 when a rule was broken."""
+    """Judge stored histories; the exit status is 1 if a rule was broken."""
     violations = judge(read_history(Path(argument) for argument in arguments))
     for violation in violations[:50]:
         print(violation)

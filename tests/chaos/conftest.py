@@ -15,7 +15,7 @@ import pytest
 from tests.chaos.experiment import Experiment
 from tests.chaos.recovery_table import PROPERTY, Recovery
 
-#: The variable that repeats a run: CHAOS_SEED=12345 makes the same faults at the same moments again.
+#: The variable that repeats a run: CHAOS_SEED=12345 causes the same faults at the same moments again.
 SEED_VARIABLE = "CHAOS_SEED"
 
 Begin = Callable[..., Experiment]
@@ -23,7 +23,8 @@ Begin = Callable[..., Experiment]
 
 @pytest.fixture
 def begin(request: pytest.FixtureRequest) -> Iterator[Begin]:
-    """Starts an experiment that ends with the test in any case. Its folder is kept when the test failed."""
+    """Returns a function that starts an experiment, which ends with the test in any case. Its folder is kept if the
+    test fails."""
     seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1_000_000))
     folder = Path(tempfile.mkdtemp(prefix="sharegroups-chaos-"))  # pytest would delete its own folder at a later run
     print(f"\n{request.node.name}: {SEED_VARIABLE}={seed}, histories and logs in {folder}")

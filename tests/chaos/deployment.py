@@ -28,7 +28,7 @@ DRIVERS: Final = ("processes", "proxy", "namespaces", "containers")
 
 
 class Unsupported(Exception):  # noqa: N818 - it is a reason to skip, not an error
-    """This driver cannot do that, or not on this machine. The report prints the message as the reason."""
+    """The driver cannot do this, or not on this machine. The report prints the message as the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,22 +46,22 @@ class Cut(Enum):
     """How two nodes lose contact."""
 
     SILENT = "silent"  # packets vanish, both ways
-    ONE_WAY = "one way"  # packets from the first to the second vanish; the others arrive
+    ONE_WAY = "one way"  # packets from the first to the second vanish; others arrive
     GONE = "gone"  # the name or route is removed: connects are refused at once, or the name cannot be resolved
 
 
 class WorkerProcess(Protocol):
-    """A producer or consumer of `tests.chaos.workers` that runs inside the deployment's network."""
+    """A producer or consumer from `tests.chaos.workers` that runs inside the deployment's network."""
 
     @property
     def name(self) -> str:
-        """The name it was started with; `Deployment.cut` knows it too."""
+        """The name it was started with, which `Deployment.cut` accepts too."""
 
     def leave(self) -> None:
-        """Ask it to leave in good order: close its standard input or send SIGTERM. Does not wait."""
+        """Ask it to leave cleanly: close its standard input or send SIGTERM. Does not wait."""
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return its exit status; None when it still runs after that time."""
+        """Return its exit status; None if it is still running after that time."""
 
     def kill(self) -> None:
         """SIGKILL it. A worker that has already ended is no error."""
@@ -74,10 +74,10 @@ class WorkerProcess(Protocol):
 
 
 class Deployment(Protocol):
-    """A running cluster. A context manager: entering starts everything and waits until it serves, leaving removes it
-    all.
+    """A running cluster. A context manager: entering starts everything and waits until it serves, leaving removes
+    everything.
 
-    Names are "<role>-<number>", as `partition_leader-0`. All waits are bounded and raise AssertionError naming what
+    Names are "<role>-<number>", such as `partition_leader-0`. All waits are bounded and raise AssertionError with what
     they waited for. Every fault may be repeated, also on nodes that are already down or paused.
     """
 
@@ -95,11 +95,11 @@ class Deployment(Protocol):
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """Each service's advertised address, by its name: this gives the name of an owner in an answer."""
+        """Each service's advertised address, by name: identifies an owner whose address is in a response."""
 
     @property
     def reach(self) -> Mapping[str, str]:
-        """Advertised address to the one at which the test's process reaches it; {} when they are the same."""
+        """Maps an advertised address to the one at which the test's process reaches it; {} if they are the same."""
 
     def __enter__(self) -> Self:
         """Start everything and wait until every node serves."""
@@ -107,10 +107,10 @@ class Deployment(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Heal, end and remove everything, workers too, whatever the experiment's result."""
+        """Heal, end and remove everything, including workers, whatever the experiment's result."""
 
     def names(self, role: str) -> list[str]:
-        """Return the nodes of a role, running or not; [] when there are none (a driver without replicas, say)."""
+        """Return the nodes of a role, running or not; [] if there are none (for example, a driver without replicas)."""
 
     def kill(self, name: str) -> None:
         """SIGKILL a node. It has ended when this returns, and stays down until `start`."""
@@ -122,10 +122,10 @@ class Deployment(Protocol):
         """
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait, then SIGKILL. Returns whether SIGTERM sufficed and the exit status was 0."""
+        """SIGTERM, a bounded wait, then SIGKILL. Returns whether SIGTERM sufficed and the exit status was 0."""
 
     def pause(self, name: str) -> None:
-        """Stop it with SIGSTOP, or freeze its container: its sockets stay open and answer nothing."""
+        """Stop it with SIGSTOP, or freeze its container: its sockets stay open but do not respond."""
 
     def resume(self, name: str) -> None:
         """Let a paused node continue."""
@@ -134,12 +134,12 @@ class Deployment(Protocol):
         """Return whether a node has ended, by a fault or by itself."""
 
     def store_command(self, name: str, *words: str) -> str:
-        """Return the answer of one of the store's servers to a command. Raises AssertionError when there is none."""
+        """Return the reply of one of the store's servers to a command. Raises AssertionError if there is none."""
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
-        """Cut the link between two nodes, or between a worker and a node, for open connections too.
+        """Cut the link between two nodes, or between a worker and a node, including open connections.
 
-        GONE makes `other` unreachable for `one`; for everyone, when the driver can only remove the node itself.
+        GONE makes `other` unreachable for `one`, or for everyone if the driver can only remove the node itself.
         """
 
     def heal(self) -> None:
@@ -152,18 +152,18 @@ class Deployment(Protocol):
         """Lose `percent` % of the packets to and from `name` from now on, until `heal`."""
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """Limit the node's memory from now on; where only new memory counts, the limit is on top of what it has. 0
+        """Limit the node's memory from now on; if only new memory can be limited, the limit is on top of what it has. 0
         lifts the limit. The kernel kills a node that needs more."""
 
     def worker(self, name: str, kind: str, options: WorkerOptions) -> WorkerProcess:
         """Start a worker; `kind` is producer or consumer.
 
-        The driver sets its own bootstrap in the options. `options.history` is a path on this machine in the
-        deployment's folder; the worker's standard error goes to `<name>.err` beside it.
+        The driver sets the bootstrap in the options. `options.history` is a path on this machine in the deployment's
+        folder; the worker's standard error goes to `<name>.err` beside it.
         """
 
     def logs(self) -> dict[str, str]:
-        """Return each node's output since its first start, by its name."""
+        """Return each node's output since its first start, by name."""
 
 
 @runtime_checkable
@@ -171,11 +171,11 @@ class FollowsMaster(Protocol):
     """A deployment whose store may have a master other than `store-0`, because Sentinels promote replicas."""
 
     def master(self) -> str:
-        """Return the store's present master. Raises AssertionError when no Sentinel names one within a bounded time."""
+        """Return the store's current master. Raises AssertionError if no Sentinel names one within a bounded time."""
 
 
 class Deploy(Protocol):
-    """The function `deploy` of a driver's module. Raises Unsupported when it cannot run on this machine."""
+    """The function `deploy` of a driver's module. Raises Unsupported if the driver cannot run on this machine."""
 
     def __call__(self, folder: Path, topology: Topology, settings: Mapping[str, str]) -> Deployment:
         """Return a deployment that keeps its data, logs and histories in `folder`; `settings` go to every role's
@@ -183,7 +183,7 @@ class Deploy(Protocol):
 
 
 def open_deployment(driver: str, folder: Path, topology: Topology, settings: Mapping[str, str]) -> Deployment:
-    """Return a driver's deployment, not yet started. Raises Unsupported with the reason when it cannot run here."""
+    """Return a driver's deployment, not yet started. Raises Unsupported with the reason if it cannot run here."""
     if driver not in DRIVERS:
         raise Unsupported(f"there is no driver {driver}; there are {', '.join(DRIVERS)}")
     try:

@@ -1,4 +1,4 @@
-"""Reads from the leaders' logs, as an operator would, which share-partitions they dropped, and when."""
+"""Finds in the leaders' logs, as an operator would, which share-partitions they dropped, and when."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.chaos.history import Dropped, now_ms
 
 
 def drops(logs: Mapping[str, str], group: str, topics: Mapping[str, str]) -> Iterator[Dropped]:
-    """Yield the drops of a group's share-partitions of these topics; logs name a topic by its id."""
+    """Yield the drops of a group's share-partitions in these topics; logs name a topic by its id."""
     boot_ms = now_ms() - time.time() * 1000
     for node, said in logs.items():
         for line in said.splitlines():

@@ -42,7 +42,7 @@ def old(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def folder() -> Path:
-    """Yields a folder outside pytest's own, which a later run would remove; it is removed if the test passes."""
+    """Return a folder outside pytest's own, which a later run would remove; a test that passes removes it itself."""
     path = Path(tempfile.mkdtemp(prefix="sg-rollout-"))
     print(f"histories and logs: {path}")
     return path

@@ -16,7 +16,7 @@ from tests.attack.http2 import Connection, message
 HEARTBEAT: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupHeartbeat"
 SHARE_STREAM: Final = "/kip932.api.v1.PartitionLeaderService/ShareStream"
 DESCRIBE: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupDescribe"
-#: The number of frames in a burst; once the peer has closed the connection, another is opened.
+#: The number of frames in a burst, after which a connection is checked: if its peer has closed it, another is opened.
 _BURST: Final = 200
 #: An entry with an empty string as field 1; repeated, it gives as many empty group ids as desired.
 _EMPTY_ENTRY: Final = b"\x0a\x00"

@@ -1,2 +1,2 @@
-"""Ways to run a cluster and make faults in it: one module per driver, found by
+"""Ways to run a cluster and cause faults in it: one module per driver, found by
 `tests.chaos.deployment.open_deployment`."""

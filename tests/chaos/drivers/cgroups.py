@@ -1,7 +1,7 @@
-"""A control group of one node: limits its memory and how often it writes to a disk.
+"""A control group for one node: limits its memory and its writes per second to a disk.
 
-Both versions of the kernel's interface are supported. A group's name begins with the number of the run, so leftovers of
-a killed run can be found and removed; a group can be removed only once its processes have ended.
+Both versions of the kernel's interface are supported. A group's name starts with the number of the run, so that
+leftovers of a killed run can be found and removed; a group can be removed only once its processes have ended.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _GONE_WAIT_S: Final = 10.0
 
 
 class Cgroup:
-    """A group, made when first needed. Raises Unsupported where this process may not make one."""
+    """A group, created when first needed. Raises Unsupported if this process may not create one."""
 
     def __init__(self, number: int, node: str, controller: str, root: Path = ROOT) -> None:
         self._v1 = (root / controller).is_dir()
@@ -38,11 +38,11 @@ class Cgroup:
             raise Unsupported(f"needs control groups: {error}") from error
 
     def add(self, pid: int) -> None:
-        """Add a process; the memory it already has stays charged to its former group."""
+        """Add a process; memory that it already has stays charged to its previous group."""
         self._write("cgroup.procs", str(pid))
 
     def limit_memory(self, mib: int) -> None:
-        """Limit the memory beyond what its processes had before; 0 lifts the limit."""
+        """Limit the memory beyond what its processes already had; 0 lifts the limit."""
         if self._v1:
             self._write("memory.limit_in_bytes", str(mib * _MIB) if mib else _NO_LIMIT_V1)
         else:
@@ -73,7 +73,7 @@ def _delegate(root: Path, controller: str) -> None:
 
 
 def remove_leftovers(mine: int, root: Path = ROOT) -> None:
-    """Remove the groups whose run has ended, and those that an earlier holder of `mine` left."""
+    """Remove the groups of runs that have ended, and those that an earlier holder of the number `mine` left."""
     for parent in (root, root / "memory", root / "blkio"):
         for folder in sorted(parent.glob(f"{_PREFIX}*-*")):
             number = int(found.group(1)) if (found := re.match(rf"{_PREFIX}(\d+)-", folder.name)) else 0
@@ -86,7 +86,7 @@ def remove_leftovers(mine: int, root: Path = ROOT) -> None:
 
 
 def remove(folder: Path) -> None:
-    """Remove one group; its last process may still be ending. Raises OSError when it stays."""
+    """Remove one group, whose last process may still be ending. Raises OSError if that fails."""
     deadline = time.monotonic() + _GONE_WAIT_S
     while folder.is_dir():
         try:

@@ -1,7 +1,7 @@
 """Processes that are killed, paused and restarted with the same command: services, stores and workers.
 
-None outlives the test's process: services and workers leave when their standard input closes, and
-`share_node.store.store_watcher` watches a store, as it does the embedded one.
+None outlives the test's process: services and workers end when their standard input closes, and
+`share_node.store.store_watcher` ends a store, as it does the embedded one.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Child:
 
     @property
     def status(self) -> int | None:
-        """The last process's exit status; None while it runs, and before the first."""
+        """The last process's exit status; None while it is running, and before the first."""
         return None if self._process is None else self._process.poll()
 
     @property
@@ -63,16 +63,17 @@ class Child:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
-                bufsize=0,  # nothing is read ahead, so `line` can use select to see whether there is more
+                bufsize=0,  # nothing is read ahead, so `line` can use select to check for more
                 cwd=ROOT,
                 env=dict(self._environment),
-                start_new_session=True,  # Ctrl-C at the terminal reaches only the experiment, which ends these in order
+                start_new_session=True,  # Ctrl-C at the terminal reaches only the experiment, which ends these cleanly
             )
         self._handle = Handle(self._reported_pid() or self._process.pid)
         self.after_launch(self._handle.pid)
 
     def line(self) -> str:
-        """Return its next line on standard output, within a bound. Raises AssertionError with the end of its log."""
+        """Return its next line on standard output. Raises AssertionError with the end of its log if none comes within a
+        bounded time."""
         assert self._process is not None
         assert self._process.stdout is not None
         readable, _, _ = select.select([self._process.stdout], [], [], READY_WAIT_S)
@@ -87,7 +88,7 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
 
     def signal(self, number: int) -> None:
-        """Send a signal; do nothing when it has ended."""
+        """Send a signal; do nothing if it has ended."""
         if self._handle is not None and self.running:
             self._handle.signal(number)
 
@@ -99,14 +100,14 @@ class Child:
             self._let_go()
 
     def stop(self) -> bool:
-        """SIGTERM and a bounded wait, then SIGKILL. Returns whether SIGTERM sufficed and the exit status was 0."""
+        """SIGTERM, a bounded wait, then SIGKILL. Returns whether SIGTERM sufficed and the exit status was 0."""
         self.signal(signal.SIGTERM)
         orderly = self.wait(STOP_WAIT_S) == 0
         self.kill()
         return orderly
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return its exit status; None when it still runs after that time, or never ran."""
+        """Return its exit status; None if it is still running after that time, or never ran."""
         if self._process is None:
             return None
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -126,11 +127,11 @@ class Child:
                 self._process.stdin.close()
 
     def _reported_pid(self) -> int | None:
-        """Return the process to signal when it is not the one that was started, else None."""
+        """Return the process to signal if it is not the one that was started, else None."""
         return None
 
     def _let_go(self) -> None:
-        """Close the resources of an ended process; its status stays."""
+        """Close the resources of an ended process; its status remains available."""
         if self._handle is not None:
             self._handle.close()
             self._handle = None
@@ -142,7 +143,8 @@ class Child:
 
 
 class WatchedChild(Child):
-    """A child that does not watch its parent, as a store: a watcher between them ends it when the parent has ended."""
+    """A child that does not watch its parent, such as a store: a watcher between them ends it when the parent has
+    ended."""
 
     def __init__(
         self, name: str, enter: Sequence[str], command: Sequence[str], log: Path, environment: Mapping[str, str]
@@ -155,7 +157,7 @@ class WatchedChild(Child):
 
 
 class Worker:
-    """A producer or consumer of `tests.chaos.workers`."""
+    """A producer or consumer from `tests.chaos.workers`."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -167,11 +169,11 @@ class Worker:
         return self._child.name
 
     def leave(self) -> None:
-        """Ask it to leave in good order; does not wait."""
+        """Ask it to leave cleanly; does not wait."""
         self._child.close_input()
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return its exit status; None when it still runs after that time."""
+        """Return its exit status; None if it is still running after that time."""
         return self._child.wait(timeout_s)
 
     def kill(self) -> None:

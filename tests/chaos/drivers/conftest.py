@@ -1,4 +1,4 @@
-"""A small running cluster of each driver, shared by the tests of a module."""
+"""A small running cluster for each driver, shared by the tests in a module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SMALL = Topology(leaders=2, share_coordinators=1, group_coordinators=1, store_re
 
 
 class World:
-    """A running deployment, with clients of it in this process."""
+    """A running deployment, with clients in this process."""
 
     def __init__(self, deployment: Deployment, folder: Path, stack: ExitStack) -> None:
         self.deployment = stack.enter_context(deployment)
@@ -33,16 +33,16 @@ class World:
         stack.callback(self._owners.close)
 
     def topic(self, name: str) -> str:
-        """Make a topic of one partition and wait for its leader; return the leader's name."""
+        """Create a topic of one partition and wait for its leader; return the leader's name."""
         assert self._admin.create_topics([NewTopic(name, 1)]) == {name: None}
         return self.leader(name)
 
     def leader(self, topic: str) -> str:
-        """Return the name of its present leader."""
+        """Return the name of its current leader."""
         return self._owners.leader(topic, 0)
 
     def until_led_by_another(self, topic: str, than: str) -> str:
-        """Wait until a node names another leader and return that one. A node that is cut off may still name the old
+        """Wait until a node names another leader, and return its name. A node that is cut off may still name the old
         one."""
         seen: list[str] = []
 
@@ -54,7 +54,7 @@ class World:
         return seen[-1]
 
     def produce(self, topic: str, count: int) -> None:
-        """Store records, each confirmed."""
+        """Store records, and wait until each is confirmed."""
         answers: list[KafkaError | None] = []
         with Producer({"bootstrap.servers": self.deployment.outside, "request.timeout.ms": 3_000}) as producer:
             for number in range(count):
@@ -64,7 +64,7 @@ class World:
         assert answers == [None] * count
 
     def end(self, topic: str) -> int:
-        """Return its end offset once a leader answers: after a fault the partition may be about to move."""
+        """Return its end offset once a leader responds: after a fault the partition may be about to move."""
         place, answers = TopicPartition(topic, 0), list[int]()
 
         def answered() -> bool:
@@ -78,7 +78,7 @@ class World:
 
 @pytest.fixture(scope="module")
 def run_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], World]]:
-    """Starts the small cluster of a driver, or skips with the reason; the cluster ends with the module."""
+    """Starts a driver's small cluster, or skips with the reason; the cluster ends with the module."""
     with ExitStack() as stack:
 
         def run(driver: str) -> World:

@@ -1,4 +1,4 @@
-"""Driver `containers`: every node and worker is a container of the released image, on this machine's Docker Engine.
+"""Driver `containers`: every node and worker is a container of the image, on this machine's Docker Engine.
 
 Docker resolves the names, as DNS does in production. Silent cuts are rules in a container's own network namespace; a
 cut of kind GONE disconnects the container from the network. CHAOS_IMAGE names the image (default sharegroups:dev);
@@ -43,7 +43,7 @@ _AT_ONCE: Final = 6
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> Containers:
-    """Return the deployment, not yet started. Raises Unsupported without a daemon, the image, or permission for
+    """Return the deployment, not yet started. Raises Unsupported without a daemon, the image, or permission to use
     nsenter."""
     image = os.environ.get(IMAGE_VARIABLE) or IMAGE
     try:
@@ -104,7 +104,7 @@ class Containers:
         return [f"{role}-{number}" for number in range(self._counts[role])]
 
     def master(self) -> str:
-        """Return the server that Sentinels name; without Sentinels the store."""
+        """Return the server that the Sentinels name; without Sentinels, the store."""
         if not self.names(SENTINEL):
             return self.names(STORE)[0]
         sentinels = [(self._nodes[name].address, SENTINEL_PORT) for name in self.names(SENTINEL)]
@@ -204,7 +204,7 @@ class Containers:
         deadline = time.monotonic() + READY_WAIT_S
         while not (said := self._ready(name))[0]:
             box = self._nodes[name]
-            if not box.running():  # as an orchestrator does: a node exits when the store cannot be used yet
+            if not box.running():  # as an orchestrator does: a node exits if the store cannot be used yet
                 self._start_again(name)
             assert time.monotonic() < deadline, f"{name} is {said[1]} after {READY_WAIT_S:.0f} s:\n{box.logs()[-2000:]}"
             time.sleep(0.1)
@@ -242,7 +242,7 @@ class Containers:
                 box.drop(*rules)
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait. Returns whether SIGTERM sufficed."""
+        """SIGTERM, and a bounded wait. Returns whether SIGTERM sufficed."""
         return self._nodes[name].stop(STOP_WAIT_S) == 0
 
     def pause(self, name: str) -> None:
@@ -258,7 +258,7 @@ class Containers:
         return not self._nodes[name].running()
 
     def store_command(self, name: str, *words: str) -> str:
-        """Return the answer of one of the store's servers."""
+        """Return the reply of one of the store's servers."""
         return answer_of(Address(self._nodes[name].address, STORE_PORT), *words)
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
@@ -287,7 +287,7 @@ class Containers:
             box.connect()
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Delay packets to the container. Raises Unsupported where the kernel hands packets to no process."""
+        """Delay packets to the container. Raises Unsupported if the kernel cannot hand packets to a process."""
         need_rules("delays")
         if (box := self.box(name)).running():
             try:
@@ -302,7 +302,7 @@ class Containers:
             box.firewall().lose(box.address, percent)
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """Limit the container's memory; what it already has counts."""
+        """Limit the container's memory, including what it already has."""
         self.box(name).limit_memory(mib)
 
     # ---- workers and logs
@@ -329,7 +329,7 @@ class Containers:
         """Return the logs of every node, by name."""
         found: dict[str, str] = {}
         for name, box in self._nodes.items():
-            with contextlib.suppress(Exception):  # a container that was never made
+            with contextlib.suppress(Exception):  # a container that was never created
                 found[name] = box.logs()
         return found
 
@@ -353,11 +353,11 @@ class Worker:
         return self._name
 
     def leave(self) -> None:
-        """SIGTERM it; the worker leaves in good order."""
+        """SIGTERM it; the worker leaves cleanly."""
         self._unless_ended(lambda: self._box.signal("SIGTERM"))
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return its exit status; None when it still runs."""
+        """Return its exit status; None if it is still running."""
         if self._status is None:
             self._status = self._box.wait(timeout_s)
             if self._status is not None:

@@ -1,8 +1,8 @@
 """Delays packets: `python delayer.py QUEUE DELAY_MS`, in the network namespace whose rules send packets to the queue.
 
 The kernel hands over each packet's number (NFQUEUE) and releases the packet on a verdict, in the same order. This
-replaces netem, which some kernels lack. When this process ends, rules with `--queue-bypass` let packets pass. It prints
-"ready" once it holds the queue, ends when its standard input closes, and imports only the standard library.
+replaces netem, which some kernels lack. The rules have `--queue-bypass`, so packets pass once this process ends. It
+prints "ready" once it holds the queue, ends when its standard input closes, and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PACKET, _VERDICT, _CONFIG = 0, 1, 2
 _REQUEST, _ANSWERED = 1, 5
 _HEADERS: Final = 20
 _KEPT_MAX: Final = 50_000
-#: The queue number. A namespace has one delay, and queues of its own.
+#: The queue number. Each namespace has one delay, and its own queues.
 QUEUE: Final = 7_932
 _READY_WAIT_S: Final = 20.0
 
@@ -41,7 +41,7 @@ def message(kind: int, queue: int, attributes: bytes, flags: int = _REQUEST) -> 
 
 
 def packets(data: bytes) -> Iterator[int]:
-    """Yield the numbers of the packets that some messages hand over."""
+    """Yield the numbers of the packets that these messages hand over."""
     at = 0
     while at + _HEADERS <= len(data):
         length, kind = struct.unpack_from("=LH", data, at)
@@ -55,7 +55,7 @@ def packets(data: bytes) -> Iterator[int]:
 
 
 def hold(queue: int) -> socket.socket:
-    """Take the queue. Raises OSError when the kernel refuses."""
+    """Take the queue. Raises OSError if the kernel refuses."""
     link = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _NETLINK_NETFILTER)
     link.bind((0, 0))
     bind, copy_no_bytes, room = struct.pack(">BBH", 1, 0, 0), struct.pack(">IB", 0, 1), struct.pack(">I", _KEPT_MAX)
@@ -84,8 +84,8 @@ def main(queue: int, delay_s: float) -> None:
 
 
 class Delayer:
-    """This module as a process in a namespace that the words `enter` enter. Raises AssertionError when it cannot
-    start."""
+    """This module as a process in a namespace; the words `enter` are the command that enters it. Raises AssertionError
+    if it cannot start."""
 
     def __init__(self, enter: Sequence[str], delay_ms: int) -> None:
         words = [*enter, sys.executable, "-I", __file__, str(QUEUE), str(delay_ms)]
@@ -99,7 +99,7 @@ class Delayer:
             raise AssertionError(f"packets cannot be delayed here: {said[-1] if said else 'no word of the delayer'}")
 
     def close(self) -> list[str]:
-        """End it and return its error output. Waiting packets are lost, as on a removed link."""
+        """End it and return its error output. Delayed packets are lost, as on a removed link."""
         self._process.kill()
         return self._process.communicate(timeout=_READY_WAIT_S)[1].splitlines()
 

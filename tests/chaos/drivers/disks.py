@@ -1,6 +1,6 @@
-"""A small disk for one store: a file with a file system, mounted over the folder of the store's data.
+"""A small disk for one store: a file with a file system, mounted over the store's data folder.
 
-The file's name carries the number of the run, so that a later run finds and removes what a killed run left mounted.
+The file's name contains the number of the run, so that a later run finds and removes what a killed run left mounted.
 """
 
 from __future__ import annotations
@@ -25,8 +25,7 @@ _BLOCKS: Final = (1 << 20, 1 << 12)
 
 
 class Disk:
-    """A disk mounted over `folder`, with the folder's files on it. Raises Unsupported where this process may not
-    mount."""
+    """A disk mounted over `folder`, with the folder's files on it. Raises Unsupported if this process may not mount."""
 
     def __init__(self, number: int, folder: Path, mib: int) -> None:
         self._folder = folder
@@ -77,7 +76,7 @@ def _until_full() -> Iterator[None]:
 
 
 def remove_leftovers(mine: int) -> None:
-    """Unmount the disks of ended runs, and those of an earlier holder of `mine`."""
+    """Unmount the disks of ended runs, and those of an earlier holder of the number `mine`."""
     for device, number in _disks():
         if number == mine:
             command(["umount", device])
@@ -88,7 +87,7 @@ def remove_leftovers(mine: int) -> None:
 
 
 def _disks() -> list[tuple[str, int]]:
-    """Return every loop device with a file of ours, and the number in the file's name."""
+    """Return every loop device with one of our files, and the number in the file's name."""
     found = []
     for backing in sorted(_LOOPS.glob("loop*/loop/backing_file")):
         match = re.search(rf"/{_PREFIX}(\d+)-[^/]*\.img", backing.read_text())

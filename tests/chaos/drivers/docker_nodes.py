@@ -1,7 +1,8 @@
-"""Containers and their network for the driver `containers`: made with testcontainers, faulted through Docker's client.
+"""Containers and their network for the driver `containers`: created with testcontainers; faults are caused through
+Docker's client.
 
-Everything carries a label that names the process it belongs to. By it the next run finds what a killed run left behind
-and removes it at its start; what belongs to a living process is never touched.
+Everything has a label that names the process it belongs to. By this label the next run finds what a killed run left
+behind, and removes it at the start; what belongs to a living process is never touched.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-# Set before testcontainers is imported, which reads this once. Its reaper is an image that would have to be pulled.
+# Set before testcontainers is imported, which reads it once. Its reaper is an image that would have to be pulled.
 os.environ.setdefault("TESTCONTAINERS_RYUK_DISABLED", "true")
 
 import docker
@@ -38,7 +39,7 @@ SUBNETS: Final = tuple(f"10.213.{number}" for number in range(1, 250))
 
 
 def _start_ticks(pid: int) -> str:
-    """Return a process's start time, which distinguishes it from a later process with the same id; "" when it has
+    """Return a process's start time, which distinguishes it from a later process with the same id; "" if it has
     ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -56,7 +57,7 @@ def new_label() -> str:
 
 
 def client() -> docker.DockerClient:
-    """Return a client of the local daemon. Raises DockerException when there is none."""
+    """Return a client of the local daemon. Raises DockerException if there is none."""
     found = docker.from_env(timeout=int(COMMAND_WAIT_S) * 3)
     found.ping()
     return found
@@ -81,7 +82,7 @@ def remove_labelled(daemon: docker.DockerClient, label: str = "") -> None:
 
 
 class Subnet:
-    """A bridge network of our own whose addresses we assign, so that a node keeps its address through a restart."""
+    """A separate bridge network whose addresses we assign, so that a node keeps its address across a restart."""
 
     def __init__(self) -> None:
         self.label = new_label()
@@ -100,7 +101,7 @@ class Subnet:
 
     @property
     def name(self) -> str:
-        """Docker's name for it."""
+        """The name by which Docker knows the network."""
         return str(self.network.name)
 
     def address(self) -> str:
@@ -126,7 +127,7 @@ class Spec:
 
 
 class Box:
-    """One container on a subnet, reachable by its name there: read-only root, no capabilities."""
+    """One container on a subnet, where it is reachable by name: read-only root, no capabilities."""
 
     def __init__(self, spec: Spec, subnet: Subnet) -> None:
         self.spec = spec
@@ -163,7 +164,7 @@ class Box:
 
     @property
     def container(self) -> Any:
-        """Docker's object, which has no types."""
+        """Docker's untyped container object."""
         return self._made.get_wrapped_container()
 
     def state(self) -> Mapping[str, Any]:
@@ -173,7 +174,7 @@ class Box:
         return state
 
     def running(self) -> bool:
-        """Return whether it runs; a paused one does, a removed one does not."""
+        """Return whether it is running, which includes paused; a removed one is not."""
         try:
             return bool(self.state()["Running"])
         except NotFound:
@@ -184,7 +185,7 @@ class Box:
         self.container.start()
 
     def kill(self) -> None:
-        """SIGKILL it and wait for its end. A frozen one is thawed first."""
+        """SIGKILL it and wait for its end. If frozen, it is thawed first."""
         state = self.state()
         if not state["Running"]:
             return
@@ -195,17 +196,17 @@ class Box:
         self.wait(COMMAND_WAIT_S)
 
     def signal(self, name: str) -> None:
-        """Send a signal; do nothing when it does not run."""
+        """Send a signal; do nothing if it is not running."""
         with contextlib.suppress(APIError):
             self.container.kill(signal=name)
 
     def stop(self, timeout_s: int) -> int:
-        """SIGTERM, SIGKILL after a bounded wait; return its exit status."""
+        """SIGTERM, then SIGKILL after a bounded wait; return its exit status."""
         self.container.stop(timeout=timeout_s)
         return int(self.state()["ExitCode"])
 
     def wait(self, timeout_s: float) -> int | None:
-        """Return its exit status once it has ended; None when it still runs."""
+        """Return its exit status once it has ended; None if it is still running."""
         try:
             return int(self.container.wait(timeout=timeout_s)["StatusCode"])
         except (ConnectionError, ReadTimeout):
@@ -230,7 +231,7 @@ class Box:
         return str(text)
 
     def limit_memory(self, mib: int) -> None:
-        """Limit its memory; 0 allows all that the machine has. Raises Unsupported when Docker cannot."""
+        """Limit its memory; 0 allows all that the machine has. Raises Unsupported if Docker cannot."""
         most = mib << 20 or _machine_bytes()
         try:
             self.container.update(mem_limit=most, memswap_limit=most)
@@ -244,7 +245,7 @@ class Box:
     # ---- its network
 
     def disconnect(self) -> None:
-        """Take it off the network: its name can no longer be resolved, and its address reaches nothing."""
+        """Take it off the network: its name can no longer be resolved, and nothing answers at its address."""
         if not self._gone:
             self._gone = True
             self._subnet.network._unwrap_network.disconnect(self.container, force=True)
@@ -259,7 +260,7 @@ class Box:
 
     @contextlib.contextmanager
     def inside(self) -> Iterator[list[str]]:
-        """Yield the words that make a command run in this container's network namespace."""
+        """Yield the words that run a command in this container's network namespace."""
         yield ["nsenter", "--target", str(self.state()["Pid"]), "--net"]
 
     def drop(self, *rules: Sequence[str]) -> None:
@@ -269,7 +270,7 @@ class Box:
                 run([*prefix, "iptables", "--wait", "5", "--append", *rule, "--jump", "DROP"])
 
     def firewall(self) -> Firewall:
-        """Return the rules for loss and delay in the network that it has had since its last start."""
+        """Return the rules for loss and delay in its network namespace, which is new at each start."""
         pid = int(self.state()["Pid"])
         if self._firewall is None or self._firewall_pid != pid:
             self.close_firewall()
@@ -283,7 +284,7 @@ class Box:
         self.close_firewall()
 
     def close_firewall(self) -> None:
-        """End the process that delays packets: without it they pass."""
+        """End the process that delays packets; without it they pass."""
         if self._firewall is not None:
             self._firewall.close()
 
@@ -300,6 +301,6 @@ def run(words: Sequence[str]) -> None:
 
 
 def need_rules(what: str) -> None:
-    """Raises Unsupported where this process cannot make rules in a container's network."""
+    """Raises Unsupported if this process cannot add rules in a container's network."""
     if shutil.which("nsenter") is None or shutil.which("iptables") is None or os.geteuid() != 0:
         raise Unsupported(f"{what} need nsenter, iptables and root")

@@ -1,7 +1,7 @@
-"""A server and a client that show what a link does: `python -m tests.chaos.drivers.echo serve|ask HOST PORT`.
+"""A server and a client that show how a link behaves: `python -m tests.chaos.drivers.echo serve|ask HOST PORT`.
 
 `serve` prints "ready", then "got WORD" for each word that arrives, and sends it back; a word on its standard input goes
-to every connection. `ask` carries out the lines of its standard input, and answers each with one line:
+to every connection. `ask` carries out the lines of its standard input, and prints one line for each:
 
     new SECONDS WORD      connect and send the word; then as `again`
     again SECONDS WORD    send the word and wait for it: "answered", "silent", "refused" or "reset"

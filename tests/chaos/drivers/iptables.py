@@ -1,7 +1,7 @@
 """Rules that cut one network namespace off from addresses: packets vanish, in one direction or both, or are refused.
 
-The rules are in a chain of our own, so `heal` removes these and no others. The caller gives the words that enter the
-namespace: `ip netns exec NAME` for a namespace with a name, `nsenter -t PID -n` for a container's.
+The rules are in a separate chain, so `heal` removes these and no others. The caller gives the words that enter the
+namespace: `ip netns exec NAME` for a named namespace, `nsenter -t PID -n` for a container's.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Final
 
 from tests.chaos.drivers.delayer import QUEUE, Delayer
 
-#: Where Debian has these programs, whatever the caller's PATH.
+#: Where Debian keeps these programs, whatever the caller's PATH.
 _PATH: Final = "/usr/sbin:/usr/bin:/sbin:/bin"
 _CHAIN: Final = "SHAREGROUPS-CHAOS"
 _WAIT_S: Final = 20
@@ -30,13 +30,13 @@ def inside_process(pid: int) -> list[str]:
 
 
 def missing() -> str:
-    """Return the program that is missing on this machine; "" when none is."""
+    """Return the program that is missing on this machine; "" if none is."""
     absent = [program for program in ("ip", "iptables", "nsenter") if shutil.which(program, path=_PATH) is None]
     return f"{' and '.join(absent)} not found (Debian: iproute2, iptables, util-linux)" if absent else ""
 
 
 class Firewall:
-    """The rules in one namespace. All methods raise AssertionError with iptables' message when it refused."""
+    """The rules in one namespace. All methods raise AssertionError with iptables' message if it refuses."""
 
     def __init__(self, enter: Sequence[str]) -> None:
         self._enter = list(enter)
@@ -55,7 +55,7 @@ class Firewall:
         """Refuse connects to and from the address at once, and reset open connections at their next packet."""
         self._make_chain()
         for direction in ("-s", "-d"):
-            # The resets themselves must pass: those that these rules send go through this chain too.
+            # The resets themselves must pass: those sent by these rules go through this chain too.
             unreset = ("-p", "tcp", "!", "--tcp-flags", "RST", "RST")
             self._iptables("-A", _CHAIN, direction, address, *unreset, "-j", "REJECT", "--reject-with", "tcp-reset")
 
@@ -67,7 +67,7 @@ class Firewall:
             self._iptables("-A", _CHAIN, one, address, "!", other, address, *chance, "-j", "DROP")
 
     def delay(self, address: str, delay_ms: int) -> None:
-        """Delay what comes to this namespace's address by this much; 0 removes the delay."""
+        """Delay what arrives at this namespace's address by this much; 0 removes the delay."""
         self._make_chain()
         rule = ("-d", address, "!", "-s", address, "-j", "NFQUEUE", "--queue-num", str(QUEUE), "--queue-bypass")
         if self._delayer is not None:
@@ -102,14 +102,14 @@ class Firewall:
 
 
 def command(words: Sequence[str]) -> None:
-    """Run one short command. Raises AssertionError with its output when it failed."""
+    """Run one short command. Raises AssertionError with its output if it fails."""
     done = answer(words)
     said = " ".join(done.stderr.split())  # one line: it may become the reason of a skip
     assert done.returncode == 0, f"{' '.join(words)}: status {done.returncode}: {said}"
 
 
 def answer(words: Sequence[str]) -> subprocess.CompletedProcess[str]:
-    """Run one short command, whatever its exit status. Raises AssertionError when it cannot be run at all."""
+    """Run one short command, whatever its exit status. Raises AssertionError if it cannot be run at all."""
     environment = {"PATH": _PATH, "LC_ALL": "C"}
     try:
         return subprocess.run(

@@ -1,7 +1,7 @@
-"""A cluster of processes of this machine, role by role: the common part of drivers `processes`, `proxy`, `namespaces`.
+"""A cluster of processes on this machine, one per role: the common part of drivers `processes`, `proxy`, `namespaces`.
 
 A driver decides where each node listens, how others reach it and how a process enters its network; this module starts,
-ends and pauses the processes. Each node keeps its data in its own directory below `home`, as on a machine of its own.
+ends and pauses the processes. Each node keeps its data in its own directory below `home`, as if on a separate machine.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ RESTART_PAUSE_S: Final = 0.3
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a node listens, the address it advertises (None: the same), and the words that enter its network."""
+    """Where a node listens, the address that it advertises (None: the same), and the words that enter its network."""
 
     listen: Address
     advertised: Address | None = None
@@ -60,12 +60,12 @@ class Place:
 
 
 def role_of(name: str) -> str:
-    """Return the role of a node, or the kind with which a worker's name begins."""
+    """Return the role of a node, or the kind with which a worker's name starts."""
     return name.rpartition("-")[0]
 
 
 class LocalDeployment:
-    """Implements `tests.chaos.deployment.Deployment`: process faults are here, network faults in the drivers."""
+    """Implements `tests.chaos.deployment.Deployment`: process faults here, network faults in the drivers."""
 
     driver: ClassVar[str]
 
@@ -85,13 +85,13 @@ class LocalDeployment:
     # ---- what a driver implements
 
     def _open_machines(self) -> None:
-        """Prepare faults of single machines; cleanup goes onto `self._stack`."""
+        """Prepare for faults of single machines; cleanup goes onto `self._stack`."""
 
     def _open_network(self) -> None:
-        """Make what nodes need to reach each other; cleanup goes onto `self._stack`."""
+        """Create what nodes need to reach each other; cleanup goes onto `self._stack`."""
 
     def _place(self, name: str) -> Place:
-        """Return where a node is to run; called once for each, stores first."""
+        """Return where a node is to run; called once per node, stores first."""
         raise NotImplementedError
 
     def _place_worker(self, name: str) -> Sequence[str]:
@@ -106,7 +106,7 @@ class LocalDeployment:
 
     @property
     def run(self) -> Run:
-        """The run with the deployment's number; only once started."""
+        """The run with the deployment's number; exists only once started."""
         assert self._run is not None, "start first"
         return self._run
 
@@ -161,7 +161,7 @@ class LocalDeployment:
         self._stack.close()
 
     def _kill_everything(self) -> None:
-        """SIGKILL everything: it reaches processes that are paused or cut off too."""
+        """SIGKILL everything, which also reaches processes that are paused or cut off."""
         for child in [*self._workers.values(), *reversed(self._nodes.values())]:
             child.kill()
 
@@ -187,17 +187,17 @@ class LocalDeployment:
 
     @property
     def addresses(self) -> Mapping[str, str]:
-        """The address that each service advertises, by its name."""
+        """The address that each service advertises, by name."""
         return {name: str(place.reached_at) for name, place in self._places.items() if role_of(name) in SERVICES}
 
     @property
     def internal_addresses(self) -> Mapping[str, str]:
-        """The address at which each service listens for other nodes, by its name."""
+        """The address at which each service listens for other nodes, by name."""
         return {name: f"{self._places[name].reached_at.host}:{port}" for name, port in self._internal_ports.items()}
 
     @property
     def metrics_addresses(self) -> Mapping[str, str]:
-        """The address at which each service serves its metrics, by its name."""
+        """The address at which each service serves its metrics, by name."""
         return {name: f"{self._places[name].listen.host}:{port}" for name, port in self._metrics_ports.items()}
 
     def pids(self) -> Mapping[str, int]:
@@ -223,7 +223,7 @@ class LocalDeployment:
 
     @property
     def outside(self) -> str:
-        """The same as `bootstrap`: this process is in the network too."""
+        """The same as `bootstrap`, since this process is in the same network."""
         return self.bootstrap
 
     # ---- commands
@@ -241,8 +241,8 @@ class LocalDeployment:
         return WatchedChild(name, place.enter, command, folder / "store.log", self.run.environment)
 
     def _internal_flags(self, name: str) -> dict[str, str]:
-        """Return the flags of the listener for other nodes: a fault of the link to one address applies to the other
-        too."""
+        """Return the flags of the listener for other nodes; a fault of the link to one of the two addresses applies to
+        the other too."""
         return {"internal.listen.port": str(self._internal_ports[name])}
 
     def _service_child(self, name: str) -> Child:
@@ -252,7 +252,7 @@ class LocalDeployment:
         self._internal_ports[name] = self.run.port()
         flags = {
             "store.replicas": str(self.topology.store_replicas),
-            # As in the containers: with a single confirming copy, a killed master could lose what it confirmed.
+            # As in the containers: if a single copy confirmed, a killed master could lose what it had confirmed.
             "min.insync.replicas": "2" if self.topology.store_replicas else "1",
             "store.fsync.always": "true",
             "allow.plaintext": "true",
@@ -277,7 +277,7 @@ class LocalDeployment:
         return ["share_node", "serve", role_of(name)]
 
     def _url(self, name: str) -> str:
-        """Return `store.url` for a node; for the store itself, the one for this process."""
+        """Return `store.url` for a node; for the store itself, the URL for this process."""
         if self.topology.sentinels:
             return stores.store_url([self._places[each].listen for each in self.names(SENTINEL)], sentinel=True)
         return stores.store_url(
@@ -285,7 +285,7 @@ class LocalDeployment:
         )
 
     def master(self) -> str:
-        """Return the server that Sentinels name; without Sentinels the store."""
+        """Return the server that the Sentinels name; without Sentinels, the store."""
         if not self.topology.sentinels:
             return MASTER
         named = master_address([self._places[each].listen for each in self.names(SENTINEL)], stores.SERVICE)
@@ -310,7 +310,7 @@ class LocalDeployment:
             stores.wait_answers(self._places[name].listen, name)
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait, then SIGKILL. Returns whether it left in good order."""
+        """SIGTERM, a bounded wait, then SIGKILL. Returns whether it left cleanly."""
         return self._child(name).stop()
 
     def pause(self, name: str) -> None:
@@ -331,7 +331,7 @@ class LocalDeployment:
         return not self._child(name).running
 
     def store_command(self, name: str, *words: str) -> str:
-        """Return the answer of one of the store's servers. Raises AssertionError when there is none."""
+        """Return the reply of one of the store's servers. Raises AssertionError if there is none."""
         return stores.answer_of(self._places[name].listen, *words)
 
     def limit_memory(self, name: str, mib: int) -> None:
@@ -358,7 +358,7 @@ class LocalDeployment:
     # ---- workers and logs
 
     def worker(self, name: str, kind: str, options: WorkerOptions) -> WorkerProcess:
-        """Start a worker of `tests.chaos.workers`, a producer or a consumer."""
+        """Start a worker from `tests.chaos.workers`, a producer or a consumer."""
         assert name not in self._nodes, f"{name} is a node's name"
         if (earlier := self._workers.get(name)) is not None:
             earlier.kill()
@@ -370,13 +370,13 @@ class LocalDeployment:
         return Worker(child)
 
     def logs(self) -> dict[str, str]:
-        """Return each node's output since its first start, by its name."""
+        """Return each node's output since its first start, by name."""
         return {name: child.log.read_text(errors="replace") for name, child in self._nodes.items()}
 
 
 def _wait_served(child: Child) -> None:
-    """Wait until a service is ready. Restart it when it exits earlier, as an orchestrator does: a node refuses a store
-    whose replicas are not back yet. Raises AssertionError with the last reason it gave."""
+    """Wait until a service is ready. Restart it if it exits earlier, as an orchestrator does, since a node refuses a
+    store whose replicas are not back yet. Raises AssertionError with the last reason that it gave."""
     deadline = time.monotonic() + SERVED_WAIT_S
     while True:
         line = child.line()

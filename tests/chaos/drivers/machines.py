@@ -1,5 +1,5 @@
-"""Nodes with parts of a machine of their own: a clock that can be wrong, a disk, a memory limit. The drivers
-`processes`, `proxy` and `namespaces` share this beyond the processes themselves."""
+"""Faults of the machine for single nodes: a clock that can be wrong, a disk, a memory limit. Shared by the drivers
+`processes`, `proxy` and `namespaces`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class MachinesDeployment(LocalDeployment):
         self._groups.clear()
 
     def start(self, name: str) -> None:
-        """Start a node that is down; it is in its control groups from the start."""
+        """Start a node that is down, in its control groups from the start."""
         self._child(name).after_launch = lambda pid: self._join(name, pid)
         super().start(name)
 
@@ -54,7 +54,7 @@ class MachinesDeployment(LocalDeployment):
     # ---- memory
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """Limit the memory a node may take beyond what it has; 0 lifts the limit. Raises Unsupported."""
+        """Limit the memory that a node may use beyond what it has; 0 lifts the limit. Raises Unsupported."""
         self._group(name, "memory").limit_memory(mib)
 
     # ---- disks
@@ -80,7 +80,7 @@ class MachinesDeployment(LocalDeployment):
     # ---- clocks
 
     def wear_clock(self, name: str) -> ClockFile:
-        """Run the service under `tests.chaos.false_clock` from its next start on; return the file that sets its
+        """Run the service under `tests.chaos.false_clock` from its next start on; returns the file that sets its
         clocks."""
         known([name for name, _ in self._services()], name)
         if name not in self._clocks:
@@ -92,6 +92,6 @@ class MachinesDeployment(LocalDeployment):
         return self._clocks[name]
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
-        """Set the clocks at once, in a process that was started after `wear_clock`."""
+        """Set the clocks immediately, in a process that was started after `wear_clock`."""
         known(self._clocks, name)
         self._clocks[name].set(wall_ms=wall_ms, rate_ppm=rate_ppm)

@@ -1,4 +1,4 @@
-"""Driver `namespaces`: every node and worker in a network namespace of its own, on a bridge; cuts are iptables rules.
+"""Driver `namespaces`: every node and worker has its own network namespace, on a bridge; cuts are iptables rules.
 
 Any two can be cut off from each other, silently, in one direction, or so that connects are refused. It needs root,
 iproute2 and iptables; without them `deploy` raises Unsupported, "needs network namespaces: …".
@@ -21,7 +21,7 @@ _PORT: Final = 7_932
 
 
 class NamespacesDeployment(MachinesDeployment):
-    """Nodes with addresses of their own, all of which listen on the same port."""
+    """Nodes with their own addresses, all of which listen on the same port."""
 
     driver: ClassVar[str] = "namespaces"
 
@@ -31,7 +31,7 @@ class NamespacesDeployment(MachinesDeployment):
 
     @property
     def network(self) -> Network:
-        """The namespaces; only once started."""
+        """The namespaces; exist only once started."""
         assert self._network is not None, "start first"
         return self._network
 
@@ -53,7 +53,7 @@ class NamespacesDeployment(MachinesDeployment):
         self.network.cut(one, other, kind)
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Delay what goes to a node or worker. Raises Unsupported where the kernel hands packets to no process."""
+        """Delay what goes to a node or worker. Raises Unsupported if the kernel cannot hand packets to a process."""
         known([*self._nodes, *self._workers], name)
         if reason := _why_no_delay():
             raise Unsupported(reason)
@@ -75,12 +75,12 @@ _why_no_delay = cache(why_no_delay)
 
 
 def require_namespaces() -> None:
-    """Raises Unsupported where this process cannot make namespaces and rules in them."""
+    """Raises Unsupported if this process cannot create namespaces and rules in them."""
     if reason := _why_not():
         raise Unsupported(f"needs network namespaces: {reason}")
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> NamespacesDeployment:
-    """Return the deployment, not yet started. Raises Unsupported where this process cannot use namespaces."""
+    """Return the deployment, not yet started. Raises Unsupported if this process cannot use namespaces."""
     require_namespaces()
     return NamespacesDeployment(folder, topology, settings)

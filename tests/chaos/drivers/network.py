@@ -1,8 +1,8 @@
-"""A network of namespaces: one for every node and worker, joined by a bridge that has a namespace of its own.
+"""A network of namespaces: one for every node and worker, joined by a bridge in a separate namespace.
 
-The bridge is not in this machine's namespace, because traffic on a bridge passes the rules of the bridge's namespace,
-and a machine with Docker has rules that drop it. This machine has one end of a link to the bridge, and so the address
-`<net>.1`. All names begin with the number of the run, so that leftovers of a killed run are found and removed.
+The bridge is not in this machine's namespace, because traffic on a bridge is subject to the rules of the bridge's
+namespace, and a machine with Docker has rules that drop it. This machine has one end of a link to the bridge, with the
+address `<net>.1`. All names start with the number of the run, so that leftovers of a killed run are found and removed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GONE_WAIT_S: Final = 10.0
 
 
 class Network:
-    """The namespaces of one run. A context manager; raises AssertionError with the output of a command that failed."""
+    """The namespaces of one run. A context manager; raises AssertionError with the output of a command that fails."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -63,7 +63,7 @@ class Network:
         return inside_named(self._namespace(name))
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
-        """Cut two added nodes or workers off from each other, for open connections too."""
+        """Cut two added nodes or workers off from each other, including open connections."""
         firewall, address = self._firewalls[one], self._addresses[other]
         if kind is Cut.GONE:
             firewall.refuse(address)
@@ -75,11 +75,11 @@ class Network:
         self._firewalls[name].lose(self._addresses[name], percent)
 
     def delay(self, name: str, delay_ms: int) -> None:
-        """Delay what comes to a node or worker; 0 removes the delay."""
+        """Delay what arrives at a node or worker; 0 removes the delay."""
         self._firewalls[name].delay(self._addresses[name], delay_ms)
 
     def heal(self) -> None:
-        """Remove every cut, loss and delay; what TCP must send again arrives at its next attempt."""
+        """Remove every cut, loss and delay; what TCP must send again arrives on its next attempt."""
         for firewall in self._firewalls.values():
             firewall.heal()
 
@@ -88,7 +88,8 @@ class Network:
 
     @property
     def _net(self) -> str:
-        """Return the first three numbers of our addresses: a part of 10/8 that Docker and most others do not use."""
+        """Return the first three numbers of our addresses, in a part of 10/8 that Docker and most other software do not
+        use."""
         return f"10.231.{self._run.number}"
 
     def _make_hub(self) -> None:
@@ -112,7 +113,7 @@ class Network:
 
 
 def remove_leftovers(mine: int) -> None:
-    """Remove networks of ended runs, and what an earlier holder of `mine` left."""
+    """Remove networks of ended runs, and what an earlier holder of the number `mine` left."""
     remove(mine)
     for number in {_number(path.name) for path in _named()} - {0, mine}:
         with if_ownerless(number) as ownerless:
@@ -121,20 +122,20 @@ def remove_leftovers(mine: int) -> None:
 
 
 def remove(number: int) -> None:
-    """Remove the network of a run. Processes still in it are killed, for a namespace lives as long as its processes.
+    """Remove the network of a run. Processes still in it are killed, since a namespace exists as long as its processes.
 
-    No other run may take the number meanwhile.
+    No other run may take the number during this call.
     """
     for path in [path for path in _named() if _number(path.name) == number]:
         _kill_inside(path.name)
         command(["ip", "netns", "delete", path.name])
     outside = f"{_PREFIX}{number}"
-    if Path("/sys/class/net", outside).exists():  # it is removed with its other end, only later
+    if Path("/sys/class/net", outside).exists():  # it is removed with its other end, but later
         answer(["ip", "link", "delete", outside])
 
 
 def why_not() -> str:
-    """Return why this machine cannot run networks of namespaces; "" when it can."""
+    """Return why this machine cannot run networks of namespaces; "" if it can."""
     if program := missing():
         return program
     try:
@@ -147,7 +148,7 @@ def why_not() -> str:
 
 
 def why_no_delay() -> str:
-    """Return why packets cannot be delayed on this machine; "" when they can. Valid only when `why_not` returns ""."""
+    """Return why packets cannot be delayed on this machine; "" if they can. Valid only if `why_not` returns ""."""
     try:
         with Run() as run, Network(run) as network:
             network.add("probe")
@@ -162,7 +163,7 @@ def _named() -> list[Path]:
 
 
 def _number(name: str) -> int:
-    """Return the number of the run in a namespace's name; 0 for a namespace that is not ours."""
+    """Return the run's number in a namespace's name; 0 for a namespace that is not ours."""
     found = re.match(rf"{_PREFIX}(\d+)-", name)
     return int(found.group(1)) if found else 0
 

@@ -1,7 +1,7 @@
 """Driver `proxy`: nodes on loopback, with a TCP link in front of each service and one from every node to the store.
 
-A service advertises its link, so all its callers share that link: they cannot be distinguished, and cutting one of them
-off is Unsupported. Between the store and every service and replica there is a separate link.
+A service advertises the address of its link, so all its callers share that link: they cannot be distinguished, and
+cutting one of them off is Unsupported. Between the store and every service and replica there is a separate link.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.chaos.drivers.tcp_proxy import Link, Switchboard
 
 
 class ProxyDeployment(MachinesDeployment):
-    """A deployment whose nodes reach each other through links of this process."""
+    """A deployment whose nodes reach each other through links in this process."""
 
     driver: ClassVar[str] = "proxy"
 
@@ -62,7 +62,7 @@ class ProxyDeployment(MachinesDeployment):
             raise Unsupported(_shared(one, other))
 
     def slow(self, name: str, delay_ms: int) -> None:
-        """Delay what goes to a service, or from every node to the store. Raises Unsupported for the others."""
+        """Delay what goes to a service, or from every node to the store. Raises Unsupported for others."""
         known(self._nodes, name)
         links = list(self._to_store.values()) if name == MASTER else [self._front[name]] if name in self._front else []
         if not links:
@@ -71,8 +71,8 @@ class ProxyDeployment(MachinesDeployment):
             link.delay(delay_ms)
 
     def lose_reply(self, one: str, word: bytes = b"") -> threading.Event:
-        """Have the next request of `one` to the store that contains `word` carried out, its reply lost and the
-        connection reset. Returns an event that is set when that has happened."""
+        """Arrange that the next request from `one` to the store that contains `word` is carried out, but its reply lost
+        and the connection reset. Returns an event that is set when this has happened."""
         known(self._to_store, one)
         return self._to_store[one].lose_reply(word)
 
@@ -96,7 +96,7 @@ def _shared(one: str, other: str) -> str:
 
 
 def deploy(folder: Path, topology: Topology, settings: Mapping[str, str]) -> ProxyDeployment:
-    """Return the deployment, not yet started. Raises Unsupported for Sentinels: they give nodes the master's own
+    """Return the deployment, not yet started. Raises Unsupported for Sentinels, since they give nodes the master's own
     address."""
     if topology.sentinels:
         raise Unsupported("the driver proxy cannot stand between a node and a store that Sentinels name to it")

@@ -1,7 +1,8 @@
-"""Ownership of what a deployment makes: every deployment takes a number, and all it makes carries that number.
+"""Ownership of what a deployment creates: every deployment takes a number, and everything that it creates is marked
+with it.
 
-An abstract unix socket holds the number, so it is free again the moment its process ends, however it ends. What carries
-a number that no process holds is left over from a killed run, and the next deployment removes it.
+An abstract unix socket holds the number, so the number is free again the moment its process ends, however it ends.
+Anything marked with a number that no process holds is left over from a killed run, and the next deployment removes it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _GONE_WAIT_S: Final = 10.0
 
 
 class Run:
-    """A number that no other deployment on this machine has until `close`; leftovers of earlier ones are ended."""
+    """A number that no other deployment on this machine has until `close`; leftovers of earlier deployments are
+    ended."""
 
     def __init__(self) -> None:
         self._socket, self.number = _take_any()
@@ -44,13 +46,14 @@ class Run:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """Return the environment of every process of this run: our label, and nothing that a service would read as a
-        setting."""
+        """Return the environment for every process of this run: with our label, and without anything that a service
+        would read as a setting."""
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUPS_")}
         return {**inherited, _VARIABLE: f"{self.number}@{_network()}"}
 
     def port(self) -> int:
-        """Return a port of 127.0.0.1 from this run's range that is free now; each only once. Raises AssertionError."""
+        """Return a port on 127.0.0.1 from this run's range that is free now; no port is returned twice. Raises
+        AssertionError."""
         for port in self._ports:
             with socket.socket() as probe, contextlib.suppress(OSError):
                 probe.bind(("127.0.0.1", port))
@@ -58,13 +61,13 @@ class Run:
         raise AssertionError(f"run {self.number} has no free port left of its {_PORTS_EACH}")
 
     def close(self) -> None:
-        """Release the number: everything that carries it has been removed by now."""
+        """Release the number; everything marked with it must have been removed by now."""
         self._socket.close()
 
 
 @contextlib.contextmanager
 def if_ownerless(number: int) -> Iterator[bool]:
-    """Yield whether no living process has this number; if so, none gets it meanwhile."""
+    """Yield whether no living process has this number; if so, no process can take it during the block."""
     holder = _take(number)
     try:
         yield holder is not None
@@ -90,8 +93,8 @@ def end_leftovers(mine: int) -> None:
 
 
 def _labelled() -> Iterator[tuple[int, Handle]]:
-    """Yield every process with a label of this network. The pidfd is opened first, so the label read is that
-    process's."""
+    """Yield every process with a label of this network. The pidfd is opened before the label is read, so both belong to
+    the same process."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -115,7 +118,7 @@ def _number(environ: Path) -> int | None:
 
 
 def _network() -> str:
-    """Identify this network namespace: abstract sockets, and so our numbers, are visible within one only."""
+    """Identify this network namespace: abstract sockets, and therefore our numbers, are visible only within one."""
     return str(os.stat("/proc/self/ns/net").st_ino)
 
 

@@ -1,4 +1,4 @@
-"""Asks Sentinels which server is the store's master at the moment."""
+"""Asks Sentinels which server is the store's current master."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ _WAIT_S: Final = 20.0
 
 
 def master_address(sentinels: Sequence[tuple[str, int]], service: str) -> tuple[str, int]:
-    """Return host and port of the master, from the first Sentinel that answers. Raises AssertionError when none
-    does."""
+    """Return host and port of the master, from the first Sentinel that responds. Raises AssertionError if none does."""
     deadline = time.monotonic() + _WAIT_S
     while time.monotonic() < deadline:
         for host, port in sentinels:

@@ -1,6 +1,6 @@
-"""Valkey servers and Sentinels of a deployment: their files and commands, and waits until they are ready.
+"""Valkey servers and Sentinels of a deployment: their files and commands, and functions that wait until they are ready.
 
-Each has a configuration file of its own, which Sentinel rewrites when it promotes a replica: so a restarted server has
+Each has its own configuration file, which Sentinel rewrites when it promotes a replica, so that a restarted server has
 the role that it had when it went down.
 """
 
@@ -37,7 +37,7 @@ class Address(NamedTuple):
 
 
 def server_command(folder: Path, listen: Address, master: Address | None) -> list[str]:
-    """Return the command of a server that keeps its data in `folder` and fsyncs every write before it answers."""
+    """Return the command of a server that keeps its data in `folder` and fsyncs every write before it replies."""
     lines = [
         f"port {listen.port}",
         f"bind {listen.host}",
@@ -47,7 +47,7 @@ def server_command(folder: Path, listen: Address, master: Address | None) -> lis
         "appendonly yes",
         "appendfsync always",
         "maxmemory-policy noeviction",
-        "repl-diskless-sync no",  # otherwise a replica waits seconds for others to come
+        "repl-diskless-sync no",  # otherwise a replica waits seconds for others to join
         "repl-diskless-load swapdb",
         "repl-timeout 10",
     ]
@@ -57,7 +57,7 @@ def server_command(folder: Path, listen: Address, master: Address | None) -> lis
 
 
 def sentinel_command(folder: Path, listen: Address, master: Address, sentinels: int) -> list[str]:
-    """Return the command of a Sentinel that watches the master; more than half of them must agree."""
+    """Return the command of a Sentinel that watches the master; more than half of the Sentinels must agree."""
     lines = [
         f"port {listen.port}",
         f"bind {listen.host}",
@@ -72,13 +72,13 @@ def sentinel_command(folder: Path, listen: Address, master: Address, sentinels: 
 
 
 def store_url(addresses: Sequence[Address], *, sentinel: bool) -> str:
-    """Return `store.url` of a server, or of the service that Sentinels watch."""
+    """Return `store.url` for a server, or for the service that Sentinels watch."""
     together = ",".join(map(str, addresses))
     return f"redis+sentinel://{together}/{SERVICE}" if sentinel else f"redis://{together}"
 
 
 def wait_answers(address: Address, what: str) -> None:
-    """Wait until it answers PING, after replaying its append-only file. Raises AssertionError."""
+    """Wait until it replies to PING, after replaying its append-only file. Raises AssertionError."""
 
     def answers() -> bool:
         with _client(address) as client:
@@ -88,7 +88,7 @@ def wait_answers(address: Address, what: str) -> None:
 
 
 def wait_in_step(master: Address, replicas: int) -> None:
-    """Wait until this many replicas are online at the master and have all it wrote. Raises AssertionError."""
+    """Wait until this many replicas are online at the master and have everything it wrote. Raises AssertionError."""
 
     def in_step() -> bool:
         with _client(master) as client:
@@ -110,10 +110,10 @@ def wait_watched(sentinel: Address, replicas: int, sentinels: int) -> None:
 
 
 def answer_of(address: Address, *words: str) -> str:
-    """Return a server's answer to one command. Raises AssertionError when it answers not at all, or with an error."""
+    """Return a server's reply to one command. Raises AssertionError if it does not reply, or replies with an error."""
     try:
         with _client(address) as client:
-            client.response_callbacks.clear()  # the raw answer, not parsed
+            client.response_callbacks.clear()  # the raw reply, not parsed
             answer = client.execute_command(*words)
     except redis.RedisError as error:
         raise AssertionError(f"{' '.join(words)} at {address}: {error}") from error
@@ -121,20 +121,20 @@ def answer_of(address: Address, *words: str) -> str:
 
 
 def make_cluster(url: str, replicas: int) -> None:
-    """Make a cluster in a new store, as `sharegroups init` does."""
+    """Create a cluster in a new store, as `sharegroups init` does."""
     settings = load_settings({STORE_URL.name: url, STORE_REPLICAS.name: str(replicas)})
     asyncio.run(init_cluster(settings))
 
 
 def _client(address: Address) -> redis.Redis:
-    """Return a client that does not retry: callers retry themselves, and fail after `_ASK_S` when the server is cut
-    off."""
+    """Return a client that does not retry: callers retry themselves, and a call fails after `_ASK_S` if the server is
+    cut off."""
     once = Retry(NoBackoff(), 0)
     return redis.Redis(address.host, address.port, socket_timeout=_ASK_S, socket_connect_timeout=_ASK_S, retry=once)
 
 
 def _once(path: Path, lines: Sequence[str]) -> Path:
-    """Write the file unless it exists: a Sentinel may have changed it since."""
+    """Write the file unless it exists, since a Sentinel may have changed it."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.write_text("\n".join(lines) + "\n")

@@ -1,8 +1,8 @@
 """TCP links that can be cut, refused, delayed, and made to lose a reply; they run in a thread of their own.
 
 A cut link keeps what it holds: TCP would send it again, so it arrives after `heal` unless an end has given up. Both
-ends keep their connections meanwhile and learn nothing, not even that the other has closed (half-open). The link cannot
-hold back the handshake of a new connection: this machine answers it, and nothing follows.
+ends keep their connections meanwhile and notice nothing, not even that the other has closed (half-open). The link
+cannot hold back the handshake of a new connection: this machine completes it, and nothing follows.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _ABORT: Final = struct.pack("ii", 1, 0)  # SO_LINGER on, 0 s: closing sends RST
 
 
 class Switchboard:
-    """The thread of all links of a deployment. A context manager: leaving it closes every link."""
+    """The thread for all links of a deployment. A context manager: leaving it closes every link."""
 
     def __init__(self) -> None:
         self._loop = asyncio.new_event_loop()
@@ -47,7 +47,7 @@ class Switchboard:
         self._loop.close()
 
     def link(self, listen: Address, target: Address) -> Link:
-        """Return a new link that connects `listen` to `target`. Raises OSError when the port is taken."""
+        """Return a new link that connects `listen` to `target`. Raises OSError if the port is taken."""
         link = Link(listen, target, self._do)
         self._links.append(link)
         self._do(link.open)
@@ -75,7 +75,7 @@ class _Way:
 
 
 class _LostReply:
-    """Applies to the next request that contains `word`: it is delivered, and its reply is not."""
+    """A fault for the next request that contains `word`: the request is delivered, but its reply is not."""
 
     def __init__(self, word: bytes) -> None:
         self.word = word
@@ -83,7 +83,8 @@ class _LostReply:
 
 
 class Link:
-    """One listening port and its target; made by a Switchboard. Fault methods may be called from any other thread."""
+    """One listening port and its target; created by a Switchboard. Fault methods may be called from any other
+    thread."""
 
     def __init__(self, listen: Address, target: Address, do: Callable[[Callable[[], None]], None]) -> None:
         self.listen = listen
@@ -131,7 +132,7 @@ class Link:
         return order.struck
 
     def heal(self) -> None:
-        """Let everything pass again, held data included; no reply is lost any more."""
+        """Let everything pass again, including held data; no further reply is lost."""
         self.delay(0)
         self._do(self._heal)
 
@@ -152,7 +153,7 @@ class Link:
         if self._listening:
             self._listening = False
             asyncio.get_running_loop().remove_reader(self._listener)
-            # No longer listening, but still bound: no one else can take the port, and connects to it are refused.
+            # No longer listening, but still bound: no other process can take the port, and connects to it are refused.
             self._listener.shutdown(socket.SHUT_RD)
         for task, connection in list(self._connections.items()):
             task.cancel()

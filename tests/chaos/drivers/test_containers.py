@@ -1,4 +1,4 @@
-"""The driver `containers`: its faults happen as asked, are mended, and nothing is left behind."""
+"""The driver `containers`: its faults happen as requested and can be undone, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chaos.runner import RUN_SETTINGS
 
 LEADER, KEEPER, GROUPS = "partition_leader-0", "share_coordinator-0", "group_coordinator-0"
 SMALL = Topology(leaders=1, share_coordinators=1, group_coordinators=1, store_replicas=0)
-#: Run inside a node: prints whether another node can be reached within a second, and if not, how it fails.
+#: Run inside a node: prints whether another node can be reached within a second and, if not, how that fails.
 PROBE = """
 import socket, sys
 try:
@@ -48,7 +48,7 @@ def mended(deployment: Deployment) -> Iterator[None]:
 
 
 def probe(deployment: Deployment, one: str, other: str) -> str:
-    """Return how `other` appears from `one`."""
+    """Return whether `one` can reach `other`, and if not, how that fails."""
     from tests.chaos.drivers.containers import Containers  # noqa: PLC0415 - the extra chaos is not everywhere
 
     assert isinstance(deployment, Containers)

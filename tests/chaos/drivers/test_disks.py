@@ -1,4 +1,4 @@
-"""A store's small disk holds the folder's files, can be full, and is removed with its run."""
+"""A store's small disk contains the folder's files, can fill up, and is removed with its run."""
 
 from __future__ import annotations
 

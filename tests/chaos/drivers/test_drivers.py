@@ -1,4 +1,4 @@
-"""The driver `processes` runs a cluster role by role, and its faults have the documented effects on the nodes."""
+"""The driver `processes` runs a cluster with a process per node, and its faults have the documented effects."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_a_service_wears_a_clock_that_is_moved_while_it_runs(world: World) -> No
     deployment.start(keeper)
     with urllib.request.urlopen(f"http://{deployment.metrics_addresses[keeper]}/metrics", timeout=10) as answer:
         made_s = [float(line.split()[-1]) for line in answer.read().decode().splitlines() if _MADE.match(line)]
-    assert made_s  # when its counters were made; the log reads another clock, of C code
+    assert made_s  # when its counters were created; the log uses another clock, read in C
     assert {round((each - time.time()) * 1_000 / YEARS_MS) for each in made_s} == {1}
     deployment.set_clock(keeper, wall_ms=0)
     world.topic("clocks")
@@ -133,4 +133,4 @@ def test_a_killed_store_is_started_again_on_its_data(world: World) -> None:
     world.deployment.kill("store-0")
     world.deployment.start("store-0")
     world.produce("store-killed", 1)
-    assert world.end("store-killed") >= 4  # the end jumps (CM-47), so no test comes after this one
+    assert world.end("store-killed") >= 4  # the end offset jumps (CM-47), so this test must be the last

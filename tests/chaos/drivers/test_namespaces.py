@@ -1,4 +1,4 @@
-"""The driver `namespaces`: any two can be cut off from each other, and all that was made is removed."""
+"""The driver `namespaces`: any two nodes can be cut off from each other, and everything that was created is removed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_what_goes_to_a_node_is_held_up_until_the_cluster_is_healed(world: World
 
 
 def asked_ms(world: World) -> float:
-    """Return how long the store took to answer one request."""
+    """Return how long the store took to reply to one request."""
     began = time.monotonic()
     world.deployment.store_command("store-0", "PING")
     return (time.monotonic() - began) * 1000

@@ -1,5 +1,5 @@
-"""The network of the driver `namespaces`: each kind of cut has its documented effect, and nothing that was made
-remains."""
+"""The network of the driver `namespaces`: each kind of cut has its documented effect, and nothing remains
+afterwards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PORT = 7_000
 
 
 class Pair:
-    """A server in `there`, and a client of it in `here`, in `aside` and in this machine's own namespace."""
+    """A server in the namespace `there`, and clients in `here`, in `aside` and in this machine's own namespace."""
 
     def __init__(self, network: Network, run: Run, folder: Path) -> None:
         self.network = network
@@ -42,7 +42,7 @@ class Pair:
 
     @staticmethod
     def ask(client: Child, line: str) -> str:
-        """Send one order to `echo` and return its answer."""
+        """Send one order to `echo` and return its reply."""
         client.say(line)
         return client.line().strip()
 

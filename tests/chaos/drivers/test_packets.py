@@ -1,4 +1,4 @@
-"""Packets of a namespace are delayed and lost as asked, and pass again after healing."""
+"""Packets of a namespace are delayed and lost as requested, and pass again after healing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.chaos.drivers.runs import Run
 
 PORT = 7_932
 DELAY_MS = 150
-#: A program that answers each line with itself.
+#: A program that echoes each line.
 _ECHO = """
 import socket, sys
 server = socket.create_server((sys.argv[1], int(sys.argv[2])))
@@ -50,7 +50,7 @@ def network() -> Iterator[Network]:
 
 @pytest.fixture
 def echo(network: Network) -> Iterator[str]:
-    """Yield the address of a namespace of its own in which a server echoes."""
+    """Yield the address of a server that echoes, in a separate namespace."""
     address = network.add("echo")
     words = [*network.enter("echo"), sys.executable, "-I", "-c", _ECHO, address, str(PORT)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
@@ -61,7 +61,7 @@ def echo(network: Network) -> Iterator[str]:
 
 
 def asked_ms(address: str) -> float:
-    """Return how long a new connection and an answer take."""
+    """Return how long a new connection and a reply take."""
     began = time.monotonic()
     with socket.create_connection((address, PORT), 5.0) as link:
         link.sendall(b"x")
@@ -85,13 +85,13 @@ def test_what_comes_in_is_held_up_until_the_delay_is_changed_or_healed(network: 
 def test_some_packets_are_lost_by_chance_and_none_after_healing(network: Network) -> None:
     hub = network.add("sender").rpartition(".")[0] + ".1"  # this machine's address
     network.lose("sender", 50)
-    assert 0 < arrived(network, hub) < SENT  # by chance all or none: once in 2 ** 200
+    assert 0 < arrived(network, hub) < SENT  # all or none by chance: once in 2 ** 200
     network.heal()
     assert arrived(network, hub) == SENT
 
 
 def arrived(network: Network, hub: str) -> int:
-    """Count how many of SENT datagrams arrive, until the sender has ended and none is left."""
+    """Count how many of SENT datagrams arrive, until the sender has ended and no datagram is left."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as here:
         here.bind((hub, 0))
         words = [sys.executable, "-I", "-c", _SENDS, hub, str(here.getsockname()[1]), str(SENT)]

@@ -41,7 +41,7 @@ def test_a_batch_whose_confirmation_by_the_store_was_lost_is_there_once(world: W
     world.topic("lost-reply")
     world.produce("lost-reply", 1)
     deployment = cast(ProxyDeployment, world.deployment)
-    # At both leaders: a leader that was cut off takes its partitions back at a time of its own.
+    # At both leaders, since it is unknown when the leader that was cut off takes its partitions back.
     struck = [deployment.lose_reply(leader, b"XADD") for leader in deployment.names(PARTITION_LEADER)]
     world.produce("lost-reply", 1)
     wait_for(lambda: any(order.is_set() for order in struck), "lost reply", WAIT_S)

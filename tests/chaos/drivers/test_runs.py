@@ -21,7 +21,7 @@ from tests.chaos.processes import Handle
 
 WAIT_S = 20.0
 
-#: A run that leaves a process which only SIGKILL ends, and prints its number and process id.
+#: A run that leaves a process that only SIGKILL ends, and prints the run's number and the process's id.
 LEAVES = """
 import signal, subprocess, sys, time
 from tests.chaos.drivers.runs import Run
@@ -41,7 +41,7 @@ time.sleep(600)
 
 
 class KilledRun:
-    """A run in a process of its own, killed while it holds resources."""
+    """A run in a separate process, which is killed while it holds resources."""
 
     def __init__(self, *options: str) -> None:
         process = subprocess.Popen(
@@ -99,7 +99,7 @@ def test_a_network_of_a_killed_run_is_removed_with_what_runs_in_it(stack: ExitSt
     with Run() as mine:
         remove_leftovers(mine.number)
         there = [*(names / name for name in theirs), Path("/sys/class/net", f"sgchaos{run.number}")]
-        # At once, unless another run that starts at the same time is removing them.
+        # Immediately, unless another run that starts at the same time is removing them.
         wait_for(lambda: not any(path.exists() for path in there), f"end of {there}", WAIT_S)
         assert run.left.wait(WAIT_S)
 

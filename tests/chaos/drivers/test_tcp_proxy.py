@@ -21,7 +21,7 @@ from tests.chaos.drivers.tcp_proxy import Link, Switchboard
 
 
 class Linked:
-    """An echo server in a process of its own, a link to it, and a client of the link."""
+    """An echo server in a separate process, a link to it, and a client of the link."""
 
     def __init__(self, stack: ExitStack, folder: Path) -> None:
         run = stack.enter_context(Run())
@@ -71,7 +71,7 @@ def test_a_new_connection_through_a_held_link_gets_nowhere_until_it_is_healed(li
     late = linked.another(stack)
     assert late.new(0.3, "late") == "silent"
     assert linked.client.again(0.3, "arrives") == "silent"
-    assert linked.server.line() == "got arrives\n"  # not the new connection's word, which was sent earlier
+    assert linked.server.line() == "got arrives\n"  # and not the new connection's word, which was sent earlier
     linked.link.heal()
     assert late.hear(20, "late") == "answered"
 
@@ -139,7 +139,7 @@ def test_a_client_is_reset_where_no_server_listens_behind_the_link(linked: Linke
 def test_a_connection_that_is_reset_before_its_end_has_read_is_reset(
     linked: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The kernel then reports the reset as the handshake's outcome, if that is still waited for."""
+    """If the client is still waiting for the handshake, the kernel reports the reset as its outcome."""
 
     def reset_at_once(*_: object) -> socket.socket:
         raise ConnectionResetError
@@ -149,7 +149,7 @@ def test_a_connection_that_is_reset_before_its_end_has_read_is_reset(
 
 
 def test_much_passes_in_both_directions_and_unchanged(linked: Linked) -> None:
-    sent = bytes(random.Random(1).choices(b" \t\n", k=2_000_000))  # no words, which the server would report
+    sent = bytes(random.Random(1).choices(b" \t\n", k=2_000_000))  # whitespace only: the server would report words
     heard = bytearray()
     with socket.create_connection(linked.link.listen, 20) as client:
         client.settimeout(60)
