@@ -56,7 +56,7 @@ def nothing_vanishes(events: Sequence[Event]) -> Iterator[str]:
 def undecided(events: Sequence[Event]) -> int:
     """Count the confirmed records of undrained partitions that were never delivered or never finished."""
     delivered = {place(e) for e in events if isinstance(e, Delivered)}
-    finished = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}  # or maybe so
+    finished = {place(e) for e in events if isinstance(e, Acknowledged) and e.type in FINAL_TYPES}  # perhaps
     left = {place(e) for e in events if isinstance(e, Produced)} - (delivered & finished)
     drained = drained_partitions(events)
     return sum(at[:2] not in drained for at in left)

@@ -1,5 +1,5 @@
-"""One experiment: a cluster, a producer and four consumers run, faults happen, everything drains, the history is
-judged.
+"""One experiment: a cluster, a producer and four consumers run, faults happen, all records are consumed, and the
+history is judged.
 
 The history stays in the experiment's folder, whose path the failure names; `python -m tests.chaos.checker
 FOLDER/*.jsonl` judges it again.
@@ -33,7 +33,7 @@ CONSUMERS: Final = 4
 RATE: Final = 150
 DRAIN_S: Final = 20.0
 
-#: Short locks and sessions, so that the effects of a fault end within an experiment.
+#: Short locks and sessions, so that the effects of a fault are over within an experiment.
 SETTINGS: Final = {
     "group.share.auto.offset.reset": "earliest",
     "group.share.record.lock.duration.ms": "2000",
@@ -48,7 +48,7 @@ SETTINGS: Final = {
 
 
 class Experiment:
-    """A running cluster with its workers. A context manager: make faults inside, then call `finish`."""
+    """A running cluster with its workers. A context manager: cause faults inside, then call `finish`."""
 
     def __init__(self, folder: Path, seed: int, second: str = "", up_options: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -96,14 +96,14 @@ class Experiment:
         self.cluster.kill(target)
 
     def kill_everything(self) -> None:
-        """SIGKILL everything but the workers at once, and start it again on the same data."""
+        """SIGKILL everything but the workers at the same time, and start it again on the same data."""
         self._record("SIGKILL", "everything")
         self.cluster.kill_everything()
         self.cluster.start()
         self._record("ready again", "everything")
 
     def restart_everything(self) -> None:
-        """Stop everything but the workers in good order, and start it again on the same data."""
+        """Stop everything but the workers cleanly, and start it again on the same data."""
         self._record("SIGTERM", "everything")
         self.cluster.stop()
         self.cluster.start()
@@ -134,8 +134,7 @@ class Experiment:
     # ---- the end
 
     def finish(self) -> list[Recovery]:
-        """Stop the producer, drain, stop the rest, judge. Raises AssertionError naming the violations and the
-        folder."""
+        """Stop the producer, drain, stop the rest, judge. Raises AssertionError with the violations and the folder."""
         producer, *consumers = self._workers
         assert self._observer is not None
         _dismiss([producer], 12.0)
@@ -199,7 +198,7 @@ class Experiment:
 
 
 def recoveries(events: Sequence[Event]) -> list[Recovery]:
-    """Return how long acknowledging took to resume after each fault."""
+    """Return how long it took after each fault until acknowledgements were confirmed again."""
     confirmed = [event for event in events if isinstance(event, Acknowledged) and not event.error]
     found = []
     for fault in (event for event in events if isinstance(event, Fault)):
@@ -217,7 +216,7 @@ def _has(folder: Path, kind: type[Event]) -> bool:
 
 
 def _dismiss(workers: Sequence[subprocess.Popen[bytes]], timeout_s: float) -> None:
-    """Ask workers to leave in good order; kill those that do not, which shows in their exit status."""
+    """Ask workers to leave cleanly; kill those that do not, which shows in their exit status."""
     for worker in workers:
         if worker.stdin is not None:
             with contextlib.suppress(OSError):

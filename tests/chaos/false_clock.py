@@ -1,9 +1,9 @@
 """A process whose clocks are wrong: `python …/false_clock.py FILE PYTHON -m MODULE WORDS…` runs the module that way.
 
-Every clock of the module `time` is shifted, deadline clocks and the event loop's timers too, by the error that FILE
-holds at the moment of reading; another process writes it (`ClockFile`). The wall clock may jump; all clocks may run
-fast or slow, and deadline clocks stay continuous meanwhile, as a machine's do. Not shifted are gRPC's own C code,
-`datetime.now`, which logging uses, and every other process. This module imports only the standard library, and disables
+Every clock in the module `time` is shifted, including deadline clocks and the event loop's timers, by the error that
+FILE contains when the clock is read; another process writes FILE (`ClockFile`). The wall clock may jump; all clocks may
+run fast or slow, and deadline clocks stay continuous meanwhile, as a machine's do. Not affected are gRPC's own C code,
+`datetime.now`, which logging uses, and all other processes. This module imports only the standard library, and disables
 uvloop, whose timers read the clock in C.
 """
 
@@ -18,15 +18,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-#: The first and last number are written before and after the rest: if they differ, the reader met a write.
+#: The first and last numbers are written before and after the rest: if they differ, the reader read during a write.
 _LAYOUT: Final = struct.Struct("=qqqqqq")
 _BILLION: Final = 1_000_000_000
 _TRUE_MONOTONIC_NS: Final = time.monotonic_ns
 
 
 class Error(NamedTuple):
-    """The error of a process's clocks: `shift_ns` at the true monotonic time `since_ns`, and since then they run
-    `rate_ppm` fast (slow when negative); the wall clock is off by another `wall_ns`."""
+    """The error of a process's clocks: `shift_ns` at the true monotonic time `since_ns`, since when they run `rate_ppm`
+    fast (slow if negative); the wall clock is off by another `wall_ns`."""
 
     since_ns: int = 0
     shift_ns: int = 0
@@ -34,12 +34,12 @@ class Error(NamedTuple):
     wall_ns: int = 0
 
     def shift(self, now_ns: int) -> int:
-        """Return the error of every clock at a true monotonic time."""
+        """Return the error that every clock has at a true monotonic time."""
         return self.shift_ns + (now_ns - self.since_ns) * self.rate_ppm // 1_000_000
 
 
 class ClockFile:
-    """Sets the clocks of one process, from a process whose clocks are right."""
+    """Sets the clocks of one process from another process, whose clocks are right."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -49,7 +49,7 @@ class ClockFile:
 
     def set(self, *, wall_ms: int | None = None, rate_ppm: int | None = None, shift_ms: int = 0) -> None:
         """Set the wall clock's offset and the rate of all clocks from now on; None leaves either as it is. `shift_ms`
-        moves all of them, as on a machine that was started at another time; not for a running process."""
+        moves all of them, as on a machine that was started at another time; not to be used for a running process."""
         now_ns, old = _TRUE_MONOTONIC_NS(), self._error
         self._error = Error(
             now_ns,
@@ -65,7 +65,7 @@ class ClockFile:
 
 
 def follow(path: Path) -> Callable[[], Error]:
-    """Return a function that reads the clock file's present content."""
+    """Return a function that reads the clock file's current content."""
     with path.open("rb") as file:
         shared = mmap.mmap(file.fileno(), _LAYOUT.size, access=mmap.ACCESS_READ)
 
@@ -79,7 +79,7 @@ def follow(path: Path) -> Callable[[], Error]:
 
 
 def shift_clocks(error: Callable[[], Error]) -> None:
-    """Make every clock of the module `time` wrong in this whole process."""
+    """Make every clock in the module `time` wrong in this whole process."""
     true_wall_ns, true_of_ns = time.time_ns, time.clock_gettime_ns
 
     def monotonic_ns() -> int:

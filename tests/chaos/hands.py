@@ -15,12 +15,12 @@ from tests.chaos.history import Delivered, HistoryWriter, Produced, SessionEnded
 from tests.chaos.workers import AckBook, TimedTransport
 
 TAKE_WAIT_S: Final = 30.0
-#: Longer than the persister's, so that the leader reports the outcome of an acknowledgement.
+#: Longer than the persister's timeout, so that the leader reports the outcome of an acknowledgement.
 REQUEST_TIMEOUT_MS: Final = 8_000
 
 
 class Hand:
-    """A consumer in explicit mode. It records what it receives and every answer in a history of its own."""
+    """A consumer in explicit mode. It records what it receives and every result in its own history."""
 
     def __init__(self, deployment: Deployment, folder: Path, name: str, group: str, topic: str) -> None:
         self.name = name
@@ -46,13 +46,13 @@ class Hand:
         self._consumer.subscribe([topic])
 
     def poll(self, timeout_s: float) -> list[Message]:
-        """Poll once; return [] when nothing came."""
+        """Poll once; return [] if nothing came."""
         messages = list(self._consumer.poll(timeout_s))
         self._history.write([self._delivered(message) for message in messages])
         return messages
 
     def take(self, count: int, timeout_s: float = TAKE_WAIT_S) -> list[Message]:
-        """Take this many records from one poll. Raises AssertionError when they do not come together within the
+        """Take this many records from one poll. Raises AssertionError if they do not arrive together within the
         time."""
         deadline = time.monotonic() + timeout_s
         messages: list[Message] = []
@@ -62,14 +62,14 @@ class Hand:
         return messages
 
     def take_and_accept(self, offsets: Iterable[int], timeout_s: float = TAKE_WAIT_S) -> None:
-        """Accept records until all these offsets were accepted. Raises AssertionError when one does not come."""
+        """Accept records until all these offsets have been accepted. Raises AssertionError if one does not arrive."""
         missing, deadline = set(offsets), time.monotonic() + timeout_s
         while missing:
             assert time.monotonic() < deadline, f"{self.name} still waits for offsets {sorted(missing)}"
             missing -= set(self.accept_some())
 
     def accept_some(self) -> list[int]:
-        """Poll once and accept what came; return the offsets whose acceptance was confirmed."""
+        """Poll once and accept what arrives; return the offsets whose acceptance was confirmed."""
         messages = self.poll(1.0)
         self.settle(messages, AcknowledgeType.ACCEPT)
         return [] if self.commit() else [message.offset() for message in messages]
@@ -81,7 +81,7 @@ class Hand:
             self._consumer.acknowledge(message, self._book.note(message))
 
     def commit(self) -> list[KafkaError]:
-        """Send and wait; return the errors, one per failed partition, [] when all was confirmed."""
+        """Send and wait; return the errors, one per failed partition, [] if everything was confirmed."""
         return [error for error in self._consumer.commit_sync().values() if error is not None]
 
     def close(self) -> None:
@@ -103,7 +103,7 @@ class Hand:
 
 
 def produce_one(deployment: Deployment, folder: Path, topic: str) -> str:
-    """Produce one record with a delivery time-out of a second; return its error's name, "" when it was stored."""
+    """Produce one record with a delivery timeout of a second; return its error's name, "" if it was stored."""
     history, errors = HistoryWriter(folder / f"one-{topic}.jsonl"), list[str]()
 
     def delivered(error: KafkaError | None, report: DeliveryReport) -> None:
@@ -122,7 +122,7 @@ def produce_one(deployment: Deployment, folder: Path, topic: str) -> str:
 
 
 def produce_all(deployment: Deployment, folder: Path, topic: str, partition: int, count: int) -> None:
-    """Produce `count` different values and wait. Raises AssertionError when one is not confirmed."""
+    """Produce `count` different values and wait. Raises AssertionError if one is not confirmed."""
     history, errors = HistoryWriter(folder / f"produced-{topic}.jsonl"), list[str]()
 
     def delivered(error: KafkaError | None, report: DeliveryReport) -> None:

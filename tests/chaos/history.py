@@ -1,10 +1,10 @@
 """Events that an outside observer saw: one JSON line each, appended by every process of an experiment.
 
-Times are milliseconds of the boot clock, which all processes of one machine share. A line is written *after* the event,
+Times are milliseconds of the boot clock, which all processes on a machine share. A line is written *after* the event,
 so a process killed in between leaves the event unrecorded; the checkers treat an unrecorded confirmation as unknown.
-The times of a record's fetch and arrival are taken at the wire, so that a record which waited in a client's buffer is
-not mistaken for one that was acquired late.
-Histories are kept and can be judged again: `python -m tests.chaos.checker HISTORY…`.
+The times of a record's fetch and arrival are taken in the transport, so that a record that waited in a client's buffer
+is not mistaken for one that was acquired late. Histories are kept and can be judged again: `python -m
+tests.chaos.checker HISTORY…`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any, get_args
 
 
 def now_ms() -> int:
-    """Milliseconds of the boot clock."""
+    """Return the milliseconds of the boot clock."""
     return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Produced:
-    """A produce that was answered NONE: `value` is stored at (topic, partition, offset)."""
+    """A produce that got NONE: `value` is stored at (topic, partition, offset)."""
 
     topic: str
     partition: int
@@ -36,7 +36,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class Delivered:
-    """A record handed to a worker: its fetch was sent at `fetched_ms` and answered at `at_ms`."""
+    """A record handed to a worker: its fetch was sent at `fetched_ms`, and the response arrived at `at_ms`."""
 
     worker: str
     topic: str
@@ -50,7 +50,7 @@ class Delivered:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """The answer to an acknowledgement: `error` is "" for NONE, Kafka's name of the error, or UNKNOWN."""
+    """The result of an acknowledgement: `error` is "" for NONE, Kafka's name of the error, or UNKNOWN."""
 
     worker: str
     topic: str
@@ -77,7 +77,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A call that failed for good, after the client's own retries: a produce, a poll, a close."""
+    """A call that failed for good, after the client's own retries: a produce, a poll or a close."""
 
     worker: str
     call: str
@@ -87,10 +87,10 @@ class Failed:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A worker that has ended; `status` is its exit status, −1 when it had to be killed because it did not leave.
+    """A worker that has ended; `status` is its exit status, −1 if it had to be killed because it did not leave.
 
     `killed`: it was killed on purpose. The fault has the time of the kill, this event the time when the worker was seen
-    dead: on a busy machine it worked on in between.
+    dead: on a busy machine it may have continued to work in between.
     """
 
     worker: str
@@ -101,7 +101,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A fault made in the system."""
+    """A fault caused in the system."""
 
     name: str
     target: str
@@ -121,7 +121,8 @@ class Dropped:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """A record that reached a worker's client, fetched by a request sent at `fetched_ms`, and was never handed out."""
+    """A record that reached a worker's client, fetched by a request sent at `fetched_ms`, but was never handed to the
+    worker."""
 
     worker: str
     topic: str
@@ -134,7 +135,7 @@ class Unseen:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """A worker's client began or closed a share session, or saw its stream end: the leader may release the worker's
+    """A worker's client opened or closed a share session, or saw its stream end: the leader may release the worker's
     records."""
 
     worker: str
@@ -159,7 +160,7 @@ _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in get_args(Event)}
 
 
 class HistoryWriter:
-    """Appends events to a file of its own; each batch is one write, so a kill can truncate only the last line."""
+    """Appends events to its own file; each batch is one write, so a kill can truncate only the last line."""
 
     def __init__(self, path: Path) -> None:
         self._fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -180,13 +181,13 @@ class HistoryWriter:
 
 
 def read_history(paths: Iterable[Path]) -> list[Event]:
-    """Return every whole event of some files, in order of time."""
+    """Return every complete event in some files, in chronological order."""
     events = [event for path in paths for event in _read(path)]
     return sorted(events, key=lambda event: event.at_ms)
 
 
 def parse_line(line: str) -> Event | None:
-    """Return the event of one line; None for a line that a SIGKILL cut short."""
+    """Return the event in one line; None for a line that a SIGKILL truncated."""
     try:
         fields = json.loads(line)
     except ValueError:

@@ -26,8 +26,8 @@ DELIVERY_LIMIT: Final = "share.delivery.count.limit"
 
 @dataclass(frozen=True, slots=True)
 class LoadOptions:
-    """The amount of load. `rate`: records a second, 0 for no producer; `lock_ms`: of the group, 0 for the cluster's;
-    the others as in WorkerOptions."""
+    """The amount of load. `rate`: records per second, 0 for no producer; `lock_ms`: the group's lock duration, 0 for
+    the cluster's default; the others as in WorkerOptions."""
 
     partitions: int = 6
     consumers: int = 3
@@ -41,14 +41,14 @@ class LoadOptions:
 
 
 class Tail:
-    """Reads what was appended to the histories of a folder since the last call."""
+    """Reads what was appended to the histories in a folder since the last call."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._read: dict[Path, int] = {}
 
     def new(self) -> Iterator[Event]:
-        """Yield new events from whole lines; an unfinished line waits for the next call."""
+        """Yield new events from complete lines; an incomplete line is left for the next call."""
         for path in sorted(self._folder.glob("*.jsonl")):
             with path.open("rb") as history:
                 history.seek(self._read.get(path, 0))
@@ -60,7 +60,7 @@ class Tail:
 
 
 def record_settings(admin: Admin, group: str, folder: Path) -> None:
-    """Write the group's settings into the history. Raises AssertionError when the cluster does not return them."""
+    """Write the group's settings into the history. Raises AssertionError if the cluster does not return them."""
     resource = ConfigResource(RESOURCE_GROUP, group)
     found = admin.describe_configs([resource])[resource]
     assert not isinstance(found, KafkaError), f"settings of {group}: {found}"
@@ -71,7 +71,7 @@ def record_settings(admin: Admin, group: str, folder: Path) -> None:
 
 
 def wait_for(happened: Callable[[], bool], what: str, timeout_s: float) -> None:
-    """Wait until something happened. Raises AssertionError naming `what` when it did not."""
+    """Wait until something has happened. Raises AssertionError with `what` if it does not."""
     deadline = time.monotonic() + timeout_s
     while not happened():
         assert time.monotonic() < deadline, f"no {what} within {timeout_s:.0f} s"
@@ -79,7 +79,7 @@ def wait_for(happened: Callable[[], bool], what: str, timeout_s: float) -> None:
 
 
 class Load:
-    """Starts workers, watches them, ends them; every history is in `folder`."""
+    """Starts workers, watches them and ends them; every history is in `folder`."""
 
     def __init__(self, deployment: Deployment, folder: Path, seed: int, topic: str, options: LoadOptions) -> None:
         self.topic = topic
@@ -93,8 +93,8 @@ class Load:
         self._observer: Observer | None = None
 
     def begin(self) -> None:
-        """Make the topic and start all workers; wait until every consumer has had records and one acknowledgement was
-        confirmed."""
+        """Create the topic and start all workers; wait until every consumer has received records and got an
+        acknowledgement confirmed."""
         self.create_topic(self.topic, self.options.partitions)
         if self.options.lock_ms:
             self._set_locks()
@@ -117,7 +117,7 @@ class Load:
             self.wait_working(names)
 
     def create_topic(self, name: str, partitions: int) -> None:
-        """Make a topic. Raises AssertionError when that fails."""
+        """Create a topic. Raises AssertionError if that fails."""
         with self._admin() as admin:
             errors = admin.create_topics([NewTopic(name, partitions)])
         assert not any(errors.values()), f"topic {name} was not made: {errors}"
@@ -136,7 +136,7 @@ class Load:
         )
 
     def consumers(self) -> list[str]:
-        """Return the consumers it began with."""
+        """Return the consumers that it started with."""
         return [f"consumer{number}" for number in range(self.options.consumers)]
 
     def wait_working(self, names: list[str]) -> None:
@@ -166,7 +166,7 @@ class Load:
         return self.workers[name]
 
     def dismiss(self, *names: str) -> None:
-        """Ask workers to leave in good order; kill those that stay, which the history records."""
+        """Ask workers to leave cleanly; kill those that do not, which the history records."""
         leaving = [self.workers.pop(name) for name in names]
         for worker in leaving:
             worker.leave()
@@ -178,19 +178,19 @@ class Load:
             self._ended.write([Ended(worker.name, KILLED if status is None else status, now_ms())])
 
     def kill_worker(self, name: str) -> None:
-        """SIGKILL one; it need not end in good order. The history records when it was seen dead."""
+        """SIGKILL a worker. The history records when it was seen dead, and that it need not end cleanly."""
         worker = self.workers.pop(name)
         worker.kill()
         worker.wait(LEAVE_WAIT_S)
         self._ended.write([Ended(worker.name, KILLED, now_ms(), killed=True)])
 
     def drained(self, timeout_s: float) -> bool:
-        """Return whether every partition had lag 0 at one observation within the time."""
+        """Return whether within the time every partition had lag 0 at the same observation."""
         assert self._observer is not None
         return self._observer.wait_drained(timeout_s)
 
     def finish(self) -> None:
-        """Stop the producer, drain, stop the rest. Checkers find in the history whatever failed."""
+        """Stop the producer, drain, stop the rest. The checkers find in the history what failed."""
         assert self._observer is not None
         self.dismiss(*(name for name in self.workers if name.startswith("producer")))
         self.drained(DRAIN_WAIT_S)
@@ -199,7 +199,7 @@ class Load:
         self.dismiss(*self.workers)
 
     def close(self) -> None:
-        """End all workers that still run, on every path."""
+        """End all workers that are still running, on every path."""
         if self._observer is not None:
             self._observer.close()
             self._observer = None

@@ -17,7 +17,7 @@ OBSERVE_S: Final = 0.4
 
 
 class Observer:
-    """Polls the group's offsets every `every_s` seconds; each poll that was answered goes into the history."""
+    """Polls the group's offsets every `every_s` seconds; each successful poll goes into the history."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Observer:
         self._thread.start()
 
     def wait_drained(self, timeout_s: float) -> bool:
-        """Return whether every partition had lag 0 at one poll within the time."""
+        """Return whether within the time every partition had lag 0 at the same poll."""
         self._drained.clear()
         self._draining = True
         return self._drained.wait(timeout_s)

@@ -20,7 +20,7 @@ OUTCOME_FILE: Final = "outcome.json"
 class Outcome:
     """`reason`: why it was skipped, or what failed while it ran. A skipped experiment has no verdict.
 
-    `allowed_…`: losses beyond the verdict's, at times for which docs/guarantees.md says "can be lost".
+    `allowed_…`: losses that are not in the verdict, from times for which docs/guarantees.md says "can be lost".
     """
 
     name: str
@@ -37,7 +37,7 @@ class Outcome:
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Outcome:
-        """Return an outcome from its JSON."""
+        """Build an outcome from its JSON."""
         found = dict(fields)
         if (verdict := found.get("verdict")) is not None:
             recovered = tuple(Recovered(**one) for one in verdict["recovered"])
@@ -69,7 +69,7 @@ class Outcome:
         return "\n".join([text, *(f"    {problem}" for problem in self.problems()[:10])])
 
     def allowed(self) -> str:
-        """Describe the allowed losses; "" when there are none."""
+        """Describe the allowed losses; "" if there are none."""
         if not self.allowed_lost and not self.allowed_accepted_twice:
             return ""
         return f" (in cells 'can be lost': lost={self.allowed_lost} accepted_twice={self.allowed_accepted_twice})"

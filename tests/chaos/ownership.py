@@ -1,4 +1,4 @@
-"""Asks the cluster, as a client does, which node owns what right now, so that a fault hits the node that matters."""
+"""Asks the cluster, as a client does, which node currently owns what, so that a fault affects the node that matters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CALL_S: Final = 2.0
 
 
 class Ownership:
-    """Asks for leaders and coordinators, repeatedly until there is one."""
+    """Looks up leaders and coordinators, repeatedly until there is one."""
 
     def __init__(self, deployment: Deployment) -> None:
         self._deployment = deployment
@@ -30,7 +30,7 @@ class Ownership:
         self._names: Mapping[str, str] = {address: name for name, address in deployment.addresses.items()}
 
     def leader(self, topic: str, partition: int) -> str:
-        """Return the node that leads a partition. Raises AssertionError when none does within a bounded time."""
+        """Return the node that leads a partition. Raises AssertionError if none does within a bounded time."""
         found = ""
 
         def known() -> bool:
@@ -42,11 +42,11 @@ class Ownership:
         return found
 
     def group_coordinator(self, group: str) -> str:
-        """Return the node that coordinates a group. Raises AssertionError as `leader`."""
+        """Return the node that coordinates a group. Raises AssertionError like `leader`."""
         return self._coordinator(KEY_TYPE_GROUP, group)
 
     def share_coordinator(self, group: str, topic: str, partition: int) -> str:
-        """Return the node that keeps the state of a share-partition. Raises AssertionError as `leader`."""
+        """Return the node that keeps the state of a share-partition. Raises AssertionError like `leader`."""
         topic_id = self._admin.list_topics([topic])[topic].topic_id
         return self._coordinator(KEY_TYPE_SHARE, SharePartitionKey(group, topic_id, partition).text)
 

@@ -1,6 +1,6 @@
 """A cluster of real processes that can be killed and paused: `up --processes` and further role processes.
 
-Processes are found as descendants of those started here and held by pidfd, so that no signal reaches another process.
+Processes are found as descendants of those started here and held by pidfd, so that no signal reaches any other process.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Handle:
         self._fd = os.pidfd_open(pid)
 
     def signal(self, number: int) -> None:
-        """Send a signal; do nothing when the process has ended."""
+        """Send a signal; do nothing if the process has ended."""
         with contextlib.suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._fd, number)
 
@@ -49,7 +49,7 @@ class Handle:
 
 
 def _processes() -> Iterator[tuple[int, int, list[str]]]:
-    """Yield (pid, parent's pid, command line) of every process of this machine."""
+    """Yield (pid, parent's pid, command line) of every process on this machine."""
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -74,7 +74,7 @@ def descendants(of: int) -> dict[int, list[str]]:
 
 
 class ClusterProcesses:
-    """`up --processes` on one data directory, and further role processes of the experiment's own."""
+    """`up --processes` on one data directory, and further role processes that the experiment starts."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], up_options: Sequence[str] = ()) -> None:
         self.folder = folder
@@ -96,7 +96,7 @@ class ClusterProcesses:
         self.bootstrap, self._store_url = ready["bootstrap"], ready["store"]
 
     def start_second(self, role: str) -> None:
-        """Start one more node of a role, with a name of its own."""
+        """Start one more node of a role, with a different name."""
         flags = {
             **self._settings,
             "store.url": self._store_url,
@@ -122,13 +122,13 @@ class ClusterProcesses:
     # ---- faults
 
     def kill(self, target: str) -> None:
-        """SIGKILL a role's process under `up`, or the embedded store, found by its present process id."""
+        """SIGKILL a role's process under `up`, or the embedded store, found by its current process id."""
         handle = self._find(target)
         handle.signal(signal.SIGKILL)
         handle.close()
 
     def kill_everything(self) -> None:
-        """SIGKILL the whole of `up`: parent, roles, store and the store's watcher. None still runs when it returns."""
+        """SIGKILL the whole of `up`: parent, roles, store and the store's watcher. All have ended when this returns."""
         assert self._up is not None
         handles = [_hold(pid) for pid in [self._up.pid, *descendants(self._up.pid)]]
         alive = [handle for handle in handles if handle is not None]
@@ -169,7 +169,7 @@ class ClusterProcesses:
     # ---- the end
 
     def stop(self) -> None:
-        """End everything, in good order where possible. Raises AssertionError when that was not possible."""
+        """End everything, cleanly if possible. Raises AssertionError if that was not possible."""
         for paused in self._paused:
             paused.signal(signal.SIGCONT)
             paused.close()
@@ -187,7 +187,8 @@ class ClusterProcesses:
 
 
 def _free_port() -> int:
-    """Return a port below those of outgoing connections, so that none of theirs holds it when it is needed again."""
+    """Return a port below the range for outgoing connections, so that none of those holds it when it is needed
+    again."""
     for port in random.sample(range(12_000, 30_000), 50):
         with socket.socket() as probe, contextlib.suppress(OSError):
             probe.bind(("127.0.0.1", port))
@@ -209,7 +210,7 @@ def _plays(command: list[str], target: str) -> bool:
 
 
 def _end(process: subprocess.Popen[str]) -> bool:
-    """SIGTERM, and SIGKILL after a bounded wait. Returns whether SIGTERM sufficed."""
+    """SIGTERM, then SIGKILL after a bounded wait. Returns whether SIGTERM sufficed."""
     orderly = True
     process.terminate()
     try:

@@ -1,6 +1,6 @@
 """The table of recovery times at the end of a run: a pytest plugin that reads the times recorded by the tests.
 
-The times are properties of tests, because pytest returns those from parallel worker processes.
+The times are stored as properties of tests, because pytest returns those from parallel worker processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ PROPERTY: Final = "recovery"
 
 
 class Recovery(NamedTuple):
-    """The time from a fault until an acknowledgement that was sent later was answered NONE; the same for the partition
+    """The time from a fault until an acknowledgement that was sent after it got NONE; and the same for the partition
     that waited longest."""
 
     fault: str

@@ -18,7 +18,7 @@ BOUND_MS: Final = int(LEASE_MS.default) + TAKEOVER_MS
 
 
 def closing_line(outcomes: Sequence[Outcome]) -> str:
-    """Return the verdict of the run, as in its exit status, and the counts of the recorded histories; skipped
+    """Return the verdict on the run, as in its exit status, and the counts from the recorded histories; skipped
     experiments are not counted."""
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     return (
@@ -30,9 +30,9 @@ def closing_line(outcomes: Sequence[Outcome]) -> str:
 
 
 def exit_status(outcomes: Sequence[Outcome]) -> int:
-    """Return 0 when every driver ran something, every verdict is good, nothing was lost or accepted twice; else 1.
+    """Return 0 if every driver ran something, every verdict is good and nothing was lost or accepted twice; else 1.
 
-    Losses where docs/guarantees.md says "can be lost" are in no verdict.
+    Losses where docs/guarantees.md says "can be lost" are not part of a verdict.
     """
     verdicts = [outcome.verdict for outcome in outcomes if outcome.verdict is not None]
     clean = all(not found.lost and not found.accepted_twice for found in verdicts)
@@ -45,7 +45,7 @@ def _good(outcomes: Sequence[Outcome]) -> list[Outcome]:
 
 
 def report(outcomes: Sequence[Outcome], out: Path, seconds: float = 0.0) -> str:
-    """Return the whole report; its last line is the closing line. `seconds`: the run's duration, 0 when nothing was
+    """Return the whole report; its last line is the closing line. `seconds`: the run's duration, 0 if nothing was
     run."""
     lines = [
         "Chaos experiments: what was done to a running cluster, and what its users' histories say",

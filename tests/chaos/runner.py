@@ -1,7 +1,7 @@
-"""Runs experiments one after the other on one deployment, and writes down each one's outcome.
+"""Runs experiments one after another on one deployment, and writes each one's outcome to a file.
 
-The experiments of a run share a cluster, as users share a real one; each has a topic and a group of its own. When an
-experiment ends unexpectedly, the next one gets a new cluster.
+The experiments of a run share a cluster, as users share a real one; each has its own topic and group. If an experiment
+ends unexpectedly, the next one gets a new cluster.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from tests.chaos.verdict import judge_history
 #: The topologies to try, in order: some drivers have no Sentinel or no replicas.
 TOPOLOGIES: Final = (Topology(sentinels=3), Topology(), Topology(store_replicas=0))
 #: Added to the settings of the older experiments: a session that ends within an experiment, a persister that gives up
-#: before a client does, and the highest delivery limit, because chaos uses deliveries up.
+#: before a client does, and the maximum delivery limit, because faults use up deliveries.
 RUN_SETTINGS: Final = {
     **SETTINGS,
     "group.share.session.timeout.ms": "6000",
@@ -41,7 +41,7 @@ Say = Callable[[str], None]
 
 
 def open_richest(driver: str, folder: Path) -> Deployment:
-    """Return the first of TOPOLOGIES that the driver can start here. Raises Unsupported with its last reason."""
+    """Return the first of TOPOLOGIES that the driver can start here. Raises Unsupported with the last reason."""
     reason = ""
     for topology in TOPOLOGIES:
         try:
@@ -65,7 +65,8 @@ class Runner:
         self._noise: set[str] = set()
 
     def run(self, definitions: Sequence[Definition]) -> list[Outcome]:
-        """Run every experiment; each one's outcome is also in its folder. Raises nothing that an experiment raised."""
+        """Run every experiment; each one's outcome is also written to its folder. Does not raise what an experiment
+        raised."""
         outcomes: list[Outcome] = []
         try:
             for definition in definitions:
@@ -109,7 +110,7 @@ class Runner:
         self._stack.close()
 
     def _keep_noise(self, folder: Path) -> None:
-        """Write down lines of the services' logs that no fault explains and that no earlier experiment had."""
+        """Write to a file the lines of the services' logs that no fault explains and that no earlier experiment had."""
         if self._deployment is None:
             return
         found = [line for line in _noisy(self._deployment.logs()) if line not in self._noise]
@@ -125,7 +126,7 @@ def _noisy(logs: dict[str, str]) -> Iterator[str]:
 
 
 def judged(outcome: Outcome, folder: Path, definition: Definition) -> Outcome:
-    """Return the outcome with the verdict of the histories in a folder. A failed experiment stays BAD whatever they
+    """Return the outcome with the verdict on the histories in a folder. A failed experiment stays BAD whatever they
     show."""
     events = read_history(sorted(folder.glob("*.jsonl")))
     verdict = judge_history(events, definition.checks, measured=definition.measures_recovery)
@@ -137,7 +138,7 @@ def judged(outcome: Outcome, folder: Path, definition: Definition) -> Outcome:
 
 
 def judge_again(out: Path, catalogue: Iterable[Definition]) -> list[Outcome]:
-    """Judge what a run left in its folder, by the present checkers. Raises ValueError when there is nothing."""
+    """Judge what a run left in its folder, with the current checkers. Raises ValueError if there is nothing."""
     kept = sorted(out.rglob(OUTCOME_FILE), key=lambda path: path.stat().st_mtime)
     if not kept:
         raise ValueError(f"{out} holds no outcome of an experiment")

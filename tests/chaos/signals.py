@@ -1,4 +1,4 @@
-"""How a terminated run of experiments ends: everything that it started is removed on the way out."""
+"""Makes a terminated run of experiments remove everything that it started."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def experiment(name: str = "sentinel-1/lagging_replicas") -> StoreExperiment:
 
 
 def keep(out: Path, events: list[Event], windows: str = "") -> Outcome:
-    """Write what an experiment leaves: history, windows and outcome."""
+    """Write the files that an experiment leaves: history, windows and outcome."""
     one = experiment()
     folder = out / one.name
     folder.mkdir(parents=True)

@@ -1,4 +1,4 @@
-"""Tests the judge: each bad history is refused for its own reason, and the good one beside it passes."""
+"""Tests the judge: each bad history is refused for its own reason, and the good one next to it passes."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.chaos.verdict import judge_history
 
 LOCK_MS, LIMIT = 2_000, 5
 SETTINGS = Configured("g", LOCK_MS, LIMIT, 0)
-#: So late that no earlier fault has effects.
+#: So late that no earlier fault has effects any more.
 LATER = 100_000
 END = 200_000
 
@@ -67,7 +67,7 @@ def released(count: int) -> list[Event]:
     ]
 
 
-#: For each case: how the judge's sentence begins, the bad history, and the good one that differs in the cause alone.
+#: For each case: how the judge's sentence starts, the bad history, and the good one, which differs only in the cause.
 VANISHED: dict[str, tuple[list[Event], list[Event]]] = {
     "delivered, never acknowledged": ([went(10)], [went(10), acked(20)]),
     "only released": (
@@ -141,7 +141,7 @@ def test_below_the_start_offset_a_cause_is_asked_for_though_nothing_is_drained()
     assert [said for said in judged(produced(), went(10), observed(0, 7)) if said.startswith("INV-1:")] == []
 
 
-#: A second worker gets the record while the first one's lock runs; the good history has the end of that lock.
+#: A second worker gets the record while the first one's lock is held; in the good history that lock has ended.
 SHARED: dict[str, tuple[list[Event], list[Event]]] = {
     "the lock was not over": ([went(100), went(1_900, 2, "w2")], [went(100), went(2_100, 2, "w2")]),
     "the same count": (

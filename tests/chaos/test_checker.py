@@ -1,4 +1,4 @@
-"""The checkers find their violations, and pass a history without fault."""
+"""The checkers find their violations, and pass a history that has none."""
 
 import pytest
 
@@ -9,7 +9,7 @@ from tests.chaos.history import Acknowledged, Configured, Delivered, Dropped, Ev
 
 
 def judge(events: list[Event]) -> list[str]:
-    """Return the violations of a history of a group with short locks."""
+    """Return the violations in a history of a group with short locks."""
     return checker.judge([Configured("g", 1, 5, 0), *events])
 
 

@@ -1,4 +1,4 @@
-"""The log lines of leaders that drop a share-partition are found again, with reason and time."""
+"""The log lines of leaders that drop a share-partition are found, with reason and time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ METRIC: Final = "share_partition_drops_total"
 
 @pytest.fixture
 def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """Yield what the host logs, in the format of `shard_runtime.logs`."""
+    """Yield the lines that the host logs, in the format of `shard_runtime.logs`."""
     out = io.StringIO()
     shape: list[structlog.typing.Processor] = [
         structlog.processors.TimeStamper(fmt="iso", utc=True),
@@ -33,7 +33,7 @@ def said(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
 
 
 async def give_up(world: World) -> None:
-    """Let a member's acceptance go unanswered, and the read of its outcome too."""
+    """Leave a member's acceptance without a response, and the read of its outcome too."""
     await world.produce(4)
     member = world.member("m")
     assert await member.fetch(0, max_wait_ms=100).ranges() == [(0, 3, 1)]

@@ -1,4 +1,4 @@
-"""The embedded store by its fsync policy: which processes die with it, and what a restart in good order keeps."""
+"""The embedded store by its fsync policy: which processes die with it, and what a clean restart keeps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The checks of the experiments on fail-over of the store find their violations in histories."""
+"""The checks for the experiments on fail-overs of the store find their violations in histories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def acked(partition: int, sent_ms: int, error: str = "") -> Acknowledged:
 
 
 def history(*acks: Acknowledged) -> list[Event]:
-    """Both partitions are served before the kills; the producer works until after them."""
+    """Return a history: both partitions are served before the kills, and the producer works until after them."""
     events = [acked(0, 10), acked(1, 20), *KILLED, *acks, *BACK, Produced("t", 0, 9, "v9", 12_000)]
     return sorted(events, key=lambda event: event.at_ms)
 

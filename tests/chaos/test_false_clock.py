@@ -1,4 +1,4 @@
-"""A process under `false_clock` has the clocks that its file sets, and no other process has."""
+"""A process under `false_clock` has the clocks that its file sets, and no other process is affected."""
 
 from __future__ import annotations
 

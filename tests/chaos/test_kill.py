@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing returns after its ACCEPT, whichever process is killed or paused while work goes on."""
+"""Nothing is lost and nothing is redelivered after its ACCEPT, whichever process is killed or paused during work."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ everything_holds = pytest.mark.rule(
 
 
 def run(driver: str, folder: Path, *names: str) -> None:
-    """Run experiments in this order on one cluster. Raises AssertionError unless each ended well."""
+    """Run experiments in this order on one cluster. Raises AssertionError unless each succeeds."""
 
     def opened(asked: str, out: Path) -> Deployment:
         return open_deployment(asked, out, TOPOLOGY, RUN_SETTINGS)
@@ -44,7 +44,7 @@ def run(driver: str, folder: Path, *names: str) -> None:
 @pytest.mark.scenario("S-111")
 @pytest.mark.scenario("S-112")
 def test_a_leader_that_is_cut_off_confirms_nothing_that_another_could_contradict(tmp_path: Path) -> None:
-    # In this order: after the last, partitions return to the leader that was cut off.
+    # The order matters: after the last, partitions return to the leader that was cut off.
     run(
         "namespaces",
         tmp_path,

@@ -1,4 +1,4 @@
-"""The checks of the experiments on consumers: each bad history is refused for its reason, the good one passes."""
+"""The checks for the experiments on consumers: each bad history is refused for its own reason, the good one passes."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_without_failure_each_record_ends_once_and_releases_come_back(events: li
     assert any(refused in said for said in found) if refused else found == []
 
 
-#: w1 holds record 0 when paused at 1,000; when it goes on at 9,000 it learns that it no longer has the record.
+#: w1 holds record 0 when paused at 1,000; when it resumes at 9,000 it learns that it no longer has the record.
 STOP, GO = Fault(PAUSED, "w1", 1_000), Fault(RESUMED, "w1", 9_000)
 HELD: list[Event] = [produced(0), went(0, 900), STOP, GO, acked(0, 9_100, "ACCEPT", 1, "INVALID_RECORD_STATE")]
 OTHER = went(0, 3_000, 2, "w2")

@@ -183,7 +183,7 @@ def test_an_error_while_it_runs_is_bad_and_the_next_one_gets_a_new_cluster(play:
     assert exit_status(outcomes) == 1
 
 
-#: One more record whose end is unknown: the last observation was before it, or shows a lag, or there is none.
+#: One more record whose end is unknown: the last observation was before it, or shows a lag, or does not exist.
 PRODUCED_LATER: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 101)]
 STILL_LAGS: list[Event] = [*CLEAN, Produced("t", 0, 1, "v1", 2), Observed("t", 0, 1, 1, 101)]
 NEVER_OBSERVED: list[Event] = [*CLEAN, Produced("t", 1, 0, "v1", 2)]

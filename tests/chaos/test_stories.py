@@ -1,4 +1,5 @@
-"""A few of the experiments without links, on processes of this machine; `python -m tests.chaos` runs all of them."""
+"""A few of the experiments without link faults, on processes on this machine; `python -m tests.chaos` runs all of
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's record of its records' arrivals: the judges' only source for when each was requested."""
+"""How a worker records the arrivals of its records, which is the judges' only source for when each was requested."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_record_that_the_client_gave_back_unseen_does_not_lend_its_time_to_the
     given: Any = {"topic_id": TOPIC_ID, "partitions": [{"partition_index": 0, "acknowledgement_batches": [batch]}]}
     arrives(250, 9, 9, 1)
     transport._asked(ShareAcknowledgeRequest(topics=[given]))
-    arrives(260, 9, 9, 1)  # its delivery was taken back: the count is the same
+    arrives(260, 9, 9, 1)  # the delivery was taken back: the count is the same
     assert transport.arrival(came(9, 1)) == (260, 265, 1)
     assert [(one.offset, one.fetched_ms) for one in transport.unseen("w", "t")] == [(9, 250), (7, 100)]
     arrives(300, 7, 7, 2)  # a leader that lost its memory counts from 1 again

@@ -1,4 +1,4 @@
-"""One running experiment: a load on an existing deployment, faults recorded in the history, an end."""
+"""One running experiment: a load on an existing deployment, faults recorded in the history, and an end."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.chaos.ownership import Ownership
 from tests.chaos.verdict import CONSUMER_KILLED
 
 ROLES: Final = (*SERVICES, STORE, REPLICA, SENTINEL)
-#: Far longer than a recovery may take; the report shows whether it took too long.
+#: Far longer than a recovery may take; the report shows if it took too long.
 RECOVERY_WAIT_S: Final = 30.0
 
 
@@ -66,7 +66,7 @@ class Trial:
         self._end()
 
     def finish(self) -> None:
-        """Undo every fault, drain, and let the workers leave."""
+        """Undo every fault, drain the topic, and let the workers leave."""
         self.mend()
         for hand in self._hands:
             hand.close()
@@ -93,24 +93,24 @@ class Trial:
         return [name for role in roles for name in self.names(role)]
 
     def leader(self, partition: int = 0) -> str:
-        """Return the node that leads a partition of the load's topic now."""
+        """Return the node that currently leads a partition of the load's topic."""
         return self.owners.leader(self.load.topic, partition)
 
     def coordinator(self) -> str:
-        """Return the node that coordinates the load's group now."""
+        """Return the node that currently coordinates the load's group."""
         return self.owners.group_coordinator(self.load.group)
 
     def state_keeper(self, partition: int = 0) -> str:
-        """Return the share coordinator that keeps the state of a partition of the load's topic now."""
+        """Return the share coordinator that currently keeps the state of a partition of the load's topic."""
         return self.owners.share_coordinator(self.load.group, self.load.topic, partition)
 
     def master(self) -> str:
-        """Return the store's present master."""
+        """Return the store's current master."""
         found = self.deployment
         return found.master() if isinstance(found, FollowsMaster) else self.names(STORE)[0]
 
     def an_owner(self, role: str) -> str:
-        """Return the node of a service that some partition of the load, or its group, depends on now."""
+        """Return a node of a service on which some partition of the load, or its group, currently depends."""
         if role == GROUP_COORDINATOR:
             return self.coordinator()
         return self.leader(self.a_partition()) if role == PARTITION_LEADER else self.state_keeper(self.a_partition())
@@ -126,7 +126,7 @@ class Trial:
         time.sleep(self.rng.uniform(least_s, most_s))
 
     def until(self, happened: Callable[[], bool], what: str, timeout_s: float = RECOVERY_WAIT_S) -> None:
-        """Wait until something happened. Raises AssertionError naming `what` when it did not."""
+        """Wait until something has happened. Raises AssertionError with `what` if it does not."""
         wait_for(happened, what, timeout_s)
 
     def until_served_again(self, role: str) -> None:
@@ -175,7 +175,7 @@ class Trial:
             self._down.remove(name)
 
     def stop(self, name: str) -> None:
-        """SIGTERM a node. Raises AssertionError when it did not leave in good order."""
+        """SIGTERM a node. Raises AssertionError if it does not leave cleanly."""
         self._record("SIGTERM", name)
         self._down.append(name)
         assert self.deployment.stop(name), f"{name} did not leave in good order after SIGTERM"
@@ -216,8 +216,8 @@ class Trial:
         self.deployment.lose(name, percent)
 
     def set_clock(self, name: str, *, wall_ms: int | None = None, rate_ppm: int | None = None) -> None:
-        """Set the offset of a service's wall clock and the rate of all its clocks. `wear_clocks` must have restarted
-        it."""
+        """Set the offset of a service's wall clock and the rate of all its clocks. `wear_clocks` must have restarted it
+        before."""
         clocks = clocks_of(self.deployment)
         self._undo[f"clock of {name}"] = lambda: clocks.set_clock(name, wall_ms=0, rate_ppm=0)
         said = [f"wall clock off by {wall_ms} ms"] if wall_ms is not None else []
@@ -226,7 +226,7 @@ class Trial:
         clocks.set_clock(name, wall_ms=wall_ms, rate_ppm=rate_ppm)
 
     def wear_clocks(self, *names: str) -> None:
-        """Restart services with clocks that `set_clock` moves."""
+        """Restart services with clocks that `set_clock` can change."""
         clocks = clocks_of(self.deployment)
         self.kill(*names)
         for name in names:
@@ -245,18 +245,18 @@ class Trial:
         self.deployment.store_command(name, "CONFIG", "SET", "maxmemory", str(used + room))
 
     def limit_memory(self, name: str, mib: int) -> None:
-        """Limit a node's memory until the end: the kernel kills one that needs more."""
+        """Limit a node's memory until the end of the experiment; the kernel kills a node that needs more."""
         self._undo[f"limit of {name}"] = lambda: self.deployment.limit_memory(name, 0)
         self.deployment.limit_memory(name, mib)
         self._record(f"no more than {mib} MiB", name)
 
     def lift_memory(self, name: str) -> None:
-        """Lift the limit of a node's memory."""
+        """Lift the limit on a node's memory."""
         self._mend_one(f"limit of {name}")
         self._record("memory limit lifted", name)
 
     def move_to_disk(self, name: str, mib: int) -> None:
-        """Kill a store and restart it with its data on a small disk of its own, where it stays."""
+        """Kill a store and restart it with its data on a separate, small disk, where it stays."""
         disks = disks_of(self.deployment)
         self.kill(name)
         disks.put_on_disk(name, mib)
@@ -282,13 +282,13 @@ class Trial:
         disks.throttle_disk(name, writes_per_s)
 
     def hasten_disk(self, name: str) -> None:
-        """Lift the limit of a disk's writes."""
+        """Lift the limit on a disk's writes."""
         self._mend_one(f"speed of {name}")
         self._record("disk is fast again", name)
 
     def has_ended(self, name: str) -> bool:
-        """Return whether a node ended by itself or was killed by the kernel; if so, the end of the experiment restarts
-        it."""
+        """Return whether a node ended by itself or was killed by the kernel; if so, it is restarted at the end of the
+        experiment."""
         ended = self.deployment.down(name)
         if ended and name not in self._down:
             self._record("ended by itself", name)
@@ -330,7 +330,7 @@ class Trial:
     # ---- the experiment's own clients, in this process
 
     def hand(self, name: str, topic: str = "") -> Hand:
-        """Return a consumer that takes single steps; its history is kept as the workers' are."""
+        """Return a consumer that takes single steps; its history is kept like those of the workers."""
         self._hands.append(Hand(self.deployment, self.folder, name, self.load.group, topic or self.load.topic))
         return self._hands[-1]
 
@@ -342,10 +342,10 @@ class Trial:
         history.close()
 
     def produce(self, count: int, topic: str = "", partition: int = 0) -> None:
-        """Store records and wait until all are confirmed. Raises AssertionError when one was not."""
+        """Store records and wait until all are confirmed. Raises AssertionError if one is not."""
         produce_all(self.deployment, self.folder, topic or self.load.topic, partition, count)
 
     def refused_produce(self) -> str:
-        """Return Kafka's name of the error that a new record of the load's topic ends with; "" when it was confirmed,
+        """Produce a new record to the load's topic; return Kafka's name of the resulting error, "" if it was confirmed,
         which the history then records."""
         return produce_one(self.deployment, self.folder, self.load.topic)

@@ -1,6 +1,6 @@
 """The verdict on one experiment, from its histories alone: violations, counts, recovery times, stalls.
 
-So stored histories can be judged again, by newer checkers too.
+This allows stored histories to be judged again, also by newer checkers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.chaos.history import Acknowledged, Ended, Event, Failed, Fault, Obser
 
 CONSUMER: Final = "consumer"
 CONSUMER_KILLED: Final = "SIGKILL of a consumer"
-#: Faults that end the measurement of an earlier one's recovery.
+#: Faults that end the measurement of the recovery from an earlier one.
 HARM: Final = frozenset({"SIGKILL", "SIGTERM", "SIGSTOP", "cut", CONSUMER_KILLED})
 
 
@@ -32,7 +32,8 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Longest time between two confirmed acknowledgements while records were produced: of any, and of one partition."""
+    """The longest time between two confirmed acknowledgements while records were produced: over all partitions, and for
+    one partition."""
 
     any_ms: int
     partition_ms: int
@@ -40,9 +41,9 @@ class Stall:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """`lost`: places of INV-1's violations; `accepted_twice`: of INV-4's. `failed_calls`: see `Failed`.
+    """`lost`: the number of violations of INV-1; `accepted_twice`: of INV-4. `failed_calls`: see `Failed`.
 
-    `undecided`: records that may be lost or not, because the experiment ended before its topic was drained.
+    `undecided`: records that may or may not be lost, because the experiment ended before its topic was drained.
     """
 
     records: int
@@ -58,14 +59,15 @@ class Verdict:
 
 
 def ended_in_order(events: Sequence[Event]) -> Iterator[str]:
-    """A worker that was asked to leave ended with status 0. One that was killed on purpose may have any status."""
+    """Check that workers that were asked to leave ended with status 0. One that was killed on purpose may have any
+    status."""
     for event in events:
         if isinstance(event, Ended) and event.status != 0 and not event.killed:
             yield f"worker {event.worker} ended with {event.status}"
 
 
 def has_work(events: Sequence[Event]) -> Iterator[str]:
-    """A history without a confirmed record and a confirmed acknowledgement proves nothing."""
+    """Check that there is a confirmed record and a confirmed acknowledgement; a history without them proves nothing."""
     if not any(isinstance(event, Produced) for event in events):
         yield "no record was confirmed"
     if not any(isinstance(event, Acknowledged) and not event.error for event in events):
@@ -73,7 +75,7 @@ def has_work(events: Sequence[Event]) -> Iterator[str]:
 
 
 def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, measured: bool = False) -> Verdict:
-    """Judge events in order of time by every checker. `measured`: recovery times are taken from the kills."""
+    """Judge chronological events with every checker. `measured`: recovery times are taken from the kills."""
     everywhere = (*CHECKERS, ended_in_order, has_work)
     found = [violation for check in (*everywhere, *checks) for violation in check(events)]
     return Verdict(
@@ -91,10 +93,11 @@ def judge_history(events: Sequence[Event], checks: Iterable[Checker] = (), *, me
 
 
 def recoveries(events: Sequence[Event]) -> Iterator[Recovered]:
-    """Yield one per SIGKILL of a service or consumer under load, unless another fault came before all was served again.
+    """Yield one for each SIGKILL of a service or consumer under load, unless another fault came before everything was
+    served again.
 
     For leaders, share coordinators and consumers: until every partition has confirmed an acknowledgement sent after the
-    kill. For group coordinators: until the answer to a poll of the group's offsets that was sent after it.
+    kill. For group coordinators: until the response to a poll of the group's offsets that was sent after the kill.
     """
     partitions = {event.partition for event in events if isinstance(event, Acknowledged)}
     faults = [event for event in events if isinstance(event, Fault)]
@@ -118,7 +121,8 @@ def _killed(fault: Fault) -> str:
 
 
 def _answers(events: Sequence[Event], role: str, since_ms: int, until_ms: int) -> dict[int, int]:
-    """Return when each partition (a group coordinator: 0) first answered a request sent after `since_ms`."""
+    """Return when the first response to a request sent after `since_ms` arrived, by partition (for a group coordinator:
+    0)."""
     found: dict[int, int] = {}
     for event in events:
         if not since_ms <= event.at_ms < until_ms:

@@ -1,8 +1,8 @@
 """The processes that use the cluster during faults: `python -m tests.chaos.workers KIND JSON`.
 
 KIND is producer, consumer, or churner: a consumer that constantly leaves and joins again. Each writes what it observes
-into a history file of its own, and leaves in good order when its standard input closes or SIGTERM comes. Answers of the
-client are recorded unchanged; nothing here retries or repairs.
+into its own history file, and leaves cleanly when its standard input closes or on SIGTERM. The client's results are
+recorded unchanged; nothing here retries or repairs.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ from tests.chaos.history import (
     now_ms,
 )
 
-#: Low, so that a client gives up a paused owner within the bounds of an experiment.
+#: Short, so that a client gives up on a paused owner within the bounds of an experiment.
 REQUEST_TIMEOUT_MS = 2_000
 UNKNOWN = "UNKNOWN"
-#: The filling of a large value.
+#: The padding of a large value.
 _PADDING = b"."
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerOptions:
-    """The options of a worker. `rate`: records a second of the producer; `records`: how many it produces, 0 for as long
-    as it runs; `accept_only`: consumers accept everything; `hold_ms`: how long they hold their records; `value_bytes`:
-    the size to which a record's value is filled, 0 for no filling."""
+    """The options of a worker. `rate`: the producer's records per second; `records`: how many it produces, 0 for no
+    limit; `accept_only`: consumers accept everything; `hold_ms`: how long they hold their records; `value_bytes`: the
+    size to which a record's value is padded, 0 for no padding."""
 
     bootstrap: str
     topic: str
@@ -71,7 +71,7 @@ class WorkerOptions:
 
 
 class Arrival(NamedTuple):
-    """When a record's fetch was sent and answered, and the delivery count that it came with."""
+    """When a record's fetch was sent, when its response arrived, and the delivery count in it."""
 
     sent_ms: int
     at_ms: int
@@ -79,10 +79,10 @@ class Arrival(NamedTuple):
 
 
 class TimedTransport(GrpcTransport):
-    """Records at the wire when each acquired record was requested and when it came.
+    """Notes in the transport when each acquired record was requested and when it arrived.
 
-    `reach`: advertised addresses that are reached at another one from here. `session_ended` is called when a share
-    session is begun or closed, and when its stream ends.
+    `reach`: advertised addresses that are reached at another address from here. `session_ended` is called when a share
+    session is opened or closed, and when its stream ends.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class TimedTransport(GrpcTransport):
         return await super().call(self._reach.get(address, address), method, request, timeout_s)
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a stream as gRPC's transport does; record what share streams carry."""
+        """Open a stream as gRPC's transport does; note what share streams carry."""
         stream = await super().open_stream(self._reach.get(address, address), method)
         if method.request_type is not ShareStreamRequest:
             return stream
@@ -118,8 +118,8 @@ class TimedTransport(GrpcTransport):
                         self._arrivals[topic.topic_id, part.partition_index, offset].append(arrival)
 
     def _asked(self, request: ShareFetchRequest | ShareAcknowledgeRequest) -> None:
-        """Put aside the arrivals of records that the client gives back unseen, with their deliveries (CL-137): they may
-        come again with the same count."""
+        """Set aside the arrivals of records that the client returns undelivered (CL-137), which takes back the
+        delivery: they may be delivered again with the same count."""
         for topic in request.topics:
             for part in topic.partitions:
                 for batch in part.acknowledgement_batches:
@@ -197,7 +197,7 @@ class _TimedStream:
 
 
 class Sent(NamedTuple):
-    """An acknowledgement without an answer yet."""
+    """An acknowledgement without a result yet."""
 
     type: str
     delivery_count: int
@@ -207,8 +207,8 @@ class Sent(NamedTuple):
 class AckBook:
     """Open acknowledgements by place, until the client's callback reports their outcome.
 
-    A record may come again while an older acknowledgement of it is open. It then gets the same type, so that the
-    answers cannot be mistaken for each other.
+    A record may be redelivered while an older acknowledgement of it is open. It then gets the same type, so that it
+    does not matter which result belongs to which.
     """
 
     def __init__(self, worker: str, history: HistoryWriter, choose: Callable[[], AcknowledgeType]) -> None:
@@ -225,7 +225,7 @@ class AckBook:
         return kind
 
     def settled(self, offsets: dict[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """Take answers from the client's callback. It also reports offsets without a record, which the client
+        """Take results from the client's callback. It also reports offsets without a record, which the client
         acknowledged by itself: a store that may have lost its tail leaves a million of them (CM-47)."""
         events = []
         for partition, places in offsets.items():
@@ -243,14 +243,14 @@ class AckBook:
 
 
 def answer_of(error: KafkaError | None) -> str:
-    """ "" for NONE; UNKNOWN when no answer came; else the name of the error."""
+    """Return "" for NONE; UNKNOWN if no response came; else the name of the error."""
     if error is None:
         return ""
     return UNKNOWN if isinstance(error, NetworkError | RequestTimedOutError) else error.name
 
 
 def choice(rng: random.Random) -> Callable[[], AcknowledgeType]:
-    """Return a choice of types: mostly ACCEPT, some RELEASE, few REJECT."""
+    """Return a random type: mostly ACCEPT, some RELEASE, few REJECT."""
     kinds = (AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT)
     return lambda: rng.choices(kinds, (80, 15, 5))[0]
 
@@ -284,7 +284,7 @@ class ConsumerWorker:
         self.consumer.subscribe([options.topic])
 
     def run(self, stop: threading.Event) -> None:
-        """Work until `stop` is set, then close; both record the remaining answers."""
+        """Work until `stop` is set, then close; both record the results."""
         while not stop.is_set():
             try:
                 self._turn()
@@ -325,7 +325,7 @@ class ConsumerWorker:
 
 
 def value_text(value: bytes | None) -> str:
-    """Return a value as the history records it: without its filling."""
+    """Return a value as the history records it: without its padding."""
     return (value or b"").rstrip(_PADDING).decode()
 
 
@@ -350,7 +350,7 @@ def churn(options: WorkerOptions) -> None:
 
 
 def produce(options: WorkerOptions) -> None:
-    """Run a producer: different values at a bounded rate; unconfirmed records are left out of its history."""
+    """Run a producer of different values at a bounded rate; unconfirmed records are left out of its history."""
     stop = _stop_event(lambda: None)
     history = HistoryWriter(Path(options.history))
 
@@ -399,7 +399,7 @@ _LIVES: dict[str, Callable[[WorkerOptions], None]] = {"producer": produce, "cons
 
 def main(arguments: Sequence[str]) -> int:
     """Run one worker."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread starts: one of ours waits for it
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})  # before any thread starts: one thread waits for it
     kind, text = arguments
     fields: dict[str, Any] = json.loads(text)
     _LIVES[kind](WorkerOptions(**fields))

@@ -1,4 +1,4 @@
-"""Wall clocks that jump by minutes, and clocks that run fast or slow, in the services that own what the load needs."""
+"""Wall clocks that jump by minutes, and clocks that run fast or slow, in the services that the load depends on."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from tests.chaos.trial import Trial
 
 AHEAD_MS: Final = 7 * 60_000
 BEHIND_MS: Final = -13 * 60_000
-#: The most that Linux slews a clock (adjtimex: a tick of 9 to 11 ms); a crystal is off by 100 ppm at most.
+#: The maximum by which Linux slews a clock (adjtimex: a tick of 9 to 11 ms); a crystal is off by at most 100 ppm.
 DRIFT_PPM: Final = 100_000
-#: Longer than the steps during which a lock must hold, short enough to wait for.
+#: Longer than the steps during which a lock must last, and short enough to wait for.
 LOCK_MS: Final = 6_000
 BEYOND_LEASE_S: Final = (3.8, 4.4)
 
 
 def jump(trial: Trial) -> None:
-    """The owners' wall clocks jump ahead and back: this ends no lock early and prolongs none."""
+    """Make the owners' wall clocks jump ahead and back, which must neither end a lock early nor prolong one."""
     trial.wear_clocks(*trial.everybody())
     topic = f"{trial.load.topic}-held"
     trial.load.create_topic(topic, 1)
@@ -43,10 +43,11 @@ def jump(trial: Trial) -> None:
 
 
 def drift(trial: Trial) -> None:
-    """An owner of each service runs slow and another of its nodes fast; a slow leader and a fast one lose the store.
+    """Make the clocks of an owner of each service slow and those of another of its nodes fast; then cut a slow leader
+    and a fast one off from the store.
 
-    The slow one believes in its lease for longer than the store does: the store must refuse what it then confirms, or
-    no other node must be able to contradict it.
+    The slow one considers its lease valid for longer than the store does. What it confirms in that time must be refused
+    by the store, or else no other node may contradict it.
     """
     trial.wear_clocks(*trial.everybody())
     for role in SERVICES:
@@ -65,8 +66,8 @@ def drift(trial: Trial) -> None:
 
 
 def _lose_store(trial: Trial, leader: str) -> None:
-    """Lose the store for longer than a lease. Clients still reach the leader if the driver can cut; else it is
-    paused."""
+    """Cut a leader off from the store for longer than a lease. Clients still reach it, unless the driver cannot cut
+    links: then it is paused."""
     try:
         trial.cut(leader, trial.master(), Cut.SILENT)
     except Unsupported:

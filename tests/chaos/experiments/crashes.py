@@ -20,7 +20,7 @@ def kill_each(trial: Trial) -> None:
 
 
 def kill_store(trial: Trial) -> None:
-    """Kill the store while acknowledgements are under way and start it on its data; then a coordinator."""
+    """Kill the store while acknowledgements are in flight, and start it on its data; then kill a coordinator."""
     for _ in range(2):
         trial.pass_time(0.5, 1.5)
         store = trial.master()
@@ -33,7 +33,7 @@ def kill_store(trial: Trial) -> None:
 
 
 def kill_replicas(trial: Trial) -> None:
-    """Kill one replica and start it again; then both, while nothing can be confirmed."""
+    """Kill one replica and start it again; then kill both, during which nothing can be confirmed."""
     if len(trial.names(REPLICA)) < 2:
         raise Unsupported("this deployment has no two replicas of the store")
     master = trial.master()

@@ -10,13 +10,13 @@ from tests.chaos.experiments.definition import Definition
 from tests.chaos.trial import Trial
 
 DELAY_MS: Final = 60
-#: Percentage. With one packet in five lost, TCP sometimes stalls for seconds, longer than a lease allows.
+#: In percent. With one packet in five lost, TCP sometimes stalls for seconds, longer than a lease allows.
 MUCH_LOSS: Final = 20
 SOME_LOSS: Final = 5
 
 
 def links(trial: Trial) -> Iterator[tuple[str, str]]:
-    """Yield the links between services, and to the store, that the load depends on at the moment of the call."""
+    """Yield the links between services, and to the store, on which the load depends when this is called."""
     store = trial.master()
     yield trial.leader(partition := trial.a_partition()), trial.state_keeper(partition)
     yield trial.leader(trial.a_partition()), trial.coordinator()
@@ -26,7 +26,7 @@ def links(trial: Trial) -> Iterator[tuple[str, str]]:
 
 
 def cut_silently(trial: Trial) -> None:
-    """Cut each link in turn, both ways; the last for longer than a lease."""
+    """Cut each link in turn, both ways; the last one for longer than a lease."""
     for one, other in links(trial):
         trial.cut(one, other, Cut.SILENT)
         trial.pass_time(1.2, 2.0)
@@ -88,7 +88,7 @@ def delay(trial: Trial) -> None:
 
 
 def lose_packets(trial: Trial) -> None:
-    """Lose packets of an owner of each service, then the store, then all, at random; TCP sends them again, late."""
+    """Lose packets of an owner of each service, then the store, then all, at random; TCP retransmits them, late."""
     for role in (*SERVICES, STORE):
         trial.lose(trial.an_owner(role) if role in SERVICES else trial.master(), MUCH_LOSS)
         trial.pass_time(1.5, 2.5)

@@ -16,10 +16,10 @@ USUAL_LOAD: Final = LoadOptions()
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """`shows`: scenarios and fault schedules of docs/spec/scenarios.md. `checks` are run beside the invariants.
+    """`shows`: scenarios and fault schedules in docs/spec/scenarios.md. `checks` are run in addition to the invariants.
 
-    `measures_recovery`: services are killed one at a time while everything else is well, so that the times until they
-    serve again mean something. `by_default`: part of a usual run; any other experiment runs only when named.
+    `measures_recovery`: services are killed one at a time while everything else is healthy, so that the recovery times
+    are meaningful. `by_default`: part of a usual run; other experiments run only if named.
     """
 
     name: str
@@ -33,14 +33,14 @@ class Definition:
 
 
 def no_failed_calls(events: Sequence[Event]) -> Iterator[str]:
-    """S-106: nothing failed for good except calls that a client repeated by itself."""
+    """S-106: no call failed for good; only calls that a client retried by itself may have failed."""
     for event in events:
         if isinstance(event, Failed):
             yield f"S-106: {event.worker}'s {event.call} failed with {event.error} at {event.at_ms}"
 
 
 def everybody_worked(events: Sequence[Event]) -> Iterator[str]:
-    """S-107, S-108: every consumer that received a record, or was started, had an acknowledgement answered NONE."""
+    """S-107, S-108: every consumer that received a record, or was started, got NONE for an acknowledgement."""
     confirmed = {event.worker for event in events if isinstance(event, Acknowledged) and not event.error}
     had = {event.worker for event in events if isinstance(event, Delivered)}
     there = {event.worker for event in events if isinstance(event, Ended) and event.worker.startswith("consumer")}

@@ -1,4 +1,5 @@
-"""The store's master fails and a replica takes its place. Runs last: the store takes a while to be whole again."""
+"""The store's master fails and a replica takes its place. Runs last, since the store takes a while to be whole
+again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ def _need_sentinels(trial: Trial) -> None:
 
 
 def fail_over(trial: Trial) -> None:
-    """Kill the store's master, and keep it down until work goes on with a replica."""
+    """Kill the store's master, and keep it down until work continues with a replica."""
     _need_sentinels(trial)
     trial.pass_time(1.0, 2.0)
     store = trial.master()
@@ -32,9 +33,9 @@ def fail_over(trial: Trial) -> None:
 def leader_killed_too(trial: Trial, settled: bool) -> None:
     """Kill a leader while the former master is down: its successor claims and loads from a promoted replica.
 
-    `settled`: the promoted replica serves every partition by then, and the take-over has the usual bound (CM-4).
-    Otherwise the leader may die before it has seen the promoted replica, and a claim on another history may wait for
-    one more lease (CM-12). Both return only once every partition is served again.
+    `settled`: the leader is killed once every partition is served from the promoted replica, and the take-over has the
+    usual bound (CM-4). Otherwise the leader may die before it has seen the promoted replica, and a claim on another
+    history may wait for one more lease (CM-12). In both cases, returns only once every partition is served again.
     """
     _need_sentinels(trial)
     trial.pass_time(0.5, 1.0)
@@ -53,7 +54,7 @@ def leader_killed_too(trial: Trial, settled: bool) -> None:
 
 
 def served_without_both(events: Sequence[Event]) -> Iterator[str]:
-    """Every partition of the killed leader was served again before the former master was back."""
+    """Check that every partition of the killed leader was served again before the former master was back."""
     faults = [event for event in events if isinstance(event, Fault)]
     killed = max((fault.at_ms for fault in faults if fault.name == "SIGKILL"), default=0)
     back = next((fault.at_ms for fault in faults if fault.name == "started"), 0)
@@ -62,7 +63,7 @@ def served_without_both(events: Sequence[Event]) -> Iterator[str]:
 
 
 def went_on_without_the_store(events: Sequence[Event]) -> Iterator[str]:
-    """After a fail-over acknowledgements were confirmed before the old master was back."""
+    """Check that after a fail-over acknowledgements were confirmed before the old master was back."""
     faults = [event for event in events if isinstance(event, Fault)]
     killed = next((fault.at_ms for fault in faults if fault.name == "SIGKILL"), 0)
     back = next((fault.at_ms for fault in faults if fault.name == "started"), 0)

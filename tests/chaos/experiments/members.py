@@ -1,4 +1,4 @@
-"""Experiments on consumers: none is disturbed, some come and go, one is paused."""
+"""Experiments on consumers: all are undisturbed, some join and leave, or one is paused."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from tests.chaos.history import Acknowledged, Configured, Delivered, Event, Faul
 from tests.chaos.load import LoadOptions, Tail
 from tests.chaos.trial import Trial
 
-#: S-108 specifies a million records; scaled down where time is short.
+#: S-108 specifies a million records; this is scaled down to save time.
 EXACT: Final = LoadOptions(partitions=3, rate=2_000, records=10_000)
 #: Longer than the session timeout in the runner's settings, and much longer than the lock.
 BEYOND_SESSION_S: Final = 7.5
 RESTART_ROUNDS: Final = 5
-#: Consumers hold their records long enough for one to be paused meanwhile; two keep up with the producer.
+#: Consumers hold their records long enough for one to be paused meanwhile; two consumers keep up with the producer.
 HOLDING: Final = LoadOptions(rate=30, hold_ms=1_000)
 PAUSED: Final = "SIGSTOP of a consumer"
 RESUMED: Final = "SIGCONT of a consumer"
 
 
 def undisturbed(trial: Trial) -> None:
-    """Everything is produced, and accepted, released or rejected, without any fault."""
+    """Let all records be produced, and accepted, released or rejected, without any fault."""
     history = trial.folder / "producer.jsonl"
     trial.until(lambda: history.read_bytes().count(b"\n") >= EXACT.records, "end of producing", 60.0)
 
 
 def exact_counts(events: Sequence[Event]) -> Iterator[str]:
-    """S-108: as many records were confirmed as were to be produced."""
+    """S-108: exactly as many records were confirmed as were to be produced."""
     produced = {place(event) for event in events if isinstance(event, Produced)}
     if len(produced) != EXACT.records:
         yield f"S-108: {len(produced)} records were confirmed, expected {EXACT.records}"
 
 
 def each_ends_once(events: Sequence[Event]) -> Iterator[str]:
-    """S-108: some records were released and came back, and each produced record ended exactly once: by an ACCEPT or
-    REJECT that was answered NONE, or by a release at the delivery limit."""
+    """S-108: some records were released and redelivered, and each produced record ended exactly once: by an ACCEPT or
+    REJECT that got NONE, or by a release at the delivery limit."""
     limit = next((event.delivery_limit for event in events if isinstance(event, Configured)), 0)
     produced = {place(event) for event in events if isinstance(event, Produced)}
     confirmed = [event for event in events if isinstance(event, Acknowledged) and not event.error]
@@ -68,8 +68,8 @@ def _highest_counts(events: Sequence[Event]) -> dict[Place, int]:
 
 
 def restart_consumers(trial: Trial) -> None:
-    """Restart consumers in five rounds, alternately in good order and by SIGKILL: one after the other, then all at
-    once. Every consumer must get work after each step."""
+    """Restart consumers in five rounds, alternately cleanly and by SIGKILL: one after another, then all at the same
+    time. Every consumer must get work after each step."""
     names = trial.load.consumers()
     for turn in range(RESTART_ROUNDS):
         unclean = bool(turn % 2)
@@ -94,22 +94,23 @@ def _leave(trial: Trial, name: str, unclean: bool) -> None:
 
 
 def churn(trial: Trial) -> None:
-    """Two additional members leave and join again every few hundred milliseconds."""
+    """Let two additional members leave and join again every few hundred milliseconds."""
     for number in range(2):
         trial.load.start_worker(f"churner{number}", "churner")
     trial.pass_time(8.0, 9.0)
 
 
 def pause_consumer(trial: Trial) -> None:
-    """Pause one consumer with records beyond its locks and its session; others get its records, and it comes back."""
+    """Pause one consumer that holds records for longer than its locks and its session; others get its records, and it
+    resumes."""
     worker = trial.load.workers["consumer0"]
     tail, since_ms = Tail(trial.folder), now_ms()
     trial.until(lambda: any(_got(event, worker.name, since_ms) for event in tail.new()), "records of consumer0")
     trial.record_of_worker(PAUSED, worker.name)
     worker.pause()
     trial.pass_time(BEYOND_SESSION_S, BEYOND_SESSION_S + 0.5)
-    # Each partition has one member here: others get the records once the group has assigned it to them. The newest
-    # ones: answers to acknowledgements of older ones may be waiting in the paused process.
+    # Each partition has one member here: others get the records once the partition is assigned to them. Only the newest
+    # records are used: responses to acknowledgements of older ones may be waiting in the paused process.
     seen, history = list[Event](), Tail(trial.folder)
 
     def taken_over() -> bool:
@@ -120,9 +121,9 @@ def pause_consumer(trial: Trial) -> None:
         newest = max(one.at_ms for one in found.held.values())
         return any(found.held[place(event)].at_ms == newest for event in found.taken_over)
 
-    with suppress(AssertionError):  # the check says it, with what it saw
+    with suppress(AssertionError):  # the check reports it, with what it saw
         trial.until(taken_over, f"records of {worker.name} at other members")
-    trial.record_of_worker(RESUMED, worker.name)  # noted before it resumes: what it sends from then on is late
+    trial.record_of_worker(RESUMED, worker.name)  # recorded before it resumes: what it sends from then on is late
     worker.resume()
     trial.load.wait_working([worker.name])
 
@@ -132,8 +133,8 @@ def _got(event: Event, worker: str, since_ms: int) -> bool:
 
 
 def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
-    """S-113: the paused consumer held records, others received some of them once the locks had expired, and that ended
-    none: each that had deliveries left was delivered again."""
+    """S-113: the paused consumer held records, others received some of them once the locks had expired, and the expiry
+    ended no record: each that had deliveries left was redelivered."""
     found = _pause(events)
     if found is None:
         yield "S-113: no consumer was paused and went on"
@@ -153,7 +154,7 @@ def held_records_come_back(events: Sequence[Event]) -> Iterator[str]:
 
 class _Pause(NamedTuple):
     """The records that `worker` held when it was paused and that had deliveries left, their later deliveries, and those
-    of them that other members got between the locks' end and the pause's."""
+    later deliveries that other members got between the end of the locks and the end of the pause."""
 
     worker: str
     held: dict[Place, Delivered]

@@ -8,12 +8,12 @@ from tests.chaos.deployment import REPLICA, SERVICES, STORE
 from tests.chaos.experiments.definition import Definition
 from tests.chaos.trial import Trial
 
-#: Longer than a lease (CM-3): a successor takes over, and two owners believe in themselves once the pause ends.
+#: Longer than a lease (CM-3): a successor takes over, and once the pause ends two nodes consider themselves owners.
 BEYOND_LEASE_S: Final = (3.8, 4.6)
 
 
 def pause_each(trial: Trial) -> None:
-    """Pause a leader, the share coordinator of some state, and the group's coordinator, one after the other."""
+    """Pause a leader, the share coordinator of some state, and the group's coordinator, one after another."""
     for role in SERVICES:
         name = trial.an_owner(role)
         trial.pause(name)
@@ -24,7 +24,7 @@ def pause_each(trial: Trial) -> None:
 
 
 def pause_store(trial: Trial) -> None:
-    """Pause the store and its replicas for a while; shorter than Sentinel waits."""
+    """Pause the store and its replicas for a while, but for less time than Sentinel waits."""
     for name in (*trial.names(STORE), *trial.names(REPLICA)):
         trial.pause(name)
         trial.pass_time(1.0, 2.0)

@@ -1,6 +1,6 @@
-"""How long a service takes to serve again after a SIGKILL of its owner, measured twenty times and more.
+"""How long a service takes to serve again after its owner was killed with SIGKILL, measured many times.
 
-Also what clients notice of a rolling restart: no failed call, and a stall.
+Also what clients notice of a rolling restart: no failed calls, but a stall.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tests.chaos.verdict import CONSUMER
 
 KILLS: Final = 21
 CONSUMER_KILLS: Final = 10
-#: Observed ten times a second, which is how precisely a group coordinator's time is known.
+#: Observed ten times a second, which gives the precision of a group coordinator's recovery time.
 WATCHED: Final = LoadOptions(observe_s=0.1)
 
 
@@ -28,7 +28,7 @@ def kill_again_and_again(trial: Trial, role: str) -> None:
         trial.kill(name)
         trial.until_served_again(role)
         trial.start(name)
-        trial.pass_time(1.5, 2.5)  # a returned node takes its share back, and leases begin at any moment of a second
+        trial.pass_time(1.5, 2.5)  # a returned node takes its share back, and leases start at random times
 
 
 KILLED: Final = tuple(
@@ -46,7 +46,7 @@ KILLED: Final = tuple(
 
 
 def kill_consumers(trial: Trial) -> None:
-    """Keep each killed consumer down until others serve its partitions, which it has alone (GC-36)."""
+    """Keep each killed consumer down until others serve its partitions, of which it was the only member (GC-36)."""
     names = [f"consumer{number}" for number in range(trial.load.options.consumers)]
     for kill in range(CONSUMER_KILLS):
         trial.kill_consumer(names.pop(0))

@@ -1,4 +1,4 @@
-"""Replies of the store lost one by one: the request was carried out, and the requesting node cannot know it."""
+"""Replies from the store are lost one by one: the request was carried out, but the requesting node cannot know this."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from tests.chaos.drivers.proxy import ProxyDeployment
 from tests.chaos.experiments.definition import Definition
 from tests.chaos.trial import Trial
 
-#: A flush, and a call of a server-side function: a renewal or a claim.
+#: Words that select a flush, and a call of a server-side function (a renewal or a claim).
 WORDS: Final = (b"XADD", b"EVALSHA")
 
 
 def lose_replies(trial: Trial) -> None:
-    """Owners in each service repeatedly lose the reply to a write, then to a renewal."""
+    """Make owners in each service repeatedly lose the reply to a write, then to a renewal."""
     deployment = trial.deployment
     if not isinstance(deployment, ProxyDeployment):
         raise Unsupported(f"the driver {deployment.driver} cannot lose the reply to one request; the driver proxy can")

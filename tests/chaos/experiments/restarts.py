@@ -1,4 +1,4 @@
-"""Rolling restarts of all server nodes, in good order and not."""
+"""Rolling restarts of all server nodes, by SIGTERM and by SIGKILL."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.chaos.trial import Trial
 
 
 def rolling_restart(trial: Trial) -> None:
-    """SIGTERM each node and start it again, one after the other."""
+    """SIGTERM each node and start it again, one after another."""
     for name in trial.everybody():
         trial.stop(name)
         trial.start(name)
@@ -17,7 +17,7 @@ def rolling_restart(trial: Trial) -> None:
 
 
 def rolling_kill(trial: Trial) -> None:
-    """SIGKILL each node and start it again, one after the other."""
+    """SIGKILL each node and start it again, one after another."""
     for name in trial.everybody():
         trial.kill(name)
         trial.start(name)

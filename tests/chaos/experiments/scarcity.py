@@ -1,4 +1,4 @@
-"""A resource runs short: memory of the store or of a service, space on a disk, speed of a disk."""
+"""A resource runs short: memory in the store or in a service, space on a disk, or disk speed."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from tests.chaos.experiments.definition import Definition
 from tests.chaos.load import LoadOptions
 from tests.chaos.trial import Trial
 
-#: The errors a producer gets when the store takes no more: at once, or when its own time for a record is over.
+#: The errors that a producer gets if the store accepts no more: at once, or when its timeout for a record ends.
 REFUSED: Final = frozenset({"KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"})
-#: Room for about a second of work.
+#: Space for about a second of work.
 STORE_ROOM: Final = 64 * 1024
 DISK_MIB: Final = 64
-#: Each write of the store takes several of the disk's: an fsync then takes half a second.
+#: Each write by the store takes several disk writes: an fsync then takes half a second.
 SLOW_WRITES: Final = 10
-#: The leader's own need, plus about fifty of the records that it receives.
+#: What the leader itself needs, plus about fifty of the records that it receives.
 LEADER_MIB: Final = 112
 BIG: Final = LoadOptions(rate=40, value_bytes=400_000)
 
 
 def store_full(trial: Trial) -> None:
-    """The store's master reaches its maxmemory: nothing more is confirmed until the limit is lifted."""
+    """Let the store's master reach its maxmemory: nothing more is confirmed until the limit is lifted."""
     trial.pass_time(0.5, 1.0)
     master = trial.master()
     trial.leave_store(master, STORE_ROOM)
     trial.until(lambda: _logged(trial, "OOM"), "refusal of a write in the log of a leader")
-    trial.leave_store(master, -STORE_ROOM)  # buffers come and go: from here on no write has room, not even by chance
+    trial.leave_store(master, -STORE_ROOM)  # buffers vary in size; from here on no write has room, not even by chance
     error = trial.refused_produce()
     assert error in REFUSED, f"a record that the full store cannot take failed with {error or 'no error'}"
     trial.pass_time(3.5, 4.0)  # longer than a lease, whose renewals are writes too
@@ -36,7 +36,8 @@ def store_full(trial: Trial) -> None:
 
 
 def disk_full(trial: Trial) -> None:
-    """The store's master runs out of disk space: it ends, for it cannot keep what it confirms, and is started again."""
+    """Let the store's master run out of disk space: it ends, since it cannot keep what it confirms, and is started
+    again."""
     store = trial.master()
     trial.move_to_disk(store, DISK_MIB)
     trial.load.wait_working(trial.load.consumers())
@@ -49,7 +50,7 @@ def disk_full(trial: Trial) -> None:
 
 
 def disk_slow(trial: Trial) -> None:
-    """The disk of the store's master takes few writes, twice: for longer than a lease, and for a moment."""
+    """Slow down the disk of the store's master twice: for longer than a lease, and for a moment."""
     store = trial.master()
     trial.move_to_disk(store, DISK_MIB)
     trial.load.wait_working(trial.load.consumers())
@@ -62,7 +63,8 @@ def disk_slow(trial: Trial) -> None:
 
 
 def leader_short(trial: Trial) -> None:
-    """A leader has little memory while large records come: it is slow, or the kernel kills it and it is restarted."""
+    """Give a leader little memory while large records arrive: it is slow, or the kernel kills it and it is
+    restarted."""
     leader = trial.an_owner(PARTITION_LEADER)
     trial.kill(leader)
     trial.limit_memory(leader, LEADER_MIB)

@@ -1,4 +1,4 @@
-"""Scenarios played step by step with clients of the test's own, whose answers are checked too."""
+"""Scenarios played step by step with the test's own clients, whose results are checked too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SECOND_TOPIC: Final = "-unloaded"
 
 
 def crash_of_a_leader(trial: Trial) -> None:
-    """S-109: accepted records stay away; released or merely acquired ones come back."""
+    """S-109: accepted records are not redelivered; released or merely acquired ones are."""
     trial.produce(30)
     one = trial.hand("m1")
     messages = one.take(30)
@@ -40,8 +40,8 @@ def crash_of_a_leader(trial: Trial) -> None:
 
 
 def leadership_moves(trial: Trial) -> None:
-    """S-110: a running leader hands a partition over; acknowledgements of records acquired from it are refused
-    there."""
+    """S-110: a running leader hands a partition over; the new leader refuses acknowledgements of records acquired from
+    the old one."""
     first = trial.leader()
     trial.kill(first)
     trial.until(lambda: trial.leader() != first, "take-over of the partition")
@@ -50,7 +50,7 @@ def leadership_moves(trial: Trial) -> None:
     messages = one.take(10)
     two = trial.hand("m2")
     with ThreadPoolExecutor(1) as pool:
-        parked = pool.submit(two.take_and_accept, range(10))  # gets nothing until the partition moves
+        parked = pool.submit(two.take_and_accept, range(10))  # receives nothing until the partition moves
         trial.pass_time(1.5, 2.0)
         trial.start(first)
         trial.until(lambda: trial.leader() == first, "return of the partition to its first leader")
@@ -60,7 +60,7 @@ def leadership_moves(trial: Trial) -> None:
 
 
 def old_leader(trial: Trial, isolate: Callable[[Trial, str], None], rejoin: Callable[[Trial, str], None]) -> None:
-    """S-111: a leader that others believe dead confirms nothing when it returns."""
+    """S-111: a leader that others consider dead confirms nothing when it returns."""
     trial.produce(10)
     one = trial.hand("m1")
     messages = one.take(10)
@@ -99,11 +99,11 @@ def _heal(trial: Trial, name: str) -> None:
 def no_share_coordinator(trial: Trial, kind: Cut, unread_s: float) -> None:
     """S-112: without its share coordinator a leader confirms nothing, and invents no state.
 
-    Requests it sent may still arrive once the link is back: the acceptance then holds although no client got an answer
-    (INV-5). Otherwise the records come again with rising counts. Only a leader that could not read back the outcome of
-    the acceptance either, and dropped the share-partition, counts from the beginning (PL-707). A cut that refuses
-    connections keeps sent requests from arriving later, and when it is healed soon (`unread_s`), the read-back is
-    answered.
+    Requests that it sent may still arrive once the link is back: the acceptance is then in effect although no client
+    got a response (INV-5). Otherwise the records are redelivered with rising counts. Only a leader that could not read
+    back the outcome of the acceptance either, and dropped the share-partition, counts from the start again (PL-707). A
+    cut that refuses connections keeps sent requests from arriving later, and if it is healed soon (`unread_s`), the
+    read-back succeeds.
     """
     other = f"{trial.load.topic}{SECOND_TOPIC}"
     trial.produce(10)

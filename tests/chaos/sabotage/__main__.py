@@ -1,6 +1,6 @@
-"""`python -m tests.chaos.sabotage [NAME…]`: run each sabotage, and say for what the judge refuses it.
+"""`python -m tests.chaos.sabotage [NAME…]`: runs each sabotage, and prints why the judge refuses it.
 
-The last line is `sabotages=N refused=M`; the exit status is 0 only when the judge refused each for what it does.
+The last line is `sabotages=N refused=M`; the exit status is 0 only if the judge refused each for what it does.
 """
 
 from __future__ import annotations

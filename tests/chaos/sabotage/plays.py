@@ -1,4 +1,4 @@
-"""The plays: faults of the cluster while a sabotaged node works in it."""
+"""The plays: faults in the cluster while a sabotaged node works in it."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ PLAYS: Final[Mapping[str, Callable[[Trial], None]]] = MappingProxyType(
         sabotages.CONSUMER_PAUSED: pause_consumer,
     }
 )
-#: The checks beyond the invariants: those of the experiments with the same play.
+#: The checks beyond the invariants: those of the experiments that do the same.
 CHECKS: Final[Mapping[str, tuple[Checker, ...]]] = MappingProxyType(
     {sabotages.NOTHING_FAILS: (each_ends_once,), sabotages.CONSUMER_PAUSED: (held_records_come_back,)}
 )

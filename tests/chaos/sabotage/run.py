@@ -1,4 +1,4 @@
-"""Runs a sabotage, or the same play with honest nodes, in a short experiment, and reports the judge's verdict."""
+"""Runs a sabotage, or the same play with unmodified nodes, in a short experiment, and reports the judge's verdict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ONE_OF_EACH: Final = Topology(leaders=1, share_coordinators=1, group_coordinator
 
 
 class SabotagedDeployment(ProcessesDeployment):
-    """A deployment in which all nodes of the sabotage's role have its bug."""
+    """A deployment in which all nodes of the sabotaged role have the bug."""
 
     def __init__(self, folder: Path, sabotage: Sabotage, honest: bool) -> None:
         super().__init__(folder, ONE_OF_EACH, RUN_SETTINGS)
@@ -37,13 +37,13 @@ class SabotagedDeployment(ProcessesDeployment):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The verdict, and the error that ended the experiment early, "" when there was none."""
+    """The verdict, and the error that ended the experiment early, "" if there was none."""
 
     verdict: Verdict
     complaint: str
 
     def reason(self, sabotage: Sabotage) -> str:
-        """Return the first of the judge's sentences that refuses this sabotage for what it does; "" when there is
+        """Return the first of the judge's sentences that refuses this sabotage for what it does; "" if there is
         none."""
         return next((said for said in self.verdict.violations if said.startswith(sabotage.refused)), "")
 
@@ -60,7 +60,7 @@ def play(sabotage: Sabotage, folder: Path, seed: int, *, honest: bool = False) -
         ):
             PLAYS[sabotage.play](trial)
             trial.finish()
-    except AssertionError as error:  # a wrong node may leave anything undone: the histories decide
+    except AssertionError as error:  # a sabotaged node may leave anything undone: the histories decide
         complaint = str(error)
     events = read_history(sorted(folder.glob("*.jsonl")))
     return Judged(judge_history(events, CHECKS.get(sabotage.play, ())), complaint)

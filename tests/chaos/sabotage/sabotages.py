@@ -1,6 +1,6 @@
 """The sabotages: each node's bug, what is done to the cluster meanwhile, and why the judge refuses it.
 
-This module imports nothing of the product: a node imports it before the bug is planted.
+This module imports no product code, since a node imports it before the bug is planted.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ QUIET, LEADER_DIES, KEEPERS_DIE, MEMBERS_COME, STORE_CUT_SHORT, NOTHING_FAILS, C
 
 @dataclass(frozen=True, slots=True)
 class Sabotage:
-    """`refused`: possible beginnings of the judge's sentence that refuses it. `hold_ms`: how long consumers hold
-    records before they acknowledge. Without edits the nodes are honest, and the play itself is the sabotage."""
+    """`refused`: how the judge's sentence that refuses it may start. `hold_ms`: how long consumers hold records before
+    they acknowledge. Without edits the nodes are unmodified, and the play itself is the sabotage."""
 
     name: str
     wrong: str

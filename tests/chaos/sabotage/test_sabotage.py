@@ -1,4 +1,4 @@
-"""Tests the judge on real histories: a sabotaged node is refused for what it does, an honest one is accepted.
+"""Tests the judge on real histories: a sabotaged node is refused for what it does, an unmodified one is accepted.
 
 Two of the sabotages run here; `make sabotages` runs all.
 """

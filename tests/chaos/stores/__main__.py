@@ -1,8 +1,8 @@
 """`python -m tests.chaos.stores [--seed N] [--out FOLDER] [NAME …]`: store fail-overs under load, by name or by shape.
 
-The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; what cells of docs/guarantees.md allow to
-be lost is not among it, and is reported per experiment. V is BAD, and the exit status 1, when an experiment failed or
-something was lost; else V is good.
+The last line is `experiments=N records=M lost=L accepted_twice=A verdict=V`; losses that docs/guarantees.md allows are
+not included, and are reported per experiment. V is BAD and the exit status 1 if an experiment failed or something was
+lost; otherwise V is good.
 """
 
 from __future__ import annotations

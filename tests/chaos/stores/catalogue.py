@@ -1,4 +1,5 @@
-"""Every shape of store, and what is done to it under load. Cells of docs/guarantees.md name these experiments."""
+"""Every shape of store, and what is done to it under load. The cells of the table in docs/guarantees.md name these
+experiments."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ ALL: Final = "stores"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A store with a durability setting, and the plays on it."""
+    """A store with a durability setting, and the plays for it."""
 
     name: str
     make_store: MakeStore
@@ -87,8 +88,8 @@ def catalogue() -> Iterator[StoreExperiment]:
             yield StoreExperiment(shape, play)
 
 
-#: What `python -m tests.chaos` plays unless more is selected: the fail-overs with the most risks, on every setting that
-#: promises to lose nothing, and one in which a tail is lost. About five minutes.
+#: What `python -m tests.chaos` runs by default: the riskiest fail-overs, on every setting that promises to lose
+#: nothing, and one in which a tail is lost. Takes about five minutes.
 BY_DEFAULT: Final[Mapping[str, tuple[Play, ...]]] = {
     "own-always": (plays.store_killed,),
     "sentinel-1": (plays.lagging_replicas,),
@@ -110,13 +111,12 @@ def default() -> list[StoreExperiment]:
 
 
 def named(name: str) -> list[StoreExperiment]:
-    """Return the experiment of this name, those of a shape of this name, or all for `stores`; [] when nothing
-    matches."""
+    """Return the experiment of this name, those of a shape of this name, or all for `stores`; [] if nothing matches."""
     return [each for each in catalogue() if name in {each.name, each.shape.name, ALL}]
 
 
 def select(names: Sequence[str]) -> list[StoreExperiment]:
-    """Return the named experiments, those of one shape together; all when none is named. Raises ValueError."""
+    """Return the named experiments, those of one shape together; all if none is named. Raises ValueError."""
     for name in names:
         if not named(name):
             known = ", ".join(each.name for each in catalogue())

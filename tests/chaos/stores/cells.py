@@ -1,7 +1,7 @@
 """The evidence for each cell of the table in docs/guarantees.md; `test_cells.py` checks that both agree.
 
-A cell that says "can be lost", "not tested" or "–" needs none; any other needs one for every store that its column is
-about: an experiment of `catalogue` on exactly that shape, or a test of the suite.
+A cell that says "can be lost", "not tested" or "–" needs no evidence; any other needs some for every store that its
+column is about: an experiment from `catalogue` on exactly that shape, or a test in the suite.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _WIPED_EMBEDDED: Final = (f"{_BAD_START}::test_an_embedded_store_that_was_wiped_
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The evidence for a row: a play on every shape that has it, and tests by shape. `only`: the shapes it can happen
-    to."""
+    """The evidence for a row: a play on every shape that has it, and tests by shape. `only`: the shapes to which the
+    row applies."""
 
     play: str = ""
     tests: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     only: str = ""
 
     def concerns(self, shape: str) -> bool:
-        """Return whether it can happen to a store of this shape."""
+        """Return whether the row applies to a store of this shape."""
         return shape.startswith(self.only)
 
     def evidence(self, shape: str) -> list[str]:
-        """Return the experiments and tests that show the row for a shape."""
+        """Return the experiments and tests that are the evidence for a shape."""
         played = [f"{shape}/{self.play}"] if self.play and not shape.startswith("embedded") else []
         return [*played, *self.tests.get(shape, ())]
 

@@ -1,4 +1,4 @@
-"""A Redis Cluster of masters with a replica each, which votes on and makes promotions by itself."""
+"""A Redis Cluster of masters with one replica each, which votes on promotions and makes them by itself."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _EVERYTHING: Final = -2
 
 
 class ClusterStore:
-    """`StoreUnderTest` of several masters. `store-<i>` begins as a master, its replica is `store-<masters + i>`."""
+    """A `StoreUnderTest` with several masters. `store-<i>` starts as a master, its replica is `store-<masters + i>`."""
 
     fsync_always = False
     replicas = 1
@@ -44,7 +44,7 @@ class ClusterStore:
     # ---- life
 
     def start(self) -> None:
-        """Start the nodes, join them, give the masters slots and each a replica."""
+        """Start the nodes, join them, and give each master slots and a replica."""
         for epoch, node in enumerate(self.nodes, 1):
             node.start()
             self._ids[node.name] = node.ask("CLUSTER", "MYID")
@@ -105,7 +105,7 @@ class ClusterStore:
 
     @staticmethod
     def _said(node: ValkeyNode, key: str) -> int:
-        """Return the port of the key's master as a node reports it; 0 when it has none."""
+        """Return the port of the key's master as a node reports it; 0 if it reports none."""
         slot = slot_of(key)
         with contextlib.suppress(redis.RedisError):
             for first, last, master, *_replicas in node.ask("CLUSTER", "SLOTS"):
@@ -114,7 +114,7 @@ class ClusterStore:
         return 0
 
     def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
-        """Return the running nodes that follow it."""
+        """Return the running nodes that replicate it."""
         found = []
         for node in self.nodes:
             if node is not master and node.running and node.info().get("master_port") == master.port:
@@ -124,7 +124,7 @@ class ClusterStore:
     # ---- faults
 
     def lag(self, replica: ValkeyNode) -> None:
-        """Have its master refuse the replica from now on."""
+        """Make the replica's master refuse it from now on."""
         port = replica.info()["master_port"]
         next(node for node in self.nodes if node.port == port).throw_out(replica.name)
 
@@ -135,7 +135,7 @@ class ClusterStore:
             master.throw_out(node.name)
 
     def hide(self, master: ValkeyNode) -> None:
-        """Make the master drop every packet on the cluster's bus; replication goes on."""
+        """Make the master drop every packet on the cluster bus; replication continues."""
         master.ask("DEBUG", "DROP-CLUSTER-PACKET-FILTER", _EVERYTHING)
 
     def heal(self) -> None:
@@ -148,7 +148,7 @@ class ClusterStore:
         self._wait_whole()
 
     def hand_over(self, replica: ValkeyNode) -> None:
-        """Make a planned fail-over: the master waits until its replica has everything. Votes are requested
+        """Make a planned fail-over, in which the master waits until its replica has everything. Votes are requested
         repeatedly."""
 
         def elected() -> bool:
@@ -159,7 +159,7 @@ class ClusterStore:
         until(elected, f"{replica.name} to be handed its master's slots")
 
     def move_slot(self, key: str, target: ValkeyNode) -> None:
-        """Move a key's slot with everything in it, as resharding does: key by key, while all keys are in use."""
+        """Move a key's slot with everything in it, as resharding does: key by key, while the keys are in use."""
         slot, here = slot_of(key), self.master_of(key)
         target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", self._ids[here.name])
         here.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", self._ids[target.name])
@@ -176,7 +176,7 @@ def _cluster_lines(bus: int) -> list[str]:
         f"cluster-port {bus}",
         f"cluster-announce-ip {HOST}",
         f"cluster-node-timeout {NODE_TIMEOUT_MS}",
-        "cluster-allow-replica-migration no",  # a replica stays with its master, as the experiments assume
+        "cluster-allow-replica-migration no",  # a replica stays with its master; the experiments assume so
     ]
 
 

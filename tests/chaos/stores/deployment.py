@@ -1,4 +1,4 @@
-"""The services as processes of this machine, on a store chosen by the experiment."""
+"""The services as processes on this machine, on a store that the experiment chooses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MakeStore = Callable[[Run, Path], StoreUnderTest]
 class StoreDeployment(LocalDeployment):
     """A `Deployment` of driver `processes`; its store nodes all have the role `store`, whether master or replica.
 
-    Faults of store nodes beyond kill, pause and start are methods of `store` itself.
+    Faults of store nodes other than kill, pause and start are methods of `store`.
     """
 
     driver: ClassVar[str] = "processes"
@@ -42,7 +42,7 @@ class StoreDeployment(LocalDeployment):
 
     @property
     def store(self) -> StoreUnderTest:
-        """The store; only once started."""
+        """The store; exists only once started."""
         assert self._store is not None, "start first"
         return self._store
 
@@ -80,7 +80,7 @@ class StoreDeployment(LocalDeployment):
         self._either(name).kill()
 
     def start(self, name: str) -> None:
-        """Start a node that is down; a store node answers when this returns, but may not be in step yet."""
+        """Start a node that is down; a store node responds when this returns, but may not be in sync yet."""
         node = self._node(name)
         if node is None:
             super().start(name)
@@ -88,7 +88,7 @@ class StoreDeployment(LocalDeployment):
             node.start()
 
     def stop(self, name: str) -> bool:
-        """SIGTERM and a bounded wait. Returns whether it left in good order."""
+        """SIGTERM, and a bounded wait. Returns whether it left cleanly."""
         return self._either(name).stop()
 
     def pause(self, name: str) -> None:
@@ -118,6 +118,6 @@ class StoreDeployment(LocalDeployment):
         return self._node(name) or self._child(name)
 
     def logs(self) -> dict[str, str]:
-        """Return each node's output since its first start, the store's too."""
+        """Return each node's output since its first start, including the store's."""
         said = {node.name: node.log.read_text(errors="replace") for node in self.store.nodes if node.log.exists()}
         return {**super().logs(), **said}

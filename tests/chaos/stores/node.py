@@ -1,8 +1,8 @@
-"""One valkey-server of a store under test: its file, its process, and commands to it.
+"""One valkey-server of a store under test: its configuration file, its process, and commands to it.
 
-Every node has a user per peer, so that one link can be cut while clients and all other links work, without touching the
-machine's network. A replica logs in as the user of its own name, Sentinels as `sentinel`, clients as `client`; a login
-without a name is refused.
+Every node has a user for each peer, so that one link can be cut while clients and all other links work, without
+touching the machine's network. A replica logs in as the user with its own name, Sentinels as `sentinel`, clients as
+`client`; a login without a name is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _POLL_S: Final = 0.02
 
 
 def until(happened: Callable[[], bool], what: str, timeout_s: float = WAIT_S) -> None:
-    """Poll until something happened; a server that does not answer counts as not yet. Raises AssertionError."""
+    """Poll until something has happened; a server that does not respond counts as "not yet". Raises AssertionError."""
     deadline, cause = time.monotonic() + timeout_s, ""
     while time.monotonic() < deadline:
         try:
@@ -42,7 +42,7 @@ def until(happened: Callable[[], bool], what: str, timeout_s: float = WAIT_S) ->
 
 
 class ValkeyNode:
-    """A server, or a Sentinel. It keeps its role and data through a restart."""
+    """A server, or a Sentinel. It keeps its role and data across a restart."""
 
     def __init__(self, run: Run, folder: Path, name: str, lines: Sequence[str], *words: str) -> None:
         self.name = name
@@ -67,7 +67,7 @@ class ValkeyNode:
         return self._child.running
 
     def start(self) -> None:
-        """Start it unless it runs, and wait until it answers, after replaying its append-only file."""
+        """Start it unless it is running, and wait until it responds, after replaying its append-only file."""
         if not self.running:
             self._child.launch()
             until(lambda: self.ask("PING") in {True, "PONG"}, f"{self.name} to answer PING")
@@ -77,7 +77,7 @@ class ValkeyNode:
         self._child.kill()
 
     def stop(self) -> bool:
-        """SIGTERM and a bounded wait. Returns whether it left in good order."""
+        """SIGTERM, and a bounded wait. Returns whether it left cleanly."""
         return self._child.stop()
 
     def pause(self) -> None:
@@ -93,7 +93,7 @@ class ValkeyNode:
         return self.ask_all(words)[0]
 
     def ask_all(self, *commands: Sequence[str | int]) -> list[Any]:
-        """Return the replies to some commands, sent one after the other on a separate connection."""
+        """Return the replies to some commands, sent one after another on a separate connection."""
         with redis.Redis(
             HOST,
             self.port,
@@ -105,7 +105,7 @@ class ValkeyNode:
             return [client.execute_command(*words) for words in commands]
 
     def info(self) -> Mapping[str, Any]:
-        """INFO replication."""
+        """Return INFO replication."""
         found: Mapping[str, Any] = self.ask("INFO", "replication")
         return found
 
@@ -130,18 +130,18 @@ class ValkeyNode:
         self.ask("ACL", "SETUSER", user, "on")
 
     def throw_out(self, user: str) -> None:
-        """Close a peer's connections, and refuse it new ones until `let_in`."""
+        """Close a peer's connections, and refuse new ones from it until `let_in`."""
         self.ask_all(("ACL", "SETUSER", user, "off"), ("CLIENT", "KILL", "USER", user))
 
 
 def store_url(scheme: str, nodes: Sequence[ValkeyNode], path: str = "") -> str:
-    """Return `store.url` of some nodes, with the clients' name and password."""
+    """Return `store.url` for some nodes, with the clients' name and password."""
     return f"{scheme}://{CLIENT_USER}:{PASSWORD}@{','.join(node.address for node in nodes)}{path}"
 
 
 def server_lines(name: str, names: Sequence[str], fsync: str) -> list[str]:
-    """Return a server's configuration: a user for each of its peers `names`; it logs in to them as the user of its own
-    name."""
+    """Return a server's configuration: a user for each of its peers `names`; it logs in to them as the user with its
+    own name."""
     return [
         "user default off",
         *(f"user {user} on >{PASSWORD} ~* &* +@all" for user in (*names, SENTINEL_USER, CLIENT_USER)),
@@ -153,7 +153,7 @@ def server_lines(name: str, names: Sequence[str], fsync: str) -> list[str]:
         f"appendfsync {fsync}",
         "maxmemory-policy noeviction",
         "enable-debug-command local",
-        "repl-diskless-sync no",  # otherwise a replica waits seconds for others to come
+        "repl-diskless-sync no",  # otherwise a replica waits seconds for others to join
         "repl-diskless-load swapdb",
         "repl-ping-replica-period 1",
     ]

@@ -32,8 +32,8 @@ def store_killed(trial: StoreTrial) -> None:
 def store_restarted(trial: StoreTrial) -> None:
     """Stop every server in turn in good order, and start it on the same data.
 
-    A replica may take over from a master meanwhile. What the old master then confirms, alone or with a replica that
-    still follows it, is lost once they learn of the take-over.
+    A replica may take over from a master meanwhile. Writes that the old master then confirms, alone or with a replica
+    that still follows it, are lost once these nodes learn of the take-over.
     """
     for node in trial.store.nodes:
         trial.pass_time(0.3, 1.0)
@@ -115,7 +115,7 @@ def one_lagging_replica(trial: StoreTrial) -> None:
 def master_cut_off(trial: StoreTrial) -> None:
     """Cut a master off from all other nodes but not its clients; a replica takes over; the old one learns of it late.
 
-    Until their leases expire, owners on its side confirm what it alone has, where one copy is enough.
+    Until their leases expire, owners that still reach the old master confirm what only it has, if one copy is enough.
     """
     key = trial.topic_key()
     master = trial.store.master_of(key)
@@ -133,7 +133,7 @@ def master_cut_off(trial: StoreTrial) -> None:
 def master_hidden(trial: StoreTrial) -> None:
     """Hide a healthy master from those who replace masters: clients and replicas stay with it until they learn of that.
 
-    So a replica that was not promoted confirms for a while writes that the promoted one does not have.
+    So for a while a replica that was not promoted confirms writes that the promoted one does not have.
     """
     key = trial.topic_key()
     master = trial.store.master_of(key)
@@ -179,7 +179,7 @@ def hand_over(trial: StoreTrial) -> None:
 def forced_fail_over(trial: StoreTrial) -> None:
     """Have an operator request a fail-over from Sentinel without coordination.
 
-    The old master lives and learns of it late: until then it confirms with the replicas that still follow it.
+    The old master is alive and learns of it late: until then it confirms writes with the replicas that still follow it.
     """
     store = trial.store
     assert isinstance(store, SentinelStore)
@@ -235,6 +235,6 @@ def took_over_at(promoted: ValkeyNode) -> int:
 
 
 def _may_lose(trial: StoreTrial, since_ms: int, until_ms: int | None = None) -> None:
-    """Allow losses when one copy confirms a write: that copy can be lost. With two, a fail-over leaves one."""
+    """Allow losses if one copy confirms a write, since that copy can be lost. If two do, a fail-over leaves one."""
     if trial.min_insync_replicas == 1:
         trial.allow_loss(since_ms, until_ms)

@@ -1,4 +1,4 @@
-"""Runs experiments of `catalogue`: those of one shape one after the other, each with a topic of its own.
+"""Runs experiments from `catalogue`: those of one shape one after another, each with its own topic.
 
 `python -m tests.chaos.stores.runner OUT SEED NAME…` is the part of `python -m tests.chaos` that runs beside its
 clusters: an experiment's outcome and histories go to OUT/<shape>/<play>, and a line to standard output.
@@ -41,7 +41,7 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether it was played to its end and nothing was violated."""
+        """Whether it ran to its end and nothing was violated."""
         return self.verdict is not None and not self.verdict.verdict.violations
 
     def __str__(self) -> str:
@@ -62,7 +62,7 @@ def run(
     *,
     keep: bool = False,
 ) -> list[Result]:
-    """Run experiments; `say` is called with each result. A deployment on which one failed is not used again.
+    """Run experiments; `say` is called with each result. A deployment on which an experiment failed is not used again.
 
     Histories and logs of a shape are removed when all its experiments passed, unless they are to be kept.
     """
@@ -123,7 +123,8 @@ def outcome_of(experiment: StoreExperiment, result: Result) -> Outcome:
 
 
 def judged(outcome: Outcome, folder: Path) -> Outcome:
-    """Return the outcome with the verdict on the histories in a folder. A failed one stays BAD whatever they show."""
+    """Return the outcome with the verdict on the histories in a folder. A failed experiment stays BAD whatever they
+    show."""
     found = judge_kept(folder)
     return outcome.with_verdict(
         found.verdict,
@@ -134,7 +135,7 @@ def judged(outcome: Outcome, folder: Path) -> Outcome:
 
 
 def main(words: list[str]) -> int:
-    """Run the named experiments; return 0 whatever their results, which their outcomes hold."""
+    """Run the named experiments; return 0 whatever their results, which are in their outcomes."""
     exit_on_sigterm()
     out, seed, *names = words
     experiments = {experiment.name: experiment for experiment in select(names)}

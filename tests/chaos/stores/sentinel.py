@@ -21,11 +21,11 @@ from tests.chaos.stores.node import (
 )
 
 SERVICE: Final = "main"
-DOWN_AFTER_MS: Final = 3_000  # with less, a busy machine's live master would be replaced
+DOWN_AFTER_MS: Final = 3_000  # with less, a master on a busy machine would be replaced
 
 
 class SentinelStore:
-    """`StoreUnderTest` of one master with replicas; the Sentinels promote one when more than half miss the master."""
+    """A `StoreUnderTest` with one master and replicas; the Sentinels promote one if more than half miss the master."""
 
     fsync_always = False
 
@@ -103,7 +103,7 @@ class SentinelStore:
         return [node for node in self.nodes if node is not master and node.running]
 
     def lag(self, replica: ValkeyNode) -> None:
-        """Have its master refuse the replica from now on."""
+        """Make the replica's master refuse it from now on."""
         self.master_of("").throw_out(replica.name)
 
     def cut_off(self, master: ValkeyNode) -> None:

@@ -1,4 +1,4 @@
-"""A single server without replicas: its promises are those of its `appendfsync`."""
+"""A single server without replicas: what it guarantees depends on its `appendfsync`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.chaos.stores.node import ValkeyNode, server_lines, store_url
 
 
 class SingleServer:
-    """`StoreUnderTest` of one server."""
+    """A `StoreUnderTest` with one server."""
 
     replicas = 0
 
@@ -48,7 +48,7 @@ class SingleServer:
         raise AssertionError("a single server is watched by no sentinel")
 
     def heal(self) -> None:
-        """Start it unless it runs."""
+        """Start it unless it is running."""
         self._node.start()
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:

@@ -17,24 +17,25 @@ class StoreUnderTest(Protocol):
 
     @property
     def replicas(self) -> int:
-        """`store.replicas`: of each master."""
+        """The value of `store.replicas`: the replicas of each master."""
 
     @property
     def fsync_always(self) -> bool:
-        """`store.fsync.always`: a single server that syncs every write."""
+        """The value of `store.fsync.always`: true for a single server that syncs every write."""
 
     @property
     def nodes(self) -> Sequence[ValkeyNode]:
         """All servers that keep data; Sentinels are not among them."""
 
     def start(self) -> None:
-        """Start it, empty, and wait until every replica is in step."""
+        """Start it empty, and wait until every replica is in sync."""
 
     def master_of(self, key: str) -> ValkeyNode:
-        """Return the key's server, named by those who decide that. Waits for one; raises AssertionError."""
+        """Return the key's master, as named by whatever chooses masters. Waits until there is one; raises
+        AssertionError."""
 
     def replicas_of(self, master: ValkeyNode) -> list[ValkeyNode]:
-        """Return the running servers that follow a master, in step or not."""
+        """Return the running servers that follow a master, in sync or not."""
 
     def lag(self, replica: ValkeyNode) -> None:
         """Cut a replica off from its master from now on; it keeps trying to connect."""
@@ -43,10 +44,10 @@ class StoreUnderTest(Protocol):
         """Cut a master off from every other node of the store; its clients still reach it."""
 
     def hide(self, master: ValkeyNode) -> None:
-        """Hide a master from those who replace masters; its replicas and clients still reach it."""
+        """Hide a master from whatever replaces masters; its replicas and clients still reach it."""
 
     def heal(self) -> None:
-        """Undo every such fault, start what has ended, and wait until the store is whole and in step."""
+        """Undo every such fault, start what has ended, and wait until the store is whole and in sync."""
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
         """Wait until a node other than `old` answers for a key, and return it; raises AssertionError."""

@@ -1,4 +1,4 @@
-"""docs/guarantees.md: every cell without "can be lost" has a test that exists, for every store it is about."""
+"""docs/guarantees.md: every cell without "can be lost" has an existing test for every store that it is about."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def cells(page: str) -> Iterator[Cell]:
 
 
 def gaps(page: str) -> list[str]:
-    """Return the promises of the page that nothing shows."""
+    """Return the page's promises without evidence."""
     return [
         f"{cell.row} / {cell.column}: no test on {shape}"
         for cell in cells(page)

@@ -1,4 +1,4 @@
-"""A loss that a window allows is forgiven, and nothing else is."""
+"""Losses that a window allows are forgiven, and nothing else is."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_record_confirmed_outside_may_not(at_ms: int) -> None:
 def test_a_record_accepted_in_the_window_may_come_again_and_another_may_not(
     sent_ms: int, at_ms: int, allowed: bool
 ) -> None:
-    """When an answer was recorded late, its arrival time is unknown: it counts from when it was requested."""
+    """If a response was recorded late, its arrival time is unknown, so the time of the request is used."""
     answer = accepted(1, at_ms, sent_ms)
     history = (produced(1, 500), delivered(1, 600), answer, delivered(1, 3_000, 2), accepted(1, 3_100))
     found = verdict(*history)

@@ -1,8 +1,8 @@
 """A trial with faults of the store, and the losses it allows.
 
-Where a cell of docs/guarantees.md says "can be lost", the experiment names the window: what was confirmed in that time
-counts as never answered, and everything else is judged as always. In those cells too, no offset is used twice, and
-nothing is delivered that was not produced.
+If a cell in docs/guarantees.md says "can be lost", the experiment gives a window: what was confirmed in that time is
+treated as unconfirmed, and everything else is judged as usual. In those cells too, no offset may be used twice, and
+nothing may be delivered that was not produced.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _REPORTED_LATER_MS: Final = 1_000
 
 
 class Window(NamedTuple):
-    """A time, in `now_ms`, in which confirmed events may be lost."""
+    """A period, in terms of `now_ms`, in which confirmed events may be lost."""
 
     since_ms: int
     until_ms: int
@@ -81,7 +81,7 @@ class StoreTrial(Trial):
 
     @property
     def every_copy_confirms(self) -> bool:
-        """Whether any replica that takes over has everything that was confirmed."""
+        """Whether every replica that may take over has everything that was confirmed."""
         return self.min_insync_replicas == self.store.replicas + 1
 
     def busy_master(self) -> ValkeyNode:
@@ -89,11 +89,11 @@ class StoreTrial(Trial):
         return self.store.master_of(self.topic_key())
 
     def topic_key(self) -> str:
-        """Return the key of some topic-partition's owner record."""
+        """Return the key of a topic-partition's owner record."""
         return self._some("{tp:*}:owner")
 
     def state_key(self) -> str:
-        """Return the key of the owner record of some shard of the share coordinator."""
+        """Return the key of the owner record of one of the share coordinator's shards."""
         return self._some("{sgs:*}:owner")
 
     def _some(self, pattern: str) -> str:
@@ -101,7 +101,7 @@ class StoreTrial(Trial):
         return str(self.rng.choice(sorted(key for node in masters for key in node.ask("KEYS", pattern))))
 
     def note(self, fault: str, *targets: ValkeyNode) -> int:
-        """Record a fault that the trial itself makes in store nodes; return its time."""
+        """Record a fault that the trial itself causes in store nodes; return its time."""
         return self._record(fault, " ".join(target.name for target in targets))
 
     def allow_loss(self, since_ms: int, until_ms: int | None = None) -> None:
@@ -124,7 +124,7 @@ def judge_kept(folder: Path) -> StoreVerdict:
 
 
 def judge(events: Sequence[Event], windows: Sequence[Window]) -> StoreVerdict:
-    """Return the verdict on a history, with the losses that some windows allow."""
+    """Return the verdict on a history, allowing for losses within these windows."""
     allowed = [event for event in events if _within(event, windows)]
     checks = (lambda _: no_invention(events),) if windows else ()
     verdict = judge_history(list(_forgiven(events, windows)), checks)
@@ -137,7 +137,7 @@ def judge(events: Sequence[Event], windows: Sequence[Window]) -> StoreVerdict:
 
 
 def _forgiven(events: Iterable[Event], windows: Sequence[Window]) -> Iterator[Event]:
-    """Yield the history with events confirmed in a window as unanswered, and observations made then left out."""
+    """Yield the history, with events confirmed in a window as unconfirmed, and without the observations made in one."""
     for event in events:
         if not _within(event, windows):
             yield event
@@ -150,8 +150,8 @@ def _forgiven(events: Iterable[Event], windows: Sequence[Window]) -> Iterator[Ev
 def _within(event: Event, windows: Sequence[Window]) -> bool:
     """Return whether an event may have happened in a window.
 
-    An answer to an acknowledgement may have come at any time since it was sent: a consumer receives all answers to a
-    commit together, once the last leader has answered or its time-out has passed.
+    The response to an acknowledgement may have arrived at any time since it was sent: a consumer gets all results of a
+    commit together, once the last leader has responded or timed out.
     """
     begin_ms = event.sent_ms if isinstance(event, Acknowledged) else event.at_ms
     return any(begin_ms <= until and since <= event.at_ms for since, until in windows)
@@ -164,7 +164,7 @@ def never_delivered(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
 
 
 def came_again(events: Iterable[Event], of: Iterable[Event]) -> set[Place]:
-    """Return the places whose ACCEPT is in `of`, and which were fetched after it had been answered NONE."""
+    """Return the places whose ACCEPT is in `of` and that were fetched after it had got NONE."""
     accepted: dict[Place, int] = {}
     for event in of:
         if isinstance(event, Acknowledged) and event.type == "ACCEPT" and not event.error:
@@ -183,6 +183,6 @@ def open_on(folder: Path, make_store: MakeStore, min_insync_replicas: int) -> St
 
 
 def require(verdict: StoreVerdict, where: str) -> None:
-    """Raises AssertionError naming the violations."""
+    """Raises AssertionError with the violations."""
     found: Sequence[str] = verdict.verdict.violations
     assert not found, "\n".join([*found[:20], f"{len(found)} violations; {where}"])
