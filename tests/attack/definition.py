@@ -44,7 +44,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One kind of attack. `run` attacks for at most about `seconds`, and leaves nothing of its own open.
+    """One kind of attack. `run` attacks for at most about `seconds`, and leaves nothing open.
 
     `run` returns its observations in one line, such as the number of calls and their outcomes. It raises AssertionError
     for a wrong response; the canary, the judged records and the memory show whether others were harmed.

@@ -314,7 +314,7 @@ def group_shard(entries: list[dict[bytes, Word]], group: str) -> str:
 def test_a_damaged_metadata_entry_is_reported_in_one_line_and_may_be_skipped(node: Node) -> None:
     node.start()
     create(node, "jobs")
-    create(node, "others")  # a metadata change of its own
+    create(node, "others")  # a separate metadata change
     produce(node, "jobs", ["one"])
     node.stop()
     file = AppendOnlyFile(node.data)

@@ -1,7 +1,7 @@
 """One experiment: a cluster, a producer and four consumers run, faults happen, all records are consumed, and the
 history is judged.
 
-The history stays in the experiment's folder, whose path the failure names; `python -m tests.chaos.checker
+The history stays in the experiment's folder, and a failure gives its path; `python -m tests.chaos.checker
 FOLDER/*.jsonl` judges it again.
 """
 

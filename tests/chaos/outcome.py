@@ -82,7 +82,7 @@ class Outcome:
 
 
 def write_outcome(out: Path, outcome: Outcome) -> None:
-    """Write it beside its histories."""
+    """Write it next to its histories."""
     (out / outcome.name / OUTCOME_FILE).write_text(json.dumps(asdict(outcome), indent=1) + "\n")
 
 

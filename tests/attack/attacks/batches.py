@@ -39,7 +39,7 @@ def honest(rng: random.Random) -> ProduceRequest.Batch:
 
 
 def forged_batch(rng: random.Random) -> ProduceRequest.Batch:
-    """Return a batch whose header or data is false."""
+    """Return a batch with a false header or false data."""
     batch, kind = honest(rng), rng.choice(_KINDS)
     match rng.randrange(6):
         case 0:

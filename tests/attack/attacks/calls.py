@@ -27,7 +27,7 @@ _ADMINISTERS: Final = frozenset(
 #: How the server, or gRPC on its behalf, describes an unhandled error.
 _UNEXPECTED: Final = "nexpected "
 ANSWERED: Final = "answered"
-#: The result for a stream whose peer sent nothing for a second, or ended it without a message.
+#: The result for a stream on which the peer sent nothing for a second, or which it ended without a message.
 NO_ANSWER: Final = "without an answer"
 _CALL_S: Final = 15.0
 _ANSWERS_KEPT: Final = 5

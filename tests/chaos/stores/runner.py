@@ -1,7 +1,7 @@
 """Runs experiments from `catalogue`: those of one shape one after another, each with its own topic.
 
-`python -m tests.chaos.stores.runner OUT SEED NAME…` is the part of `python -m tests.chaos` that runs beside its
-clusters: an experiment's outcome and histories go to OUT/<shape>/<play>, and a line to standard output.
+`python -m tests.chaos.stores.runner OUT SEED NAME…` is the part of `python -m tests.chaos` that runs at the same time
+as its clusters: an experiment's outcome and histories go to OUT/<shape>/<play>, and a line to standard output.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.chaos.stores.catalogue import Shape, StoreExperiment, select
 from tests.chaos.stores.deployment import StoreDeployment
 from tests.chaos.stores.trial import StoreTrial, StoreVerdict, judge_kept, open_on
 
-#: The driver's name in outcomes of these experiments: they run as processes, beside any driver.
+#: The driver's name in outcomes of these experiments: they run as processes, whatever the driver.
 STORES: Final = "stores"
 
 

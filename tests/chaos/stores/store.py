@@ -50,7 +50,7 @@ class StoreUnderTest(Protocol):
         """Undo every such fault, start what has ended, and wait until the store is whole and in sync."""
 
     def promoted(self, old: ValkeyNode, key: str) -> ValkeyNode:
-        """Wait until a node other than `old` answers for a key, and return it; raises AssertionError."""
+        """Wait until a node other than `old` serves a key, and return it; raises AssertionError."""
 
     def close(self) -> None:
         """End everything."""

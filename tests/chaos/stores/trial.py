@@ -105,8 +105,8 @@ class StoreTrial(Trial):
         return self._record(fault, " ".join(target.name for target in targets))
 
     def allow_loss(self, since_ms: int, until_ms: int | None = None) -> None:
-        """Allow the loss of what was confirmed from `since_ms` on, by default until now. Written beside the
-        histories."""
+        """Allow the loss of what was confirmed from `since_ms` on, by default until now. The window is written next to
+        the histories."""
         end = now_ms() if until_ms is None else until_ms
         self.windows.append(Window(since_ms - _REPORTED_LATER_MS, end + _REPORTED_LATER_MS))
         (self.folder / WINDOWS_FILE).write_text(json.dumps(self.windows) + "\n")

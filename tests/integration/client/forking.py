@@ -1,6 +1,6 @@
 """The program that `test_forks.py` runs: clients and a worker in a child of this process, forked by the given method.
 
-usage: python forking.py BOOTSTRAP TOPIC METHOD BEFORE WHAT.
+Usage: `python forking.py BOOTSTRAP TOPIC METHOD BEFORE WHAT`.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def child(said: Any, what: str, at: dict[str, Any], topic: str) -> None:
 
 
 def main() -> None:
-    """Run one cell of the table, and print the child's result."""
+    """Run one combination from the table, and print the child's result."""
     bootstrap, topic, method, before, what = sys.argv[1:]
     at = {"bootstrap.servers": bootstrap}
     if before == "used":

@@ -1,5 +1,5 @@
 """Checks the table of docs/howto/forks.md, for the start methods that need no third-party server: each combination
-works, or fails with an error that gives the reason."""
+works or is refused with the reason."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Kafka 4.4.0's behaviour with dead letters, row by row (delivery §1.4, §1.5), and where this suite does better, by
-rule."""
+"""Kafka 4.4.0's behaviour with dead letters, row by row (delivery §1.4, §1.5), and the rules by which this suite does
+better."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def wide(node: Cluster) -> Iterator[Queues]:
 
 @pytest.mark.rule("PL-909")
 def test_a_letter_goes_to_the_source_partition_modulo_their_number_and_in_order(wide: Queues) -> None:
-    """As Kafka: 0→0, 1→1, 2→2, 3→0, 4→1."""
+    """As in Kafka: 0→0, 1→1, 2→2, 3→0, 4→1."""
     for partition in range(5):
         wide.produce(3, partition=partition)
     with wide.consumer() as consumer:

@@ -1,4 +1,4 @@
-"""A refused request is freed at once: nothing keeps it until Python collects reference cycles (CM-181)."""
+"""A refused request is freed immediately: nothing keeps it alive until Python collects reference cycles (CM-181)."""
 
 from __future__ import annotations
 

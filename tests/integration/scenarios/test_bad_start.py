@@ -30,7 +30,7 @@ def store() -> Iterator[Server]:
 
 @pytest.fixture(scope="module", autouse=True)
 def lonely(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[StartedProcess, int]]:
-    """A process whose store does not exist. It waits while the other tests of this file run."""
+    """A process whose store does not exist. It waits while the other tests in this file run."""
     folder, port = tmp_path_factory.mktemp("lonely"), free_port()
     process = StartedProcess(up_words(folder / "data", None, "--store", f"redis://127.0.0.1:{port}"), folder)
     yield process, port

@@ -14,9 +14,9 @@ from sharegroups.admin_values import ShareGroupDescription
 from tests.integration.scenarios.clients import World
 from tests.support.node import Cluster
 
-#: The session time-out, the highest that a group may set: without a report the others would wait that long.
+#: The session timeout, the maximum that a group may set: without a report the others would wait that long.
 SESSION_S = 60
-#: The time limit of this file's waits, half of the session time-out.
+#: The time limit of this file's waits, half of the session timeout.
 WITHIN_S = 30
 
 

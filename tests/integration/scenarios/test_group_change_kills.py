@@ -43,7 +43,7 @@ HOLD, LOSE_REPLY = "hold", "lose_reply"
 NONE: Final = 0
 GONE: Final = (NONE, errors.GroupIdNotFoundError.code, errors.UnknownTopicOrPartitionError.code)
 BOUND_S: Final = 30
-#: A deletion whose call has failed is resumed by a sweep, at most 30 s later; if that fails too, by the next one.
+#: A deletion whose call has failed is resumed by a sweep within 30 s; if that fails too, by the next sweep.
 ALONE_S: Final = 90
 
 

@@ -67,7 +67,7 @@ def daemon(name: str, folder: Path, *words: str) -> Iterator[subprocess.Popen[by
 def reported(port: int) -> dict[str, Any]:
     """Return the workers and applications on the master's page; empty while the master is not up.
 
-    Its web server answers before it serves this page, with another page.
+    At first, its web server responds with another page.
     """
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/json/", timeout=5) as page:

@@ -1,4 +1,4 @@
-"""The data source in Spark: batch reads, micro-batches, restarts (PM-66: few of them, on small data)."""
+"""The data source in Spark: batch reads, micro-batches, restarts (PM-66: only a few, with little data)."""
 
 from __future__ import annotations
 

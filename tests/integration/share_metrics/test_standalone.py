@@ -53,7 +53,7 @@ def test_by_spark_submit_with_executors_killed_amid_it_every_row_is_there_once(
     ledger, data = Ledger(world), tmp_path / "data"
     words = ("ingest", "--store", world.url, "--data", str(data), "--output", "json")
     sent, package = cluster.sent(tmp_path, *words)
-    # The process that plans a stream runs beside the driver, and Spark does not pass --py-files on to it.
+    # The process that plans a stream runs next to the driver, and Spark does not pass --py-files on to it.
     jobs = [(cluster.submitted(*words), environment()), (sent, environment() | {"PYTHONPATH": str(package)})]
     for part, (job, env) in enumerate(jobs, start=1):
         ledger.write()

@@ -106,7 +106,7 @@ class Ledger:
 
 
 class Workload:
-    """A cluster, the actions on it, and the ingest beside it."""
+    """A cluster, the actions on it, and the ingest that runs meanwhile."""
 
     def __init__(self, folder: Path, held: ExitStack) -> None:
         self.folder = folder

@@ -1,4 +1,4 @@
-"""`sharegroups scaler` beside a running cluster, called over gRPC as KEDA's operator does."""
+"""`sharegroups scaler` for a running cluster, called over gRPC as KEDA's operator does."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class Stage:
                 raise
             return None
 
-    # ---- changes of the group; each returns the error code for the caller, one of AGAIN when there is no answer
+    # ---- changes of the group; each returns the error code for the caller, one of AGAIN if there is no response
 
     async def delete_group(self) -> int:
         answer = await self._call("DeleteGroups", groups_pb.DeleteGroupsRequest(groups_names=[self.group]))
