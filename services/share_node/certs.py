@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from click.core import ParameterSource
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -46,6 +47,11 @@ class Authority:
         self.key = key
         self._certificate = x509.load_pem_x509_certificate(certificate)
         self._key = load_pem_private_key(key, None)
+
+    @property
+    def ends_at(self) -> datetime:
+        """When its certificate expires."""
+        return self._certificate.not_valid_after_utc
 
     @classmethod
     def made(cls, *, days: int = _DAYS) -> Authority:
@@ -132,12 +138,18 @@ def _authority_in(folder: Path) -> Authority:
     certificate, key = folder / f"{CA}.crt", folder / f"{CA}.key"
     if certificate.exists() or key.exists():
         try:
-            return Authority(certificate.read_bytes(), key.read_bytes())
+            found = Authority(certificate.read_bytes(), key.read_bytes())
         except (OSError, ValueError, TypeError) as error:
             raise click.ClickException(
                 f"the authority in {folder} cannot be used: {printable(str(error))}; expected {CA}.crt and {CA}.key "
-                "in PEM, as this command makes them. Try another folder."
+                "in PEM, as this command makes them. Try another folder, or remove both files."
             ) from error
+        if found.ends_at < datetime.now(UTC):
+            raise click.ClickException(
+                f"the authority in {folder} expired at {found.ends_at:%Y-%m-%d}, so that nobody would accept a new "
+                "certificate of it. Try another folder."
+            )
+        return found
     made = Authority.made()
     folder.mkdir(parents=True, exist_ok=True)
     _write_pair(folder, CA, (made.certificate, made.key))
@@ -146,12 +158,22 @@ def _authority_in(folder: Path) -> Authority:
 
 def _made(folder: Path, name: str, authority: Authority, hosts: Sequence[str], settings: tuple[str, str]) -> Path:
     """Make a certificate and the file with its settings, unless they are there; return that file's path."""
-    if not (folder / f"{name}.crt").exists():
+    if not all((folder / f"{name}.{end}").exists() for end in ("crt", "key")):
+        (folder / f"{name}.crt").unlink(missing_ok=True)  # without its key it is of no use
         _write_pair(folder, name, authority.issue(name, hosts))
     file = folder / settings[0]
     if not file.exists():
         _write(file, settings[1].encode(), 0o644)
     return file
+
+
+def _hosts_of(path: Path) -> set[str]:
+    try:
+        found = x509.load_pem_x509_certificate(path.read_bytes())
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return set()
+    return {*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))}
 
 
 def _node_settings(folder: Path) -> str:
@@ -161,7 +183,7 @@ def _node_settings(folder: Path) -> str:
         SSL_CA: f"{folder / CA}.crt",
         SSL_CLIENT_AUTH: "required",
     }
-    return "".join(f"{setting.name} = {json.dumps(value)}\n" for setting, value in settings.items())
+    return "".join(f"{setting.name} = {json.dumps(value, ensure_ascii=False)}\n" for setting, value in settings.items())
 
 
 def _client_settings(folder: Path, name: str) -> str:
@@ -175,20 +197,22 @@ def _client_settings(folder: Path, name: str) -> str:
 
 
 def _check_client(name: str) -> None:
-    if not name or len(name) > _NAME_MAX or "/" in name or name in {CA, NODE} or name != printable(name):
+    if not name or len(name.encode()) > _NAME_MAX or "/" in name or name in {CA, NODE} or name != printable(name):
         raise click.ClickException(
-            f"{printable(name)!r} cannot be a client's name; expected 1 to {_NAME_MAX} printable characters without "
+            f"{printable(name)!r} cannot be a client's name; expected 1 to {_NAME_MAX} printable bytes without "
             f"'/', and neither {CA!r} nor {NODE!r}"
         )
 
 
 def _check_host(host: str) -> None:
+    expected = "Expected a name in ASCII, such as node.example, or an address"
+    if not host:
+        raise click.ClickException(f"'' cannot be the host of a certificate. {expected}")
     try:
         _host(host)
     except ValueError as error:
         raise click.ClickException(
-            f"{printable(host)!r} cannot be the host of a certificate: {error} Expected a name in ASCII, such as "
-            "node.example, or an address"
+            f"{printable(host)!r} cannot be the host of a certificate: {error} {expected}"
         ) from error
 
 
@@ -213,6 +237,13 @@ def certs(folder: Path, clients: tuple[str, ...], hosts: tuple[str, ...]) -> Non
     try:
         authority = _authority_in(at)
         node = _made(at, NODE, authority, hosts, (f"{NODE}.toml", _node_settings(at)))
+        given = click.get_current_context().get_parameter_source("hosts") is not ParameterSource.DEFAULT
+        if given and (missing := sorted(set(hosts) - _hosts_of(at / f"{NODE}.crt"))):
+            click.echo(
+                f"{printable(str(at))}/{NODE}.crt is kept, and is not for {', '.join(missing)}; remove it to have it "
+                "made again",
+                err=True,
+            )
         click.echo(f"nodes: sharegroups up --config {shlex.quote(str(node))}")
         for name in clients:
             file = _made(at, name, authority, (), (f"{name}.properties", _client_settings(at, name)))

@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 
 from shard_runtime.rpc.certificates import CertificateFiles
 from share_node.certs import Authority
@@ -26,3 +34,21 @@ def node_files(folder: Path, authority: Authority | None = None) -> CertificateF
     files = files_in(folder)
     install(files, authority.issue("node", ["127.0.0.1", "localhost"]), authority.certificate)
     return files
+
+
+def odd_pair(
+    authority: Authority, key: Any, names: Sequence[x509.GeneralName] = (), common: str = "", purpose: Any = None
+) -> tuple[bytes, bytes]:
+    """Return a certificate of the authority as `sharegroups certs` makes none, and its key: for any key, with these
+    alternative names, and with no common name if it is ""."""
+    now = datetime.now(UTC)
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common)] if common else [])
+    made = x509.CertificateBuilder().subject_name(subject).issuer_name(authority._certificate.subject)
+    made = made.public_key(key.public_key()).serial_number(x509.random_serial_number())
+    made = made.not_valid_before(now - timedelta(days=1)).not_valid_after(now + timedelta(days=30))
+    if names:
+        made = made.add_extension(x509.SubjectAlternativeName(names), critical=False)
+    if purpose is not None:
+        made = made.add_extension(x509.ExtendedKeyUsage([purpose]), critical=False)
+    signed: Any = made.sign(authority._key, hashes.SHA256())  # type: ignore[arg-type]  # it is an EC key
+    return signed.public_bytes(Encoding.PEM), key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

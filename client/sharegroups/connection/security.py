@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,25 +52,49 @@ def _no_token_in_plaintext(address: str) -> str:
 
 
 class _Credentials:
-    """Returns the credentials for a new channel, from the files as they are then; while one of them cannot be read, the
-    last ones. So renewed certificates are used from the next connection on. Raises ConfigError at first."""
+    """Returns the credentials for a new channel, from the files as they are then; while one of them cannot be read or
+    used, the last ones. So renewed certificates are used from the next connection on. Raises ConfigError at first."""
 
     def __init__(self, config: Config) -> None:
         self._config = config
         if bool(config["ssl.certificate.location"]) != bool(config["ssl.key.location"]):
             raise ConfigError("ssl.certificate.location and ssl.key.location belong together; set both or neither")
-        self._last = self._from_files()
+        self._files: tuple[bytes | None, ...] = ()
+        self._read_files()
 
     def __call__(self) -> grpc.ChannelCredentials:
         with contextlib.suppress(ConfigError):
-            self._last = self._from_files()
+            self._read_files()
         return self._last
 
-    def _from_files(self) -> grpc.ChannelCredentials:
+    def _read_files(self) -> None:
         import grpc  # noqa: PLC0415 - first imported by grpc_transport, which chooses how
 
-        files = ("ssl.ca.location", "ssl.key.location", "ssl.certificate.location")
-        return grpc.ssl_channel_credentials(*(_read(self._config, name) for name in files))
+        names = ("ssl.ca.location", "ssl.key.location", "ssl.certificate.location")
+        files = tuple(_read(self._config, name) for name in names)
+        if files != self._files:
+            _check(self._config)
+            self._files = files
+            self._last = grpc.ssl_channel_credentials(*files)
+
+
+def _check(config: Config) -> None:
+    """Raise ConfigError for files that TLS cannot use, which gRPC would say only of each connection, in few words."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    authorities, certificate, key = (config[f"ssl.{name}.location"] for name in ("ca", "certificate", "key"))
+    try:
+        if authorities:
+            context.load_verify_locations(authorities)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"ssl.ca.location is {authorities!r}, which has no certificate in PEM: {error}") from error
+    try:
+        if certificate:
+            context.load_cert_chain(certificate, key, lambda: "")
+    except (OSError, ValueError) as error:
+        raise ConfigError(
+            f"ssl.certificate.location is {certificate!r} and ssl.key.location {key!r}, which cannot be used together "
+            f"({error}); expected a certificate and its private key in PEM, not encrypted"
+        ) from error
 
 
 def _read(config: Config, name: str) -> bytes | None:

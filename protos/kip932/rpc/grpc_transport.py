@@ -52,6 +52,10 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 _HANDSHAKES: Final = (
     ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
     ("CERTIFICATE_VERIFY_FAILED", "its certificate has expired, or is of no authority in ssl.ca.location"),
+    (
+        "Failed to create security handshaker",
+        "gRPC cannot use the files in ssl.*: is the key the certificate's and not encrypted, and are all of them PEM?",
+    ),
     ("Hostname Verification Check failed", "its certificate is for other names and addresses than the one called"),
 )
 _UNCONNECTED: Final = "failed to connect"
@@ -79,8 +83,8 @@ def _note_use() -> None:
 class GrpcTransport:
     """`kip932.rpc.transport.Transport` over grpc.aio. It belongs to the event loop in which it is first used.
 
-    `credentials` turns on TLS for every peer: it returns the newest ones, for each new channel. `metadata` returns the
-    metadata of each call, such as a bearer token.
+    `credentials` turns on TLS for every peer: it returns the newest ones, for each new channel, and the same object
+    while they do not change. `metadata` returns the metadata of each call, such as a bearer token.
     `refusal` returns why nothing may be sent to an address, and calls then fail with UNAUTHENTICATED; "" allows them.
     """
 
@@ -96,6 +100,7 @@ class GrpcTransport:
         self._channels: dict[str, aio.Channel] = {}
         self._calls: dict[tuple[str, str], Any] = {}
         self._lost: dict[str, float] = {}  # when a peer was first found unreachable, in seconds of the loop's clock
+        self._used: dict[str, grpc.ChannelCredentials] = {}  # what each channel was made with
         self._retired: dict[asyncio.Task[None], aio.Channel] = {}
         self._closed = False
 
@@ -143,8 +148,8 @@ class GrpcTransport:
             self._lost.pop(address, None)
 
     def note_failure(self, address: str, code: grpc.StatusCode) -> None:
-        """Note that a call or stream failed. If the peer could not be reached for `RENEW_S`, the next call gets a new
-        channel."""
+        """Note that a call or stream failed. If the peer could not be reached for `RENEW_S`, or there are newer
+        credentials than those of the channel, the next call gets a new channel."""
         channel = self._channels.get(address)
         if channel is None or code not in _UNREACHED:
             return
@@ -152,7 +157,10 @@ class GrpcTransport:
             self._lost.pop(address, None)
             return
         loop = asyncio.get_running_loop()
-        if loop.time() - self._lost.setdefault(address, loop.time()) < RENEW_S:
+        lost_s = loop.time() - self._lost.setdefault(address, loop.time())
+        # A channel connects again with the certificates that it was made with.
+        renewed = self._credentials is not None and self._credentials() is not self._used.get(address)
+        if lost_s < RENEW_S and not renewed:
             return
         del self._lost[address], self._channels[address]
         for key in [key for key in self._calls if key[0] == address]:
@@ -200,7 +208,8 @@ class GrpcTransport:
             if self._credentials is None:
                 channel = aio.insecure_channel(address, options=_OPTIONS)
             else:
-                channel = aio.secure_channel(address, self._credentials(), options=_OPTIONS)
+                self._used[address] = self._credentials()
+                channel = aio.secure_channel(address, self._used[address], options=_OPTIONS)
             self._channels[address] = channel
         return channel
 

@@ -88,7 +88,7 @@ def call_context(context: GrpcContext, gate: Gate) -> CallContext:
 def _principal(context: GrpcContext) -> str | None:
     """Return `User:` and the common name of the caller's certificate, which gRPC has checked (CM-60)."""
     name = next(iter(context.auth_context().get("x509_common_name", ())), None)
-    return None if name is None else f"User:{name.decode('utf-8', 'replace')}"
+    return f"User:{name.decode('utf-8', 'replace')}" if name else None
 
 
 def _host(connection: str) -> str:

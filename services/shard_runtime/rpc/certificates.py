@@ -7,7 +7,8 @@ cannot be used changes nothing: the node goes on with what it has, and reports w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,16 +17,33 @@ from typing import Final
 import grpc
 import structlog
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 log = structlog.get_logger(__name__)
 
 #: How often the files are read again, in seconds. Kubernetes replaces the files of a secret within a minute.
 RELOAD_S: Final = 5.0
+#: Files may be read while they are replaced one after the other; they are read once more after this time, in seconds.
+REPLACED_S: Final = 0.2
 #: From so many days before its end on, a certificate's end is logged once for each time it is read.
 EXPIRY_WARNING_DAYS: Final = 7
 _DAY_S: Final = 86_400
+_HOST_NAME_MAX: Final = 253
+_BEGIN: Final = b"-----BEGIN CERTIFICATE-----"
+#: The elliptic curves that gRPC's TLS signs with.
+_CURVES: Final = ("secp256r1", "secp384r1")
+_KINDS: Final = "an RSA key, or one on the curve P-256 or P-384"
+#: What `cryptography` raises for contents that it cannot decode.
+_UNREADABLE: Final = (
+    ValueError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
 
 
 class CertificateError(Exception):
@@ -45,38 +63,33 @@ class CertificateFiles:
 @dataclass(frozen=True, slots=True)
 class Certificates:
     """What the files contain, checked. `ends_at`: when this node's certificate expires; `names`: the names and
-    addresses that it is for; `outdated`: why some of the authorities are of no use now, which does not keep the others
-    from being used."""
+    addresses that it is for; `remarks`: what works less well than it seems, such as an authority that has expired
+    beside others."""
 
     certificate: bytes
     key: bytes
     authorities: bytes
     ends_at: datetime
     names: tuple[str, ...]
-    outdated: tuple[str, ...] = field(default=(), compare=False)
+    remarks: tuple[str, ...] = field(default=(), compare=False)
 
 
 def read_certificates(files: CertificateFiles, now: datetime) -> Certificates:
     """Read the files and check them against each other and the time. Raises CertificateError."""
     certificate, key, authorities = (_read(path) for path in (files.certificate, files.key, files.authorities))
-    own = _parse(files.certificate, certificate)[0]
-    if reason := _outdated(files.certificate, own, now):
-        raise CertificateError(reason)
-    try:
-        private = load_pem_private_key(key, None)
-    except (TypeError, ValueError) as error:
-        found = "an encrypted key" if isinstance(error, TypeError) else "no such key"
-        raise CertificateError(f"{files.key} has {found}; expected one private key in PEM, not encrypted") from error
-    if _spki(private.public_key()) != _spki(own.public_key()):
-        raise CertificateError(
-            f"the key in {files.key} does not belong to the certificate in {files.certificate} "
-            f"({own.subject.rfc4514_string()}); expected the key that the certificate was made for"
-        )
+    chain = _parse(files.certificate, certificate)
+    for each in chain:
+        if reason := _outdated(files.certificate, each, now):
+            raise CertificateError(reason)
+    _check_key(files, chain[0], key)
     trusted = _parse(files.authorities, authorities)
     outdated = tuple(reason for each in trusted if (reason := _outdated(files.authorities, each, now)))
     if len(outdated) == len(trusted):
         raise CertificateError(outdated[0])
-    return Certificates(certificate, key, authorities, own.not_valid_after_utc, _names(own), outdated)
+    ends_at = min(each.not_valid_after_utc for each in chain)
+    names = _names(files.certificate, chain[0])
+    remarks = (*outdated, *_refused_by_nodes(files, chain, trusted))
+    return Certificates(certificate, key, authorities, ends_at, names, remarks)
 
 
 class NodeCertificates:
@@ -89,6 +102,7 @@ class NodeCertificates:
         self._files = files
         self._now = now
         self._reason = ""
+        self._for_clients: tuple[Certificates, grpc.ChannelCredentials] | None = None
         self.current = read_certificates(files, now())
         self.failures = 0
         self._warn()
@@ -98,27 +112,34 @@ class NodeCertificates:
         """Days until this node's certificate expires; negative afterwards."""
         return (self.current.ends_at - self._now()).total_seconds() / _DAY_S
 
-    def reload(self) -> None:
-        """Read the files again. What cannot be used is logged, once for each reason, and what was in use stays."""
+    def reload(self, *, report: bool = True) -> bool:
+        """Read the files again; return whether they can be used. Otherwise what was in use stays; with `report` this is
+        logged, once for each reason."""
         try:
             found = read_certificates(self._files, self._now())
-        except CertificateError as error:
-            if str(error) != self._reason:
+        except Exception as error:
+            if not report:
+                return False
+            reason = str(error) if isinstance(error, CertificateError) else f"{type(error).__name__}: {error}"
+            if reason != self._reason:
                 self.failures += 1
-                self._reason = str(error)
-                log.error("certificates_unusable", cause=self._reason, effect="this node keeps those that it has")
-            return
+                self._reason = reason
+                log.error("certificates_unusable", cause=reason, effect="this node keeps those that it has")
+            return False
         self._reason = ""
         if found != self.current:
             self.current = found
             log.info("certificates_reloaded", ends_at=found.ends_at.isoformat(), names=", ".join(found.names))
             self._warn()
+        return True
 
     async def watch(self) -> None:
         """Read the files again every `RELOAD_S`, in a thread, since files may be on a slow disk."""
         while True:
             await asyncio.sleep(RELOAD_S)
-            await asyncio.to_thread(self.reload)
+            if not await asyncio.to_thread(self.reload, report=False):
+                await asyncio.sleep(REPLACED_S)
+                await asyncio.to_thread(self.reload)
 
     def for_server(self, *, client_required: bool) -> grpc.ServerCredentials:
         """Return the credentials of a listener. `client_required`: refuse clients without a certificate of our
@@ -133,19 +154,23 @@ class NodeCertificates:
         return grpc.dynamic_ssl_server_credentials(newest(), newest, client_required)
 
     def for_client(self) -> grpc.ChannelCredentials:
-        """Return credentials for calls to other nodes."""
+        """Return credentials for calls to other nodes; the same object until the files change."""
         now = self.current
-        return grpc.ssl_channel_credentials(now.authorities, now.key, now.certificate)
+        if self._for_clients is None or self._for_clients[0] is not now:
+            self._for_clients = now, grpc.ssl_channel_credentials(now.authorities, now.key, now.certificate)
+        return self._for_clients[1]
 
     def for_self(self) -> tuple[grpc.ChannelCredentials, str]:
         """Return credentials for calls to this node's own port, which trust its own certificate alone, and the name
-        by which to call it. A certificate need not be valid for the address that the node listens on."""
+        by which to call it, "" if it has none. A certificate need not be valid for the address that the node listens
+        on."""
         now = self.current
-        return grpc.ssl_channel_credentials(now.certificate, now.key, now.certificate), next(iter(now.names), "")
+        name = next((name for name in now.names if 0 < len(name) <= _HOST_NAME_MAX), "")
+        return grpc.ssl_channel_credentials(now.certificate, now.key, now.certificate), name
 
     def _warn(self) -> None:
-        for reason in self.current.outdated:
-            log.warning("authority_not_valid", cause=reason, effect="the other authorities are used")
+        for remark in self.current.remarks:
+            log.warning("certificates_questionable", cause=remark, effect="other nodes or clients may be refused")
         if self.days_left < EXPIRY_WARNING_DAYS:
             log.warning(
                 "certificate_ends_soon",
@@ -164,10 +189,39 @@ def _read(path: Path) -> bytes:
 
 
 def _parse(path: Path, pem: bytes) -> list[x509.Certificate]:
+    if pem.startswith(BOM_UTF8):
+        raise CertificateError(f"{path} begins with a byte order mark, which gRPC does not read; save it without one")
     try:
-        return x509.load_pem_x509_certificates(pem)
-    except ValueError as error:
+        found = x509.load_pem_x509_certificates(pem)
+    except _UNREADABLE as error:
         raise CertificateError(f"{path} has no certificate that can be read; expected certificates in PEM") from error
+    if len(found) != pem.count(_BEGIN):
+        raise CertificateError(
+            f"{path} has {pem.count(_BEGIN)} certificates, of which {len(found)} are whole; expected all of them"
+        )
+    return found
+
+
+def _check_key(files: CertificateFiles, own: x509.Certificate, key: bytes) -> None:
+    try:
+        private = load_pem_private_key(key, None)
+    except (TypeError, *_UNREADABLE) as error:
+        found = "an encrypted key" if isinstance(error, TypeError) else "no such key"
+        raise CertificateError(f"{files.key} has {found}; expected one private key in PEM, not encrypted") from error
+    try:
+        public = own.public_key()
+    except _UNREADABLE as error:
+        raise CertificateError(f"{files.certificate} has a key of an unknown kind; expected {_KINDS}") from error
+    if not isinstance(public, RSAPublicKey) and not (
+        isinstance(public, EllipticCurvePublicKey) and public.curve.name in _CURVES
+    ):
+        kind = public.curve.name if isinstance(public, EllipticCurvePublicKey) else type(public).__name__
+        raise CertificateError(f"{files.certificate} has a key ({kind}) that gRPC cannot serve; expected {_KINDS}")
+    if _spki(private.public_key()) != _spki(public):
+        raise CertificateError(
+            f"the key in {files.key} does not belong to the certificate in {files.certificate} "
+            f"({own.subject.rfc4514_string()}); expected the key that the certificate was made for"
+        )
 
 
 def _outdated(path: Path, certificate: x509.Certificate, now: datetime) -> str:
@@ -188,11 +242,39 @@ def _spki(key: object) -> bytes:
     return key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)  # type: ignore[attr-defined,no-any-return]
 
 
-def _names(certificate: x509.Certificate) -> tuple[str, ...]:
+def _names(path: Path, certificate: x509.Certificate) -> tuple[str, ...]:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     except x509.ExtensionNotFound:
         common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         return tuple(str(each.value) for each in common)
+    except _UNREADABLE as error:
+        raise CertificateError(f"{path} has extensions that cannot be read: {error}") from error
     hosts = [str(name) for name in names.get_values_for_type(x509.DNSName)]
     return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
+
+
+def _refused_by_nodes(
+    files: CertificateFiles, chain: list[x509.Certificate], trusted: list[x509.Certificate]
+) -> Iterator[str]:
+    """Yield why other nodes, which have the same authorities, would refuse this node's calls. A node that is alone
+    works without."""
+    name = chain[0].subject.rfc4514_string()
+    if not any(_issued(chain[-1], authority) for authority in trusted):
+        yield f"the certificate of {name} in {files.certificate} is of no authority in {files.authorities}"
+    try:
+        purposes = chain[0].extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    except x509.ExtensionNotFound:
+        return
+    if not {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(purposes):
+        yield f"the certificate of {name} in {files.certificate} is not for clients (extended key usage clientAuth)"
+
+
+def _issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    if certificate == authority:
+        return True
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True

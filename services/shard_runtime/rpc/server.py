@@ -11,7 +11,7 @@ import contextlib
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import grpc
 import structlog
@@ -49,13 +49,17 @@ CALL_DESCRIPTORS: Final = 8
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 #: What gRPC says of a connection that was accepted and then refused, by this end or the other, for its certificate.
-_REFUSED: Final = ("Socket closed", "handshake failed", "verification check failed")
+_REFUSED: Final = ("Socket closed", "handshake failed", "verification check failed", "security handshaker")
 #: Use a new connection for each call, and no proxy.
 _NEW_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
 #: Probes send some bytes in few calls.
-_HEALTH_LIMITS: Final = (("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", 4_096))
-_HEALTH_CALLS_MAX: Final = 100
+_HEALTH_LIMITS: Final = (
+    ("grpc.so_reuseport", 0),
+    ("grpc.max_receive_message_length", 4_096),
+    ("grpc.max_concurrent_streams", 10),
+)
+_HEALTH_CALLS_MAX: Final = 1_000
 
 #: Calls the server once; returns whether it answered.
 Probe = Callable[[], Awaitable[bool]]
@@ -269,14 +273,24 @@ class RpcServer:
             credentials = self._certificates.for_server(client_required=self._client_required)
             return self._server.add_secure_port(self.address, credentials)
         except RuntimeError as error:
-            raise ListenError(
-                f"cannot listen on {self.address}: another process may have the port, or the address is not this "
-                "machine's. Choose another port, or 0 for any free one."
-            ) from error
+            raise not_listening(self.address, self._certificates) from error
 
     async def _set(self, name: str, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse
         await self.health.set(name, status.SERVING if serving else status.NOT_SERVING)
+
+
+class _Checks(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has no types
+    """Health without Watch: streams of strangers could use up the calls that probes need."""
+
+    def __init__(self, servicer: health.aio.HealthServicer) -> None:
+        self._servicer = servicer
+
+    async def Check(self, request: Any, context: Any) -> Any:  # noqa: N802 - gRPC's name
+        return await self._servicer.Check(request, context)
+
+    async def Watch(self, request: Any, context: Any) -> None:  # noqa: N802 - gRPC's
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "this port serves Check alone; call it again, as probes do")
 
 
 class HealthServer:
@@ -286,7 +300,7 @@ class HealthServer:
         self.host = host
         self.port = port
         self._server = GuardedServer(_HEALTH_LIMITS, _HEALTH_CALLS_MAX)
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(_Checks(servicer), self._server)
 
     async def start(self) -> int:
         """Start serving and return the port. Raises ListenError."""
@@ -320,6 +334,15 @@ def refuse_plaintext(host: str, allowed: bool) -> None:
             "Listen on 127.0.0.1; or turn TLS on with the settings ssl.certificate.location, ssl.key.location and "
             "ssl.ca.location; or, where the network keeps others out, allow it with allow.plaintext=true."
         )
+
+
+def not_listening(address: str, certificates: NodeCertificates | None) -> ListenError:
+    """Return the error for an address that gRPC cannot listen on, which it says no more about."""
+    refused = "" if certificates is None else " Or gRPC cannot use the certificate: try one with an RSA or P-256 key."
+    return ListenError(
+        f"cannot listen on {address}: another process may have the port, or the address is not this machine's. "
+        f"Choose another port, or 0 for any free one.{refused}"
+    )
 
 
 class AcceptWatch:
@@ -376,9 +399,8 @@ def accept_probe(host: str, port: int, certificates: NodeCertificates | None = N
         if certificates is None:
             return grpc.aio.insecure_channel(target, options=_NEW_CONNECTION)
         credentials, name = certificates.for_self()
-        return grpc.aio.secure_channel(
-            target, credentials, options=[*_NEW_CONNECTION, ("grpc.ssl_target_name_override", name)]
-        )
+        called = (("grpc.ssl_target_name_override", name),) if name else ()
+        return grpc.aio.secure_channel(target, credentials, options=[*_NEW_CONNECTION, *called])
 
     async def probe() -> bool:
         async with channel() as open_channel:

@@ -1,23 +1,31 @@
-"""The services between nodes, and where they listen (CM-80): at an address of their own, which clients do not get."""
+"""The services between nodes, and where they listen (CM-80): at an address of their own, which clients do not get. What
+both listeners have in common: their checks and their certificates (CM-60)."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Final
 
 from kip932.setting import Setting
 from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     ADVERTISED_PORT,
+    HEALTH_LISTEN_PORT,
     INTERNAL_ADVERTISED_HOST,
     INTERNAL_ADVERTISED_PORT,
     INTERNAL_LISTEN_HOST,
     INTERNAL_LISTEN_PORT,
     LISTEN_HOST,
     LISTEN_PORT,
+    METRICS_PORT,
+    SSL_CA,
+    SSL_CERTIFICATE,
+    SSL_KEY,
     Settings,
 )
+from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates
 from shard_runtime.rpc.server import ListenError
 
 
@@ -66,7 +74,7 @@ def is_unspecified(host: str) -> bool:
 
 def refuse_uncallable(settings: Settings) -> None:
     """Raise ListenError, which names the setting, for an advertised address such as 0.0.0.0, at which clients and nodes
-    would call themselves (CM-1), and when both listeners have the same port."""
+    would call themselves (CM-1), and when listeners have the same port."""
     setting = ADVERTISED_HOST if settings[ADVERTISED_HOST] else LISTEN_HOST
     if is_unspecified(settings[setting]):
         raise ListenError(
@@ -86,3 +94,21 @@ def refuse_uncallable(settings: Settings) -> None:
             f"nodes need a port of their own that clients cannot reach. Try {INTERNAL_LISTEN_PORT.name}="
             f"{settings[LISTEN_PORT] % 65_535 + 1}, or 0 for any free one."
         )
+    health = settings[HEALTH_LISTEN_PORT]
+    for each in (LISTEN_PORT, INTERNAL_LISTEN_PORT, METRICS_PORT):
+        if health > 0 and health == settings[each]:
+            raise ListenError(
+                f"{HEALTH_LISTEN_PORT.name} and {each.name} are both {health}; expected a port of its own for health. "
+                f"Try {HEALTH_LISTEN_PORT.name}=0 for any free one, or -1 for none."
+            )
+
+
+def node_certificates(settings: Settings) -> NodeCertificates | None:
+    """Return the certificates that the settings name; None without TLS. Raises ListenError."""
+    if not settings[SSL_CERTIFICATE]:
+        return None
+    files = CertificateFiles(*(Path(settings[each]) for each in (SSL_CERTIFICATE, SSL_KEY, SSL_CA)))
+    try:
+        return NodeCertificates(files)
+    except CertificateError as error:
+        raise ListenError(f"TLS cannot be served: {error}") from error

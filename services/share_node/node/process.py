@@ -7,7 +7,6 @@ Start: check the store, bind the ports, join the cluster, claim shards, accept c
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Final
 
 import structlog
@@ -35,18 +34,14 @@ from shard_runtime.config.process_settings import (
     NODE_RACK,
     NODE_ROLES,
     REQUEST_MAX_BYTES,
-    SSL_CA,
-    SSL_CERTIFICATE,
     SSL_CLIENT_AUTH,
-    SSL_KEY,
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
 from shard_runtime.metrics.runtime import CallMemory, CertificateMetrics
 from shard_runtime.rpc.budget import Budget, default_bytes
-from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
-from share_node.node.internal import client_address, internal_address, internal_host
+from share_node.node.internal import client_address, internal_address, internal_host, node_certificates
 from share_node.node.process_store import StoreClient
 from share_node.node.roles import Roles
 from share_node.store.data_directory import NodeIdentity
@@ -58,17 +53,6 @@ READY_POLL_S: Final = 0.02
 STREAMS_WAIT_S: Final = 1.0
 #: How often within a lease the store's settings and clock are checked (CM-170, CM-171).
 _CHECKS_PER_LEASE: Final = 3
-
-
-def node_certificates(settings: Settings) -> NodeCertificates | None:
-    """Return the certificates that the settings name; None without TLS. Raises ListenError."""
-    if not settings[SSL_CERTIFICATE]:
-        return None
-    files = CertificateFiles(*(Path(settings[each]) for each in (SSL_CERTIFICATE, SSL_KEY, SSL_CA)))
-    try:
-        return NodeCertificates(files)
-    except CertificateError as error:
-        raise ListenError(f"TLS cannot be served: {error}") from error
 
 
 class NodeProcess:

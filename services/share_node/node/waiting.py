@@ -27,8 +27,8 @@ from shard_runtime.config.process_settings import (
 )
 from shard_runtime.record_log.protocol import NameTakenError
 from shard_runtime.rpc.grpc_server import GuardedServer, Handler, UnknownGrpcError
-from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, HealthServer, ListenError, RpcOptions
-from share_node.node.process import node_certificates
+from shard_runtime.rpc.server import LIVENESS, READINESS, STARTUP, HealthServer, ListenError, RpcOptions, not_listening
+from share_node.node.internal import node_certificates
 from share_node.node.process_store import awaited
 
 log = structlog.get_logger(__name__)
@@ -105,10 +105,7 @@ class WaitingPort:
                 required = self._settings[SSL_CLIENT_AUTH] == "required"
                 server.add_secure_port(address, certificates.for_server(client_required=required))
         except RuntimeError as error:
-            raise ListenError(
-                f"cannot listen on {address}: another process may have the port, or the address is not this "
-                "machine's. Choose another port, or 0 for any free one."
-            ) from error
+            raise not_listening(address, certificates) from error
         if certificates is not None:
             renewals = asyncio.get_running_loop().create_task(certificates.watch())
             opening.callback(renewals.cancel)

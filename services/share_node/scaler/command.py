@@ -20,12 +20,14 @@ from shard_runtime.config.process_settings import (
     LISTEN_PORT,
     LOG_FORMAT,
     LOG_LEVEL,
+    SSL_CLIENT_AUTH,
     Settings,
     load_settings,
 )
 from shard_runtime.logs import configure_logs
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, add_whole
 from shard_runtime.rpc.table import Port
+from share_node.node.internal import node_certificates
 from share_node.node.serve import START_ERRORS, StopSignal, run
 from share_node.scaler.backlog import BacklogReader
 from share_node.scaler.service import ExternalScaler
@@ -55,7 +57,15 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
         failures.append(why)
         stop.set()
 
-    server = RpcServer(settings[LISTEN_HOST], settings[LISTEN_PORT], options, failed=failed)
+    certificates = node_certificates(settings)
+    server = RpcServer(
+        settings[LISTEN_HOST],
+        settings[LISTEN_PORT],
+        options,
+        certificates,
+        client_required=settings[SSL_CLIENT_AUTH] == "required",
+        failed=failed,
+    )
     given = {"client.id": "scaler", **client}
     transport = transport_for(Config(ADMIN, given))
     try:
@@ -63,10 +73,13 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
             service = ExternalScaler(BacklogReader(admin, transport), lambda: time.time_ns() // 1_000_000)
             add_whole(server, Port.SCALER, _SERVICE, service)
             await server.start()
+            renewals = asyncio.ensure_future(certificates.watch()) if certificates is not None else None
             # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the present workers.
             await server.ready(True)
             click.echo(f"ready {server.address}")
             await stop.wait()
+            if renewals is not None:
+                renewals.cancel()
             await server.drain(settings[DRAIN_GRACE_MS] / 1000)
             if failures:
                 raise ListenError(failures[0])

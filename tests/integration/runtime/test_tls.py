@@ -11,6 +11,8 @@ from typing import Any
 import grpc
 import pytest
 import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
@@ -21,7 +23,7 @@ from shard_runtime.rpc.server import HealthServer, RpcServer, accept_probe, watc
 from shard_runtime.rpc.unfinished import CUT_MIN_BYTES
 from share_node.certs import Authority
 from tests.integration.runtime.test_rpc import CLUSTER, FIND, LEADER, STREAM, Echo
-from tests.support.certificates import files_in, install
+from tests.support.certificates import files_in, install, odd_pair
 
 pytestmark = pytest.mark.asyncio
 
@@ -59,7 +61,8 @@ async def find_at(address: str, transport: GrpcTransport, key: str = "k") -> Mes
 
 def with_tls(pair: Pair | None = ALICE, trusts: bytes = AUTHORITY.certificate) -> GrpcTransport:
     certificate, key = pair or (None, None)
-    return GrpcTransport(lambda: grpc.ssl_channel_credentials(trusts, key, certificate))
+    credentials = grpc.ssl_channel_credentials(trusts, key, certificate)
+    return GrpcTransport(lambda: credentials)
 
 
 @contextlib.asynccontextmanager
@@ -211,6 +214,50 @@ async def test_a_node_calls_itself_whatever_its_certificate_is_for(tmp_path: Pat
 
 
 @pytest.mark.rule("CM-85")
+@pytest.mark.parametrize(
+    ("names", "common"),
+    [
+        ([x509.UniformResourceIdentifier("spiffe://example/node")], ""),
+        ([x509.DNSName("a" * 60 + ".b" * 100)], "node"),
+        ([], ""),
+    ],
+    ids=["a URI alone", "a long name", "no name"],
+)
+async def test_a_certificate_without_a_name_to_call_does_not_end_the_node(
+    strict: Node, names: list[x509.GeneralName], common: str
+) -> None:
+    strict.install(odd_pair(AUTHORITY, ec.generate_private_key(ec.SECP256R1()), names, common))
+    assert strict.certificates.reload()
+    assert await accept_probe("127.0.0.1", strict.server.port, strict.certificates)()
+
+
+@pytest.mark.rule("CM-60")
+async def test_a_channel_that_lost_its_node_connects_again_with_the_newest_files(strict: Node) -> None:
+    """Both ends get another authority. gRPC's channel would go on using the one with which it was made."""
+    newest = [grpc.ssl_channel_credentials(AUTHORITY.certificate, ALICE[1], ALICE[0])]
+    transport = GrpcTransport(lambda: newest[-1])
+    await strict.find(transport)
+    port = strict.server.port
+    await strict.server.drain(0)
+    strict.install(STRANGERS.issue("node-1", ["127.0.0.1"]), STRANGERS.certificate)
+    strict.certificates.reload()
+    again = RpcServer("127.0.0.1", port, None, strict.certificates)
+    again.add(CLUSTER, strict.service)
+    await again.start()
+    newest.append(grpc.ssl_channel_credentials(STRANGERS.certificate, MALLORY[1], MALLORY[0]))
+    failed = 0
+    for _ in range(20):
+        try:
+            await strict.find(transport)
+            break
+        except TransportError:
+            failed += 1
+    assert failed <= 2, "not for as long as a peer must be lost"
+    await transport.close()
+    await again.drain(0)
+
+
+@pytest.mark.rule("CM-85")
 async def test_a_certificate_that_is_not_for_clients_does_not_end_the_node(strict: Node) -> None:
     """The server refuses its own certificate as a client's, since another authority than the one for clients issued
     it."""
@@ -257,6 +304,9 @@ async def test_the_port_for_health_serves_health_alone_without_tls(strict: Node)
                 health_pb2.HealthCheckRequest(service="readiness")
             )
             assert (answer.status == health_pb2.HealthCheckResponse.SERVING) is serving
+        watched = health_pb2_grpc.HealthStub(channel).Watch(health_pb2.HealthCheckRequest(service="readiness"))
+        with pytest.raises(grpc.aio.AioRpcError, match="serves Check alone"):  # streams would keep probes out
+            await watched.read()
     transport = GrpcTransport()
     with pytest.raises(TransportError) as refused:
         await find_at(f"127.0.0.1:{number}", transport)

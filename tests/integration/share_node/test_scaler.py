@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import pytest
 
 from kip932.ids import RESOURCE_GROUP
 from kip932.keda import external_scaler_pb2 as keda
+from share_node.certs import Authority
 from sharegroups import (
     AcknowledgeType,
     Admin,
@@ -22,6 +23,7 @@ from sharegroups import (
     ShareConsumer,
     TopicPartition,
 )
+from tests.support.certificates import node_files
 from tests.support.node import TERMINATED, Cluster, StartedProcess, unique
 from tests.support.ports import free_port
 
@@ -31,6 +33,7 @@ class Asked:
     in."""
 
     def __init__(self, address: str) -> None:
+        self.address = address
         self.channel = grpc.insecure_channel(address, [("grpc.enable_http_proxy", 0)])
 
     def call(self, name: str, request: Any, response: Any) -> Any:
@@ -62,8 +65,8 @@ def cluster() -> Iterator[Cluster]:
         yield running
 
 
-def started(folder: Path, bootstrap: str) -> tuple[StartedProcess, Asked]:
-    environ = {"SHAREGROUPS_LISTEN_PORT": str(free_port()), "SHAREGROUPS_LOG_LEVEL": "error"}
+def started(folder: Path, bootstrap: str, settings: Mapping[str, str] | None = None) -> tuple[StartedProcess, Asked]:
+    environ = {"SHAREGROUPS_LISTEN_PORT": str(free_port()), "SHAREGROUPS_LOG_LEVEL": "error", **(settings or {})}
     process = StartedProcess(["share_node", "scaler", "--bootstrap-server", bootstrap], folder, environ)
     word, _, address = process.first_line().strip().partition(" ")
     assert word == "ready"
@@ -251,4 +254,21 @@ def test_a_cluster_that_is_not_there_is_no_reason_to_scale_to_nothing(tmp_path: 
         assert "the backlog of group 'g' cannot be read" in str(refused.value.details())
     finally:
         no_one.channel.close()
+        assert process.stop() == TERMINATED
+
+
+@pytest.mark.rule("CM-60")
+def test_a_scaler_that_has_certificates_serves_tls(cluster: Cluster, tmp_path: Path) -> None:
+    authority = Authority.made()
+    files = node_files(tmp_path, authority)
+    paths = {"CERTIFICATE": files.certificate, "KEY": files.key, "CA": files.authorities}
+    settings = {f"SHAREGROUPS_SSL_{name}_LOCATION": str(path) for name, path in paths.items()}
+    process, plain = started(tmp_path, cluster.bootstrap, settings)
+    try:
+        with pytest.raises(grpc.RpcError):
+            plain.active(group="g", lagTarget="1")
+        with grpc.secure_channel(plain.address, grpc.ssl_channel_credentials(authority.certificate)) as channel:
+            grpc.channel_ready_future(channel).result(20)
+    finally:
+        plain.channel.close()
         assert process.stop() == TERMINATED

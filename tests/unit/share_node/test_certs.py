@@ -6,16 +6,24 @@ import stat
 import tomllib
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.rpc.certificates import read_certificates
-from share_node.certs import certs
+from share_node.certs import Authority, certs
 from sharegroups.cli.output import lines_of, pairs
 from tests.support.certificates import files_in
+
+
+def spki(of: Any) -> bytes:
+    key = of.public_key()
+    found: bytes = key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+    return found
 
 
 def run(*words: str) -> Result:
@@ -65,21 +73,23 @@ def test_a_second_run_adds_a_client_and_keeps_what_there_is(tmp_path: Path) -> N
 def test_a_run_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     """The first run stopped between two files: the next run creates the missing ones."""
     run(str(tmp_path), "--client", "alice")
-    for name in ("node.crt", "node.toml", "alice.properties"):
+    for name in ("node.crt", "node.toml", "alice.key", "alice.properties"):
         (tmp_path / name).unlink()
     made = run(str(tmp_path), "--client", "alice")
     assert made.exit_code == 0, made.output
     assert read_certificates(files_in(tmp_path), datetime.now(UTC))
     assert tomllib.loads((tmp_path / "node.toml").read_text())
     assert lines_of(tmp_path / "alice.properties")
+    pair = (tmp_path / "alice.crt").read_bytes(), (tmp_path / "alice.key").read_bytes()
+    assert spki(x509.load_pem_x509_certificate(pair[0])) == spki(load_pem_private_key(pair[1], None))
 
 
 @pytest.mark.rule("CT-136")
-@pytest.mark.parametrize("name", ["", "ca", "node", "a/b", "x" * 65, "a\nb"])
+@pytest.mark.parametrize("name", ["", "ca", "node", "a/b", "x" * 65, "é" * 40, "a\nb"])
 def test_a_name_that_cannot_be_a_clients_is_refused_before_anything_is_made(tmp_path: Path, name: str) -> None:
     refused = run(str(tmp_path / "new"), "--client", name)
     assert refused.exit_code == 1
-    assert "cannot be a client's name; expected 1 to 64 printable characters" in refused.output
+    assert "cannot be a client's name; expected 1 to 64 printable bytes" in refused.output
     assert not (tmp_path / "new").exists()
 
 
@@ -106,3 +116,39 @@ def test_a_host_that_is_no_name_is_refused(tmp_path: Path) -> None:
     refused = run(str(tmp_path), "--client", "alice", "--host", "knoten-ä")
     assert refused.exit_code == 1
     assert "knoten-ä" in refused.output
+
+
+@pytest.mark.rule("CT-136")
+def test_no_host_is_refused_too(tmp_path: Path) -> None:
+    refused = run(str(tmp_path), "--client", "alice", "--host", "")
+    assert refused.exit_code == 1
+    assert "'' cannot be the host of a certificate" in refused.output
+
+
+@pytest.mark.rule("CT-136")
+def test_other_hosts_at_a_second_run_are_said_to_be_without_effect(tmp_path: Path) -> None:
+    run(str(tmp_path), "--client", "alice", "--host", "a.example")
+    assert "is kept" not in run(str(tmp_path), "--client", "alice").output
+    assert "is kept" not in run(str(tmp_path), "--client", "alice", "--host", "a.example").output
+    assert (
+        "node.crt is kept, and is not for b.example"
+        in run(str(tmp_path), "--client", "alice", "--host", "a.example", "--host", "b.example").output
+    )
+
+
+@pytest.mark.rule("CT-136")
+def test_an_authority_that_has_expired_makes_nothing(tmp_path: Path) -> None:
+    old = Authority.made(days=-1)
+    (tmp_path / "ca.crt").write_bytes(old.certificate)
+    (tmp_path / "ca.key").write_bytes(old.key)
+    refused = run(str(tmp_path), "--client", "alice")
+    assert refused.exit_code == 1
+    assert "expired at" in refused.output
+    assert {path.name for path in tmp_path.iterdir()} == {"ca.crt", "ca.key"}
+
+
+@pytest.mark.rule("CT-136")
+def test_the_settings_of_a_folder_with_any_name_can_be_read(tmp_path: Path) -> None:
+    folder = tmp_path / '\U0001f510 "quoted"'
+    assert run(str(folder), "--client", "alice").exit_code == 0
+    assert load_settings(file=folder / "node.toml").text("ssl.key.location") == str(folder / "node.key")

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
     Encoding,
     PrivateFormat,
     load_pem_private_key,
 )
+from cryptography.x509.oid import ExtendedKeyUsageOID
 from structlog.testing import capture_logs
 
+from shard_runtime.rpc import certificates
 from shard_runtime.rpc.certificates import (
     CertificateError,
     CertificateFiles,
@@ -22,13 +30,29 @@ from shard_runtime.rpc.certificates import (
     read_certificates,
 )
 from share_node.certs import Authority
-from tests.support.certificates import files_in, install, node_files
+from tests.support.certificates import files_in, install, node_files, odd_pair
+
+
+def _torn(pair: tuple[bytes, bytes]) -> tuple[bytes, bytes]:
+    """Return the certificate with alternative names that end behind its end: valid PEM and DER around them."""
+    der = x509.load_pem_x509_certificate(pair[0]).public_bytes(Encoding.DER)
+    assert der.count(b"some.name.example") == 1
+    at = der.index(b"some.name.example") - 1
+    torn = der[:at] + bytes([der[at] + 40]) + der[at + 1 :]
+    text = base64.encodebytes(torn).decode()
+    return f"-----BEGIN CERTIFICATE-----\n{text}-----END CERTIFICATE-----\n".encode(), pair[1]
+
 
 AUTHORITY = Authority.made()
 NODE = AUTHORITY.issue("node", ["127.0.0.1", "node.example", "::1"])
 OTHER = AUTHORITY.issue("other", ["127.0.0.1"])
 EXPIRED = AUTHORITY.issue("node", ["127.0.0.1"], days=-1)
 OLD_AUTHORITY = Authority.made(days=-1)
+ED25519 = odd_pair(AUTHORITY, ed25519.Ed25519PrivateKey.generate(), common="node")
+P521 = odd_pair(AUTHORITY, ec.generate_private_key(ec.SECP521R1()), common="node")
+P256 = ec.generate_private_key(ec.SECP256R1())
+TORN = _torn(odd_pair(AUTHORITY, P256, [x509.DNSName("some.name.example")]))
+HALF = AUTHORITY.certificate + Authority.made().certificate[:200]
 
 
 def _encrypted(key: bytes) -> bytes:
@@ -65,6 +89,18 @@ Spoil = Callable[[CertificateFiles], object]
         (lambda files: files.key.write_bytes(OTHER[1]), "does not belong to the certificate in"),
         (lambda files: install(files, EXPIRED, AUTHORITY.certificate), "the certificate of CN=node in"),
         (lambda files: files.authorities.write_bytes(OLD_AUTHORITY.certificate), "ca.crt expired at"),
+        (
+            lambda files: install(files, ED25519, AUTHORITY.certificate),
+            "(Ed25519PublicKey) that gRPC cannot serve; exp",
+        ),
+        (
+            lambda files: install(files, P521, AUTHORITY.certificate),
+            "a key (secp521r1) that gRPC cannot serve; expected",
+        ),
+        (lambda files: files.certificate.write_bytes(BOM_UTF8 + NODE[0]), "node.crt begins with a byte order mark"),
+        (lambda files: files.authorities.write_bytes(HALF), "ca.crt has 2 certificates, of which 1 are whole"),
+        (lambda files: files.certificate.write_bytes(NODE[0] + EXPIRED[0]), "node.crt expired at"),
+        (lambda files: install(files, TORN, AUTHORITY.certificate), "node.crt has extensions that cannot be read"),
     ],
     ids=[
         "no key",
@@ -76,6 +112,12 @@ Spoil = Callable[[CertificateFiles], object]
         "another's key",
         "expired",
         "expired authority",
+        "a key of a kind that gRPC does not serve",
+        "a curve that gRPC does not serve",
+        "a byte order mark",
+        "half a file",
+        "expired intermediate",
+        "torn extension",
     ],
 )
 def test_files_that_cannot_be_used_are_named_with_what_was_found(tmp_path: Path, spoil: Spoil, said: str) -> None:
@@ -152,10 +194,67 @@ def test_an_old_authority_left_beside_a_valid_one_is_named_and_stops_nothing(tmp
         kept = NodeCertificates(files)
         kept.reload()
     ((event, cause),) = [(line["event"], line["cause"]) for line in said]
-    assert event == "authority_not_valid"
+    assert event == "certificates_questionable"
     assert "ca.crt expired at" in cause
     renewed = AUTHORITY.issue("node", ["127.0.0.1"])
     install(files, renewed, OLD_AUTHORITY.certificate + AUTHORITY.certificate)
     kept.reload()
     assert kept.current.certificate == renewed[0]
     assert kept.failures == 0
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    ("pair", "authorities", "remark"),
+    [
+        (
+            odd_pair(AUTHORITY, P256, common="web", purpose=ExtendedKeyUsageOID.SERVER_AUTH),
+            AUTHORITY,
+            "not for clients",
+        ),
+        (NODE, Authority.made(), "is of no authority in"),
+        (odd_pair(AUTHORITY, P256, common="web"), AUTHORITY, ""),
+    ],
+    ids=["for servers alone", "of another authority", "for anything"],
+)
+def test_what_other_nodes_would_refuse_is_said(
+    tmp_path: Path, pair: tuple[bytes, bytes], authorities: Authority, remark: str
+) -> None:
+    files = files_in(tmp_path)
+    install(files, pair, authorities.certificate)
+    with capture_logs() as said:
+        NodeCertificates(files)
+    assert [line["event"] for line in said] == (["certificates_questionable"] if remark else [])
+    assert all(remark in line["cause"] for line in said)
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.asyncio
+async def test_the_watch_survives_anything_and_files_that_are_being_replaced_are_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(certificates, "RELOAD_S", 0.01)
+    monkeypatch.setattr(certificates, "REPLACED_S", 0.01)
+    files = node_files(tmp_path, AUTHORITY)
+    kept, reads = NodeCertificates(files), 0
+    real = certificates.read_certificates
+
+    def odd(given: CertificateFiles, now: datetime) -> Any:
+        nonlocal reads
+        reads += 1
+        if reads == 1:
+            raise CertificateError("the key is not there yet")
+        if reads in {3, 4}:
+            raise RuntimeError("a fault of the library")
+        return real(given, now)
+
+    monkeypatch.setattr(certificates, "read_certificates", odd)
+    install(files, OTHER, AUTHORITY.certificate)
+    with capture_logs() as said:
+        watching = asyncio.ensure_future(kept.watch())
+        while reads < 6:  # noqa: ASYNC110 - it is counted in a thread
+            await asyncio.sleep(0.01)
+        watching.cancel()
+    assert [line["event"] for line in said] == ["certificates_reloaded", "certificates_unusable"]
+    assert "RuntimeError: a fault of the library" in said[1]["cause"]
+    assert (kept.current.certificate, kept.failures) == (OTHER[0], 1)

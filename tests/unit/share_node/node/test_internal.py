@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from shard_runtime.config.process_settings import load_settings
@@ -9,6 +11,7 @@ from shard_runtime.rpc.server import ListenError
 from share_node.node.internal import internal_address, internal_host
 from share_node.node.process_store import refuse_unusable
 from share_node.node.up import UpOptions, _child_arguments, _flags
+from tests.support.certificates import node_files
 
 
 @pytest.mark.rule("CM-80")
@@ -35,11 +38,30 @@ def test_where_nodes_call(flags: dict[str, str], host: str, reported: str) -> No
         ({"internal.advertised.host": "0.0.0.0"}, "internal.advertised.host is 0.0.0.0"),
         ({"listen.port": "7932", "internal.listen.port": "7932"}, "are both 7932"),
         ({"internal.listen.host": "0.0.0.0", "internal.advertised.host": "h"}, "without TLS"),
+        ({"listen.port": "7932", "health.listen.port": "7932"}, "health.listen.port and listen.port are both 7932"),
+        ({"metrics.port": "9464", "health.listen.port": "9464"}, "health.listen.port and metrics.port are both 9464"),
     ],
 )
 def test_what_cannot_be_called_is_refused(flags: dict[str, str], named: str) -> None:
     with pytest.raises(ListenError, match=named):
         refuse_unusable(load_settings({"store.url": "", **flags}))
+
+
+@pytest.mark.rule("CM-60")
+def test_with_tls_a_node_listens_beyond_loopback_and_bad_certificates_are_refused_first(tmp_path: Path) -> None:
+    files = node_files(tmp_path)
+    tls = {
+        "ssl.certificate.location": str(files.certificate),
+        "ssl.key.location": str(files.key),
+        "ssl.ca.location": str(files.authorities),
+    }
+    beyond = {"listen.host": "0.0.0.0", "advertised.host": "node.example", "store.url": ""}
+    with pytest.raises(ListenError, match="without TLS would let anyone"):
+        refuse_unusable(load_settings(beyond))
+    refuse_unusable(load_settings(beyond | tls))
+    files.key.write_text("")
+    with pytest.raises(ListenError, match="TLS cannot be served"):
+        refuse_unusable(load_settings(beyond | tls))
 
 
 @pytest.mark.rule("CM-80")

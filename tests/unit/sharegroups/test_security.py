@@ -1,0 +1,82 @@
+"""The files that a client's TLS settings name are checked when it is made, and what cannot be used later changes
+nothing (CM-60)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+
+from share_node.certs import Authority
+from sharegroups.config import ADMIN, Config
+from sharegroups.connection.security import transport_for
+from sharegroups.errors import ConfigError
+
+AUTHORITY = Authority.made()
+ALICE = AUTHORITY.issue("alice")
+BOB = AUTHORITY.issue("bob")
+
+
+def config_in(folder: Path) -> Config:
+    for name, data in (("ca.crt", AUTHORITY.certificate), ("alice.crt", ALICE[0]), ("alice.key", ALICE[1])):
+        (folder / name).write_bytes(data)
+    return Config(
+        ADMIN,
+        {
+            "bootstrap.servers": "node.example:7932",
+            "security.protocol": "SSL",
+            "ssl.ca.location": str(folder / "ca.crt"),
+            "ssl.certificate.location": str(folder / "alice.crt"),
+            "ssl.key.location": str(folder / "alice.key"),
+        },
+    )
+
+
+def _encrypted() -> bytes:
+    key = load_pem_private_key(ALICE[1], None)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret"))
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "ca.crt").write_bytes(ALICE[1]), r"ssl.ca.location is '.*ca.crt', which has no cert"),
+        (lambda folder: (folder / "alice.crt").write_bytes(ALICE[1]), r"cannot be used together .*; expected a certif"),
+        (
+            lambda folder: (folder / "alice.key").write_bytes(BOB[1]),
+            r"alice.crt' and ssl.key.location '.*alice.key', wh",
+        ),
+        (lambda folder: (folder / "alice.key").write_bytes(_encrypted()), "in PEM, not encrypted"),
+        (lambda folder: (folder / "alice.key").unlink(), "which cannot be read: No such file"),
+    ],
+    ids=["a key as authority", "a key as certificate", "another's key", "an encrypted key", "no key"],
+)
+def test_files_that_cannot_be_used_are_refused_by_name(
+    tmp_path: Path, spoil: Callable[[Path], object], said: str
+) -> None:
+    config = config_in(tmp_path)
+    spoil(tmp_path)
+    with pytest.raises(ConfigError, match=said):
+        transport_for(config)
+
+
+@pytest.mark.rule("CM-60")
+def test_new_files_are_used_once_they_belong_together(tmp_path: Path) -> None:
+    transport = transport_for(config_in(tmp_path))
+    credentials = transport._credentials
+    assert credentials is not None
+    first = credentials()
+    assert credentials() is first
+    (tmp_path / "alice.key").write_bytes(BOB[1])  # the certificate follows
+    assert credentials() is first
+    (tmp_path / "alice.crt").write_bytes(BOB[0])
+    assert credentials() is not first
+    assert credentials() is credentials()
