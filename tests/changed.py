@@ -1,7 +1,7 @@
-"""Run the daily tests that the changes since a commit can reach, the nearest first: `make test-changed`.
+"""Run the daily tests that changes since a commit may affect, nearest first (`make test-changed`).
 
-A test reaches a file that it imports, directly or through others. What only a process or a socket connects (a command,
-a `.proto` file, a manifest) is not followed: `make test` runs everything.
+A test is affected by every file that it imports, directly or indirectly. Links other than imports (a command that a
+test runs, a `.proto` file, a manifest) are not followed; `make test` runs everything.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from typing import Final
 from tests.packaging.source_imports import ROOT, arrows
 from tests.tiers import DAILY, tier_of
 
-#: So many files of tests take a minute or two on two cores.
+#: The maximum number of test files to run; that many take a minute or two on two cores.
 FILES_MAX: Final = 150
 _GIT_S: Final = 60
 
 
 def distances(tests: Iterable[Path], changed: Collection[Path]) -> dict[Path, int]:
-    """Return the tests that reach a changed file, each with the fewest imports between the two (0: itself changed)."""
+    """Return the tests that import a changed file, each with the smallest number of imports between them (0: the test
+    changed)."""
     into: dict[Path, set[Path]] = {}
     seen, todo = set(tests), list(tests)
     while todo:
@@ -60,13 +61,13 @@ def _git(*words: str) -> list[str]:
 
 
 def changed_since(commit: str) -> list[Path]:
-    """Return the Python files that differ from a commit, new ones included, that are still there."""
+    """Return the Python files that differ from a commit, including new files but not deleted ones."""
     names = {*_git("diff", "--name-only", commit), *_git("ls-files", "--others", "--exclude-standard")}
     return [ROOT / name for name in sorted(names) if name.endswith(".py") and (ROOT / name).exists()]
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the tests; returns pytest's exit code, 0 when there is nothing to run."""
+    """Run the tests; returns pytest's exit code, or 0 if there is nothing to run."""
     parser = argparse.ArgumentParser(prog="python -m tests.changed", description=__doc__.partition("\n")[0])
     parser.add_argument("--since", default="HEAD", metavar="COMMIT", help="default: HEAD, what is not committed yet")
     parser.add_argument("--list", action="store_true", help="print the files instead of running them")

@@ -1,8 +1,8 @@
 """Rules for every test: in CI a skip must have a permitted reason.
 
 With `--strict-skips`, or when CI=true, a test that is skipped for a reason not in tests/permitted_skips_in_ci.txt fails
-instead. So a suite that passes in CI has run everything it claims to run, except what is listed by name. Other machines
-may lack more (tests/permitted_skips.txt): what the run did not show is printed at its end.
+instead. So a suite that passes in CI has run everything except what that file lists. More skips are permitted on other
+machines (tests/permitted_skips.txt); what was skipped is printed at the end of the run.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ import pytest
 from tests.support.collector import exclude_old
 from tools.conformance.skips import PERMITTED_IN_CI, matches, permitted, reason_of
 
-# Otherwise every fork stops gRPC's threads and starts them again in the child, which closes their descriptors before it
-# becomes another program: then Spark's Java sometimes never started, nor any test that needs it (grpc/grpc#43055).
+# Otherwise gRPC stops its threads at every fork and restarts them in the child, which then closes their descriptors
+# before its exec. As a result, Spark's JVM sometimes never started, and the tests that need it hung (grpc/grpc#43055).
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
-# No test is timed: a busy machine pauses an example for longer than Hypothesis' default of 200 ms. The parent is the
-# profile that Hypothesis chose for this machine: with CI=true its examples are the same in every run.
+# No deadline: on a busy machine an example can take longer than Hypothesis' default of 200 ms. The parent profile is
+# the one that Hypothesis chose for this machine; with CI=true, every run has the same examples.
 hypothesis.settings.register_profile("untimed", hypothesis.settings(), deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # A script that runs the tests in the background makes them ignore Ctrl-C, and every command that they start.
+        # If a script runs the tests in the background, they and every command they start would ignore Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("--strict-skips"):
         config.stash[_STRICT] = permitted(Path(__file__).with_name(PERMITTED_IN_CI.name))

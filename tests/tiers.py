@@ -1,9 +1,8 @@
-"""Which tests `make test` runs, and which `make test-slow`: a plugin of pytest.
+"""A pytest plugin that selects the tests of `make test` and of `make test-slow`.
 
-`--tier daily` and `--tier slow` choose by tests/tiers.txt, whose longest matching line decides; tests that no line
-matches are daily. Files without a test of the tier are not imported. Without the option everything runs, so that a file
-that is named runs whole.
-`--durations-to FILE` writes how long the tests took that tests/packaging/test_tiers.py judges.
+`--tier daily` and `--tier slow` select by tests/tiers.txt, in which the longest matching line decides; tests that no
+line matches are daily. Files without a test of the tier are not imported. Without the option everything runs, so a file
+given by name runs completely. `--durations-to FILE` writes the durations that tests/packaging/test_tiers.py checks.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ import pytest
 DAILY, SLOW, LONG = "daily", "slow", "long"
 ROOT: Final = Path(__file__).parent
 LIST: Final = ROOT / "tiers.txt"
-#: Shorter tests are not recorded, in seconds; what takes longer than `LONG_S` needs a reason to be daily.
+#: In seconds: shorter tests are not recorded; one that takes longer than `LONG_S` needs a reason to be daily.
 RECORDED_S: Final = 1.0
 LONG_S: Final = 2.0
 
@@ -32,7 +31,7 @@ class Line(NamedTuple):
 
 
 def lines(text: str) -> list[Line]:
-    """Parse `daily|slow|long  prefix  reason`; raises ValueError for another line, and for a prefix named twice."""
+    """Parse `daily|slow|long  prefix  reason`; raises ValueError for any other line, and for a repeated prefix."""
     found: dict[tuple[bool, str], Line] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.startswith("#"):
@@ -84,7 +83,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Leave out what has no test of the tier, unimported; pytest's own rules decide about the rest."""
+    """Ignore files and folders that have no test of the tier, without importing them; pytest decides about the rest."""
     tier = config.getoption("--tier")
     if tier is None or not collection_path.is_relative_to(ROOT) or collection_path == ROOT:
         return None
@@ -105,14 +104,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 class Durations:
-    """Sums what each test took, set-up and end included, and writes the longest case of each test."""
+    """Records the duration of each test without its fixtures, and writes the longest case of each test."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._taken: dict[str, float] = defaultdict(float)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        # Set-up and end of a module's fixtures belong to no test: whichever comes first or last would pay for all.
+        # The set-up and teardown of a module's fixtures are left out: they would count for whichever test runs first or
+        # last.
         if report.when == "call":
             self._taken[report.nodeid] += report.duration
 

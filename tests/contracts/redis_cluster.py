@@ -1,7 +1,8 @@
 """A Redis Cluster as a store under test: every client reaches every node through a proxy of its own.
 
-A fault acts on whichever node the pipeline goes to. The client learns the nodes' own addresses, as in production, but
-dials their proxies. A test's fault of "the store" applies to all masters: the keys of one test are on several.
+A fault acts on whichever node receives the pipeline. The client learns the nodes' own addresses, as in production, but
+connects to their proxies. A fault of "the store" in a test applies to all masters, since the keys of one test are
+spread over several of them.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from tests.support.store_proxy import Fault, Proxy
 
 
 class _Detour(StoreAddress):
-    """Dials a client's proxy instead of the node's own port."""
+    """Connects to the client's proxy of a node instead of the node's own port."""
 
     def __init__(self, ways: Mapping[int, Proxy], protocol: int) -> None:
         super().__init__(Connection, {"protocol": protocol}, 2_000)

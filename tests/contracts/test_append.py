@@ -51,7 +51,7 @@ async def test_a_topic_flush_is_one_unit_over_log_and_control_log(world: World) 
     assert (await a.log.read(ctl, StreamId(e, 0), StreamId(e, 1), 10)) == [producers]
 
 
-@pytest.mark.rule("CM-16")  # (d), the bound of a call
+@pytest.mark.rule("CM-16")  # (d), the limit of a call
 async def test_entries_are_read_without_their_batches_a_mebibyte_at_a_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

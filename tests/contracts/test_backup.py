@@ -1,4 +1,4 @@
-"""A backup's reads and a restore's writes on the twin, on a server, and on a Redis Cluster alike."""
+"""A backup's reads and a restore's writes, on the twin, on a server and on a Redis Cluster."""
 
 from __future__ import annotations
 

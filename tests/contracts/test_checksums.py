@@ -1,4 +1,4 @@
-"""The checksum in every entry: who writes it, what it covers, and what a reader gets when it does not match."""
+"""The checksum in every entry: who writes it, what it covers, and what a reader gets if it does not match."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_what_coordinators_append_proves_whose_it_is_and_a_damaged_entry_b
 
 @pytest.mark.rule("CM-100")
 async def test_a_claim_is_placed_by_the_store_under_epochs_of_any_size(world: World) -> None:
-    """`claim_v2` continues the caller's checksum over an id that only the store knows."""
+    """`claim_v2` extends the caller's checksum over an id that only the store knows."""
     one = await world.process()
     for floor in (1, 0x12345678, 0x7FFFFF00):
         claimed = await one.claim(GROUP, floor=floor)
@@ -124,7 +124,7 @@ async def test_a_reader_learns_what_is_not_as_it_was_written(world: World, wrong
     (found,) = await one.log.read(main, StreamId(claimed.epoch, 0), None, 10)
     assert (found.id, found.damage != "") == (at, True)
     (found,) = await one.log.index(main, StreamId(claimed.epoch, 0), None, 10)
-    assert (found.damage != "") == (wrong not in {"batch", "checksum"})  # a missing batch cannot be judged
+    assert (found.damage != "") == (wrong not in {"batch", "checksum"})  # unverifiable without the batch
     (found,) = await one.log.read_back(main, StreamId(claimed.epoch, 6), 1)
     assert (found.damage != "") == (wrong not in {"batch", "checksum"})
 
@@ -185,5 +185,5 @@ async def test_what_an_operator_says_to_skip_is_kept_beside_the_stream(world: Wo
 
 
 async def test_the_number_is_castagnolis() -> None:
-    """RFC 3720's example: 32 bytes of zeros give 8a9136aa; here after an empty key and an empty type."""
+    """The example in RFC 3720: 32 zero bytes give 8a9136aa; here after an empty key and an empty type."""
     assert unplaced("", "", bytes(30)) == 0x8A9136AA

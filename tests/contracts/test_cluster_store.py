@@ -84,10 +84,10 @@ async def test_a_renewal_returns_when_the_first_of_the_others_is_overdue(world: 
     for record, ttl_ms in zip(records, (TTL_MS, 2 * TTL_MS, 3 * TTL_MS), strict=True):
         await store.renew_node(record, ttl_ms)
     me = await store.renew_node(records[2], TTL_MS)
-    assert 0 < me.overdue_ms <= TTL_MS  # a's
+    assert 0 < me.overdue_ms <= TTL_MS  # node a's expiry
     await store.remove_node(records[0])
     me = await store.renew_node(records[2], 4 * TTL_MS)
-    assert TTL_MS < me.overdue_ms <= 2 * TTL_MS  # b's: this node's own expiry does not count
+    assert TTL_MS < me.overdue_ms <= 2 * TTL_MS  # node b's; this node's own expiry is ignored
 
 
 @pytest.mark.rule("CM-20")
@@ -95,7 +95,7 @@ async def test_a_metadata_version_is_written_once(world: World) -> None:
     store = await world.cluster_store()
     assert await store.append_metadata(1, b"one", NO_ENTRY)
     assert not await store.append_metadata(1, b"other", NO_ENTRY)
-    assert await store.append_metadata(1, b"one", NO_ENTRY)  # a repeat of the same change
+    assert await store.append_metadata(1, b"one", NO_ENTRY)  # the same change, retried
     assert await store.append_metadata(2, b"two", ONE)
     assert await store.read_metadata(0, 10) == [(1, b"one", ""), (2, b"two", "")]
     assert await store.read_metadata(1, 10) == [(2, b"two", "")]
@@ -133,8 +133,7 @@ async def test_a_metadata_version_is_written_only_right_after_the_one_before(wor
 async def test_a_metadata_version_is_not_written_after_another_entry_of_the_version_before(
     replicated: World,
 ) -> None:
-    """A fail-over lost the entry that a change was computed from, and another entry of the same version took its
-    place."""
+    """A fail-over lost the entry from which a change was computed, and another entry of that version took its place."""
     a, b = await replicated.cluster_store("a"), await replicated.cluster_store("b")
     assert await a.append_metadata(1, b"one", NO_ENTRY)
     await replicated.store.freeze_replica()

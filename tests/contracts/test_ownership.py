@@ -1,4 +1,4 @@
-"""Ownership of a shard: claims, renewals, releases, and when they count."""
+"""Ownership of a shard: claims, renewals, releases, and when they take effect."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ async def test_a_history_must_be_seen_for_a_lease_unless_lossless_or_continued(w
     assert isinstance(await a.try_claim(waited=False, dead=frozenset({a.incarnation})), WaitHistory)
     continued = await a.claim(waited=False, cont_epoch=first.epoch)
     assert continued.epoch > first.epoch
-    again = await a.claim(waited=False)  # the history of the last claim is the present one
+    again = await a.claim(waited=False)  # the last claim's history is still current
     assert again.epoch > continued.epoch
 
 

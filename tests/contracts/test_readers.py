@@ -1,4 +1,5 @@
-"""Readers' notes beside a stream are read as stored, by the store's clock, amid any other content (SR-29)."""
+"""The notes that readers keep beside a stream: read as stored, timed by the store's clock, whatever else is there
+(SR-29)."""
 
 from __future__ import annotations
 
@@ -107,7 +108,7 @@ async def test_notes_of_a_lost_past_are_gone_and_no_owner_minds(replicated: Worl
 
 @pytest_asyncio.fixture(params=["valkey", "cluster"])
 async def served(request: pytest.FixtureRequest, nodes: ClusterNodes) -> AsyncIterator[tuple[World, str]]:
-    """Yields a store that others may use too, and its URL."""
+    """Yields a store that may have other users, and its URL."""
     store = await deploy(request.param, 0, nodes)
     world = World(store)
     if isinstance(store, RedisCluster):

@@ -1,4 +1,5 @@
-"""Behaviour of a Redis Cluster alone: shards on several nodes, moving slots, nodes that fail while others go on."""
+"""Behaviour that only a Redis Cluster has: shards on several nodes, moving slots, nodes that fail while others go
+on."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ async def world(nodes: ClusterNodes) -> AsyncIterator[World]:
 
 
 def by_url(nodes: ClusterNodes) -> Store:
-    """Return the cluster as a process finds it, from one of its nodes."""
+    """Return the cluster as a process discovers it, from the address of one node."""
     return open_store(f"redis+cluster://127.0.0.1:{nodes.pairs[1].master.port}")
 
 
@@ -165,7 +166,7 @@ async def test_a_master_that_dies_is_followed_to_its_replica_and_a_flush_waits_f
 @pytest.mark.rule("CM-19", "CM-15")
 async def test_a_master_that_has_lost_the_other_nodes_is_not_believed(world: World, nodes: ClusterNodes) -> None:
     a = await world.process("a", min_insync_replicas=1)
-    pair = nodes.pairs[0]  # a client asks known masters in the order of their slots, so this one first
+    pair = nodes.pairs[0]  # a client asks known masters in slot order, so this one first
     shard = next(shard for shard in SHARDS if nodes.pair_of(shard.owner_key) is pair)
     e = (await a.claim(shard)).epoch
     alone = pair.master
@@ -203,7 +204,7 @@ async def test_shards_go_on_while_the_node_of_the_cluster_id_restarts(world: Wor
     (renewed,) = await a.log.renew([a.renewal(e)])
     assert renewed is not None
     assert renewed.ok
-    assert not claiming.done()  # its connection is new, and the cluster id cannot be read yet
+    assert not claiming.done()  # a new connection has to read the cluster id, which it cannot yet
     assert isinstance(await claiming, OwnedElsewhere)
 
 

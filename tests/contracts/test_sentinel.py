@@ -1,4 +1,4 @@
-"""A store with Sentinels: what a replaced master may still do before it learns of that."""
+"""A store with Sentinels: what a replaced master may still do before it learns that it was replaced."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Watched:
         await ran(self.sentinel, ("SENTINEL", "MONITOR", "main", "127.0.0.1", master.port, 9))
 
     async def replace_master(self) -> None:
-        """Promote a replica and let the other one follow it; the old master lives on and does not learn of it."""
+        """Promote a replica and let the other one follow it; the old master keeps running and is not notified."""
         _, new, other = self.servers
         await new.run(("REPLICAOF", "NO", "ONE"))
         await Valkey.follow(other, new)

@@ -1,4 +1,4 @@
-"""A store that serves nothing for a while: it loads its data, or a script keeps it busy (CM-182)."""
+"""A store that serves no requests for a while, because it is loading its data or running a script (CM-182)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from tests.support.stores import Server, until
 
 LOADING = "LOADING Valkey is loading the dataset in memory"
 BUSY = "BUSY Valkey is busy running a script. You can only call SCRIPT KILL or SHUTDOWN NOSAVE."
-#: More refusals than pauses of 100 ms fit into the 2 s of a check or call.
+#: More refusals than fit, 100 ms apart, into the 2 s of a check or a call.
 MANY = 25
 ENDLESS = "while true do end"
 
@@ -54,7 +54,7 @@ async def cluster_id(server: Server) -> str:
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-182")
 async def test_a_store_that_answers_everything_with_loading_is_waited_for_beyond_the_bound(server: Server) -> None:
-    """Behind this proxy not even the greeting and INFO are answered, though Valkey's own are."""
+    """This proxy refuses even the greeting and INFO, which a loading Valkey answers."""
     with RefusingStore(server.port, LOADING, MANY) as refusing, capture_logs() as lines:
         assert await check_store(open_store(refusing.url), await cluster_id(server), 0, wait_ms=2_000) == []
     assert len(refusing.refused) == MANY
@@ -65,7 +65,7 @@ async def test_a_store_that_answers_everything_with_loading_is_waited_for_beyond
 @pytest.mark.rule("CM-182")
 @pytest.mark.parametrize("only", [b"INFO", b"CONFIG", b"GET"])
 async def test_what_a_busy_store_refuses_at_the_start_is_asked_again(server: Server, only: bytes) -> None:
-    """Before the fix, it counted as missing rights, as a missing append-only file, or as a wiped store."""
+    """Before the fix, this was taken for missing rights, a missing append-only file, or a wiped store."""
     with RefusingStore(server.port, BUSY, 3, spared=GREETINGS, only=only) as refusing:
         assert await check_store(open_store(refusing.url), await cluster_id(server), 0) == []
     assert refusing.refused == [only] * 3
@@ -74,7 +74,7 @@ async def test_what_a_busy_store_refuses_at_the_start_is_asked_again(server: Ser
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-182", "CM-130")
 async def test_a_store_that_stays_busy_is_named_so_at_the_end_of_the_wait(server: Server) -> None:
-    """A role then waits on; before the fix it ended, since the finding named one of its own settings."""
+    """A role then keeps waiting; before the fix it exited, since the finding named one of its own settings."""
     with (
         RefusingStore(server.port, BUSY, 1_000_000, spared=GREETINGS) as refusing,
         pytest.raises(StoreCheckError, match="does not serve at present: BUSY") as refused,
@@ -86,7 +86,7 @@ async def test_a_store_that_stays_busy_is_named_so_at_the_end_of_the_wait(server
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-182", "CM-19")
 async def test_a_flush_waits_for_a_script_to_end_and_is_written_once(server: Server) -> None:
-    """Before the fix, it was refused, and the caller's records with it."""
+    """Before the fix, the flush was refused, and so were the caller's records."""
     settings = StoreSettings(cluster_id=await cluster_id(server), backoff_ms=5, backoff_max_ms=20, call_ms=60_000)
     log = StoreRecordLog(open_store(f"redis://127.0.0.1:{server.port}"), settings, SystemClock())
     try:
@@ -118,7 +118,7 @@ async def test_a_flush_waits_for_a_script_to_end_and_is_written_once(server: Ser
 @pytest.mark.rule("CM-182", "CM-4")
 @pytest.mark.parametrize("error", [BUSY, LOADING])
 async def test_a_subscription_that_is_refused_is_made_again(server: Server, error: str) -> None:
-    """Before the fix, it counted as subscribed, and the process never learned that a shard had been released."""
+    """Before the fix, the process considered itself subscribed and never learned that a shard had been released."""
     with RefusingStore(server.port, error, 1, only=b"SUBSCRIBE") as refusing:
         cluster = StoreClusterStore(open_store(refusing.url), StoreSettings(backoff_ms=5))
         wakes = cluster.wakes()
@@ -135,7 +135,7 @@ async def test_a_subscription_that_is_refused_is_made_again(server: Server, erro
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-182", "CM-171")
 async def test_the_watch_believes_nothing_that_a_busy_store_refuses_to_say(server: Server) -> None:
-    """Before the fix, a refused CONFIG GET counted as a missing append-only file, and writes stopped."""
+    """Before the fix, a refused CONFIG GET was taken for a missing append-only file, and writes stopped."""
     with RefusingStore(server.port, BUSY, 3, only=b"CONFIG") as refusing, capture_logs() as lines:
         log = StoreRecordLog(open_store(refusing.url), StoreSettings(), SystemClock())
         watch = StoreWatch(
@@ -156,7 +156,7 @@ async def test_the_watch_believes_nothing_that_a_busy_store_refuses_to_say(serve
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-182", "CM-140")
 async def test_a_busy_store_has_no_other_history_for_a_backup(server: Server) -> None:
-    """Before the fix, the refused INFO was recorded as a history of its own."""
+    """Before the fix, the refused INFO was recorded as another history."""
     with RefusingStore(server.port, BUSY, 2, only=b"INFO") as refusing:
         copies = StreamCopies(open_store(refusing.url), StoreSettings(backoff_ms=5))
         try:

@@ -1,4 +1,4 @@
-"""The requirements on a store before a process uses it, and what its URL leads to."""
+"""The requirements that a store must meet before a process uses it, and how its URL is resolved."""
 
 from __future__ import annotations
 
@@ -76,7 +76,8 @@ async def test_writes_that_are_synced_too_seldom_are_refused_by_name(server: Ser
 @pytest.mark.asyncio
 @pytest.mark.rule("CM-12", "SR-20")
 async def test_a_replica_that_comes_late_is_waited_for_and_the_second_of_two_is_not(server: Server) -> None:
-    """Processes killed together start together, and replicas come last; after a fail-over one is missing."""
+    """After a crash of everything, processes start together and replicas come last; after a fail-over one is
+    missing."""
     assert await init_cluster(load_settings({"store.url": url(server)}))
     settings = load_settings({"store.url": url(server), "store.replicas": "2", "min.insync.replicas": "2"})
     starting = asyncio.create_task(open_clients(settings, SystemClock(), make_cluster=False))
@@ -232,7 +233,7 @@ def test_a_bad_url_is_refused_without_showing_its_secret(text: str) -> None:
 
 @pytest.mark.asyncio
 async def test_a_store_that_loads_is_waited_for() -> None:
-    """It answers INFO meanwhile, and everything else with LOADING; before the fix `up` ended at once: "a wiped
+    """Meanwhile it answers INFO, and LOADING to everything else; before the fix `up` exited at once with "a wiped
     store"."""
     server = Server("--key-load-delay", "0")
     try:
@@ -260,7 +261,7 @@ async def test_a_store_that_loads_is_waited_for() -> None:
 
 
 def test_a_full_disk_is_named() -> None:
-    """Valkey reports neither the disk nor a remedy."""
+    """Valkey's own error mentions neither the disk nor a remedy."""
     said = str(ErrorReply("MISCONF", "Errors writing to the AOF file: No space left on device"))
     assert "CONFIG GET dir" in said
     assert "Make room" in said

@@ -1,4 +1,4 @@
-"""The name of a store's node: resolved before the connection, given up cleanly, each of its addresses tried."""
+"""The host name of a store node: resolved before connecting, given up cleanly, and every address is tried."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shard_runtime.record_log.redis.topology import open_store
 from tests.support.stores import Server
 
 #: Connects to a name that does not exist, gives up during the lookup, and later prints the loop's complaints. Lookups
-#: are made one after the other, so once the second one has failed, so has the first.
+#: run one after the other, so when the second one has failed, the first has too.
 GIVES_UP = """
 import asyncio, gc, uvloop
 from shard_runtime.record_log.redis.topology import open_store

@@ -1,4 +1,4 @@
-"""A process's watch of its store: the store's clock, and settings that lose data."""
+"""How a process watches its store: the store's clock, and settings that risk losing data."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ async def test_by_setting_no_new_work_is_taken_while_the_store_is_unsafe(
     watch = await watches(stop_writes=True)
     store = await world.store.client("a")
     await store.refresh()
-    # Each node of a cluster has settings of its own: use a shard of the node that `config` reaches.
+    # Each node of a cluster has its own settings: use a shard on the node that `config` reaches.
     shards = (GROUP._replace(name=str(number)) for number in range(1_000))
     shard = next(each for each in shards if store.node_of(each.owner_key) == store.node_of("SET"))
     await process.history(shard)

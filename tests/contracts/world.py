@@ -36,7 +36,7 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Process:
-    """One process with a log; its incarnation is its node id times a thousand plus the number of its start."""
+    """One process with a log; its incarnation is its node id times 1000, plus the number of times it was started."""
 
     def __init__(self, log: StoreRecordLog, node_id: int, incarnation: int) -> None:
         self.log, self.node_id, self.incarnation = log, node_id, incarnation
@@ -58,7 +58,8 @@ class Process:
         return replace(made, **changes)
 
     async def history(self, shard: ShardId = GROUP) -> str:
-        """Return the history of a shard's store node; a process without one learns it from a claim in vain."""
+        """Return the history of a shard's store node. A process that does not know it makes a claim, which fails but
+        returns it."""
         if not self.log.history_of(shard):
             await self.log.claim(self.request(shard, seen_history=""))
         return self.log.history_of(shard)
@@ -109,7 +110,7 @@ class World:
         return made
 
     async def lapse(self, shard: ShardId = GROUP) -> None:
-        """Let the lease expire."""
+        """Make the lease expire."""
         await self.store.raw(("HSET", shard.owner_key, "expires", 1))
 
     async def owner(self, shard: ShardId = GROUP) -> dict[str, str]:
@@ -124,7 +125,7 @@ class World:
 
 
 async def in_time(call: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
-    """Return the answer to a call that gives up early, repeated on a busy machine; bounded."""
+    """Return the result of a call that gives up early; on a busy machine it is retried, up to 20 times."""
     for _ in range(20):
         with suppress(StoreUnavailableError):
             return await call()

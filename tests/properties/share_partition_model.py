@@ -1,7 +1,7 @@
 """A share-partition with a naive model: one entry per offset, and a coordinator that keeps the higher rank.
 
-The model hosts the core, believes its replies, and states the invariants after every event. It causes no events itself:
-the machine in `test_share_partition` does.
+The model hosts the core, records what its replies promise, and checks the invariants after every event. The events come
+from the machine in `test_share_partition`.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.log_end = 0
         self.log_start = 0
         self.holders: dict[int, tuple[str, int]] = {}  # offset -> last (member, lock end), this leader
-        self.done: set[int] = set()  # terminal and answered NONE: durable (PL-1209)
+        self.done: set[int] = set()  # terminal, with NONE as the response: durable (PL-1209)
         self.committed: set[int] = set()  # offsets that this leader has confirmed as terminal
         self.claims: dict[int, tuple[str, tuple[tuple[int, int, tuple[int, ...]], ...]]] = {}
         self.late: list[fx.Persist] = []  # writes of unknown outcome that may still be stored
@@ -82,7 +82,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         letters_max=st.sampled_from([3, 10, 5_000]),
         limits=st.builds(Limits, *[st.integers(2, 5)] * len(Limits._fields)),
     )
-    def begin(  # noqa: PLR0917 - what an example begins with
+    def begin(  # noqa: PLR0917 - what an example starts with
         self, spans: list[tuple[int, int]], limit: int, max_locks: int, dlq: bool, letters_max: int, limits: Limits
     ) -> None:
         self.limits = limits  # the windows here are small
@@ -96,7 +96,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.core = SharePartition(self.generation, limits=self.limits)
         self.write: fx.Persist | None = None
         self.read_back: fx.ReadBackWanted | None = None
-        self.dead: list[tuple[int, int]] = []  # (number, offset) of each letter that is on its way
+        self.dead: list[tuple[int, int]] = []  # (number, offset) of each dead letter that is being written
         self.holders.clear()
         self.claims.clear()
         self.committed = set(self.done)
@@ -134,7 +134,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         return effects
 
     def take_write(self) -> fx.Persist:
-        """Return the outstanding write, which the coordinator now answers, or not."""
+        """Return the outstanding write and clear it; the caller decides its outcome."""
         write, self.write = self.write, None
         assert write is not None
         return write
@@ -145,7 +145,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         return wanted
 
     def pending(self) -> set[int]:
-        """Return offsets with an acknowledgement or release that is not answered yet; renewals take effect at once."""
+        """Return the offsets with an unanswered acknowledgement or release; renewals take effect at once."""
         return {
             offset
             for _, acks in self.claims.values()
@@ -204,9 +204,9 @@ class SharePartitionModel(RuleBasedStateMachine):
 
     @invariant()
     def letters_are_out_once_and_take_no_lock(self) -> None:
-        """Each Archiving record has a letter out, unless the write that archives it is outstanding (PL-904, PL-305).
-        Letters do not count against the locks, nor do finished records before the first record that is neither (PL-915,
-        PL-916)."""
+        """Each Archiving record has a dead letter being written, unless the write that archives it is outstanding
+        (PL-904, PL-305). Records with such a letter do not count against the lock limit, nor do finished records before
+        the first record that is neither (PL-915, PL-916)."""
         if not hasattr(self, "core") or self.core.status is not Status.ACTIVE:
             return
         out = [offset for _, offset in self.dead]
@@ -261,7 +261,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         self.remember(overview)
 
     def remember(self, overview: Overview) -> None:
-        """Note what the start offset may pass in the next step: offsets that are terminal now, or about to be."""
+        """Note which offsets the start offset may pass in the next step: those that are terminal or about to be."""
         self.finished.difference_update({o for o in self.finished if o >= self.spso})
         for batch in overview.records:
             given_up = batch.delivery_count >= self.settings.delivery_count_limit

@@ -32,7 +32,7 @@ def specs(draw: st.DrawFn, *, homogeneous: bool) -> GroupSpec:
 
 
 def _sharing(members: int, partitions: int) -> int:
-    """Return how many members may share a partition at most (GC-52), computed without the assignor."""
+    """Return the maximum number of members that may share a partition (GC-52), computed without the assignor."""
     return -(-members // partitions) if partitions else 0
 
 

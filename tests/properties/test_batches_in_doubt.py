@@ -1,8 +1,8 @@
-"""Sequence numbers over random histories of one partition: one group in flight or two, answers lost, open or out of
-order, a topic created again, outdated metadata, records that time out.
+"""Sequence numbers over random histories of one partition: one or two groups in flight; responses that are lost,
+outstanding or out of order; a re-created topic; outdated metadata; records that time out.
 
-In every history no record is in two topics, each is reported exactly once, order holds, and no leader sees a gap,
-except where a batch in doubt followed one that timed out.
+In every history no record is in two topics, each record is reported exactly once and in order, and no leader sees a
+gap, except if a batch in doubt followed one that timed out.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sharegroups.producing.core.unconfirmed_batches import Meaning
 
 T0 = TopicPartition("t", 0)
 
-#: Without a minimum, hypothesis draws five steps on average, which hardly ever expose a planted fault.
+#: Without a minimum, Hypothesis draws five steps on average, too few to expose most planted faults.
 LEAST_STEPS = 15
 
 _OUTCOME = st.tuples(st.sampled_from(("ok", "open", "refused", "failed")), st.booleans())
@@ -37,7 +37,7 @@ _STEP = st.one_of(
 
 
 class Story:
-    """A producer driven like by the sender, and the leaders of every topic that had the name."""
+    """A producer's buffer, driven as the sender drives it, and the leaders of every topic that has had the name."""
 
     def __init__(self, idempotent: bool) -> None:
         self.buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 10, 2)
@@ -69,7 +69,7 @@ class Story:
         self.buffer.forget_sequences()
 
     def expire(self, count: int) -> None:
-        """Let so many of the oldest records time out; a record is as old as its number."""
+        """Let the `count` oldest records time out; records are numbered in the order of their age."""
         for group in self.buffer.expired(len(self.reported) + count):
             self.fail(group)
 
@@ -80,7 +80,7 @@ class Story:
             self.identify()
 
     def attempt(self, budget: int, pipelined: int, outcome: str, appended: bool) -> None:
-        """Take one turn of the sender with some node's metadata, which may be outdated; then apply the outcome."""
+        """Perform one pass of the sender with some node's metadata, which may be outdated; then apply the outcome."""
         meaning = self.meanings[max(len(self.meanings) - 1 - pipelined, 0)]
         gone, _ = self.buffer.take_outdated(lambda _: meaning)
         for group in gone:
@@ -134,7 +134,7 @@ class Story:
         return Outcome(None, NetworkError("again"), 0, None if name == "refused" else meaning)
 
     def settle(self, group: Group[int, None], outcome: Outcome) -> None:
-        """Settle a group as the sender does."""
+        """Apply a group's outcome as the sender does."""
         for one in self.buffer.settle(group, outcome):
             found = one.outcome
             assert found is not None
@@ -151,9 +151,9 @@ class Story:
         self.reported += [value for batch in group.batches for value in batch.records]
 
     def store(self, topic_id: bytes, group: Group[int, None]) -> bool:
-        """Store a group as a leader does: a repetition is answered, a gap is refused. A gap must not occur, except for
-        a batch in doubt, which keeps its number though the one before it was given up, and for a group that follows
-        another."""
+        """Store a group as a leader does: a duplicate succeeds without being stored, a gap is refused. A gap may only
+        occur for a batch in doubt, which keeps its number although the one before it was given up, and for a second
+        group in flight."""
         batches = group.batches
         for batch in batches:
             identity = batch.identity or NO_IDENTITY
@@ -171,13 +171,13 @@ class Story:
                     return False
                 self.stored[key] = list(batch.records)
                 self.expected[topic_id, identity] = batch.base_sequence + len(batch.records)
-            # Without sequence numbers it may be in one topic twice.
+            # Without sequence numbers a record may be in one topic twice.
             if identity != NO_IDENTITY or batch.records[0] not in self.logs[topic_id]:
                 self.logs[topic_id] += batch.records
         return True
 
     def finish(self) -> None:
-        """End all faults: remaining records go to the present topic, or fail."""
+        """End all faults: the remaining records go to the current topic, or fail."""
         for _ in range(4 * self.produced + 4):
             self.attempt(1000, 0, "ok", appended=True)
 
@@ -217,6 +217,6 @@ def test_no_record_is_in_two_topics_and_each_is_reported_once(
     written = [value for log in story.logs.values() for value in log]
     assert len(written) == len(set(written)), "a record lies in two topics, or twice in one"
     assert all(log == sorted(log) for log in story.logs.values())
-    # Not always in order: the answer for the first of two groups may be lost, and that for the second not.
+    # Not always in order: the response for the first of two groups may be lost, and the one for the second not.
     assert sorted(story.reported) == list(range(story.produced))
     assert (story.buffer.used_bytes, story.buffer.records) == (0, 0)

@@ -1,7 +1,7 @@
-"""No time limit that a client counts outlasts the server's, even if messages are late, refused, repeated or lost
+"""No time limit on the client's side ends later than the server's, even if messages are late, refused, repeated or lost
 (CL-152).
 
-Each story is drawn from a seed and played on virtual time against a fake cluster that keeps the servers' clocks
+Each run is drawn from a seed and takes place on virtual time, against a fake cluster that keeps the servers' clocks
 (`tests/support/fake_cluster/uncertain.py`).
 """
 
@@ -103,7 +103,7 @@ def _believes_no_longer_than_the_leader(fake: UncertainCluster, kept: Kept, mess
 @pytest.mark.rule("CL-82", "CL-83", "CL-27", "CL-152")
 @pytest.mark.parametrize("chances", [STEADY, CHANGING], ids=["one lock", "a lock that is changed"])
 def test_what_poll_returns_is_locked_and_no_later_than_the_client_says(chances: Chances) -> None:
-    """Covers fetched records, renewed ones, and those that waited in the buffer between polls."""
+    """Covers fetched records, renewed ones, and those that stayed in the buffer between polls."""
     returned = renewed = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:
@@ -120,7 +120,7 @@ def test_what_poll_returns_is_locked_and_no_later_than_the_client_says(chances: 
                     kinds = (AcknowledgeType.RENEW, AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE)
                     c.acknowledge(message, rng.choice(kinds))
                     if offset < start:
-                        continue  # it was archived meanwhile, and a late acknowledgement of it succeeds (PL-404)
+                        continue  # meanwhile archived; a late acknowledgement then succeeds (PL-404)
                     ends_s = fake.held_until_s((part.id_partition, "g", offset))
                     assert now_s() < ends_s + _TICK_S, f"offset {offset} is handed out, locked until {ends_s:.3f}"
                     assert (part.acquired_ms + part.lock_ms) / 1000 <= ends_s + _TICK_S, f"offset {offset}"
@@ -139,7 +139,7 @@ def test_what_poll_returns_is_locked_and_no_later_than_the_client_says(chances: 
     ids=["late", "lost", "wishes"],
 )
 def test_no_member_is_silent_for_as_long_as_its_session_lasts(chances: Chances) -> None:
-    """Holds as long as the coordinator accepts its heartbeats, however late it answers, and whatever else it asks
+    """Holds as long as the coordinator accepts its heartbeats, however late the responses are and whatever they ask
     for."""
     heartbeats = 0
 
@@ -167,7 +167,8 @@ def test_no_member_is_silent_for_as_long_as_its_session_lasts(chances: Chances) 
 
 @pytest.mark.rule("CL-86", "CL-152")
 def test_no_node_is_asked_for_anything_before_the_time_it_asked_for_is_over() -> None:
-    """The node counts from its answer; only requests that keep locks and sessions from ending are sent anyway."""
+    """The node measures this time from its response; only requests that keep locks and sessions alive are sent
+    anyway."""
     asked = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:
@@ -188,7 +189,7 @@ def test_no_node_is_asked_for_anything_before_the_time_it_asked_for_is_over() ->
 
 @pytest.mark.rule("CM-43", "CL-152")
 def test_a_record_is_given_up_when_its_time_is_over_and_is_not_sent_after_that() -> None:
-    """delivery.timeout.ms counts from the call, whatever was tried since."""
+    """delivery.timeout.ms is measured from the call, whatever was tried since."""
     timed_out = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:

@@ -1,4 +1,5 @@
-"""The combiner's law: per offset the highest rank wins, in any order and however often (SC-107, SC-111)."""
+"""The combiner's law: per offset the highest rank wins, in whatever order and however many times batches arrive
+(SC-107, SC-111)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""No changed byte of a share-state log goes unnoticed: the served state is what was written, or it is refused."""
+"""No changed byte of a share-state log goes unnoticed: the state served is what was written, or the request is
+refused."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def test_whatever_byte_of_a_log_changes_no_share_partition_is_served_with_other_
     for at, field, place in FIXED.log.every_byte():
         refused, _ = FIXED.judge(FIXED.log.damaged(at, field, place, change))
         fields = FIXED.log.raw[at][1]
-        if keys[key_of(fields[3])] > 1:  # a damaged key is found among those that other entries name
+        if keys[key_of(fields[3])] > 1:  # a damaged key is recognised if another entry has the same key
             assert len(refused) <= 1
         if field % 2 and fields[field - 1] == b"k":
             assert not refused  # the entry itself is intact
@@ -98,7 +99,7 @@ def test_an_entry_the_names_of_whose_fields_are_hit_is_not_taken_for_an_older_on
 
 @st.composite
 def damaged(draw: st.DrawFn) -> tuple[Written, list[Raw]]:
-    """Draw a log, with up to two entries each of which has any bytes changed, cut or added."""
+    """Draw a log in which up to two entries have bytes changed, removed or added."""
     steps = draw(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), min_size=1, max_size=25))
     written = Written(steps)
     raw = [(raw_id, list(fields)) for raw_id, fields in written.log.raw]
@@ -196,7 +197,7 @@ def test_what_an_operator_dropped_is_refused_until_its_tombstone_is_stored_and_i
     (tombstone,) = shard.decide(command, 0, 0).records
     assert tombstone == ShareTombstone(KEYS[0])
     token = shard.replay(tombstone)
-    shard.undo(token)  # refused by the store: the owner reads again, and replays from scratch
+    shard.undo(token)  # refused by the store: the owner reads the log again and replays it from the start
     assert shard.quarantined()
     shard.replay(tombstone)
     assert not shard.quarantined()

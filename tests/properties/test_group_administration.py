@@ -1,7 +1,7 @@
-"""A group under any schedule in which administrators alter its offsets, delete them, and delete the group itself.
+"""A group under schedules in which administrators alter its offsets, delete them, and delete the group itself.
 
-In addition to the calls of `test_group_schedules` there are deletes of state, which arrive late, twice, in any order or
-never.
+In addition to the calls in `test_group_schedules` there are deletions of state, which arrive late, twice, in any order
+or never.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class AdministeredGroup(GroupSchedules):
     def resume(self) -> None:
         self._run(c.ResumeDeletions(self.driver.now_ms))
 
-    # ---- deletes at the share coordinator
+    # ---- deletions at the share coordinator
 
     @precondition(lambda self: self.deletes)
     @rule(data=st.data(), again=st.booleans())

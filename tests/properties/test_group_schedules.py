@@ -1,6 +1,6 @@
-"""A group under any schedule: outcomes late, lost, twice or out of order, fail-overs, topics created and deleted.
+"""A group under any schedule: late, lost, duplicate or reordered outcomes, fail-overs, topics created and deleted.
 
-The model is the share coordinator: the state epoch that it holds of each partition, and its answers.
+The model is the share coordinator: the state epoch that it stores for each partition, and its responses.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOPICS = st.sampled_from(["t", "u"])
 
 
 class GroupSchedules(RuleBasedStateMachine):
-    #: Start offsets that were set by an alteration.
+    #: Start offsets that an alteration has set.
     altered_to: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class GroupSchedules(RuleBasedStateMachine):
     def time_passes(self, ms: int) -> None:
         self.driver.advance(ms)
 
-    # ---- the share coordinator: calls arrive in any order, their answers come late, twice or never
+    # ---- the share coordinator: calls arrive in any order, responses arrive late, twice or never
 
     @precondition(lambda self: self.calls)
     @rule(data=st.data(), again=st.booleans())

@@ -1,5 +1,5 @@
-"""The law on which GC-39a depends: the group epoch of a removal distinguishes the lives of a member, whatever
-happens."""
+"""The law on which GC-39a depends: the group epoch of a removal separates the lives of a member, that is, its
+successive memberships."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STEP = st.one_of(
 
 
 class Group:
-    """A group, and the epochs that its members received, with which they may hold a session, by life."""
+    """A group, and the member epochs with which each member may hold a session, by life."""
 
     def __init__(self, interval_ms: int, fast: bool) -> None:
         self.driver = Driver(
@@ -34,7 +34,7 @@ class Group:
         self.partitions = 1
         self.driver.create("t", 1)
         self.epochs: dict[str, int] = {}
-        #: The member epochs of the present life while it had partitions, and of earlier lives.
+        #: For each life of a member, the current one last: the member epochs at which it had partitions.
         self.lives: dict[str, list[set[int]]] = defaultdict(lambda: [set()])
         self.assigned: set[str] = set()
         self.removals: dict[str, int] = {}
@@ -54,7 +54,7 @@ class Group:
         self.inspect(member)
 
     def inspect(self, member: str) -> None:
-        """Check that the last removal, reported again at any time, does not affect the present life."""
+        """Check that the last removal, whenever it is reported again, does not affect the current life."""
         removed = self.removals.get(member)
         if removed is not None:
             assert all(epoch >= removed for epoch in self.lives[member][-1]), (member, removed, self.lives[member])

@@ -21,8 +21,8 @@ from tests.support.coordinator_nodes import Net, change, key
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess, Host
 from tests.support.virtual_time import run
 
-#: The fate of one request: nothing odd, lost before or after the coordinator, delivered after its stream broke, never
-#: answered, or refused by the host.
+#: What happens to one request: no fault, request lost, reply lost, delivered after its stream broke, never answered, or
+#: refused by the host.
 _FAULT = st.sampled_from(["none", "none", "lose_request", "lose_reply", "late", "hang", "load", "moved", "fenced"])
 _REFUSALS: dict[str, type[errors.KafkaError]] = {
     "load": errors.CoordinatorLoadInProgressError,
@@ -108,7 +108,7 @@ class LossyTransport:
 
 
 def _applied(hosts: list[Host]) -> set[int]:
-    """Return the start offsets of all writes that reached a shard: each write of the test has its own."""
+    """Return the start offsets of all writes that reached a shard; each write in the test has a different one."""
     found = set()
     for host in hosts:
         for command in host.commands:

@@ -1,5 +1,5 @@
-"""Table 2.3 against an oracle, over random histories: which requests are answered or fenced, and which values never
-fall."""
+"""Table 2.3 against an oracle, over random histories: which requests are accepted or fenced, and which values never
+decrease."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _COMMAND: st.SearchStrategy[StateCommand] = st.one_of(
 
 @dataclass
 class Oracle:
-    """The answers of the table, derived from accepted requests alone."""
+    """The table's results, derived from accepted requests alone."""
 
     leader: tuple[int, int] | None = None  # the largest accepted (leader epoch, generation); None: no state
     state_epoch: int = -1

@@ -1,7 +1,7 @@
 """A share-partition against a naive model: in every history the model's invariants hold, and everything gets finished.
 
-The machine acquires, acknowledges, renews, releases, lets locks expire, moves the log start, loses writes and their
-answers, and starts new leaders from the coordinator's state. After every step the invariants are checked.
+The machine acquires, acknowledges, renews and releases records, lets locks expire, moves the log start, loses writes
+and their responses, and starts new leaders from the coordinator's state. The invariants are checked after every step.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class SharePartitionMachine(SharePartitionModel):
 
     @rule(member=members, budget=st.integers(1, 8), keep=st.integers(0, 3), mode=st.integers(0, 1))
     def fetch_and_reject(self, member: str, budget: int, keep: int, mode: int) -> None:
-        """Produce letters in one step, since few examples would have any otherwise. Every fourth record is accepted."""
+        """Cause dead letters in one step, since few examples would have any otherwise. Every fourth record is
+        accepted."""
         self.fetch(member, budget, mode, 1, 3)
         mine = self.held_by(member)
         if not mine:
@@ -194,7 +195,7 @@ class SharePartitionMachine(SharePartitionModel):
     @rule()
     def read_back_fails(self) -> None:
         wanted = self.take_read_back()
-        self.unknown = set(self.finished)  # rolled back in memory, yet perhaps stored
+        self.unknown = set(self.finished)  # rolled back in memory, but perhaps stored
         self.do(ev.ReadBackFailed(wanted.generation, RequestTimedOutError()))
         while self.core.status is Status.RETIRING:
             if self.write:
@@ -269,7 +270,7 @@ class SharePartitionMachine(SharePartitionModel):
         assert self.coordinator.dcc == 0, "INV-17"
 
     def everything_is_delivered_while_letters_wait(self) -> None:
-        """Check that no record is held up by unanswered letters, up to the bound (PL-915, PL-916)."""
+        """Check that unconfirmed dead letters, up to their maximum, do not hold up other records (PL-915, PL-916)."""
         if not self.dead:
             return
         waiting = -1
@@ -286,13 +287,13 @@ class SharePartitionMachine(SharePartitionModel):
         assert not left, f"{left} wait behind dead letters (PL-915)"
 
     def settle_for_good(self) -> None:
-        """PL-621: wait twice for five seconds and settle, after which storage agrees with memory."""
+        """PL-621: twice wait five seconds and complete all writes, after which storage agrees with memory."""
         for _ in range(2):
             self.now += 5_000
             self.settle_everything()
 
     def check_everything_is_stored(self) -> None:
-        """Check that all of memory beyond Acquired and never-delivered records is in storage by now (PL-621)."""
+        """Check that every record in memory that is neither Acquired nor undelivered is stored by now (PL-621)."""
         for first, last, state, count, _ in self.core.overview().records:
             if state != ACQUIRED and count > 0:
                 for offset in range(first, last + 1):

@@ -1,4 +1,4 @@
-"""A share-state log is replayed as if its entries were read one by one, however it is written, paged and damaged."""
+"""A share-state log is replayed as if its entries were read one by one, however it was written, paged or damaged."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def _log(records: list[ShareRecord], claims: set[int]) -> StoredLog:
 
 @st.composite
 def _logs(draw: st.DrawFn) -> tuple[StoredLog, list[Raw]]:
-    """Draw a log of several owners, as written and as it may be found: bytes changed, entries missing."""
+    """Draw a log of several owners, as written and as it might be found: with changed bytes and missing entries."""
     log = _log(draw(_RECORDS), draw(st.sets(st.integers(0, 19))))
     raw = [(raw_id, list(fields)) for raw_id, fields in log.raw]
     for _ in range(draw(st.integers(0, 3))):
@@ -167,7 +167,7 @@ def test_the_fields_of_an_entry_are_read_in_any_order_and_number(order: tuple[in
     named = dict(pairs)
     kind, record = (named.get(name, b"") for name in (b"t", b"r"))
     at = StreamId(*map(int, raw_id.split(b"-")))
-    # Without a checksum only the fields that older entries had are trusted (CM-100).
+    # Without a checksum, only the fields that older entries had are trusted (CM-100).
     found = None if named.keys() == {b"t", b"r"} else named.get(b"c", b"")
     wrong = damage(log.stream, at, kind.decode(), record, batch=b"", found=found)
     whose = named.get(b"k", b"") if wrong else b""

@@ -64,8 +64,8 @@ def _legal_trim_points(driver: Driver) -> range:
     return range(min(newest.values(), default=len(driver.log)) + 1)
 
 
-# Of SC-71 that records before the lowest of the newest snapshots are superseded. The point that compaction chooses, and
-# when it reports one, is in tests/unit/shard_runtime/hosting/test_compaction_plan.py.
+# Covers the part of SC-71 by which records before the lowest of the newest snapshots are superseded. Which point
+# compaction chooses, and when it reports one, is tested in tests/unit/shard_runtime/hosting/test_compaction_plan.py.
 @pytest.mark.rule("SC-34", "SC-55", "SC-56", "SC-59", "SC-71", "SC-79")
 @settings(max_examples=200)
 @given(st.lists(_STEP, max_size=30), st.integers(0, 4), st.data())

@@ -1,4 +1,4 @@
-"""Laws of a transaction's record, for all orders of calls by producers and leaders, time-outs and repetitions."""
+"""Laws of a transaction's record, for all orders of calls by producers and leaders, time-outs and retries."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Story:
         self.now_ms = 0
 
     def take(self, what: str, which: int) -> None:
-        """Take a step of a producer with some identity that was given out; old ones too, as in late messages."""
+        """Perform a producer's step under an identity given out earlier, perhaps an old one, as in a late message."""
         who, known = self.given_out[-1 - which % len(self.given_out)], self.known
         match what:
             case "new":
@@ -63,7 +63,7 @@ class Story:
                 self.known = expired(known, self.now_ms)
 
     def check(self, what: str, before: Transaction | None) -> None:
-        """Check the laws after a step from the record `before`."""
+        """Check the laws after a step that started from the record `before`."""
         known = self.known
         if known is None:
             return

@@ -1,8 +1,8 @@
-"""CL-132 and CL-133 over random histories of a producer and two leaders: answers late, lost, overtaken or refused, and
-leaders that move.
+"""CL-132 and CL-133 over random histories of a producer and two leaders: late, lost, overtaken or refused responses,
+and leaders that move.
 
-In every history each record is reported once; a record reported as stored is at the reported place, once and in order;
-a record reported as not sent is nowhere; and no partition has more than five batches in flight.
+In every history each record is reported once; a record reported as stored is at the reported offset, once and in order;
+a record reported as not sent is not stored anywhere; and no partition has more than five batches in flight.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ PARTITIONS = 3
 RECORDS = 80
 NOT_ENOUGH_REPLICAS, KAFKA_STORAGE_ERROR, MESSAGE_TOO_LARGE = 19, 56, 10
 
-#: Seconds until an answer; if negative, the stream breaks after so long, without an answer.
+#: Seconds until the response; if negative, the stream breaks after that time, without a response.
 _PACES = (0.0, 0.001, 0.01, 0.05, -0.001, -0.03)
 
 
 class Story:
-    """A busy producer, and the reports that it received."""
+    """A busy producer, and the delivery reports that it received."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

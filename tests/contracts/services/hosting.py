@@ -1,6 +1,7 @@
-"""The services on which the client-facing contract is tested: the client's fake, and real services in two ways.
+"""The implementations on which the client-facing contract is tested: the client's fake, and the real services hosted in
+two ways.
 
-A test speaks through `kip932.rpc.transport` and cannot distinguish them. Three hostings of two nodes each:
+A test uses `kip932.rpc.transport` and cannot distinguish them. There are three hostings, with two nodes each:
 
 * `fake`: the FakeCluster of the client's unit tests, on virtual time;
 * `simulated`: two processes with all roles, as the simulator runs them: the real services on the in-memory store and
@@ -26,7 +27,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.node import QUICK, Cluster
 from tests.support.virtual_time import run
 
-#: Groups begin at the first record, and have Kafka's assignor, as the fake's do; the rest are defaults.
+#: Groups start at the earliest record and use Kafka's assignor, like the fake's; the rest are defaults.
 SETTINGS = {**QUICK, "group.share.auto.offset.reset": "earliest", "group.share.assignors": "simple"}
 #: Settings that the simulator lowers, reset to their defaults.
 DEFAULTS = {
@@ -39,7 +40,7 @@ DEFAULTS = {
 
 
 class Services(Wire):
-    """Running services and a client of them. Every `Services` has connections of its own."""
+    """Running services and a client of them. Every `Services` has its own connections."""
 
     def __init__(self, bootstrap: str, connect: Callable[[], Transport], fake: FakeCluster | None = None) -> None:
         self.bootstrap = bootstrap
@@ -66,7 +67,7 @@ class Services(Wire):
             await super()._until_served(name, topic_id, partition, partitions)
 
     async def lock_ms(self, group: str, ms: int) -> None:
-        """Set the lock duration of a group's records: the one setting that the fake takes in another way."""
+        """Set a group's lock duration. It is the only setting that is set differently in the fake."""
         if self._fake is not None:
             self._fake.lock_ms = ms
         else:
@@ -127,7 +128,7 @@ class Simulated:
 
 
 class Node:
-    """Processes on a real store, which all tests share: each keeps to topics and groups of its own."""
+    """Processes on a real store, shared by all tests; each test uses its own topics and groups."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -140,7 +141,7 @@ class Node:
 
 
 def contract(test: Test) -> Callable[..., None]:
-    """Make a test of a coroutine function that takes services, then pytest's fixtures."""
+    """Turn a coroutine function into a test; its parameters are the services, followed by pytest fixtures."""
 
     @wraps(test)
     def played(hosting: Hosting, **fixtures: Any) -> None:

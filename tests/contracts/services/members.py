@@ -34,7 +34,7 @@ async def other_node(services: Services, place: Topic) -> str:
 
 
 async def member(services: Services, place: Topic, group: str = "") -> Session:
-    """Return a new member of a group, by default of a new one; its session is not open yet."""
+    """Return a new member of a group (by default, of a new group); its session is not open yet."""
     group = group or unique("g")
     return Session(services, group, await services.join(group, [place.name]), place.id, address=place.leaders[0])
 

@@ -1,4 +1,4 @@
-"""A record released with a delay comes again when it is over, and an invalid delay changes nothing."""
+"""A record released with a delay is redelivered when the delay is over; an invalid delay changes nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to DeleteRecords; deleted records are never delivered."""
+"""Responses to DeleteRecords; deleted records are never delivered."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OFFSET_OUT_OF_RANGE, END = 1, -1
 
 
 async def deleted(services: Services, place: Topic, offset: int) -> tuple[int, int]:
-    """Delete records; return error code and log start."""
+    """Delete records; return the error code and the log start offset."""
     request = DeleteRecordsRequest(timeout_ms=10_000)
     request.topics.add(topic_id=place.id).partitions.add(partition_index=0, offset=offset)
     (found,) = (await services.call("DeleteRecords", request, place.leaders[0])).topics

@@ -1,4 +1,4 @@
-"""An administrator's changes of groups: offsets set and deleted, groups deleted, and what is refused."""
+"""Administrative changes to groups: setting and deleting offsets, deleting groups, and refused changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LATEST, EARLIEST = -1, -2
 
 
 async def altered(services: Services, group: str, name: str, offsets: dict[int, int]) -> Any:
-    """Set new offsets by partition; return the error of the call, or those of the partitions."""
+    """Set new offsets by partition; return the error of the call, or one error per partition."""
     request = AlterShareGroupOffsetsRequest(group_id=group)
     request.topics.SetInParent()
     entry = request.topics.values.add(topic_name=name)
@@ -33,7 +33,7 @@ async def altered(services: Services, group: str, name: str, offsets: dict[int, 
 
 
 async def forgotten(services: Services, group: str, *names: str) -> Any:
-    """Delete offsets; return the error of the call, or those of the topics."""
+    """Delete offsets; return the error of the call, or one error per topic."""
     request = DeleteShareGroupOffsetsRequest(group_id=group)
     request.topics.SetInParent()
     for name in names:
@@ -50,7 +50,7 @@ async def deleted(services: Services, group: str) -> int:
 
 
 async def starts(services: Services, group: str) -> dict[tuple[str, int], tuple[int, int]]:
-    """Return start offset and lag of everything that the group has begun."""
+    """Return the start offset and lag of every partition that the group has started to consume."""
     request = DescribeShareGroupOffsetsRequest()
     request.groups.add(group_id=group)
     (found,) = (await services.call("DescribeShareGroupOffsets", request, await services.coordinator(group))).groups

@@ -19,7 +19,7 @@ LEAVE = -1
 
 
 async def listed(services: Services, group: str) -> list[tuple[str, str, str]]:
-    """Return protocol, type and state of a group as each coordinator lists it."""
+    """Return a group's protocol, type and state as each coordinator lists them."""
     answer = await services.call("ListGroups", ListGroupsRequest(), await services.coordinator(group))
     return [(one.protocol_type, one.group_type, one.group_state) for one in answer.groups if one.group_id == group]
 
@@ -31,7 +31,7 @@ async def described(services: Services, group: str) -> Any:
 
 
 async def assigned_to(services: Services, group: str, name: str) -> dict[str, list[int]]:
-    """Return a member's partitions by topic, as the group's description lists them."""
+    """Return a member's partitions by topic, as the group's description gives them."""
     (found,) = [one for one in (await described(services, group)).members if one.member_id == name]
     return {part.topic_name: list(part.partitions) for part in found.assignment.topic_partitions}
 
@@ -153,7 +153,7 @@ async def test_nothing_is_known_of_a_group_without_members_and_fetches(services:
 
 
 async def offsets_of(services: Services, group: str) -> Any:
-    """Call DescribeShareGroupOffsets for one group and all that it has state of."""
+    """Call DescribeShareGroupOffsets for one group and all partitions for which it has state."""
     request = DescribeShareGroupOffsetsRequest()
     request.groups.add(group_id=group)
     return (await services.call("DescribeShareGroupOffsets", request, await services.coordinator(group))).groups

@@ -1,4 +1,4 @@
-"""A record that is not acknowledged in time is available again; one whose lock is renewed is not."""
+"""A record that is not acknowledged in time becomes available again, unless its lock is renewed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Answers to a plain Fetch: whole batches from an offset on, with the time of their append."""
+"""Responses to a plain Fetch: whole batches from an offset on, with their append time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION, NOT_LEADER = 1, 3, 6
 
 
 async def fetched(services: Services, place: Topic, offset: int, partition: int = 0, max_bytes: int = 1 << 20) -> Any:
-    """Fetch the only partition and return its answer."""
+    """Fetch one partition and return its response."""
     request = FetchRequest(max_bytes=max_bytes)
     request.topics.add(topic_id=place.id).partitions.add(
         partition=partition, fetch_offset=offset, partition_max_bytes=max_bytes

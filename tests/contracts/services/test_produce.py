@@ -1,4 +1,4 @@
-"""Produce, as a call and as a stream: offsets, repeats, and the errors of refusals."""
+"""Produce, as a unary call and as a stream: offsets, retries, and the errors of refusals."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def request(topic_id: bytes, *batches: ProduceRequest.Batch, partition: int = 0,
 
 
 def answered(answer: Any) -> Any:
-    """Return the answer for the only partition."""
+    """Return the response for the only partition."""
     (result,) = answer.responses
     (found,) = result.partition_responses
     return found
@@ -158,7 +158,7 @@ async def begin(services: Services, place: Topic, **fields: int) -> InitProducer
 
 
 async def transact(services: Services, place: Topic, producer: InitProducerIdResponse) -> int:
-    """Produce a record in a transaction of this producer; return its error code."""
+    """Produce a record in a transaction of this producer; return the error code."""
     sent = request(place.id, batch(1, producer.producer_id, 0, producer.producer_epoch))
     sent.transactional_id = place.name
     sent.topic_data[0].partition_data[0].batches[0].is_transactional = True

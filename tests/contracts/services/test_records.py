@@ -23,7 +23,7 @@ from .hosting import Services, contract
 from .members import opened, produced, topic
 
 INVALID_REQUEST, INVALID_RECORD_STATE = 42, 121
-#: Deliveries of a record before it is archived: the default of group.share.delivery.count.limit.
+#: The number of deliveries after which a record is archived: the default of group.share.delivery.count.limit.
 LIMIT = 5
 
 
@@ -186,7 +186,7 @@ async def test_a_record_is_given_up_after_its_last_delivery(services: Services) 
 
 @contract
 async def test_a_member_is_given_no_record_that_it_cannot_decompress(services: Services) -> None:
-    """The refusal counts no delivery: the record comes to another member for the first time."""
+    """The refusal does not count as a delivery: another member receives the record with delivery count 1."""
     place = await topic(services)
     poor = await opened(services, place)
     rich = await opened(services, place, poor.group)

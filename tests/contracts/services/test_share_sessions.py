@@ -1,4 +1,4 @@
-"""Share sessions: epochs, ids, partitions that come and go, parked fetches, and what ends a session."""
+"""Share sessions: epochs, ids, adding and removing partitions, parked fetches, and what ends a session."""
 
 from __future__ import annotations
 

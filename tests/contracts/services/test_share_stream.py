@@ -1,4 +1,4 @@
-"""ShareStream: many requests of one session over one stream, and the session ends with it."""
+"""ShareStream: many requests of one session over one stream; the session ends when the stream does."""
 
 from __future__ import annotations
 
