@@ -1,1 +1,1 @@
-"""Compares the share-partition's core with a naive model of it, which keeps one entry per record, after every step."""
+"""Compares the share-partition's core after every step with a naive model of it, which keeps one entry per record."""

@@ -1,7 +1,7 @@
 """`python -m tests.model --steps 1000000`: compare the share-partition's core with the naive model, step by step.
 
-Histories have 400 steps each, then those that it takes to finish everything. Their seeds follow each other,
-so a failure is played again by its own seed. The exit code is 1 when the two differ anywhere.
+A history has 400 steps, plus those needed to finish everything. Histories have consecutive seeds, so a failure can be
+reproduced from its own seed. The exit code is 1 if core and model ever differ.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from tests.model.schedule import Schedule
 from tests.support.small_limits import WIDTHS, set_small
 
 HISTORY_STEPS = 400
-#: Differences that are printed in full.
+#: The maximum number of differences that are printed in full.
 SHOWN_MAX = 3
 
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of one history; `difference` is empty when product and model agreed to its end."""
+    """The result of one history; `difference` is empty if product and model agreed to the end."""
 
     seed: int
     steps: int = 0
@@ -38,7 +38,7 @@ class Outcome:
 
 
 def play(seed: int, steps: int = HISTORY_STEPS) -> Outcome:
-    """Play one history. Any exception counts as a difference: an invariant of the product, or an error in it."""
+    """Play one history. Any exception counts as a difference, whether from a violated invariant or another error."""
     outcome = Outcome(seed)
     schedule: Schedule | None = None
     try:
@@ -68,7 +68,7 @@ def reported(outcome: Outcome) -> str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Play as many histories as the steps take; return the exit code."""
+    """Play histories until the number of steps is reached; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.model", description=__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000, help="events to compare after (default 1000000)")
     parser.add_argument("--seed", type=int, default=1, help="of the first history (default 1)")

@@ -1,4 +1,4 @@
-"""Draws the members' acknowledgements: types, delays (PL-930), deliveries to take back (PL-941)."""
+"""Draws the members' acknowledgements: types, delays (PL-930), deliveries that do not count (PL-941)."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from tests.model.leader import ACCEPT, GAP, REJECT, RELEASE, RENEW
 from tests.model.orders import Ack
 from tests.model.records import Rules
 
-#: Delays of releases. One is above the smallest maximum of a group, so that a stored delay may exceed what a successor
-#: allows.
+#: Delays of releases. One exceeds the smallest maximum that a group may have, so a stored delay may exceed what the
+#: next leader allows.
 DELAYS: Final = (-1, -1, -1, 0, 0, 300, 1_000, 4_000, 15_000)
 KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP] * 2
 
 
 def draw_ack(rng: Random, rules: Rules, first: int, last: int) -> Ack:
     """Draw types for these offsets, one for all or one each, and often delays for the released ones. Some releases take
-    their deliveries back, as for records that were never processed."""
+    the delivery back, as a client does for records that it never processed."""
     size = last - first + 1
     types = (rng.choice(KINDS),) if rng.random() < 0.6 else tuple(rng.choices(KINDS, k=size))
     if RELEASE not in types:

@@ -1,7 +1,7 @@
-"""The end of a history: with a store and a queue that answer and consumers that accept, everything is finished.
+"""The end of a history: if the store and the dead-letter queue respond and consumers accept, everything gets finished.
 
-Product and model may agree and still both be stuck. So in the end all records must be delivered, finished and stored as
-such.
+Product and model may agree and yet both be stuck. So in the end all records must be delivered, finished, and stored as
+finished.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from tests.model.pair import DifferenceError
 from tests.model.schedule import MEMBERS, Schedule
 
 ROUNDS_MAX = 400
-#: After this many rounds without progress there will be none.
+#: After this many rounds without progress, none will follow.
 QUIET_MAX = 8
-ROUND_MS = 6_000  # longer than a lock, and than the wait of PL-621; QUIET_MAX of them are longer than any delay
+ROUND_MS = 6_000  # longer than a lock and the wait in PL-621; QUIET_MAX rounds are longer than any delay
 LETTERS_MS = 60_000  # longer than any pause between attempts
 
 
@@ -64,10 +64,10 @@ def _round(schedule: Schedule) -> None:
 
 
 def _settle(schedule: Schedule) -> None:
-    """Let the store answer everything."""
+    """Let the store respond to everything."""
     for _ in range(20):
         model = schedule.pair.model
-        if model.status == "gone":  # no operation waits for an answer any more; the next leader reads the stored state
+        if model.status == "gone":  # no operation is pending any more; the next leader reads the stored state
             return
         if model.unknown:
             schedule.store.read(model.generation)

@@ -9,7 +9,7 @@ from tests.model.records import ACQUIRED, ARCHIVED, AVAILABLE, Record, Records, 
 
 class Read(NamedTuple):
     """The limits of a fetch and the result of its log read. `batches`: first and last offset of each log batch;
-    `hidden`: the offsets that belong to aborted transactions, when the group reads committed."""
+    `hidden`: the offsets that belong to aborted transactions, if the group uses read_committed."""
 
     member: str
     exact: bool
@@ -94,7 +94,7 @@ class Pass:
             self.take_new(pieces[-1][1] + 1, self.reach, cap - len(self.got))
 
     def seen(self, piece: tuple[int, int]) -> list[tuple[int, Record]]:
-        """Return the free records of a piece that the read covers."""
+        """Return those records of a piece that are free and covered by the read."""
         first, last = max(piece[0], self.read.batches[0][0]), min(piece[1], self.reach)
         found = [(offset, self.records.all.get(offset)) for offset in range(first, last + 1)]
         return [(offset, record) for offset, record in found if record is not None and record.is_free]
@@ -104,7 +104,7 @@ class Pass:
         return any(record.count >= self.throttle_at for _, record in self.seen(piece))
 
     def take_cached(self, piece: tuple[int, int], room: int) -> None:
-        """PL-225.3 … 5, PL-240. `room` limits within a piece only in record-limit mode."""
+        """PL-225.3 … 5, PL-240. Only in record-limit mode does `room` apply within a piece."""
         limit, quota = self.rules.limit, 0
         for taken, (offset, record) in enumerate(self.seen(piece), 1):
             if limit > 2 and record.count == limit - 1 and taken > 1:

@@ -1,8 +1,8 @@
-"""The naive model of a share-partition's leader: the effect of each event on the records, and the orders that must
-follow.
+"""The naive model of a share-partition's leader: the effect of each event on the records, and the effects it must
+order.
 
-Each method is one event. It changes the dictionary, and puts into `orders` what the leader must order: replies, at most
-one write, letters, reports. Rules are those of `docs/spec/partition-leader.md`; no code of the product is used.
+Each method is one event. It changes the dictionary, and adds to `orders` what the leader must order: replies, at most
+one write, dead letters, reports. The rules are those of `docs/spec/partition-leader.md`; no product code is used.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 
 class RefusedError(Exception):
-    """An acknowledgement must be refused with this error."""
+    """The error with which an acknowledgement must be refused."""
 
 
 class Leader(Writing):
     """One share-partition object."""
 
-    # Every event begins with the locks that are due, and ends with the start offset and the write (PL-120, PL-303).
+    # Every event first expires the locks that are due, and finally moves the start offset and writes (PL-120, PL-303).
 
     def begin(self, now: int, rules: Rules | None = None) -> Orders:
         self.now, self.orders = now, Orders()

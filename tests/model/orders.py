@@ -1,4 +1,4 @@
-"""The operations and writes that the naive model's leader keeps, and the orders that an event must lead to."""
+"""The operations and writes that the naive model's leader keeps, and the orders that an event must cause."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from dataclasses import dataclass, field
 
 from tests.model.records import Rank
 
-#: First and last offset, types, delays of releases (PL-930), which of them take their delivery back (PL-941).
+#: First and last offset, types, delays of releases (PL-930), which releases take their delivery back (PL-941).
 Ack = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
 
 
 @dataclass(slots=True)
 class Reported:
-    """What a write reports of its causes, and of its records: accepted, released, rejected, timed out, and archived or
-    sent to the dead-letter queue at the limit (PL-702, PM-20 X2, X3)."""
+    """A write's causes, and the numbers of its records that were accepted, released, rejected, timed out, and archived
+    or sent to the dead-letter queue at the delivery limit (PL-702, PM-20 X2, X3)."""
 
     causes: set[str] = field(default_factory=set)
     accepted: int = 0
@@ -39,8 +39,8 @@ class Reported:
 
 @dataclass(slots=True)
 class Asked:
-    """An acknowledgement, or a released session, that waits for its write. `letters`: offset → cause; `archived`:
-    offset → (cause, delivery count). `limit`, `dlq`: the settings when it was asked (PL-307)."""
+    """An acknowledgement, or the release of a session, that waits for its write. `letters`: offset → cause; `archived`:
+    offset → (cause, delivery count). `limit`, `dlq`: the settings at the time of the request (PL-307)."""
 
     number: int
     member: str
@@ -69,11 +69,11 @@ class Sent:
 
 @dataclass(slots=True)
 class Orders:
-    """The orders that an event must lead to.
+    """The orders that an event must cause.
 
     `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO. `wrote`:
-    its causes; its counters, with the greatest and the summed delivery count of what it finishes (PM-20 X4). `letters`:
-    cause → offset → count. `reported`: the same, of records archived for good. `ends`: fenced, dropped.
+    its causes; its counters, with the maximum and the sum of the delivery counts of the records it finishes (PM-20 X4).
+    `letters`: cause → offset → count. `reported`: the same, for records archived for good. `ends`: fenced, dropped.
     """
 
     replies: dict[int, tuple[str, bool, tuple[int, ...]]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The product's share-partition and the model's leader in parallel: each event goes to both, and then both are
+"""Runs the product's share-partition and the model's leader in parallel: both handle each event and are then
 compared."""
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ERRORS: Final[dict[str, errors.KafkaError]] = {
 
 
 class DifferenceError(AssertionError):
-    """The product and the model do not agree; the message says on what."""
+    """The product and the model disagree; the message says on what."""
 
 
 def settings_of(rules: Rules) -> GroupConfig:
@@ -60,7 +60,7 @@ def settings_of(rules: Rules) -> GroupConfig:
 class Pair:
     """One share-partition object and its model. `steps`: events that both have handled, each followed by a comparison.
 
-    Each method is one event. It returns what both have ordered, in the model's terms.
+    Each method is one event. It returns the orders that both agree on, in the model's terms.
     """
 
     def __init__(self, generation: int, rules: Rules, limits: Limits = LIMITS, in_a_row_max: int = 10) -> None:
@@ -71,7 +71,7 @@ class Pair:
         self.now = 0
         self.steps = 0
         self.trace: Callable[[str], None] = lambda _: None
-        self.letters: list[fx.DeadLetter] = []  # new ones of the last event, for the post
+        self.letters: list[fx.DeadLetter] = []  # new ones from the last event, for the post
         self._write_id = 0
 
     # Events.
@@ -193,8 +193,8 @@ class Pair:
         return wanted
 
     def _forget(self) -> None:
-        """Where finished batches are joined, the product may forget offsets below the start offset: a lock there, for
-        one, then no longer counts (PL-622, PL-915, 12.19)."""
+        """If finished batches are joined, the product may forget offsets below the start offset; a lock there, for
+        example, then no longer counts (PL-622, PL-915, 12.19)."""
         records = self.model.records
         if self.squeezes:
             window = self.core._state.window
@@ -309,7 +309,7 @@ def _add(into: dict[int, int], ranges: Iterable[fx.AcquiredRange]) -> None:
 
 
 def _states(batches: Sequence[StateBatch]) -> dict[int, Rank]:
-    """Return rank by offset; checks that batches ascend without overlap and that equal neighbours are joined
+    """Return the rank of each offset; check that batches ascend without overlap and that equal neighbours are joined
     (PL-703)."""
     states: dict[int, Rank] = {}
     for first, last, state, count, until in batches:

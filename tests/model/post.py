@@ -1,8 +1,8 @@
-"""Dead letters that wait: the product's `WaitingLetters` and a model with one entry per letter (PL-907, PL-912, PL-917
-…).
+"""Dead letters that wait to be written: the product's `WaitingLetters` and a model with one entry per letter (PL-907,
+PL-912, PL-917 …).
 
-The queue is by turns up, unreachable, refusing, or switched off, and the group's policy is retry or drop. Letters that
-were written or given up are reported to the share-partition, as in the product.
+The dead-letter queue is up, unreachable, refusing writes or switched off by turns, and the group's policy is retry or
+drop. As in the product, letters that were written or given up are reported to the share-partition.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Ended = dict[int, list[tuple[int, int]]]
 
 @dataclass(slots=True)
 class Letter:
-    """One letter: the number under which it was sent, when it is due, its failed attempts alone."""
+    """One letter: the number under which it was sent, when it is due, how often it failed on its own."""
 
     number: int
     due: int
@@ -49,8 +49,8 @@ class Post:
         self.check()
 
     def round(self, now: int, queue: str, jitter: float, left: int) -> Ended:
-        """Play one round, with a queue that is up, down, refusing or off. `left`: how many of its letters find no room.
-        Return the letters that are over, by number."""
+        """Play one round, with a queue that is up, down, refusing or off. `left`: how many of the round's letters do
+        not fit. Return the letters that are done, by number."""
         out = self.product.take(now, ROUND_MAX)
         due = self._due(now)
         assert [at for one in out for at in range(one.first, one.last + 1)] == due, f"a round of {out}, due {due}"
@@ -73,12 +73,12 @@ class Post:
         self.check()
 
     def leave(self) -> Ended:
-        """Retire the share-partition: failed letters are left to its successor (PL-921)."""
+        """Retire the share-partition: letters that failed are left to the next leader (PL-921)."""
         failed = {at for at, letter in self.model.items() if self.attempts or letter.attempts}
         return self._over(self.product.take_failed(), failed)
 
     def check(self) -> None:
-        """Check that both have the same letters, and the same time for the next round."""
+        """Check that both have the same letters and the same time of the next round."""
         said = {at for first, last in self.product.spans() for at in range(first, last + 1)}
         assert said == self.model.keys(), f"letters: product {sorted(said)}, model {sorted(self.model)}"
         due = min((letter.due for letter in self.model.values()), default=None)

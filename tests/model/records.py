@@ -1,7 +1,7 @@
-"""The naive model's memory: a dictionary with one entry per record, and everything derived from it.
+"""The naive model's state: a dictionary with one entry per record, and everything derived from it.
 
-Written from `docs/spec/partition-leader.md` alone: it imports no code of the product. It is slow on purpose. Each
-question is answered by going through all records again; no count, index or cursor is kept.
+Written from `docs/spec/partition-leader.md` alone: it imports no product code. It is slow on purpose: every query goes
+through all records again; no count, index or cursor is kept.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class Rules:
     jitter: float = 0
 
     def back_off(self, count: int, chance: float) -> int:
-        """Return how long a record waits after so many deliveries; chance reduces it by a part (PL-936)."""
+        """Return how long a record is delayed after `count` deliveries; `chance` determines the jitter (PL-936)."""
         delay = min(self.initial * self.multiplier ** (count - 1), self.longest)
         return round(delay - delay * self.jitter * chance)
 
     def released(self, count: int) -> int:
-        """Return the state of a record that is given back after so many deliveries (PL-107)."""
+        """Return the state of a record that is released after `count` deliveries (PL-107)."""
         return released(count, self.limit, self.dlq)
 
 
@@ -54,10 +54,10 @@ def released(count: int, limit: int, dlq: bool) -> int:
 
 @dataclass(slots=True)
 class Record:
-    """One record. `goal`: the state it gets when its write is durable; None when nothing is pending. `piece`: first and
+    """One record. `goal`: the state it gets when its write is durable; None if nothing is pending. `piece`: first and
     last offset of the range that was acquired together with it (PL-235); isolation (PL-240) and PL-225 use it. `until`:
     when its delay ends (PL-932), or will end if its release is pending (PL-933); 0: none. `taken_back`: the delivery
-    count to which it was last taken back, and how often in a row (PL-941)."""
+    count after its delivery was last taken back, and how many times in a row that happened (PL-941)."""
 
     state: int
     count: int
@@ -70,7 +70,7 @@ class Record:
 
     @property
     def in_a_row(self) -> int:
-        """Return how often in a row its delivery was taken back."""
+        """Return how many times in a row its delivery was taken back."""
         return self.taken_back[1] if self.taken_back[0] == self.count else 0
 
     @property
@@ -85,7 +85,7 @@ class Record:
 
     @property
     def is_delayed(self) -> bool:
-        """Return True if it waits for the end of its delay (PL-932)."""
+        """Return True if it is delayed (PL-932)."""
         return self.state == AVAILABLE and self.goal is None and bool(self.until)
 
     @property
@@ -95,11 +95,11 @@ class Record:
 
     @property
     def is_leaving(self) -> bool:
-        """Return True if it is finished, or waits for its letter (PL-915)."""
+        """Return True if it is finished, or waits for its dead letter to be written (PL-915)."""
         return self.goal is None and self.state in (*FINISHED, ARCHIVING)
 
     def becomes(self, state: int, until: int = 0) -> None:
-        """Take a state for good, perhaps with the end of a delay; no member holds it."""
+        """Change to a state for good, perhaps with the end of a delay; no member holds the record."""
         self.state, self.goal, self.holder, self.lock_end, self.until = state, None, "", 0, until
 
     def is_held_again(self) -> None:
@@ -124,7 +124,7 @@ class Records:
     def load(self, start: int, stored: dict[int, Rank]) -> None:
         """PL-606: take the stored records, equal neighbours as one piece. Different ends of delays, which are by
         another clock, make different pieces."""
-        self.__init__(start)  # type: ignore[misc]  # a fresh memory
+        self.__init__(start)  # type: ignore[misc]  # empty state
         for first, last, (count, state, _) in alike(stored):
             for offset in range(first, last + 1):
                 self.all[offset] = Record(AVAILABLE if state == ACQUIRED else state, count, (first, last))
@@ -132,7 +132,7 @@ class Records:
             self.end = max(self.all)
             self.shrink_gap(start, self.end)
 
-    # Questions.
+    # Queries.
 
     @property
     def offsets(self) -> list[int]:
@@ -161,11 +161,11 @@ class Records:
 
     @property
     def letters_out(self) -> list[int]:
-        """Return the offsets of all letters that are not written yet."""
+        """Return the offsets of all dead letters that are not written yet."""
         return [offset for letter in self.letters.values() for offset in letter]
 
     def piece_at_or_before(self, offset: int) -> tuple[int, int] | None:
-        """Return the piece with the greatest first offset that is not above `offset`."""
+        """Return the piece with the highest first offset that does not exceed `offset`."""
         return max((piece for piece in self.pieces if piece[0] <= offset), default=None)
 
     def next_fetch(self) -> int:
@@ -207,7 +207,7 @@ class Records:
 
     def progress(self, committed_only: bool) -> tuple[int, int]:
         """Return the start offset by PL-121 … PL-123, and delivery_complete_count by PL-125: with committed states
-        only, or with pending changes counted as if they were committed."""
+        only, or as if pending changes were committed."""
         gap, start, passed = self.open_gap, self.start, False
         stop = self.end + 1
         for offset in self.offsets:
@@ -232,7 +232,7 @@ class Records:
     # Changes.
 
     def waits(self, offset: int, until: int, now: int) -> None:
-        """Make an Available record wait until then, unless that time is past (PL-932)."""
+        """Delay an Available record until then, unless that time is past (PL-932)."""
         self.all[offset].until = until if until > now else 0
         self.waited = max(self.waited, offset)
 
@@ -243,7 +243,7 @@ class Records:
             self.move_start(start)
 
     def move_start(self, start: int) -> None:
-        """Raise the start offset. A piece that is wholly below it is dropped (PL-123, 12.19)."""
+        """Raise the start offset. A piece that is entirely below it is dropped (PL-123, 12.19)."""
         self.start = start
         gone = [offset for offset, record in self.all.items() if record.piece[1] < start]
         for offset in gone:
@@ -254,14 +254,15 @@ class Records:
                 self.end = start
 
     def shrink_gap(self, lowest: int, end: int) -> None:
-        """PL-608: the gap begins at the lowest offset from `lowest` on that is in no piece; if there is none, the gap
-        is closed."""
+        """PL-608: the gap starts at the first offset from `lowest` on that is in no piece; if there is none, the gap is
+        closed."""
         holes = [offset for offset in range(lowest, end + 1) if offset not in self.all]
         self.gap = (holes[0], end) if holes else None
 
     def join_settled(self, changes: int) -> None:
-        """PL-935: while records wait, join neighbouring pieces in which no record counts, into one for each run of
-        equal state, delivery count and end of delay. This is done once enough has changed since the last time."""
+        """PL-935: while records are delayed, join neighbouring pieces that hold no counted record, into one for each
+        run of equal state, delivery count and end of delay. This is done once enough has changed since the last
+        time."""
         pieces = self.pieces
         finished = sum(record.shown in FINISHED for record in self.all.values())
         changed = abs(len(pieces) - self.joined[0]) + abs(finished - self.joined[1])
@@ -294,8 +295,8 @@ class Records:
                 self.all[offset].piece = (first, last)
 
     def take_away(self, first: int, last: int) -> list[int]:
-        """Archive the Available records in these offsets, and those released but not written yet: the log has lost them
-        (T16, T17). Return their offsets."""
+        """Archive the records at these offsets that are Available, or released but not written yet: the log has lost
+        them (T16, T17). Return their offsets."""
         gone = [offset for offset, record in self.all.items() if first <= offset <= last and record.shown == AVAILABLE]
         for offset in gone:
             self.all[offset].becomes(ARCHIVED)
@@ -303,7 +304,7 @@ class Records:
 
 
 def alike(values: dict[int, V]) -> list[tuple[int, int, V]]:
-    """Return runs of neighbours with one value: (first, last, value)."""
+    """Return runs of neighbours with equal values: (first, last, value)."""
     found: list[tuple[int, int, V]] = []
     for offset in sorted(values):
         if found and found[-1][1] + 1 == offset and found[-1][2] == values[offset]:

@@ -1,7 +1,8 @@
 """One history of a share-partition, drawn from a seed: its events, their order, and what is lost.
 
 Clients fetch, acknowledge, repeat requests and leave; locks expire; writes fail, are late, or have an unknown outcome;
-leaders change; the log grows, is trimmed and loses batches; letters wait. After each step the pair is compared.
+leaders change; the log grows, is trimmed and loses batches; dead letters wait. After each step core and model are
+compared.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from tests.support.small_limits import small
 
 LOCK_MS: Final = 1_000
 MEMBERS: Final = ("A", "B", "C")
-#: Most offsets between the stored finished ones and the log's end; a fuller log gets no more.
+#: The maximum number of offsets between those stored as finished and the log's end; beyond it, nothing is appended.
 AHEAD_MAX: Final = 60
 TRACE_LINES: Final = 40
-#: How far a leader's wall clock is ahead of another's.
+#: How far a leader's wall clock is ahead of another's, in ms.
 CLOCKS_AHEAD: Final = (0, 0, 0, 50, -50, 3_000, -3_000, 100_000, -100_000)
 WALL_MS: Final = 1_700_000_000_000
 Done = dict[int, tuple[int, ...]]
@@ -43,15 +44,15 @@ class Fetch(NamedTuple):
 
 
 def draw_limits(rng: Random, squeezed: int) -> Limits:
-    """Draw small limits. Where finished batches are joined early (PL-915), settled ones are not (PL-935): the model
-    knows only the pieces that result from the latter."""
+    """Draw small limits. If finished batches are joined early (PL-915), settled ones are not (PL-935), since the model
+    only follows the pieces that result from the latter."""
     limits = small(rng, merged_batches=squeezed)
     early = squeezed < LIMITS.merged_batches
     return limits._replace(settled_changes=LIMITS.settled_changes) if early else limits
 
 
 class Schedule:
-    """`seen`: how often each kind of thing happened."""
+    """One history. `seen`: how many times each kind of event happened."""
 
     def __init__(self, seed: int) -> None:
         self.rng = Random(seed)
@@ -66,7 +67,7 @@ class Schedule:
         self.log.append(self.rng.randint(1, 8))
         self.store = Store(0)
         self.number = 0
-        self.accepted: dict[int, set[int]] = {}  # by operation: offsets that its member takes as done once answered
+        self.accepted: dict[int, set[int]] = {}  # by operation: offsets whose acceptance it confirms
         self.said: deque[tuple[str, list[Ack]]] = deque(maxlen=6)
         self.late: list[Write] = []
         self.steps = 0
@@ -83,7 +84,7 @@ class Schedule:
         self.weights = [weight for weight, _ in self.actions]
 
     def run(self, steps: int) -> None:
-        """Take `steps` steps, or a few more."""
+        """Perform `steps` steps, or a few more."""
         while self.steps + self.pair.steps < steps:
             _, action = self.rng.choices(self.actions, self.weights)[0]
             action()
@@ -104,9 +105,9 @@ class Schedule:
     # Leaders.
 
     def lead(self, resolved: bool = False) -> None:
-        """Let a new object lead: it knows only the stored state."""
+        """Let a new object lead; it knows only the stored state."""
         self.steps += self.pair.steps
-        generation = self.pair.model.generation + 1  # a higher generation can mean a higher leader epoch (PL-602)
+        generation = self.pair.model.generation + 1  # may stand for a higher leader epoch (PL-602)
         self.store.read(generation)
         self.pair = Pair(generation, self.rules, self.limits, self.in_a_row_max)
         self.pair.trace = self.trace.append
@@ -123,16 +124,16 @@ class Schedule:
         self.seen["delays loaded"] += self.delayed
 
     def clock(self) -> None:
-        """Draw this leader's wall clock, from now on."""
+        """Draw a wall clock for this leader, used from now on."""
         self.pair.model.ahead = WALL_MS + self.rng.choice(CLOCKS_AHEAD)
 
     @property
     def delayed(self) -> int:
-        """Return how many records wait for the end of a delay."""
+        """Return how many records are delayed."""
         return sum(record.is_delayed for record in self.pair.model.records.all.values())
 
     def note(self, orders: Orders) -> None:
-        """Carry out the orders of both."""
+        """Carry out the orders that both agree on."""
         if orders.write is not None:
             if self.outstanding is not None:
                 raise DifferenceError("a second write leaves while one is outstanding (PL-705)")
@@ -154,7 +155,7 @@ class Schedule:
                 raise DifferenceError(f"{offset} was accepted and answered NONE, and is not stored (PL-1209)")
 
     def fail_over(self) -> None:
-        """Lose leadership. An outstanding write has landed, lands too late, or never does."""
+        """Lose leadership. An outstanding write has been stored, will be stored too late, or never is."""
         if self.rng.random() < 0.5:
             return
         fate = self.rng.choice(("landed", "late", "never"))
@@ -221,7 +222,7 @@ class Schedule:
         found = self.log.read(wanted[0], rng.randint(1, 6), self.committed)
         batches = [(one.base_offset, one.last_offset) for one in found.batches]
         if rng.random() < 0.1:
-            budget = rng.randint(0, budget)  # other share-partitions of the request have used the rest of it (PL-204)
+            budget = rng.randint(0, budget)  # the request's other share-partitions have used the rest (PL-204)
         read = Read(
             rng.choice(MEMBERS), rng.random() < 0.5, rng.randint(1, 10), budget, wanted[0], batches, found.hidden
         )  # fmt: skip
@@ -230,7 +231,7 @@ class Schedule:
             self.end_fetch()
 
     def end_fetch(self) -> None:
-        """End the read, perhaps long after it began."""
+        """End the read, perhaps long after it started."""
         if self.fetching is None:
             return
         fetch, self.fetching = self.fetching, None
@@ -308,7 +309,7 @@ class Schedule:
         self.number += 1
         member = self.rng.choice(MEMBERS)
         only = None
-        if self.rng.random() < 0.3:  # one answer's records (PL-505); some were acquired again since
+        if self.rng.random() < 0.3:  # the records of one response (PL-505); some were acquired again since
             held = {at: one.count for at, one in self.pair.model.records.all.items() if one.holder == member}
             only = {at: count - (self.rng.random() < 0.1) for at, count in held.items()}
         self.note(self.pair.release(self.number, member, only))
@@ -336,7 +337,7 @@ class Schedule:
     # The store.
 
     def taken(self) -> Write | None:
-        """Return the outstanding write, whose fate is decided now."""
+        """Return the outstanding write; the caller decides its outcome."""
         write, self.outstanding = self.outstanding, None
         return write
 
@@ -359,7 +360,7 @@ class Schedule:
             self.note(self.pair.failed(error, False))
 
     def write_unanswered(self) -> None:
-        """Leave the outcome unknown: the write is stored, will be later, or never."""
+        """Leave the outcome unknown: the write is stored now, later, or never."""
         write = self.taken()
         if write is None:
             return
@@ -390,7 +391,7 @@ class Schedule:
     # Letters.
 
     def letters(self) -> None:
-        """Play a round of the post. Often the queue is down for a long time."""
+        """Play a round of the post; often the queue is down for a long time."""
         rng = self.rng
         if rng.random() < 0.05:
             self.post.retry(self.now)

@@ -1,7 +1,7 @@
-"""The share coordinator's stored state: the product's state batches and a model with one rank per offset (SC-104,
+"""The state stored by the share coordinator: the product's state batches, and a model with one rank per offset (SC-104,
 PL-706).
 
-After each write a fresh leader is created from both, so that the replay of the stored state is compared, too.
+After each write a new leader is created from both, so that loading the stored state is compared, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RULES: Final = Rules(lock_ms=1_000, limit=5, locks_max=100, renew=True, dlq=Fals
 
 
 class Store:
-    """`generation`: the highest one that wrote or read; lower ones are fenced (PL-602)."""
+    """The stored state. `generation`: the highest one that wrote or read; lower ones are fenced (PL-602)."""
 
     def __init__(self, start: int) -> None:
         self.generation = 0
@@ -45,11 +45,11 @@ class Store:
         return True
 
     def read(self, generation: int) -> None:
-        """Note that a leader has read the state: older generations are fenced from now on."""
+        """Note that a leader has read the state; older generations are fenced from now on."""
         self.generation = max(self.generation, generation)
 
     def compare(self) -> None:
-        """Check that both agree, and that leaders created from them do."""
+        """Check that both agree, and so do leaders created from them."""
         found = {
             offset: (count, state, until)
             for first, last, state, count, until in self.batches

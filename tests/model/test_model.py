@@ -1,4 +1,4 @@
-"""Runs some thousand steps of the comparison in every run of the suite; `make model` takes a million."""
+"""Runs some thousand steps of the comparison in every run of the suite; `make model` runs a million."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.model.records import ACQUIRED, Record
 from tests.model.store import RULES
 
 FIXED = range(1, 21)
-#: What these histories must have included, or they prove less than they claim.
+#: What these histories must include; otherwise they would prove less than they claim.
 MET = (
     "deliveries taken back", "taken back as often as may be", "delays loaded", "delays ended", "acquired", "hidden",
     "gaps", "holes", "letters", "letters resumed", "log starts", "fail-overs", "read-back",

@@ -1,7 +1,7 @@
-"""The log that the model's fetches read, with transactions, holes and a start that moves.
+"""The log that the model's fetches read, with transactions, holes and a start offset that moves.
 
-The model derives aborted transactions and the last stable offset from a list of fates; the product's index of
-transactions (`LogTransactions`) is asked the same questions, and must agree (PL-006, PL-008, PL-802).
+The model derives aborted transactions and the last stable offset from the outcome of each transaction; the product's
+index of transactions (`LogTransactions`) must give the same results (PL-006, PL-008, PL-802).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Batch(NamedTuple):
 
     @property
     def record_count(self) -> int:
-        """Return how many offsets it has."""
+        """Return the number of its offsets."""
         return self.last_offset - self.base_offset + 1
 
 
@@ -40,7 +40,7 @@ class Found(NamedTuple):
 
 
 class TopicLog:
-    """`fates`: base offset of each transactional batch → open, commit or abort."""
+    """A topic log. `fates`: base offset of each transactional batch → open, commit or abort."""
 
     def __init__(self) -> None:
         self.batches: list[Batch] = []
@@ -50,7 +50,7 @@ class TopicLog:
         self.index = LogTransactions.none()
 
     def append(self, size: int, hole: int = 0, producer: int = -1) -> None:
-        """Append a batch, after a hole; it belongs to a transaction when a producer is named."""
+        """Append a batch after a hole; it belongs to a transaction if a producer is given."""
         base = self.end + hole
         self._add(Batch(base, base + size - 1, producer, producer >= 0))
         if producer >= 0:
@@ -61,7 +61,7 @@ class TopicLog:
         self.end += by
 
     def has_records_from(self, offset: int) -> bool:
-        """Return True if any batch ends at or after an offset."""
+        """Return True if any batch ends at or after this offset."""
         return any(one.last_offset >= offset for one in self.batches)
 
     def end_transaction(self, producer: int, abort: bool) -> None:
@@ -89,14 +89,14 @@ class TopicLog:
         return stable
 
     def move_start(self, start: int) -> None:
-        """Delete batches that end below `start`. Open transactions keep theirs: stable offsets must not depend on
-        deleted batches."""
+        """Delete batches that end below `start`, except those of open transactions, so that the last stable offset
+        never depends on deleted batches."""
         self.start = max(self.start, min(start, self.last_stable))
         self.batches = [one for one in self.batches if one.last_offset >= self.start]
         self.index.trim(self.start)
 
     def compact(self, at: int) -> None:
-        """Remove one batch; not the last, nor one of an open transaction."""
+        """Remove one batch, but never the last, nor one of an open transaction."""
         if len(self.batches) > 1 and self.fates.get(self.batches[at % (len(self.batches) - 1)].base_offset) != "open":
             del self.batches[at % (len(self.batches) - 1)]
 

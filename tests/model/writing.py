@@ -20,10 +20,10 @@ from tests.model.records import (
 )
 
 RETIRE_MS = 15_000
-#: Errors after which the share-partition is dropped at once, or after the queued work (PL-630, PL-631).
+#: Errors after which the share-partition is dropped, at once or after the queued work (PL-630, PL-631).
 STOPS = {"FENCED_LEADER_EPOCH"}
 RETIRES = {"FENCED_STATE_EPOCH", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "INVALID_REQUEST"}
-#: The errors that the client sees for them (PL-731).
+#: The errors that the client gets for them (PL-731).
 SEEN = {
     "FENCED_LEADER_EPOCH": "NOT_LEADER_OR_FOLLOWER",
     "FENCED_STATE_EPOCH": "NOT_LEADER_OR_FOLLOWER",
@@ -39,7 +39,7 @@ class Writing:
 
     def __init__(self, generation: int, rules: Rules, in_a_row_max: int = 10, settled_changes: int = 128) -> None:
         self.in_a_row_max = in_a_row_max  # PL-941
-        self.settled_changes = settled_changes  # PL-935: pieces are joined after so many changes
+        self.settled_changes = settled_changes  # PL-935: pieces are joined after this many changes
         self.generation = generation
         self.rules = rules
         self.records = Records()
@@ -64,12 +64,12 @@ class Writing:
 
     @property
     def standing(self) -> tuple[int, int]:
-        """Return the start offset and count in force now."""
+        """Return the start offset and the delivery complete count that apply now."""
         return self.records.start, self.records.complete_from(self.records.start)
 
     def on_own_clock(self, stored: dict[int, Rank]) -> dict[int, Rank]:
-        """Convert stored delays to the own clock: a record waits for the rest of its delay, at most the group's maximum
-        (PL-934)."""
+        """Convert stored delays to the leader's own clock: a record waits for the rest of its delay, limited to the
+        group's maximum (PL-934)."""
         return {
             offset: (
                 count,
@@ -128,7 +128,7 @@ class Writing:
         self.urgent, self.unsettled = False, None
 
     def rank(self, record: Record) -> Rank:
-        """Return a record's rank for a write: the end of its delay is by the wall clock."""
+        """Return a record's rank for a write, with the end of its delay by the wall clock."""
         waits = record.shown == AVAILABLE and record.until
         return record.count, record.shown, record.until + self.ahead if waits else 0
 
@@ -154,7 +154,7 @@ class Writing:
         self.send_letters(letters)
 
     def takes_effect(self, offset: int, goal: int) -> None:
-        """Apply a change that is now stored. A delay counts from when it was asked for, and may be over (PL-933)."""
+        """Apply a change that is now stored. A delay is measured from its request, and may be over by now (PL-933)."""
         record = self.records.all[offset]
         until = record.until if goal == AVAILABLE else 0
         record.becomes(goal)
@@ -167,7 +167,7 @@ class Writing:
             self.orders.reported.setdefault(cause, {})[offset] = count
 
     def send_letters(self, letters: dict[int, str]) -> None:
-        """PL-904, PL-905: send letters of records that are durably Archiving, and not below the start offset."""
+        """PL-904, PL-905: send dead letters for records that are durably Archiving and not below the start offset."""
         for offset, cause in letters.items():
             record = self.records.all.get(offset)
             if offset < self.records.start or record is None or record.goal is not None:
@@ -176,7 +176,7 @@ class Writing:
                 self.orders.letters.setdefault(cause, {})[offset] = record.count
 
     def letters_sent(self, number: int, cause: str) -> None:
-        """Note the number under which the letters of a cause were sent."""
+        """Note the number under which the letters with this cause were sent."""
         self.records.letters[number] = dict(self.orders.letters[cause])
 
     def letters_done(self, number: int, offsets: Iterable[int] | None) -> None:
@@ -277,7 +277,7 @@ class Writing:
                 if offset >= self.records.start and record.lock_end > self.now:
                     continue
                 record.becomes(ARCHIVED if offset < self.records.start else released(record.count, one.limit, one.dlq))
-                if record.state == AVAILABLE and one.member:  # records of an ended session do not wait (PL-936)
+                if record.state == AVAILABLE and one.member:  # no back-off for an ended session's records (PL-936)
                     self.back_off(offset)
                 if self.status == "active":
                     self.changed_back(offset, record.state, record.count)

@@ -1,2 +1,2 @@
-"""Makes small random changes to the product's source, and counts which of them the fast tests and the simulator
+"""Makes small random changes to the product's source, and counts how many of them the fast tests and the simulator
 find."""

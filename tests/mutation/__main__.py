@@ -1,8 +1,9 @@
-"""`make mutation`: draw small changes to the product, and count those that fast tests or forty seeds find.
+"""`make mutation`: draw small changes to the product, and count those that the fast tests or 40 simulator seeds find.
 
-Results are kept line by line in a file, so that a run can be ended and taken up again; what was not found is listed at
-the end, with its place. A test that finds a change must find it again, alone. A process that spins or waits for ever
-found the change; one that a busy machine held up decides nothing, and the next run judges that change again.
+Results are saved to a file line by line, so a run can be interrupted and resumed; changes that were not found are
+listed at the end, with their places. A test that finds a change must find it again when run alone. A process that spins
+or waits for ever counts as finding the change; one that is merely too slow decides nothing, and the next run judges
+that change again.
 """
 
 from __future__ import annotations
@@ -23,23 +24,23 @@ from tests.mutation.equivalent import LIST, Equivalents
 from tests.mutation.one import IDLE_STATUS
 from tests.mutation.rooms import ROOMS, ROOT, Place, draw, stages
 
-#: The longest that one stage of one change may take, in seconds.
+#: The maximum time for one stage of one change, in seconds.
 STAGE_S = 600
 
 
 class LateError(Exception):
-    """A stage did not end within `STAGE_S`, so it is unknown if it would have found the change."""
+    """A stage did not end within `STAGE_S`, so it is unknown whether it would have found the change."""
 
 
 def judge(place: Place, seeds: int, lines: Lines | None = None) -> str:
-    """Return what found the change; empty when nothing did. Raises LateError."""
+    """Return what found the change; empty if nothing did. Raises LateError."""
     each = stages(ROOT, place, seeds) if lines is None else noticing(place, seeds, lines)
     return next((said for words in each if (said := _one(place, words)) and _again(place, said)), "")
 
 
 def _again(place: Place, said: str) -> bool:
-    """Return True if a failed test also fails alone with the change, so that the order of tests or load did not cause
-    it."""
+    """Return True if a failed test also fails when run alone with the change, so that neither test order nor load was
+    the cause."""
     return "::" not in said or bool(_one(place, [said]))
 
 

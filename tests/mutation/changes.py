@@ -1,4 +1,5 @@
-"""The small changes that a source file offers: comparisons, signs, constants, conditions, statements, arguments."""
+"""The small changes that can be made to a source file: comparisons, signs, constants, conditions, statements,
+arguments."""
 
 from __future__ import annotations
 
@@ -20,13 +21,13 @@ _COMPARE: Final[dict[type[ast.cmpop], str]] = {
     ast.NotIn: "in",
 }
 _ARITHMETIC: Final[dict[type[ast.operator], str]] = {ast.Add: "-", ast.Sub: "+", ast.Mult: "//", ast.FloorDiv: "*"}
-#: Calls of these objects only report; they change no result.
+#: Calls on these objects only report; they change no result.
 _REPORTING: Final = frozenset({"log", "meter", "metrics", "_meter", "_metrics", "logging", "warnings"})
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """In a source text, the text from `start` to `end` (offsets in characters) becomes `new`."""
+    """Replaces the source text from `start` to `end` (offsets in characters) by `new`."""
 
     kind: str
     line: int
@@ -36,7 +37,7 @@ class Change:
     new: str
 
     def apply(self, source: str) -> str:
-        """Return the changed source. Raises ValueError when it is not the source that the change was made from."""
+        """Return the changed source. Raises ValueError if `source` is not the text that the change was made for."""
         if source[self.start : self.end] != self.old:
             raise ValueError(f"line {self.line} holds {source[self.start : self.end]!r}, not {self.old!r}: draw again")
         return source[: self.start] + self.new + source[self.end :]
@@ -46,7 +47,7 @@ class Change:
 
 
 def changes(source: str) -> list[Change]:
-    """Return every change that `source` offers, by line; none in annotations, docstrings, or texts for people."""
+    """Return every possible change to `source`, by line; none in annotations, docstrings, or messages for people."""
     found = _Finder(source)
     found.visit(ast.parse(source))
     return sorted(found.changes, key=lambda change: (change.start, change.end, change.new))
@@ -80,7 +81,7 @@ class _Finder(ast.NodeVisitor):
         self.changes.append(Change(kind, node.lineno, start, end, self._source[start:end], new))
 
     def _between(self, kind: str, left: ast.expr, right: ast.expr, new: str) -> None:
-        # An operator has no position of its own in the tree; brackets around the operands stay as they are.
+        # An operator has no position of its own in the tree; parentheses around the operands stay as they are.
         start, end = self._span(left)[1], self._span(right)[0]
         text = self._source[start:end]
         operator = text.strip(" ()\n\t")
@@ -98,13 +99,13 @@ class _Finder(ast.NodeVisitor):
         """Skip: annotations have no behaviour."""
 
     def visit_JoinedStr(self, node: ast.JoinedStr) -> None:
-        """Skip: the text is for people."""
+        """Skip: the text is for people to read."""
 
     def visit_Assert(self, node: ast.Assert) -> None:
-        """Skip: an assertion states an invariant; a test of it would test nothing else."""
+        """Skip: an assertion states an invariant, which needs no test of its own."""
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        """Skip: it holds the error's text; changing its condition decides if it is raised."""
+        """Skip: it only contains the error's text; whether it is raised depends on a condition, which is changed."""
 
     def _functions(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for default in [*node.args.defaults, *node.args.kw_defaults]:

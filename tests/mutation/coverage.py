@@ -1,8 +1,8 @@
-"""Which tests run the lines where the changes of a sample can be noticed: made once, and then each change is shown to
-those tests alone.
+"""A map of which tests run the lines at which the changes of a sample can be noticed. It is made once; then only those
+tests are run for each change.
 
 `python -m tests.mutation.coverage tests/unit/kip932 …` runs these tests and adds what they ran to the map; `--seeds 40`
-adds what so many histories of the simulator run. The map holds for one sample, until sources or tests change.
+adds what 40 histories of the simulator run. The map is valid for one sample, until sources or tests change.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ SEEDS: Final = "seeds"
 
 
 class Lines:
-    """For each test its duration in seconds, and the lines of each file that it ran, among those that were watched."""
+    """For each test its duration in seconds and, for each file, the watched lines that it ran."""
 
     def __init__(self) -> None:
         self.tests: dict[str, tuple[float, dict[str, list[int]]]] = {}
 
     def add(self, test: str, seconds: float, ran: dict[str, set[int]]) -> None:
-        """Note the lines that `test` ran; the cases of one test are added up."""
+        """Note the lines that `test` ran; the cases of one test are combined."""
         before, files = self.tests.get(test, (0.0, {}))
         for path, lines in ran.items():
             files[path] = sorted({*files.get(path, ()), *lines})
@@ -57,12 +57,12 @@ class Lines:
         return sorted(found, key=self.seconds)
 
     def seconds(self, test: str) -> float:
-        """Return how long all cases of `test` took, while they were watched."""
+        """Return how long all cases of `test` took while being watched."""
         return self.tests[test][0]
 
     @classmethod
     def load(cls, path: Path) -> Lines:
-        """Load the map as far as it was made."""
+        """Load the map, as far as it has been made."""
         made = cls()
         if path.exists():
             made.tests = {test: (s, files) for test, (s, files) in json.loads(path.read_text("utf-8")).items()}
@@ -75,8 +75,8 @@ class Lines:
 
 
 def noticing(place: Place, seeds: int, lines: Lines) -> list[list[str]]:
-    """Return the stages that can notice the change, as arguments for `tests.mutation.one`: its whole own test and, file
-    by file, the tests that run its lines; then so many seeds, if histories run them."""
+    """Return the stages that can notice the change, as arguments for `tests.mutation.one`: the module's own test file
+    and, file by file, the tests that run its lines; then this many seeds, if histories run those lines."""
     found = [test for test in lines.noticing(reach(ROOT, place.path, place.change)) if counts(place.room, test)]
     own = own_test(ROOT, place)
     first = own.relative_to(ROOT).as_posix() if own.exists() else ""
@@ -91,7 +91,7 @@ def noticing(place: Place, seeds: int, lines: Lines) -> list[list[str]]:
 
 
 class Watch:
-    """Follows the functions that contain a line of `wanted`, each until a test has run all of these lines once."""
+    """Traces the functions that contain a line of `wanted`, each until a test has run all of its wanted lines once."""
 
     def __init__(self, wanted: dict[str, set[int]]) -> None:
         self._wanted = {str(ROOT / path): lines for path, lines in wanted.items()}
@@ -100,7 +100,7 @@ class Watch:
 
     @contextmanager
     def __call__(self) -> Generator[dict[str, set[int]]]:
-        """Yield a dictionary that is filled at the end: for each file the lines that ran meanwhile."""
+        """Yield a dictionary that is filled at the end with the lines of each file that ran meanwhile."""
         ran: dict[str, set[int]] = defaultdict(set)
         self._unseen.clear()
         threading.settrace(self._called)
@@ -149,7 +149,7 @@ class _Plugin:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run tests or histories, and save what they ran; return the exit code."""
+    """Run tests or histories, and save which lines they ran; return the exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.mutation.coverage", description=__doc__)
     parser.add_argument("--sample", type=int, default=40, help="changes per room (default 40)")
     parser.add_argument("--seed", type=int, default=1, help="which sample (default 1)")
@@ -167,7 +167,7 @@ def main(arguments: Sequence[str]) -> int:
         words = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", *options.tests]
         pytest.main(words, plugins=[_Plugin(lines, watch)])
     if options.seeds:
-        from tests.simulation.simulate import simulate  # noqa: PLC0415 - a run of tests needs none of it
+        from tests.simulation.simulate import simulate  # noqa: PLC0415 - a run of tests does not need it
 
         began = time.process_time()
         with watch() as ran:

@@ -14,7 +14,7 @@ LIST: Final = Path(__file__).with_name("equivalent.txt")
 
 @dataclass(frozen=True, slots=True)
 class Equivalents:
-    """Reasons, by the words that `_words` returns for a change: line numbers would not stay valid."""
+    """Reasons, keyed by what `_words` returns for a change, since line numbers would not stay valid."""
 
     reasons: dict[tuple[str, str, str], str]
 
@@ -29,11 +29,11 @@ class Equivalents:
         return cls(found)
 
     def reason(self, place: Place) -> str:
-        """Return why the change has no effect; empty when it has one, as far as is known."""
+        """Return why the change has no effect; empty if it is not known to have none."""
         return self.reasons.get(_words(place.path, place.change), "")
 
     def stale(self) -> list[tuple[str, str, str]]:
-        """Return the entries that fit no change of today's sources."""
+        """Return the entries that match no change to the current sources."""
         paths = sorted({path for path, *_ in self.reasons})
         offered = {
             _words(path, change) for path in paths for change in changes((ROOT / path).read_text(encoding="utf-8"))

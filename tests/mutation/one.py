@@ -1,4 +1,4 @@
-"""One change, in a process of its own: plant it, then run tests, or seeds of the simulator. Prints one JSON line."""
+"""Judges one change in a separate process: plants it, then runs tests or simulator seeds. Prints one JSON line."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from tests.mutation.changes import Change
 from tests.simulation.mutants.mutant import Edit, Mutant, plant
 from tests.simulation.mutants.tried import Failures
 
-#: More processor time than all tests and seeds take. Time that other processes use does not count.
+#: A limit above the processor time of all tests and seeds. Time used by other processes does not count.
 CPU_S = 400
-#: A process that was idle at so many checks in a row, each a second apart, waits for something that never comes.
+#: A process that is idle at this many checks in a row, a second apart, is waiting for something that never happens.
 IDLE_CHECKS = 60
 #: The exit status of such a process.
 IDLE_STATUS = 77
@@ -28,17 +28,17 @@ IDLE_STATUS = 77
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Spot(Edit):
-    """An edit at a position, whereas `Edit` searches for a text that occurs once."""
+    """An edit at a position; `Edit`, in contrast, searches for a text that occurs once."""
 
     change: Change
 
     def apply(self, source: str) -> str:
-        """Return the changed source. Raises ValueError when the file was changed since."""
+        """Return the changed source. Raises ValueError if the file has been modified since."""
         return self.change.apply(source)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Exit status 0 when the change was found, 1 when it was not."""
+    """Judge the change; return exit status 0 if it was found, 1 if not."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module")
     parser.add_argument("change", help="the change as JSON")
@@ -66,7 +66,7 @@ def _end_when_idle() -> None:
 def _run(tests: Sequence[str]) -> str:
     seen = Failures()
     status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", *tests], plugins=[seen])
-    # A change after which a module can no longer be imported counts as found: no test could run.
+    # A change that prevents a module from being imported counts as found: no test could run.
     broken = status in (pytest.ExitCode.INTERRUPTED, pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.INTERNAL_ERROR)
     return (seen.failed or seen.broken or ([f"pytest ended with {int(status)}"] if broken else [""]))[0]
 

@@ -1,8 +1,8 @@
 """The lines of the product that a test must run to notice a change.
 
-A change within a function is noticed by tests that run its statement. Code that runs while a module is imported is run
-by every test: a change in it (a constant, a field's default, an argument's) is noticed by tests that run a line which
-names what was changed, or whose own file names it.
+A change within a function can be noticed by tests that run the changed statement. Every test runs the code that runs on
+import, so a change there (to a constant, or to the default of a field or argument) can be noticed by tests that run a
+line that names what was changed, or whose own file names it.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _sources(root: Path) -> list[str]:
 
 
 def _within_function(tree: ast.Module, line: int) -> range | None:
-    """Return the lines of the innermost statement of a function's body at `line`; of a compound one, only its head."""
+    """Return the lines of the innermost statement at `line` in a function's body; only the head of a compound one."""
     found: range | None = None
     for function in ast.walk(tree):
         if not isinstance(function, _Function):
@@ -99,7 +99,7 @@ def _bound(tree: ast.Module) -> list[_Bound]:
 
 
 def _of_body(body: list[ast.stmt], around: frozenset[str]) -> Iterator[_Bound]:
-    """Yield the statements of a module or, when `around` names it, of a class, whose own name also represents its
+    """Yield the statements of a module or, if `around` is not empty, of a class, whose name also stands for its
     fields."""
     for each in body:
         if isinstance(each, ast.ClassDef):
@@ -131,7 +131,7 @@ def _all_bound(root: Path) -> list[_Bound]:
 
 
 def _spread(root: Path, names: Set[str]) -> frozenset[str]:
-    """Return these names, and those of values that are made from them on import, and so on."""
+    """Return these names and, transitively, those of values that are made from them on import."""
     found = set(names)
     while True:
         more = {name for bound in _all_bound(root) if bound.used & found for name in bound.names} - found

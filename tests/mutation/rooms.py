@@ -14,9 +14,9 @@ CORES, HOSTS, ENGINE = "cores", "hosts", "engine"
 ROOMS = (CORES, HOSTS, ENGINE)
 #: The engine: the folders of the client that make, send and read requests, and the asyncio classes over them.
 _ENGINE_NOUNS = ("administration", "aio", "connection", "consuming", "producing")
-#: Run by a person at a terminal, or only in an image: the fast tests do not cover them.
+#: Run by a person at a terminal, or only in a container image; the fast tests do not cover them.
 _OUTSIDE = ("services/share_node/demo", "services/share_node/scaler", "__main__.py")
-#: Tests of hosts on a real store and real sockets that start no process except the store: some milliseconds each.
+#: Tests of hosts on a real store and real sockets that start no process except the store; each takes some milliseconds.
 _ON_SOCKETS = (
     "contracts",
     "integration/runtime",
@@ -56,9 +56,10 @@ def files(root: Path, room: str) -> list[str]:
 
 
 def draw(root: Path, room: str, count: int, seed: int) -> list[Place]:
-    """Draw `count` changes: the files in random order, one random change of each, and again until there are enough.
+    """Draw `count` changes: go through the files in random order, taking one random change from each, until there are
+    enough.
 
-    So every file has the same weight, whatever its length.
+    So every file has the same weight, regardless of its length.
     """
     rng = Random(f"{room} {seed}")
     left: dict[str, list[Change]] = {}
@@ -86,7 +87,8 @@ def _next(path: Path, left: list[Change]) -> Change | None:
 
 def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
     """Return what judges the changed module, nearest first, each as arguments for `tests.mutation.one`: its own test,
-    its room, its package, then so many seeds, then the other fast tests of the services or the client."""
+    its folder's tests, its package's tests, then this many seeds, then the other fast tests of the services or the
+    client."""
     package = Path(place.path).parts[1]
     unit = root / "tests/unit" / package
     own = own_test(root, place)
@@ -101,7 +103,7 @@ def stages(root: Path, place: Place, seeds: int) -> list[list[str]]:
 
 
 def counts(room: str, test: str) -> bool:
-    """Return True if a find by `test`, a path or node id, counts in that room."""
+    """Return True if a change found by `test`, a path or node id, counts as found in that room."""
     return room == HOSTS or not test.startswith(tuple(f"tests/{name}" for name in _ON_SOCKETS))
 
 

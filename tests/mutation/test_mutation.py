@@ -1,4 +1,4 @@
-"""Changes fall where they should, a sample is the same every time, and a planted change is found."""
+"""Changes are drawn from the right places, a sample is the same every time, and a planted change is found."""
 
 from __future__ import annotations
 

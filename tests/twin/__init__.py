@@ -2,7 +2,7 @@
 
 `MemoryStore` is the deployment (master, replicas, disk, network hooks); `memory_log` and `memory_cluster_store` build
 the same `StoreRecordLog` and `StoreClusterStore` as production, so tests and the simulator exercise the code that
-judges replies in production.
+evaluates replies in production.
 """
 
 from shard_runtime.record_log.redis.connection import ConnectionLostError

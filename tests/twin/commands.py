@@ -1,4 +1,5 @@
-"""The in-memory server's commands: their effects on the data, and their replies. `server` decides if one may run."""
+"""The in-memory server's commands: their effects on the data, and their replies. `server` decides whether one may
+run."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ class Node(View, Protocol):
     role: str
     offset: int
     loaded: set[str]
-    """Digests of the functions that were loaded."""
+    """Digests of the loaded functions."""
     config: dict[str, str]
     """The settings that CONFIG GET reads and CONFIG SET changes."""
 

@@ -1,7 +1,7 @@
 """The data of a store node: strings, hashes and streams, and the effects that change them.
 
-Effects are plain tuples, applied in order. A replica or a disk is a `Data` to which the newest effects may not have
-been applied yet. This module never decides whether a command may run.
+Effects are plain tuples, applied in order. A replica or a disk is a `Data` that may not have the newest effects yet.
+This module never decides whether a command may run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ class Stream:
     added: int = 0
 
     def copy(self) -> Stream:
-        """A copy that shares the entries' bytes."""
+        """Return a copy that shares the entries' bytes."""
         return Stream(list(self.ids), list(self.fields), self.last, self.added)
 
     def between(self, first: StreamKey, last: StreamKey) -> range:
-        """Positions of the entries with first ≤ id ≤ last."""
+        """Return the positions of the entries with first ≤ id ≤ last."""
         return range(bisect_left(self.ids, first), bisect_left(self.ids, (last[0], last[1] + 1)))
 
 
@@ -44,7 +44,7 @@ class Data:
     streams: dict[str, Stream] = field(default_factory=dict)
 
     def copy(self) -> Data:
-        """An independent copy."""
+        """Return an independent copy."""
         return Data(
             dict(self.strings),
             {key: dict(value) for key, value in self.hashes.items()},

@@ -1,6 +1,6 @@
-"""The server-side functions of `redis/scripts` in Python: same arguments, answers and order of rules.
+"""The server-side functions of `redis/scripts` in Python, with the same arguments, replies and order of rules.
 
-The contract suite tests both for the same behaviour. A function reads `view.data` and changes it only with
+The contract suite tests that both behave the same. A function reads `view.data` and changes it only with
 `view.effect`.
 """
 
@@ -39,7 +39,7 @@ class View(Protocol):
     history: str
 
     def now_ms(self) -> int:
-        """The node's own clock."""
+        """Return the time by the node's own clock."""
         ...
 
     def effect(self, what: str, key: str, argument: object) -> None:
@@ -228,7 +228,7 @@ def metadata_append_v3(view: View, keys: Sequence[str], argv: Sequence[bytes]) -
 
 
 def _transaction(view: View, key: str, now: int) -> tuple[bytes | None, bytes]:
-    """The record in force and its checksum; (None, b"") when there is none."""
+    """Return the record that is in force and its checksum; (None, b"") if there is none."""
     fields = view.data.hashes.get(key, {})
     expires = int(fields.get(b"x", b"0"))
     if b"r" not in fields or 0 < expires <= now:

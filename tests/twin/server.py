@@ -1,6 +1,6 @@
 """One node of the in-memory store: it executes commands, feeds replicas and a disk, and refuses as a real node does.
 
-It never decides for a client; faults of the network are in `store.py`.
+It contains no client logic; network faults are in `store.py`.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ class Follower:
 
     @property
     def data(self) -> Data:
-        """The data up to `applied`."""
+        """Return the data up to `applied`."""
         while self._groups and self._groups[0][0] <= self.applied:
             for effect in self._groups.popleft()[1]:
                 self._data.apply(effect)
         return self._data
 
     def feed(self, offset: int, effects: Sequence[Effect]) -> None:
-        """Take a group of effects; `reach` or `catch_up` applies it."""
+        """Receive a group of effects; `reach` or `catch_up` applies it."""
         self._groups.append((offset, effects))
         if len(self._groups) > _UNREAD_MAX:
             _ = self.data
@@ -61,7 +61,7 @@ class Follower:
             self.applied = max(self.applied, offset)
 
     def catch_up(self) -> None:
-        """Apply all effects taken so far."""
+        """Apply all effects received so far."""
         if self._groups:
             self.applied = max(self.applied, self._groups[-1][0])
 
@@ -73,7 +73,7 @@ class Follower:
 
 @dataclass(slots=True)
 class Session:
-    """A server's state of one connection."""
+    """The server's state for one connection."""
 
     name: str
     server: MemoryServer
@@ -92,7 +92,7 @@ class Session:
     """Whether the server dropped the connection: it executes none of the remaining commands."""
 
     def end(self, dead: bool) -> None:
-        """End the connection. With `dead` the server dropped it, and executes none of its remaining commands."""
+        """End the connection. With `dead`, the server dropped it and executes none of its remaining commands."""
         self.open = False
         self.dead = self.dead or dead
         self._wake()
@@ -100,7 +100,7 @@ class Session:
             self.asking.set_exception(ConnectionLostError("the connection to the in-memory store broke"))
 
     def hear(self, message: list[Any]) -> None:
-        """Receive a message of a subscribed channel."""
+        """Receive a message on a subscribed channel."""
         self.inbox.append(message)
         self._wake()
 
@@ -118,8 +118,8 @@ class _Waiter:
 
 
 class MemoryServer:
-    """A store node. `refuse`: the error code with which it answers every write (NOREPLICAS, MISCONF…); OOM only for
-    writes that need memory."""
+    """A store node. `refuse`: the error code with which it refuses every write (NOREPLICAS, MISCONF…); OOM applies only
+    to writes that need memory."""
 
     def __init__(self, clock: Clock, rng: Random) -> None:
         self.data = Data()
@@ -133,7 +133,7 @@ class MemoryServer:
         self.sessions: list[Session] = []
         self.loaded: set[str] = set()
         self.config = {"appendonly": "yes", "appendfsync": "always", "maxmemory-policy": "noeviction"}
-        #: Delivers messages that are not replies; with None they arrive at once.
+        #: Delivers messages that are not replies; if None, they arrive at once.
         self.carry: Carry | None = None
         self._clock = clock
         self._rng = rng
@@ -143,11 +143,11 @@ class MemoryServer:
     # -- for functions (View) -----------------------------------------------------------------------------------------
 
     def now_ms(self) -> int:
-        """The node's own wall clock."""
+        """Return the time by the node's own wall clock."""
         return self._clock.wall_ms() + self.skew_ms
 
     def effect(self, what: str, key: str, argument: object) -> None:
-        """Change the data: on this node at once, in its copies from the end of the command (or its MULTI) on."""
+        """Change the data: on this node at once, in its copies only at the end of the command or of its MULTI."""
         effect = (what, key, argument)
         self.data.apply(effect)
         self._effects.append(effect)
@@ -169,7 +169,7 @@ class MemoryServer:
         self.history = _random_history(self._rng)
 
     def release_replicas(self) -> None:
-        """Let paused replicas and the disk go on, and answer the WAITs that are now satisfied."""
+        """Let paused replicas and the disk continue, and reply to the WAITs that are now satisfied."""
         for follower in (*self.followers, self.disk):
             follower.paused = False
             follower.catch_up()
@@ -183,7 +183,8 @@ class MemoryServer:
         self._acked()
 
     def become(self, data: Data) -> None:
-        """Replace the data under a new history: a fail-over or a restart. Replicas and disk start from it."""
+        """Replace the data under a new history, as in a fail-over or a restart. Replicas and disk start from that
+        data."""
         self.data = data
         self._effects = []
         self.new_history()
@@ -266,7 +267,7 @@ class MemoryServer:
         return COMMANDS[name](self, command)
 
     def _refusal(self, command: Command) -> ErrorReply | None:
-        """The error with which this node refuses a command now; None when it accepts it."""
+        """Return the error with which this node refuses a command now; None if it accepts it."""
         name = str(command[0])
         digest = str(command[1]) if name == "EVALSHA" else ""
         writes = name in _WRITES or (name == "EVALSHA" and digest not in READ_ONLY)
@@ -282,8 +283,8 @@ class MemoryServer:
         return None
 
     def wait(self, session: Session, replicas: int, timeout_ms: int, done: Callable[[Any], None]) -> None:
-        """Run a WAIT: call `done` with the number of replicas that have everything this connection wrote, once there
-        are enough, or after `timeout_ms`."""
+        """Run a WAIT: call `done` with the number of replicas that have everything this connection wrote, as soon as
+        there are enough or after `timeout_ms`."""
         if self.role != "master":
             done(ErrorReply("ERR", "WAIT cannot be used with replica instances."))
             return
@@ -295,7 +296,7 @@ class MemoryServer:
         waiter.timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, _timed_out, waiter)
 
     def hand_over(self, other: MemoryServer, names: Collection[str]) -> None:
-        """Give the connections of some clients to another server, with their outstanding WAITs."""
+        """Move some clients' connections to another server, with their outstanding WAITs."""
         for session in [session for session in self.sessions if session.name in names]:
             self.sessions.remove(session)
             other.sessions.append(session)
@@ -313,7 +314,7 @@ class MemoryServer:
             waiter.done(self._reached(waiter.session))
 
     def _acked(self) -> None:
-        """Answer the WAITs that are now over, after replicas applied more or connections ended."""
+        """Reply to the WAITs that are now over, after replicas have applied more or connections have ended."""
         for waiter in list(self._waiters):
             if not waiter.session.open or self._reached(waiter.session) >= waiter.replicas:
                 if waiter.timer is not None:
@@ -322,7 +323,7 @@ class MemoryServer:
 
 
 def _timed_out(waiter: _Waiter) -> None:
-    """End a WAIT at its time-out, on the server that has its connection now."""
+    """End a WAIT at its time-out, on the server that holds its connection now."""
     waiter.session.server._waited(waiter)
 
 

@@ -1,8 +1,9 @@
 """The in-memory deployment: a master with replicas and a disk, its clients' connections, and the faults of both.
 
 A *hook* sees every pipeline at three stages and may hold it (await), change the store, or lose it (raise
-ConnectionLostError): when it is sent, before each command, and when the replies travel back. The server executes a
-pipeline even when its client has disconnected, unless it dropped the connection: so a client may not know the outcome.
+ConnectionLostError): when it is sent, before each command, and when the replies are on their way back. The server
+executes a pipeline even if its client has disconnected, unless the server dropped the connection; so a client may not
+know the outcome.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from tests.twin.server import MemoryServer, Session
 
 NODE = "memory"
 
-#: Called with the number of a pipeline's commands that have arrived so far.
+#: Called with the number of commands of a pipeline that have arrived so far.
 CommandsArrived = Callable[[int], None]
 
 
@@ -37,14 +38,14 @@ class StoreNetwork(Protocol):
     """The network between a client and the store: it may delay a pipeline or its replies, or lose them."""
 
     def sent(self, client: str, commands: Sequence[Command], on: CommandsArrived, lost: Callable[[], None]) -> None:
-        """Carry a pipeline to the store. Calls `lost` once; or calls `on` with the number of commands that have arrived
-        so far, one or more times, the last time with all of them."""
+        """Carry a pipeline to the store. Calls either `lost` once, or `on` one or more times with the number of
+        commands that have arrived so far, the last time with all of them."""
         ...
 
     def answered(
         self, client: str, commands: Sequence[Command], on: Callable[[], None], lost: Callable[[], None]
     ) -> None:
-        """Carry a pipeline's replies to the client. Calls `on` when they arrive, or `lost`."""
+        """Carry a pipeline's replies to the client. Calls `on` when they arrive, or `lost` if they do not."""
         ...
 
 
@@ -61,9 +62,9 @@ class ImmediateNetwork:
 
 
 class Pipeline:
-    """One pipeline without a hook: sent to the server, executed, answered. Runs in callbacks, without a task.
+    """One pipeline without a hook: sent, executed, and replied to. It runs in callbacks, without a task.
 
-    `answer` gets its replies, or the exception of a bug in the twin.
+    `answer` receives its replies, or the exception if the twin has a bug.
     """
 
     __slots__ = ("_answer", "_arrived_count", "_commands", "_network", "_replies", "_session", "_waits")
@@ -87,7 +88,7 @@ class Pipeline:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Execute the commands that have arrived. A WAIT calls back here when it is over."""
+        """Execute the commands that have arrived. A WAIT calls this again when it is over."""
         session, commands, replies = self._session, self._commands, self._replies
         try:
             for command in commands[len(replies) : self._arrived_count]:
@@ -128,7 +129,7 @@ class Stage(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FaultPoint:
-    """A moment of a pipeline. At COMMAND, `index` is the command about to be executed."""
+    """A point in a pipeline's execution. At COMMAND, `index` is the command about to be executed."""
 
     client: str
     stage: Stage
@@ -145,7 +146,7 @@ Hook = Callable[[FaultPoint], Awaitable[None]]
 
 
 class MemoryStore:
-    """A deployment with one master. All faults are methods or attributes, and none happens at random."""
+    """A deployment with one master. All faults are methods or attributes; none happens at random."""
 
     def __init__(self, clock: Clock, rng: Random | None = None, replicas: int = 0) -> None:
         self.clock = clock
@@ -162,11 +163,11 @@ class MemoryStore:
             self.master.add_replica()
 
     def client(self, name: str) -> MemoryClient:
-        """The store as the process `name` sees it."""
+        """Return the store as the process `name` sees it."""
         return MemoryClient(self, name)
 
     def server_for(self, name: str) -> MemoryServer:
-        """The node that a client reaches now. Raises ConnectionLostError."""
+        """Return the node that a client reaches now. Raises ConnectionLostError."""
         if not self.reachable or name in self._cut_off:
             raise ConnectionLostError(f"the in-memory store cannot be reached by {name}")
         return self._routes.get(name, self.master)
@@ -189,7 +190,7 @@ class MemoryStore:
     def fail_over(self, replica: int = 0, keep_connections: bool = False) -> None:
         """Promote a replica; effects it had not applied are lost.
 
-        `keep_connections`: act as if the old master was demoted and promoted again, unnoticed by its clients (CM-11a).
+        `keep_connections`: as if the old master was demoted and promoted again, unnoticed by its clients (CM-11a).
         """
         data = self.master.followers[replica].data.copy()
         if not keep_connections:
@@ -198,7 +199,7 @@ class MemoryStore:
         self.master.become(data)
 
     def split(self, *names: str, replica: int = 0) -> None:
-        """Fail over while the clients `names` still reach the old master, which has not noticed yet."""
+        """Fail over while the clients `names` still reach the old master, which has not noticed it yet."""
         old = MemoryServer(self.clock, self.rng)
         old.data, old.history, old.offset = self.master.data.copy(), self.master.history, self.master.offset
         old.loaded = set(self.master.loaded)
@@ -229,8 +230,8 @@ class MemoryStore:
         self._cut_off.discard(name)
 
     def end_sessions(self, name: str) -> None:
-        """End a client's connections from its side, as when a process is killed: the server still executes what it
-        sent."""
+        """End a client's connections from the client's side, as if its process was killed; the server still executes
+        what it sent."""
         for server in (self.master, *self._former):
             for session in [session for session in server.sessions if session.name == name]:
                 server.sessions.remove(session)
@@ -241,13 +242,13 @@ class MemoryStore:
         self.master.cut_sessions()
 
     def wipe(self) -> None:
-        """Replace the store by an empty one at the same address."""
+        """Replace the store with an empty one at the same address."""
         self.master.cut_sessions()
         self.master.loaded.clear()
         self.master.become(Data())
 
     async def close(self) -> None:
-        """Cancel the pipelines that still run, such as those of clients that disconnected."""
+        """Cancel the pipelines that are still running, such as those of clients that disconnected."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -256,7 +257,7 @@ class MemoryStore:
     # -- for connections ----------------------------------------------------------------------------------------------
 
     def start(self, session: Session, commands: Sequence[Command], answer: asyncio.Future[list[Reply]]) -> None:
-        """Execute a pipeline even if its client disconnects; its replies are put into `answer`."""
+        """Execute a pipeline even if its client disconnects; `answer` receives its replies."""
         hook = self.hook
         if hook is None:
             Pipeline(self.network, session, commands, answer)
@@ -335,7 +336,7 @@ class MemoryConnection:
         self._session = session
 
     async def run(self, commands: Sequence[Command], timeout_ms: int) -> list[Reply]:
-        """Run a pipeline. When the connection is cut this raises at once; the server may still execute the pipeline."""
+        """Run a pipeline. If the connection is cut, this raises at once; the server may still execute the pipeline."""
         session = self._session
         await asyncio.sleep(0)
         if not session.open:
@@ -352,7 +353,7 @@ class MemoryConnection:
             session.asking = None
 
     async def message(self) -> list[Reply]:
-        """The next message of a subscribed channel."""
+        """Return the next message on a subscribed channel."""
         session = self._session
         while not session.inbox:
             if not session.open:
@@ -371,7 +372,7 @@ class MemoryConnection:
 def memory_log(
     store: MemoryStore, name: str = "node", settings: StoreSettings | None = None, clock: Clock | None = None
 ) -> StoreRecordLog:
-    """The record log of the process `name`, on an in-memory store."""
+    """Return the record log of the process `name` on an in-memory store."""
     return StoreRecordLog(
         store.client(name), settings or StoreSettings(), clock or store.clock, Random(store.rng.random())
     )
@@ -380,5 +381,5 @@ def memory_log(
 def memory_cluster_store(
     store: MemoryStore, name: str = "node", settings: StoreSettings | None = None
 ) -> StoreClusterStore:
-    """The cluster-wide keys of an in-memory store, as the process `name` uses them."""
+    """Return the cluster-wide keys of an in-memory store for the process `name`."""
     return StoreClusterStore(store.client(name), settings or StoreSettings())

@@ -1,4 +1,4 @@
-"""The twin's faults do what a real store's would; everything else about it is in tests/contracts."""
+"""The twin's faults behave like a real store's; its other behaviour is tested in tests/contracts."""
 
 from __future__ import annotations
 
@@ -279,7 +279,7 @@ async def test_an_answer_that_no_owner_expects_loses_the_shard_with_what_waits_f
 async def test_where_there_is_one_node_no_key_is_made_to_know_a_shard_s_history(
     store: MemoryStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The history is read for every held shard several times within a lease, also for those of idle topics."""
+    """The history is read several times per lease for every held shard, including those of idle topics."""
     log = memory_log(store, "a", StoreSettings(backoff_ms=1, backoff_max_ms=2))
     await claim(log, 1)
     made: list[ShardId] = []

@@ -1,4 +1,4 @@
-"""The data of the twin's replicas, former masters and subscribers, and when they have it."""
+"""Which data the twin's replicas, former masters and subscribers have, and when they get it."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_every_former_master_is_left_when_splits_heal(store: MemoryStore) 
 
 
 async def test_a_wait_stays_with_the_former_master_and_hears_of_no_replica_there(store: MemoryStore) -> None:
-    """Its write was on no replica; the new master's replicas, which are in step with that master, must not count."""
+    """The write reached no replica; the new master's replicas, which are in step with that master, must not count."""
     for follower in store.master.followers:
         follower.paused = True
     connection = await connect(store)

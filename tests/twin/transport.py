@@ -1,6 +1,6 @@
-"""A Transport inside one process: services by address, serialised copies of messages, no sockets (P-12).
+"""A Transport within one process: services by address, messages copied by serialisation, no sockets (P-12).
 
-It keeps gRPC's contract: bytes are copied, a handler is cancelled with its caller, and statuses are gRPC's. When an
+It follows gRPC's contract: bytes are copied, a handler is cancelled with its caller, and statuses are gRPC's. When an
 address stops, its open calls and streams fail as UNAVAILABLE.
 """
 
@@ -34,7 +34,7 @@ class InMemoryNetwork:
         self._connections = itertools.count(1)
 
     def serve(self, address: str, descriptor: ServiceDescriptor, service: object) -> None:
-        """Serve, at `address`, the RPCs that `service` has methods for, in addition to what is served there already."""
+        """Serve at `address` the RPCs for which `service` has methods, in addition to those served there already."""
         node = self._nodes.setdefault(address, _Node())
         for bound in bind(descriptor, service):
             node.methods[bound.method.path] = bound
@@ -46,11 +46,11 @@ class InMemoryNetwork:
             node.stop()
 
     def transport(self, peer: str = "127.0.0.1") -> InMemoryTransport:
-        """Return a transport with connections of its own, whose calls come from the host `peer`."""
+        """Return a transport with its own connections, whose calls come from the host `peer`."""
         return InMemoryTransport(self, peer)
 
     def node(self, address: str) -> _Node | None:
-        """Return the node at `address`; None when nothing is served there."""
+        """Return the node at `address`; None if nothing is served there."""
         return self._nodes.get(address)
 
     def new_connection(self) -> str:
@@ -109,7 +109,7 @@ class InMemoryTransport:
             raise _failure(address, method, error) from error
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream; its handler runs in a task of its own."""
+        """Open a duplex stream; its handler runs in a separate task."""
         node, bound = self._find(address, method)
         stream = _Stream(address, method, self._context(address, lambda: None))
         for streams in (node.streams, self._streams):
@@ -230,7 +230,7 @@ class _Pipe:
         self._writers: deque[asyncio.Future[None]] = deque()
 
     async def put(self, item: bytes) -> None:
-        """Add an item: wait while the pipe is full; drop the item when the pipe has ended."""
+        """Add an item: wait while the pipe is full; drop the item if the pipe has ended."""
         while len(self._items) >= _STREAM_MESSAGES_MAX and not self._ended:
             waiter = asyncio.get_running_loop().create_future()
             self._writers.append(waiter)
@@ -239,7 +239,7 @@ class _Pipe:
         self._wake(self._reader)
 
     async def get(self) -> bytes | None:
-        """Return the next item; None when the pipe has ended and is empty."""
+        """Return the next item; None if the pipe has ended and is empty."""
         while not self._items:
             if self._ended:
                 return None
@@ -250,7 +250,7 @@ class _Pipe:
         return self._items.popleft()
 
     def end(self) -> None:
-        """End the pipe: no items are added any more."""
+        """End the pipe: no more items are added."""
         self._ended = True
         for waiter in (self._reader, *self._writers):
             self._wake(waiter)
