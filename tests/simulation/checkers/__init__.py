@@ -1,4 +1,4 @@
-"""Checkers: each reads a finished run and reports what broke its rules. They share nothing but the history."""
+"""Checkers: each reads a finished run and reports violations of its rules. They share nothing but the history."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class Checker(Protocol):
     rules: tuple[str, ...]
 
     def check(self, history: History, final: Final) -> Iterable[Violation]:
-        """Return everything in this run that breaks its rules."""
+        """Return all violations of its rules in this run."""
         ...

@@ -1,4 +1,4 @@
-"""All checkers, each once."""
+"""The list of all checkers."""
 
 from __future__ import annotations
 
@@ -90,6 +90,6 @@ ALL: tuple[Checker, ...] = (
 
 
 def judged(history: History, final: Final) -> Iterator[Violation]:
-    """Yield the violations of every checker in a run."""
+    """Yield the violations that the checkers find in a run."""
     for checker in ALL:
         yield from checker.check(history, final)

@@ -1,4 +1,5 @@
-"""The changes that administrators requested of groups: nothing else may delete or reset state of an existing topic."""
+"""The changes to groups that administrators requested: nothing else may delete or reset the state of an existing
+topic."""
 
 from __future__ import annotations
 
@@ -11,15 +12,15 @@ DELETE_GROUP: Final = "DeleteGroups"
 DELETE_OFFSETS: Final = "DeleteShareGroupOffsets"
 ALTER: Final = "AlterShareGroupOffsets"
 CHANGES: Final = frozenset({DELETE_GROUP, DELETE_OFFSETS, ALTER})
-#: Error codes that prove that nothing was done, unless an earlier attempt of the same call succeeded and its response
-#: was lost, which takes a fault.
+#: Error codes that prove that nothing was done, unless an earlier attempt of the same call succeeded and a fault lost
+#: its response.
 _REFUSALS: Final = frozenset(
     {"NON_EMPTY_GROUP", "GROUP_ID_NOT_FOUND", "UNKNOWN_TOPIC_OR_PARTITION", "OFFSET_OUT_OF_RANGE"}
 )
 
 
 class Altered(NamedTuple):
-    """An alteration of one partition as it was requested, by topic name."""
+    """A requested alteration of one partition's start offset, by topic name."""
 
     group_id: str
     topic: str
@@ -27,19 +28,19 @@ class Altered(NamedTuple):
     start_offset: int
 
     def share(self, topic_id: str) -> Share:
-        """Return the share-partition, for one id of the topic's name."""
+        """Return the share-partition, given one of the ids that the topic's name has had."""
         return Share(self.group_id, topic_id, self.partition)
 
 
 def altered(event: Administered) -> Altered:
-    """Return what an AlterShareGroupOffsets of a history requested."""
+    """Return the alterations that an AlterShareGroupOffsets call requested."""
     place, _, start = event.detail.partition(" ")
     topic, _, partition = place.rpartition("/")
     return Altered(event.target, topic, int(partition), int(start))
 
 
 class TopicNames:
-    """The names of topics by id, and the ids that each name has had."""
+    """Topic names by id, and the ids that each name has had."""
 
     def __init__(self, history: History) -> None:
         self.of: dict[str, str] = {}
@@ -51,9 +52,9 @@ class TopicNames:
 
 
 class Changes:
-    """Changes of groups that may have been done, each at any time since it was requested.
+    """Changes to groups that may have taken effect, each at any time since it was requested.
 
-    They are kept by topic name, since a name may change its id while a call is under way.
+    They are kept by topic name, since a name may get another id while a call is in flight.
     """
 
     def __init__(self, history: History) -> None:
@@ -68,13 +69,14 @@ class Changes:
                 self._note(event)
 
     def deletes(self, share: Share, at_ms: int) -> bool:
-        """Return True if the state may be deleted by then: with its group, or with the group's offsets of its topic."""
+        """Return True if the state may have been deleted by then: with its group, or with the group's offsets for its
+        topic."""
         topic = self._names.of.get(share.topic_id, "")
         since = (self._groups.get(share.group_id), self._topics.get((share.group_id, topic)))
         return any(asked_ms is not None and asked_ms <= at_ms for asked_ms in since)
 
     def starts(self, share: Share, at_ms: int) -> set[int]:
-        """Return the start offsets that the state may have been given by then."""
+        """Return the start offsets to which alterations may have set the state by then."""
         found = self._starts.get((share.group_id, self._names.of.get(share.topic_id, ""), share.partition), ())
         return {start for asked_ms, start in found if asked_ms <= at_ms}
 

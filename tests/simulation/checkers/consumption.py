@@ -1,4 +1,4 @@
-"""INV-1: records deleted because every group has finished them were finished by every group (CM-160, CM-162)."""
+"""INV-1: records are deleted as consumed only after every group has finished them (CM-160, CM-162)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.simulation.leader_events import Consumed
 
 
 class OnlyConsumed:
-    """No leader moves a log start past the start offset of a group that had state when the leader asked, and still has
+    """No leader moves a log start past the start offset of a group that had state when the leader asked and still has
     it.
 
     A start offset never moves back within a state epoch, so the start offset stored when the log start moves is at
@@ -22,7 +22,7 @@ class OnlyConsumed:
     rules: tuple[str, ...] = ("INV-1",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check every move of a log start by this policy."""
+        """Check every move of a log start under this policy."""
         del final
         gone = doomed(history)
         for event in history.of(Consumed):

@@ -1,4 +1,4 @@
-"""INV-7 and INV-8: delivery counts rise by one and never pass the limit, and attempts are bounded."""
+"""INV-7 and INV-8: delivery counts increase by one and never exceed the limit, and attempts are bounded."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.simulation.leader_events import Locked
 
 #: PL-941
 _IN_A_ROW_MAX: Final = 10
-#: The delivery counts by offset that a stored state shows.
+#: The delivery counts by offset in a stored state.
 Counts = dict[int, int]
 
 
@@ -32,7 +32,7 @@ class _Given:
 
 @dataclass
 class _Object:
-    """One share-partition object: its last delivery of each offset, and the state that it has read."""
+    """One share-partition object: its last delivery of each offset, and the state it has read."""
 
     given: dict[int, _Given] = field(default_factory=dict)
     read: Counts = field(default_factory=dict)
@@ -41,7 +41,7 @@ class _Object:
 
 @dataclass
 class _Attempts:
-    """One record's deliveries under one state. `lost`: how many of them later objects need not know of (PL-105)."""
+    """One record's deliveries under one state. `lost`: how many of them later objects may not know about (PL-105)."""
 
     deliveries: int = 0
     lost: int = 0
@@ -52,19 +52,20 @@ class _Attempts:
 
 @dataclass
 class _Life:
-    """A share-partition's state from one Initialize to the next. `stored`: counts for which a write was confirmed."""
+    """A share-partition's state from one Initialize to the next. `stored`: the counts that a confirmed write
+    contained."""
 
     stored: Counts = field(default_factory=dict)
     attempts: dict[int, _Attempts] = field(default_factory=lambda: defaultdict(_Attempts))
 
 
 class DeliveryCounts:
-    """Within an object each delivery count is one above the former; a new object continues from its stored state. A
-    delivery that its holder took back is repeated with the same count, at most ten times in a row (PL-941).
+    """Within an object each delivery count is one more than the previous one; a new object continues from the stored
+    state. A delivery that its holder took back is repeated with the same count, at most ten times in a row (PL-941).
 
-    No count is above the limit in force, except of a record that came back under a higher limit (PL-104). In total, a
-    record is delivered at most as often as the limit allows, plus, for each change of object, the deliveries that were
-    not stored.
+    No count exceeds the current limit, except for a record that was released under a higher limit (PL-104). In total, a
+    record is delivered at most as many times as the limit allows, plus, for each change of object, the deliveries that
+    were not stored.
     """
 
     rules: tuple[str, ...] = ("INV-7", "INV-8")
@@ -104,7 +105,7 @@ class _Counting:
                     stored[offset] = max(count, stored.get(offset, 0))
 
     def _take_back(self, event: TakeBackAsked) -> None:
-        """Note a take-back; it may be refused, or its write may fail: then the delivery counts."""
+        """Note that a delivery is taken back. If this is refused or its write fails, the delivery counts."""
         one = self._objects.get((event.process, event.incarnation, event.object_id))
         for first, last in event.ranges if one is not None else ():
             for offset in offsets(first, last):
@@ -133,8 +134,8 @@ class _Counting:
         yield from wrong.values()
 
     def _take_reads(self, one: _Object, event: Locked) -> None:
-        """Apply what this object has read since: reads of its leader epoch up to its generation that no older object
-        did."""
+        """Apply the state this object has read since: reads under its leader epoch, up to its generation, that no older
+        object made."""
         if event.generation <= one.generation:
             return
         reads = self._reads[event.share, event.leader_epoch]
@@ -192,5 +193,5 @@ class _Counting:
 
 
 def _repeats(event: Locked, before: _Given | None) -> bool:
-    """Return True if the delivery repeats the count of one that was taken back."""
+    """Return True if the delivery repeats the count of one taken back."""
     return before is not None and before.taken_back and before.count == event.delivery_count

@@ -1,7 +1,7 @@
-"""INV-18: a record on its way to the dead-letter queue has a letter there, and each letter is of such a record.
+"""INV-18: every record on its way to the dead-letter queue gets a letter there, and every letter is for such a record.
 
-A record is on its way once a write of share-partition state stores it as Archiving. Letters are read from the store
-once the cluster is at rest.
+A record is on its way from the moment when a write stores it as Archiving. Letters are read from the store when the
+cluster is at rest.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _PREFIX: Final = "__dlq.errors."
 _NAMES: Final = ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
 _REJECTED: Final = "Offset rejected by client."
 _LIMIT: Final = "Offset delivery count exceeded the threshold."
-#: How long a leader that a fault has cut off may still write letters into a deleted topic.
+#: How long a leader that a fault has cut off may keep writing letters to a deleted topic.
 _UNHEARD_MS: Final = 5_000
 
 
 class Origin(NamedTuple):
-    """The record that a letter is for. Topics that had the same name one after the other are not distinguished: letters
-    name the topic."""
+    """The record that a letter is for. A letter only names the topic, so successive topics with the same name are not
+    distinguished."""
 
     group_id: str
     topic: str
@@ -36,8 +36,8 @@ class Origin(NamedTuple):
 
 
 class OnTheirWay:
-    """Records that were stored as Archiving. `may`: with their counts, from every state that was written, whatever the
-    outcome, read or sampled. `must`: from confirmed writes of state that still exists, where the letters' topic was not
+    """Records that were stored as Archiving. `may`: with their counts, from every state that was read, sampled, or
+    written with any outcome. `must`: from confirmed writes of state that still exists, if the letters' topic was not
     deleted afterwards or shortly before."""
 
     def __init__(self, history: History, final: FinalState) -> None:
@@ -62,12 +62,12 @@ class OnTheirWay:
 
 
 def origin_of(share: Share, offset: int, names: dict[str, str]) -> Origin:
-    """Return a record's origin by its topic's name."""
+    """Return a record's origin, with its topic's name."""
     return Origin(share.group_id, names.get(share.topic_id, share.topic_id), share.partition, offset)
 
 
 def _said(letter: Letter) -> dict[str, str] | None:
-    """Return the server's headers, which are the last in their order; None when they are missing."""
+    """Return the server's headers, which come last and in a fixed order; None if they are missing."""
     found = [(name.removeprefix(_PREFIX), (value or b"").decode()) for name, value in letter.headers[-len(_NAMES) :]]
     named = all(name.startswith(_PREFIX) for name, _ in letter.headers[-len(_NAMES) :])
     return dict(found) if named and tuple(name for name, _ in found) == _NAMES else None
@@ -78,7 +78,7 @@ def _origin(said: dict[str, str]) -> Origin:
 
 
 class LettersArrive:
-    """Each record on its way has a letter, or is still on its way; none is lost (PL-904, PL-907, PL-611)."""
+    """Each record that was on its way has a letter or is still on its way; none is lost (PL-904, PL-907, PL-611)."""
 
     rules: tuple[str, ...] = ("INV-18",)
 
@@ -99,14 +99,15 @@ class LettersArrive:
         records = Records(history, final)
         for origin, event in OnTheirWay(history, final).must.items():
             if origin.offset < records.log_start(partition_of(event.share)):
-                continue  # records that the log start passed before their letter began get none (PL-905)
+                continue  # records that the log start passed before their letter was started get none (PL-905)
             still = waiting.get(StateKey(event.share, event.state_epoch), set())
             if origin not in arrived and origin.offset not in still:
                 yield Violation("INV-18", f"{origin} was on its way to the queue, and no letter is there", (event,))
 
 
 class LettersTrue:
-    """A letter names a record that was on its way, with a count that it had; a copy has the source record's content."""
+    """A letter names a record that was on its way, with a count that it had; a copied record has the original's
+    content."""
 
     rules: tuple[str, ...] = ("INV-18", "INV-2")
 
@@ -139,12 +140,12 @@ class LettersTrue:
 
 
 class NoLettersUnasked:
-    """In a group without a queue no record is on its way, and no letter arrives."""
+    """In a group without a dead-letter queue no record is on its way, and no letter arrives."""
 
     rules: tuple[str, ...] = ("INV-18",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check groups that were never given a queue."""
+        """Check groups that never had a queue configured."""
         asked = {
             event.target
             for event in history.of(Administered)

@@ -1,10 +1,10 @@
-"""INV-21: a record is not delivered before its delay is over, and no record waits without a reason.
+"""INV-21: a record is not delivered before its delay is over, and no record is delayed without a reason.
 
-A delay is promised by a response of NONE to a release that asked for it, or that has the group's back-off; by a lock
-that expires under a back-off; and by a stored state to the leader that reads it (PL-930 … PL-937). Within an object it
-is counted on a clock that never jumps. From one object to the next it is converted through the wall clocks of two
-processes, which `ClockSet` records; so the checker knows what each read must have made of it, and excuses no more than
-their difference.
+A delay is promised by a NONE response to a release that requested it or to which the group's back-off applies, by a
+lock that expires under a back-off, and by stored state that a leader reads (PL-930 … PL-937). Within an object it is
+measured on a clock that never jumps. From one object to the next it is converted using the wall clocks of two
+processes, which `ClockSet` records; so the checker knows the result of each conversion, and tolerates no more than the
+clocks' difference.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 @dataclass(slots=True)
 class _Held:
-    """A delivery that is not settled: its position in the history, and the earliest time that its lock can end."""
+    """An unsettled delivery: its position in the history, and the earliest time at which its lock can end."""
 
     given: Locked
     position: int
@@ -52,7 +52,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Wait:
-    """A record waits until then after so many deliveries, for the reason `why`."""
+    """A record is delayed until `until_ms` after `count` deliveries, for the reason `why`."""
 
     count: int
     until_ms: int
@@ -61,7 +61,7 @@ class _Wait:
 
 @dataclass(slots=True)
 class _Stored:
-    """The instant that a response promised for the stored state: the earliest, by the clock of its leader."""
+    """The earliest end of a delay that a response promised for the stored state, by its leader's clock."""
 
     count: int
     instant_ms: int
@@ -70,7 +70,7 @@ class _Stored:
 
 @dataclass
 class _Object:
-    """One share-partition object: its deliveries, and the records that wait in it."""
+    """One share-partition object: its deliveries, and its delayed records."""
 
     held: dict[int, _Held] = field(default_factory=dict)
     waits: dict[int, _Wait] = field(default_factory=dict)
@@ -78,9 +78,9 @@ class _Object:
 
 @dataclass
 class _Life:
-    """A share-partition's state from one Initialize to the next. `written`: count and instant of each offset that was
-    last written as Available; `instants`: by offset and delivery count, the latest instant at which a release that was
-    requested by then may end its delay; `given`: all deliveries."""
+    """A share-partition's state from one Initialize to the next. `written`: count and end of delay of each offset that
+    was last written as Available; `instants`: by offset and delivery count, the latest end of a delay that any release
+    requested so far may cause; `given`: all deliveries."""
 
     stored: dict[int, _Stored] = field(default_factory=dict)
     written: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -89,12 +89,12 @@ class _Life:
 
 
 class Delays:
-    """A promised delay is kept, whichever process leads; a delay in the store has a reason."""
+    """A promised delay is kept, whichever process leads; every stored delay has a reason."""
 
     rules: tuple[str, ...] = ("INV-21",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check, in order, what objects were asked, delivered, read and wrote."""
+        """Check, in order, the requests, deliveries, reads and writes of objects."""
         del final
         if any(seen.backoff.initial_ms for seen in history.of(RetriesSeen)) or any(history.of(ReleaseAsked)):
             yield from _Judge(history).violations(history)
@@ -167,7 +167,7 @@ class _Judge:
             yield early
 
     def _after(self, before: _Held | None, event: Locked) -> _Wait | None:
-        """Return the wait that began when the lock ended, if nothing else ended the former delivery (T12)."""
+        """Return the delay that started when the lock expired, if nothing else ended the previous delivery (T12)."""
         if before is None or before.count + 1 != event.delivery_count:
             return None
         least_ms = self._backoffs.least_ms(event, before.count, before.given.at_ms)
@@ -176,7 +176,7 @@ class _Judge:
     # ---- acknowledgements
 
     def _ask(self, event: ReleaseAsked) -> None:
-        """Note that a state may show these records waiting from now on."""
+        """Note that from now on a state may show these records as delayed."""
         self._asked[request_of(event), event.share] = event
         one = self._objects[_key(event)]
         life = self._lives[StateKey(event.share, event.state_epoch)]
@@ -191,8 +191,7 @@ class _Judge:
                     life.instants[name] = max(instant_ms, life.instants.get(name, 0))
 
     def _renew(self, event: AckDone) -> None:
-        """Apply renewals: they take effect when they are asked, whatever becomes of their request, and may shorten a
-        lock."""
+        """Apply renewals: they take effect on request, whatever the outcome, and may shorten a lock."""
         for offset, kind in typed(event.batches):
             held = self._own(event, offset)
             if held is not None and kind == ACK_RENEW:
@@ -219,8 +218,9 @@ class _Judge:
     def _promised(
         self, event: AckDone, asked: ReleaseAsked, offset: int, held: _Held, given: int
     ) -> Iterator[Violation]:
-        """Yield violations of a release that was answered NONE: its delay holds here and is in the store. Exempt are
-        offsets below the start offset, where it has no effect (PL-404), and at the delivery limit (T6)."""
+        """Yield violations for a release with the response NONE: its delay must apply here and be in the store. Offsets
+        below the start offset, where a release has no effect (PL-404), and records at the delivery limit (T6) are
+        exempt."""
         delay_ms = asked.backoff.least_ms(held.count) if given < 0 else given
         if not delay_ms or held.count >= event.limit or offset < event.start_offset:
             return
@@ -241,7 +241,7 @@ class _Judge:
         return held
 
     def _take_back(self, event: GivenBack) -> None:
-        """Clear the waits of records whose member's session ended, or whose range could not be delivered (PL-936)."""
+        """Clear the delays of records whose member's session ended, or whose range could not be delivered (PL-936)."""
         one = self._objects[_key(event)]
         ranges = event.ranges or ()
         meant = list(one.held) if event.ranges is None else [at for span in ranges for at in offsets(*span)]
@@ -291,8 +291,8 @@ class _Judge:
                     return
 
     def _expired(self, event: StateAnswered, given: list[_Held]) -> int:
-        """Return the latest instant that the end of a lock can have led to by now; 0 when none of these locks has
-        ended."""
+        """Return the latest end of a delay that an expired lock can have caused by now; 0 if none of these locks has
+        expired."""
         latest = 0
         for held in given:
             if held.until_ms <= event.at_ms:

@@ -1,4 +1,4 @@
-"""INV-11: confirmed changes are in the store at that moment, and are there at the end."""
+"""INV-11: changes are in the store when they are confirmed, and are still there at the end."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Stored:
     leaving: set[int] = field(default_factory=set)
 
     def write(self, event: StateAnswered) -> None:
-        """Note a write or read that was answered NONE."""
+        """Note a write or read with the response NONE."""
         self.start_offset = max(self.start_offset, event.start_offset)
         for first, last, state, *_ in event.batches:
             self.touched.update(offsets(first, last))
@@ -54,8 +54,8 @@ class _Stored:
 
 
 class DurableBeforeConfirmed:
-    """A NONE that depends on a write comes after the share coordinator confirmed that write; the final state shows it
-    too."""
+    """A NONE response that depends on a write comes after the share coordinator confirmed that write; the final state
+    shows it too."""
 
     rules: tuple[str, ...] = ("INV-11",)
 
@@ -133,12 +133,12 @@ def _forget(share: Share, *tables: dict[StateKey, _Stored] | dict[StateKey, dict
 
 
 class ConfirmedTruthfully:
-    """A client reports to its application as done only what a leader answered NONE before."""
+    """A client reports an acknowledgement to its application as done only after a leader's response of NONE."""
 
     rules: tuple[str, ...] = ("INV-11",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check the responses of leaders and the reports to applications, in order."""
+        """Check the leaders' responses and the reports to applications, in order."""
         del final
         answered: dict[tuple[str, Share], set[tuple[int, int]]] = defaultdict(set)
         for event in history.of(AckAnswered, Settled):

@@ -16,7 +16,7 @@ from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
 @dataclass(slots=True)
 class _Lock:
-    """A record's lock: its latest possible end, the event that gave it, and when it was last cut short."""
+    """A record's lock: its latest possible end, the event that granted it, and when it was last cut short."""
 
     until_ms: int
     given: Locked
@@ -29,12 +29,12 @@ class _Lock:
 
 @dataclass
 class _Locks:
-    """The locks of one share-partition object. A retired object's successor does not know them (PL-631)."""
+    """The locks of one share-partition object. The object that follows a retired one does not know them (PL-631)."""
 
     held: dict[int, _Lock] = field(default_factory=dict)
 
     def give(self, event: Locked) -> Iterator[Violation]:
-        """Lock a range for a member; a lock that ends at this very moment has ended (PL-303)."""
+        """Lock a range for a member; a lock that ends at this very moment counts as ended (PL-303)."""
         until_ms = event.at_ms + event.lock_ms
         clash: dict[int, _Lock] = {}
         for offset in offsets(event.first_offset, event.last_offset):
@@ -52,16 +52,16 @@ class _Locks:
             )
 
     def ask(self, event: AckDone) -> None:
-        """Apply renewals when they are asked, whatever becomes of their request and however late (PL-326). They shorten
-        a lock if the group's lock duration was reduced meanwhile."""
+        """Apply renewals at the time of the request, whatever its outcome and however late (PL-326). They shorten a
+        lock if the group's lock duration was reduced meanwhile."""
         for offset, kind in typed(event.batches):
             lock = self._own(event, offset)
             if lock is not None and kind == ACK_RENEW:
                 lock.until_ms = min(lock.until_ms, event.begun_ms + event.lock_ms)
 
     def settle(self, event: AckDone) -> None:
-        """Apply a completed acknowledgement: a renewal prolongs the lock, every other type ends it. One of unknown
-        outcome may end it once the stored state has been read back (PL-707); a refused one ends nothing."""
+        """Apply a completed acknowledgement: a renewal extends the lock, every other type ends it. One of unknown
+        outcome may end it when the stored state has been read back (PL-707); a refused one has no effect."""
         if event.code in REFUSALS:
             return
         for offset, kind in typed(event.batches):
@@ -70,7 +70,7 @@ class _Locks:
                 continue
             if kind != ACK_RENEW or event.code:
                 lock.cut(event.at_ms)
-            elif lock.cut_ms < event.begun_ms:  # it took effect when it was asked, and later changes still hold
+            elif lock.cut_ms < event.begun_ms:  # it took effect on request, and later changes still hold
                 lock.until_ms = event.begun_ms + event.lock_ms
 
     def _own(self, event: AckDone, offset: int) -> _Lock | None:
@@ -78,7 +78,7 @@ class _Locks:
         return None if lock is None or lock.given.member_id != event.member_id else lock
 
     def take_back(self, event: GivenBack) -> None:
-        """End the locks of a member whose session ended, or of a range that could not be delivered."""
+        """End the locks of a member whose session ended, or on a range that could not be delivered."""
         for offset in self._meant(event):
             lock = self.held.get(offset)
             if lock is not None and lock.given.member_id == event.member_id:
@@ -91,12 +91,12 @@ class _Locks:
 
 
 class MutualExclusion:
-    """Within one share-partition object no lock is given while another one is in force."""
+    """Within one share-partition object no lock is granted on a record while another one is held."""
 
     rules: tuple[str, ...] = ("INV-3",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check, in order, what the objects were asked, locked and took back."""
+        """Check, in order, the requests to the objects, and the ranges they locked and took back."""
         del final
         objects: dict[ObjectKey, _Locks] = defaultdict(_Locks)
         steps: list[tuple[float, Locked | AckDone | GivenBack]] = []

@@ -18,19 +18,20 @@ Epoch = TypeVar("Epoch", int, tuple[int, int])
 
 @dataclass
 class _Fence(Generic[Epoch]):
-    """The highest epoch that was confirmed by each position of the history."""
+    """The highest epoch confirmed so far, at each position of the history."""
 
     positions: list[int] = field(default_factory=list)
     raised: list[tuple[Epoch, StateAnswered]] = field(default_factory=list)
 
     def raise_to(self, position: int, epoch: Epoch, event: StateAnswered) -> None:
-        """Note that an answer confirmed an epoch."""
+        """Note that a response confirmed an epoch."""
         if not self.raised or epoch > self.raised[-1][0]:
             self.positions.append(position)
             self.raised.append((epoch, event))
 
     def above(self, epoch: Epoch, asked: int) -> StateAnswered | None:
-        """Return the answer with a higher epoch that had left when the history was this long, if there was one."""
+        """Return a response with a higher epoch that had been sent before this position of the history; None if there
+        is none."""
         index = bisect_left(self.positions, asked)
         if index and self.raised[index - 1][0] > epoch:
             return self.raised[index - 1][1]
@@ -44,16 +45,16 @@ class _Fences:
 
 
 class Fencing:
-    """No request with a lower epoch succeeds if it was made after a higher one was confirmed; a leader of a lower epoch
-    confirms nothing. Earlier requests may be answered later. A deleted state starts from scratch.
+    """No request with a lower epoch succeeds if it was made after a higher one was confirmed; a leader with a lower
+    epoch confirms nothing. Earlier requests may succeed later. Deleted state starts from scratch.
 
-    The last is of SC-57, whose replay of the tombstone is not checked here.
+    The last sentence is part of SC-57; the replay of its tombstone is not checked here.
     """
 
     rules: tuple[str, ...] = ("INV-12",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check the answers of share coordinators and of leaders, in order."""
+        """Check the responses of share coordinators and leaders, in order."""
         del final
         applied = Applied(history)
         fences: dict[Share, _Fences] = defaultdict(_Fences)

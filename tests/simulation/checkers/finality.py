@@ -20,17 +20,16 @@ Stored = StateAnswered | StateSeen
 
 
 class AcceptIsFinal:
-    """After a NONE for ACCEPT or REJECT no response gives a member that record as acquired, unless it was acquired
-    before.
+    """After a NONE for ACCEPT or REJECT, no response delivers that record to a member, unless it was acquired before.
 
-    Altering or deleting offsets begins a new state epoch, which starts from scratch; so does deleting the group, which
-    deletes its state. A NONE for offsets below the start offset changes nothing, yet those offsets are just as final.
+    Altering or deleting offsets starts a new state epoch from scratch; so does deleting the group, which deletes its
+    state. A NONE for offsets below the start offset changes nothing, but those offsets are just as final.
     """
 
     rules: tuple[str, ...] = ("INV-4",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check responses in the order in which they left; a range counts from when it was locked."""
+        """Check responses in the order in which they were sent; a range counts from the time when it was locked."""
         del final
         confirmed: dict[Share, dict[StateKey, Finals]] = defaultdict(lambda: defaultdict(dict))
         for event in history.of(AckAnswered, Acquired, StateAnswered):

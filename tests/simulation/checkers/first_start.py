@@ -1,4 +1,5 @@
-"""INV-9: a share-partition begins where `share.auto.offset.reset` says, and only its resolution puts it there."""
+"""INV-9: a share-partition starts at the offset to which `share.auto.offset.reset` resolves, and nothing else sets
+it."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _CLOCK: Final = "the clock of"
 
 @dataclass(frozen=True, slots=True)
 class _Record:
-    """A record that was confirmed: when it was sent and confirmed, by position in the history and by time."""
+    """A confirmed record: when it was sent and confirmed, by position in the history and by time."""
 
     offset: int
     sent: int
@@ -41,18 +42,18 @@ class _Record:
 
 
 class FirstStart:
-    """A start offset that was resolved fits one of the policies that may have been in force; the first start offset
-    that is stored was resolved.
+    """A resolved start offset fits one of the policies that may have applied; the first start offset stored was
+    resolved.
 
-    earliest: 0, or where the log was cut to. latest: after all records confirmed before the object was made, and not
-    after any record sent after the resolution. by_duration: after records that were old enough, and not after younger
-    ones, within the skew of clocks.
+    earliest: 0, or the log start to which records were deleted. latest: after all records confirmed before the object
+    was made, and not after any record sent after the resolution. by_duration: after records that were old enough, and
+    not after younger ones, within the clock skew.
     """
 
     rules: tuple[str, ...] = ("INV-9",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check every resolution, then the first start of each state."""
+        """Check every resolution, then the first start offset of each state."""
         del final
         judge = _Judge(history)
         for position, event in numbered(history, StartResolved):
@@ -93,7 +94,7 @@ class _Judge:
             self._asked[event.target].append((event.asked_ms, value))
 
     def resolved(self, position: int, event: StartResolved) -> Iterator[Violation]:
-        """Check one share-partition's resolved start."""
+        """Check the resolved start offset of one share-partition."""
         if event.at_ms >= self._gone.get(event.share.topic_id, event.at_ms + 1):
             return
         asked = [value for asked_ms, value in self._asked[event.share.group_id] if asked_ms <= event.at_ms]
@@ -104,7 +105,7 @@ class _Judge:
             yield Violation("INV-9", f"{event.share} begins at {event.start_offset}: {reasons}", (event,))
 
     def _wrong(self, policy: str, position: int, event: StartResolved) -> str:
-        """Return why a policy does not explain a start; "" where it does."""
+        """Return why a policy does not explain a start offset; "" if it does."""
         start, records = event.start_offset, self._records[partition_of(event.share)]
         made, made_ms = self._made.get(event.object_id, (position, event.at_ms))
         if policy == _EARLIEST:
@@ -121,7 +122,8 @@ class _Judge:
         return "" if self._clocks else self._by_age(policy, (made, made_ms), event)
 
     def _by_age(self, policy: str, made: tuple[int, int], event: StartResolved) -> str:
-        """Return the same for by_duration, using the times of records between which their timestamps are."""
+        """Return the same for by_duration; a record's timestamp is between the times at which it was sent and
+        confirmed."""
         start, records = event.start_offset, self._records[partition_of(event.share)]
         age_ms = int(float(policy.removeprefix(_BY_DURATION).removesuffix("S")) * 1000)
         young = [

@@ -1,4 +1,4 @@
-"""GC-93, GC-98, GC-103, INV-12: a confirmed change of a group is done completely, and nothing undoes it."""
+"""GC-93, GC-98, GC-103, INV-12: a confirmed change to a group has been made completely, and nothing undoes it."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from tests.simulation.history import (
 
 
 class ConfirmedChanges:
-    """When a deletion is answered NONE, the state that its group had before the request is deleted, all of it or that
-    of the topic; when an alteration is, the state has been initialised with that offset at an epoch it never had."""
+    """When a deletion has the response NONE, the state that the group had before the request is deleted (all of it, or
+    the topic's). When an alteration has it, the state was initialised with that offset at a new epoch."""
 
     rules: tuple[str, ...] = ("GC-93", "GC-98", "GC-103")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check states as they begin and are deleted, and the answers of administrators' calls."""
+        """Check states as they are created and deleted, and the responses to administrators' calls."""
         del final
         states = _States(history)
         for _, event in numbered(history, StateAnswered, Administered, FaultStruck):
@@ -44,7 +44,7 @@ class ConfirmedChanges:
 
 class _States:
     """By share-partition: the Initialize of the state that exists, and all Initialize calls that succeeded. `lost`: the
-    store may have lost a tail, and with it a deletion or an initialisation that was already answered."""
+    store may have lost a tail, including a deletion or an initialisation that was already confirmed."""
 
     def __init__(self, history: History) -> None:
         self.lost = False
@@ -54,7 +54,7 @@ class _States:
         self._begun: dict[Share, list[StateAnswered]] = defaultdict(list)
 
     def note(self, event: StateAnswered) -> None:
-        """Note a state that began or was deleted."""
+        """Note that a state was created or deleted."""
         if event.code == 0 and event.call == "Initialize":
             self._alive[event.share] = event
             self._begun[event.share].append(event)
@@ -62,7 +62,8 @@ class _States:
             self._alive.pop(event.share, None)
 
     def deleted(self, event: Administered) -> Iterator[Violation]:
-        """Check the deletion of a group, or of its offsets of a topic. Topics that may be deleted have no guarantee."""
+        """Check the deletion of a group, or of its offsets for a topic. Nothing is guaranteed for topics that may be
+        deleted."""
         rule = "GC-93" if event.call == DELETE_GROUP else "GC-98"
         for share, begun in self._alive.items():
             meant = event.call == DELETE_GROUP or self._names.of.get(share.topic_id) == event.detail
@@ -94,14 +95,13 @@ class _States:
 
 
 class DeletedGroups:
-    """A group is deleted only without members. A group whose deletion was confirmed does not exist, unless it was
-    created again since; then its epoch is higher than any seen before, and so is that of each of its members."""
+    """A group is deleted only when it has no members. A group whose deletion was confirmed does not exist unless it was
+    created again since; then its epoch, and that of each member, is higher than any seen before."""
 
     rules: tuple[str, ...] = ("GC-93", "INV-12")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check groups as they are created and deleted, where they were seen, and the epochs that their members
-        received."""
+        """Check groups when they are created, deleted or listed, and the epochs that their members received."""
         del final
         groups: dict[str, _Group] = defaultdict(_Group)
         lost = False
@@ -123,8 +123,8 @@ class DeletedGroups:
 
 
 class _Group:
-    """`gone`: the last confirmed deletion. `highest`: the highest epoch that was confirmed by now, `kept`: by the time
-    of the last deletion, `made`: when it was last created."""
+    """`gone`: the last confirmed deletion. `highest`: the highest epoch confirmed so far; `kept`: the highest at the
+    time of the last deletion; `made`: when the group was last created."""
 
     def __init__(self) -> None:
         self.gone: tuple[int, Administered] | None = None
@@ -133,7 +133,7 @@ class _Group:
         self._made: tuple[int, GroupDecided] | None = None
 
     def decided(self, position: int, event: GroupDecided, lost: bool) -> Iterator[Violation]:
-        """Note that the group is created or deleted."""
+        """Note that the coordinator decided to create or delete the group."""
         if not event.made:
             self._kept = (position, self.highest)
             if event.members:
@@ -160,7 +160,7 @@ class _Group:
         self.highest = max(self.highest, event.member_epoch)
 
     def was_listed(self, event: GroupListed, lost: bool) -> Iterator[Violation]:
-        """Check a response that says whether the group exists."""
+        """Check a response that shows whether the group exists."""
         if self.gone is None or not event.there or event.asked < self.gone[0] or lost:
             return
         deletion = self.gone[1]
@@ -174,8 +174,8 @@ class _Group:
 
 
 class ChangesEnd:
-    """At rest no change of a group is under way or half done: a group's lists and the state that exists agree,
-    whichever process serves them. An interrupted deletion waits for an initialisation of unknown outcome (OP-6)."""
+    """At rest no change to a group is in progress or half done: a group's lists match the existing state, whichever
+    process serves them. An interrupted deletion waits for an initialisation of unknown outcome (OP-6)."""
 
     rules: tuple[str, ...] = ("GC-107", "GC-108", "INV-13")
 
@@ -194,7 +194,7 @@ class ChangesEnd:
 
 
 def _halves(final: Final) -> Iterator[Violation]:
-    """Yield state whose group does not list it, and partitions that a group lists as initialised but that have no
+    """Yield state that its group does not list, and partitions that a group lists as initialised but that have no
     state."""
     existing = {topic_id for topic_id, _ in final.logs}
     listed: set[Share] = set()

@@ -1,4 +1,4 @@
-"""INV-15: a group is served by its own settings and its own deliveries, and by nothing else."""
+"""INV-15: only a group's own settings and deliveries affect how it is served."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.history import (
 from tests.simulation.leader_events import Locked
 from tests.simulation.shape import TRANSACTIONS
 
-#: A group's config, the cluster's setting that it falls back on, and that setting's default.
+#: A group's config, the cluster-wide setting that is its fallback, and that setting's default.
 _LIMITS: Final = (
     ("share.delivery.count.limit", "group.share.delivery.count.limit", "5"),
     ("share.record.lock.duration.ms", "group.share.record.lock.duration.ms", "30000"),
@@ -29,12 +29,12 @@ _LIMITS: Final = (
 
 
 class OwnSettings:
-    """A leader uses for a group only values that were set for this group, or those that the cluster began with."""
+    """For a group, a leader uses only values that were set for that group, or the cluster's initial ones."""
 
     rules: tuple[str, ...] = ("INV-15",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check every read of settings by a leader. A change counts from when it was requested: its answer may come
+        """Check every read of settings by a leader. A change counts from its request on, since the response may come
         late or never."""
         del final
         asked_ms: dict[tuple[str, str, str], int] = {}
@@ -60,14 +60,13 @@ class OwnSettings:
 
 
 class OwnDeliveries:
-    """A delivery count that is written for a record of a group is that of a delivery to this group's members."""
+    """A delivery count that is written for a group's record is that of a delivery to a member of this group."""
 
     rules: tuple[str, ...] = ("INV-15",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check every confirmed write against the ranges that were delivered and the states that were read before. A
-        record of an aborted transaction is archived before any member acquires it, with the count that it then had
-        (T18)."""
+        """Check every confirmed write against the ranges delivered and the states read before it. A record of an
+        aborted transaction is archived before any member acquires it, with the count that it then had (T18)."""
         known: dict[StateKey, dict[int, set[int]]] = defaultdict(lambda: defaultdict(set))
         for _, event in numbered(history, Locked, StateAnswered):
             counts = known[StateKey(event.share, event.state_epoch)]

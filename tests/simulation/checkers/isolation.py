@@ -1,4 +1,4 @@
-"""INV-15: a topic's id belongs to one topic for ever, and nothing of a deleted topic is left."""
+"""INV-15: a topic id is never reused, and nothing of a deleted topic remains."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from tests.simulation.history import Administered, Delivered, History, Produced,
 
 
 class TopicIds:
-    """Records come out of the topic that they were sent to, under its own id; state of deleted ids is gone at the end.
+    """Records are delivered from the topic to which they were sent, under its id; no state for deleted ids remains at
+    the end.
 
-    The isolation of groups from each other follows from the other checkers, which judge each group by itself.
+    The isolation of groups from each other follows from the other checkers, which check each group separately.
     """
 
     rules: tuple[str, ...] = ("INV-15",)

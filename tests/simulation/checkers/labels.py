@@ -1,4 +1,4 @@
-"""INV-2: keys and headers come out as they went in."""
+"""INV-2: keys and headers are delivered unchanged."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.simulation.history import Delivered, History, Place, ProduceSent
 
 
 class LabelsKept:
-    """A record's key and headers are those that its producer gave it, in the log and at every delivery."""
+    """A record has the key and headers that its producer set, in the log and in every delivery."""
 
     rules: tuple[str, ...] = ("INV-2",)
 

@@ -1,4 +1,5 @@
-"""INV-17 and the conservation of counts: each produced record is finished or remains, and the lag counts the rest."""
+"""INV-17 and the conservation of counts: each produced record is finished or remains, and the lag is the number that
+remain."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ class Lag:
     rules: tuple[str, ...] = ("INV-17",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check the lags that clients received, and what the lag must be at the end."""
+        """Check the lags that clients received, and the lag at the end."""
         for event in history.of(LagSeen):
             if event.lag < _UNKNOWN or (event.start_offset < 0 and event.lag > 0):
                 yield Violation("INV-17", f"{event.share} has lag {event.lag}, start {event.start_offset}", (event,))
@@ -32,7 +33,7 @@ class Lag:
     @staticmethod
     def _at_rest(state: StateSeen, log: LogEnd, values: Mapping[int, bytes], empty: bool) -> Iterator[Violation]:
         """Check lag = end - start - finished, with `finished` counted independently. Offsets without a record do not
-        count, nor do deleted ones (CM-105), whose batch is in the store until all of it is deleted."""
+        count, nor do deleted ones (CM-105), whose batch stays in the store until all of it is deleted."""
         lag = log.high_watermark - state.start_offset - max(state.delivery_complete_count, 0)
         finished = terminal_count(state.start_offset, state.batches)
         if state.delivery_complete_count >= 0 and state.delivery_complete_count != finished:
@@ -56,8 +57,7 @@ class Lag:
 
 
 class Drained:
-    """INV-1, INV-19: a partition drained without faults is finished to the last record, and the start offset shows
-    it."""
+    """INV-1, INV-19: in a partition drained without faults every record is finished, and the start offset shows it."""
 
     rules: tuple[str, ...] = ("INV-1", "INV-9", "INV-19")
 
@@ -96,8 +96,8 @@ class Drained:
         elif state.start_offset >= log.log_start_offset and (
             state.start_offset >= log.high_watermark or state.start_offset in values
         ):
-            # In the other cases it rests at a hole, which counts 0 in the lag (CM-105), or below the log's start, whose
-            # moves are not persisted on their own (PL-701): the next fetch moves it on.
+            # In the other cases the start offset is at a hole, which adds nothing to the lag (CM-105), or below the
+            # log's start, whose moves are not persisted on their own (PL-701); the next fetch advances it.
             yield Violation(
                 "INV-9",
                 f"{share} rests at {state.start_offset} with {len(state.batches)} batches, though all up to "

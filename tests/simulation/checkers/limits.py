@@ -1,4 +1,4 @@
-"""The delivery limits in force in a group, and when: as leaders saw them, and as administrators requested them."""
+"""The delivery limits of groups over time, as leaders saw them and as administrators requested them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Limits:
 
     def lowest(self, group_id: str, since: int, at_ms: int) -> int:
         """Return the lowest limit that may have been in force between a position of the history and a time. A change
-        that was requested by then may have taken effect at any time since."""
+        that was requested by then may have taken effect at any time since its request."""
         found = [limit for asked_ms, limit in self._asked.get(group_id, ()) if asked_ms <= at_ms]
         return min([*found, *self._within(group_id, since)], default=_NO_LIMIT)
 

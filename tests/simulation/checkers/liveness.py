@@ -1,4 +1,5 @@
-"""INV-19: without faults everything continues: fetches end in time, clients recover, no process has given up."""
+"""INV-19: without faults everything makes progress: fetches end in time, clients recover, and no process has given
+up."""
 
 from __future__ import annotations
 
@@ -18,24 +19,23 @@ from tests.simulation.history import (
     SessionEnded,
 )
 
-#: Time from the end of all faults until no client's call fails: by then state operations whose answers were lost have
-#: timed out; they hold up others of their kind to the same node (PL-721, PL-723).
+#: The time after the end of all faults within which a client's call may still fail: by then state operations whose
+#: responses were lost, which hold up others of their kind to the same node, have timed out (PL-721, PL-723).
 _RECOVERED_MS: Final = 20_000
-#: How much longer than requested a fetch may take: a read from the store, a turn of the loop.
+#: How much longer than requested a fetch may take: a read from the store, an iteration of the event loop.
 _LATE_MS: Final = 500
-#: How much longer acknowledgements may take: one state operation may still be under way, then one of their own
-#: (PL-723).
+#: How much longer acknowledgements may take: one state operation may still be in flight before their own (PL-723).
 _WRITES_MS: Final = 30_000
 
 
 class FetchesEnd:
-    """Without faults a fetch is answered when its wait is over, and acknowledgements when they are stored."""
+    """Without faults a fetch gets its response when its wait is over, and acknowledgements when they are stored."""
 
     rules: tuple[str, ...] = ("INV-19",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check requests made after all shards are served again, at processes that keep running; a session's end ends
-        its requests."""
+        """Check requests that are made after all shards are served again, to processes that keep running. A session's
+        end also ends its requests."""
         del final
         served_ms = begun_ms(history, "drain")
         if served_ms is None:
@@ -78,7 +78,7 @@ def _late(request: SessionAsked, what: str) -> Violation:
 
 
 class ClientsRecover:
-    """Some time after the last fault no client's call fails, and every group can be drained."""
+    """From some time after the last fault, no client's call fails and every group can be drained."""
 
     rules: tuple[str, ...] = ("INV-19",)
 

@@ -1,4 +1,5 @@
-"""INV-16: epochs of groups and members rise, assignments are complete, members are removed when due and not before."""
+"""INV-16: epochs of groups and members increase, assignments are complete, members are removed when due and not
+before."""
 
 from __future__ import annotations
 
@@ -13,32 +14,32 @@ from tests.simulation.checkers.reading import begun_ms, numbered
 from tests.simulation.final import Final as FinalState
 from tests.simulation.history import Administered, Configured, GroupSeen, HeartbeatAnswered, History, SessionEnded
 
-#: The code of a heartbeat whose caller was gone before the answer: the heartbeat may have been applied.
+#: The code of a heartbeat whose caller went away before the response; it may have been applied.
 ABANDONED: Final = -2
-#: How much later than its session's end a member may still be seen, since samples and timers run at intervals.
+#: How long after its session's end a member may still be seen, since samples and timers run at intervals.
 _LATE_MS: Final = 1_500
 _SESSION: Final = "share.session.timeout.ms"
-#: The setting of groups that set none of their own; it may have been in force before the group was first seen.
+#: The setting for groups that do not set their own; it may have applied before the group was first seen.
 _DEFAULT: Final = "group.share.session.timeout.ms"
 _INTERVAL: Final = "share.heartbeat.interval.ms"
-#: The heartbeat interval of groups that set none (`shape`), and the time a member that a leader lost has in addition
+#: The heartbeat interval of groups that set none (`shape`), and the extra time for a member that a leader has lost
 #: (GC-36).
 _INTERVAL_MS: Final = 1_000
 _SLACK_MS: Final = 1_000
-#: How long a leader's report may be under way, which its coordinator cannot know: the longest delay of a message.
+#: How long a leader's report may be in transit, unknown to its coordinator: the maximum delay of a message.
 _UNDER_WAY_MS: Final = 2_000
 
 Member = tuple[str, str]
 
 
 class MemberEpochs:
-    """The epoch that a member receives never falls, and it may send only the last one that it received, or the one
+    """The epoch that a member receives never decreases, and it may send only the last one that it received, or the one
     before (GC-23)."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check heartbeats that were answered NONE; they count by when they were asked."""
+        """Check heartbeats with the response NONE, ordered by their requests."""
         del final
         answers: dict[Member, list[tuple[int, HeartbeatAnswered]]] = defaultdict(list)
         for position, event in numbered(history, HeartbeatAnswered):
@@ -68,7 +69,8 @@ def _two_last(known: list[HeartbeatAnswered]) -> list[int]:
 
 
 class GroupEpochs:
-    """A group's epoch is no lower than its members' and its assignment's; it rises when a member joins or leaves."""
+    """A group's epoch is no lower than its members' and its assignment's; it increases when a member joins or
+    leaves."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
@@ -99,7 +101,7 @@ def _succession(former: GroupSeen, event: GroupSeen) -> Iterator[Violation]:
 
 @dataclass
 class _Standing:
-    """A group's former sample, and whether a heartbeat was asked and answered since."""
+    """A group's previous sample, and whether a heartbeat was both sent and answered since."""
 
     seen: GroupSeen | None = None
     position: int = 0
@@ -107,12 +109,12 @@ class _Standing:
 
 
 class Assignments:
-    """Once the assignment is computed and a heartbeat answered since, each initialised partition has an owner."""
+    """When the assignment is computed and a heartbeat was answered since, each initialised partition has an owner."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Compare two samples of one coordinator at the same epoch: the heartbeat between would have noticed
+        """Compare two samples of one coordinator at the same epoch: the heartbeat in between would have noticed
         (GC-24c)."""
         del final
         groups: dict[str, _Standing] = defaultdict(_Standing)
@@ -157,8 +159,8 @@ def _asked_for(history: History, config: str) -> dict[str, list[int]]:
 
 @dataclass
 class _Beats:
-    """When a member was last alive, certainly and at the latest; whether it said that it leaves; and when leaders ended
-    sessions of it."""
+    """When a member was last alive, certainly and at the latest; whether it announced that it leaves; and when leaders
+    ended its sessions."""
 
     taken_ms: int = 0
     heard_ms: int = 0
@@ -168,8 +170,8 @@ class _Beats:
 
 @dataclass
 class _Expiring:
-    """A group's members and their removals. `counting_ms`: since when its coordinator has counted without a break, as
-    shown by a heartbeat that it took without faults; −1: unknown."""
+    """A group's members and their removals. `counting_ms`: since when its coordinator has measured time without
+    interruption, as shown by a heartbeat that it accepted without faults; −1: unknown."""
 
     former: GroupSeen | None = None
     counting_ms: int = -1
@@ -179,15 +181,15 @@ class _Expiring:
 
 
 class Expiry:
-    """A silent member is removed when its session is over, by its coordinator's count, and not before (GC-32). One that
-    a leader has lost keeps at least a heartbeat interval and a second from the loss and from its last heartbeat
-    (GC-36)."""
+    """A silent member is removed when its session is over, as its coordinator measures it, and not before (GC-32). One
+    that a leader has lost has at least a heartbeat interval plus a second, both from the loss and from its last
+    heartbeat (GC-36)."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check for removals that come too early at any time, and for late ones without faults, a full session after
-        the coordinator began its count. A session timeout that was requested may have been in force between two
+        """Check for removals that come too early, at any time, and for late ones, only without faults and a full
+        session after the coordinator started measuring. A requested session timeout may have applied between two
         samples."""
         del final
         served_ms = begun_ms(history, "drain")
@@ -213,11 +215,11 @@ class Expiry:
     def _beat(group: _Expiring, event: HeartbeatAnswered, served_ms: int | None) -> None:
         beats = group.beats[event.member_id]
         if event.sent_epoch == EPOCH_LEAVE:
-            beats.left = True  # it may have been applied, whatever the answer
+            beats.left = True  # it may have been applied, whatever the response
         if event.code not in {0, ABANDONED}:
             return
         beats.heard_ms = max(beats.heard_ms, event.asked_ms)
-        if event.code == 0:  # a heartbeat whose caller was gone may have been refused because its session was over
+        if event.code == 0:  # a heartbeat whose caller went away may have been refused because its session was over
             beats.left = event.sent_epoch == EPOCH_LEAVE
             beats.taken_ms = max(beats.taken_ms, event.asked_ms)
         if group.counting_ms < 0 and served_ms is not None and event.asked_ms >= served_ms:

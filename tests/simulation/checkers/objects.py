@@ -1,7 +1,8 @@
-"""INV-3, INV-7: a share-partition object is dropped only for a cause that the history shows, since it forgets its
-deliveries.
+"""INV-3, INV-7: a share-partition object, whose loss means that its deliveries are forgotten, is dropped only for a
+cause that the history shows.
 
-All that the other checkers excuse when an object changes (locks that end, counts that repeat) rests on this one.
+Everything that the other checkers tolerate when an object changes (locks that end, counts that repeat) depends on this
+one.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from tests.simulation.history import (
 )
 from tests.simulation.leader_events import Locked, ObjectDropped, ObjectMade
 
-#: How long after a fault, or after a process started or ended, leadership may still move and a write be in doubt:
-#: leases, hand-overs and state operations have run out by then.
+#: How long after a fault, or after a process started or ended, leadership may still move and the outcome of a write may
+#: be unknown: by then leases, hand-overs and state operations are over.
 _AFTERMATH_MS: Final = 20_000
 
 Node = tuple[str, int]
@@ -36,19 +37,19 @@ Node = tuple[str, int]
 
 @dataclass
 class _Trouble:
-    """Faults and changes of processes: whether one lasts, and when the last one was."""
+    """Faults and process changes: whether one is still going on, and when the last one was."""
 
     lasting: int = 0
     last_ms: int = -_AFTERMATH_MS - 1
 
     def note(self, event: FaultStruck | ProcessChanged) -> None:
-        """Note one more that began or ended."""
+        """Note that one more started or ended."""
         self.last_ms = event.at_ms
         if isinstance(event, FaultStruck):
             self.lasting += -1 if event.ended else 1
 
     def explains(self, at_ms: int) -> bool:
-        """Return True if one of them may still have consequences."""
+        """Return True if one of them may still have effects."""
         return self.lasting > 0 or at_ms <= self.last_ms + _AFTERMATH_MS
 
 
@@ -60,7 +61,7 @@ class _Sessions:
     emptied: dict[tuple[Node, str], int] = field(default_factory=dict)
 
     def note(self, position: int, event: SessionAsked | SessionEnded) -> None:
-        """Note a request that was accepted, or a session that ended."""
+        """Note an accepted request or the end of a session."""
         key = ((event.process, event.incarnation), event.group_id)
         if isinstance(event, SessionEnded):
             self.open[key].discard(event.member_id)
@@ -71,8 +72,8 @@ class _Sessions:
 
 
 class Objects:
-    """A process has one object of a share-partition at a time; a dropped one names a reason that the history explains.
-    After one that was handed over, or lost its leadership, comes one of another leader epoch."""
+    """A process has one object per share-partition at a time; a dropped object gives a reason that the history
+    explains. After an object that was handed over or lost its leadership, the next one has another leader epoch."""
 
     rules: tuple[str, ...] = ("INV-3", "INV-7")
 
@@ -112,12 +113,13 @@ class _Judge:
         self._letters: dict[Share, bool] = {}
 
     def answered(self, event: StateAnswered) -> None:
-        """Note whether letters wait in the state that a leader last received."""
+        """Note whether dead letters are pending in the state that a leader last received."""
         if event.call == "Read":
             self._letters[event.share] = any(batch[2] == STATE_ARCHIVING for batch in event.batches)
 
     def made(self, position: int, event: ObjectMade) -> Iterator[Violation]:
-        """Check that the process has no other live object of it, and that leadership moved for a cause."""
+        """Check that the process has no other live object for the share-partition, and that leadership moved for a
+        cause."""
         key = ((event.process, event.incarnation), event.share)
         before, newest = self._alive.get(key), self._newest.get(event.share)
         if before is not None:
@@ -159,13 +161,13 @@ class _Judge:
         return gone or self._troubled(event)
 
     def _moved(self, before: ObjectMade) -> bool:
-        """Return True if something since the former object was made may have moved leadership, however long ago that
-        is: a successor is made only at the next fetch."""
+        """Return True if something since the previous object was made may have moved leadership, however long ago,
+        since the next object is made only at the next fetch."""
         return self.trouble.lasting > 0 or before.at_ms <= self.trouble.last_ms + _AFTERMATH_MS
 
     def _left(self, event: ObjectDropped) -> bool:
-        """Return True if the group had no session at the process at some time since the object was made; or if the
-        object was loaded for the letters that wait in it, and loses nothing, since it delivered nothing (PL-922)."""
+        """Return True if at some time since the object was made the group had no session at the process; or if the
+        object was loaded for its pending dead letters, delivered nothing, and so forgets nothing (PL-922)."""
         if event.object_id not in self.gave and self._letters.get(event.share, False):
             return True
         key = ((event.process, event.incarnation), event.share.group_id)

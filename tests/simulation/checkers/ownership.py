@@ -1,4 +1,4 @@
-"""INV-6: only the holder of an unexpired lock has an acknowledgement confirmed."""
+"""INV-6: only the holder of an unexpired lock gets an acknowledgement confirmed."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ class _Held:
 
 @dataclass
 class _Holders:
-    """The holders of one share-partition object's records, each for as long as it may hold them."""
+    """The holders of one share-partition object's records, each as long as it may hold them."""
 
     records: Records
     held: dict[int, _Held] = field(default_factory=dict)
 
     def give(self, position: int, event: Locked) -> None:
-        """Note that a lock begins, which ends every former one."""
+        """Note that a lock starts, which ends every earlier one."""
         until_ms = event.at_ms + event.lock_ms
         for offset in offsets(event.first_offset, event.last_offset):
             self.held[offset] = _Held(event.member_id, until_ms, position, event)
 
     def begin(self, event: AckDone) -> Iterator[Violation]:
-        """Judge a request by the locks at this moment; renewals take effect now, whatever follows."""
+        """Check a request against the current locks; renewals take effect now, whatever follows."""
         renewed_ms = event.begun_ms + event.lock_ms
         for offset, kind in typed(event.batches):
             if offset < event.start_offset:
@@ -51,8 +51,8 @@ class _Holders:
                 return
 
     def end(self, event: AckDone) -> None:
-        """End the locks that a confirmed acknowledgement settled; one with an error may have been rolled back to its
-        holder (PL-414)."""
+        """End the locks that a confirmed acknowledgement settled; after an error the records may have been rolled back
+        to their holder (PL-414)."""
         if event.code:
             return
         for offset, kind in typed(event.batches):
@@ -74,12 +74,13 @@ def _not_owned(event: AckDone, offset: int, lock: _Held | None) -> Violation:
 
 
 class Ownership:
-    """An acknowledgement with NONE came from the holder of the lock when it was asked, offset by offset."""
+    """For every offset, an acknowledgement with the response NONE came from the holder of the lock at the time of the
+    request."""
 
     rules: tuple[str, ...] = ("INV-6",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check locks and acknowledgements of each object, in the order in which they were given and asked."""
+        """Check each object's locks and acknowledgements, in the order in which they were granted and requested."""
         records = Records(history, final)
         objects: dict[ObjectKey, _Holders] = defaultdict(lambda: _Holders(records))
         steps: list[tuple[float, Locked | AckDone]] = []

@@ -1,8 +1,8 @@
 """INV-1, INV-5, INV-9: nothing is finished without a reason, and the start offset passes only finished offsets.
 
-A record may be finished because the last member that held it asked for that, because it had reached the delivery limit,
-or because it has left the log. The holder that counts is the one at the newest share-partition object that delivered
-the record: by reading the stored state, that object has fenced all that older ones still had under way.
+A record may be finished because the last member that held it requested that, because it had reached the delivery limit,
+or because it has left the log. The relevant holder is the one at the newest share-partition object that delivered the
+record: by reading the stored state, that object has fenced all operations that older ones had in flight.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Given:
 
 @dataclass(slots=True)
 class _Seen:
-    """Where and when a state was seen."""
+    """The position and time at which a state was seen."""
 
     position: int
     at_ms: int
@@ -67,7 +67,8 @@ class _Seen:
 
 @dataclass
 class _Life:
-    """A share-partition's state from one Initialize to the next. `judged_to`: records below it were judged already."""
+    """A share-partition's state from one Initialize to the next. `judged_to`: records below it have been checked
+    already."""
 
     given: dict[int, list[_Given]] = field(default_factory=lambda: defaultdict(list))
     judged_to: int = -1
@@ -96,7 +97,7 @@ class _Judge:
             given[offset].append(one)
 
     def delivered(self, event: Delivered) -> None:
-        """Note that an application received a record: from now on its member may acknowledge it in any way."""
+        """Note that an application received a record; from now on its member may acknowledge it in any way."""
         self._delivered.add((event.member_id, event.place))
 
     def asked(self, position: int, event: SessionAsked) -> None:
@@ -112,15 +113,15 @@ class _Judge:
                         asked[offset].append((position, event))
 
     def deleted(self, share: Share) -> None:
-        """Note that the state was deleted; its successor may have the same epoch."""
+        """Note that the state was deleted; the next one may have the same epoch."""
         for key in [key for key in self._lives if key.share == share]:
             del self._lives[key]
 
     # ---- checks
 
     def state(self, key: StateKey, start_offset: int, terminal: Counts, seen: _Seen) -> Iterator[Violation]:
-        """Check a state that was seen or confirmed: each offset that it shows as finished for the first time must have
-        a reason."""
+        """Check a state that was seen or confirmed: each offset that is finished in it for the first time must have a
+        reason."""
         life = self._lives[key]
         partition = partition_of(key.share)
         newly = [offset for offset in terminal if offset >= life.judged_to and offset not in life.judged]
@@ -173,7 +174,7 @@ def _outdated(key: StateKey, offset: int, count: int, given: Locked, seen: _Seen
 
 
 def _holder(given: Iterable[_Given], seen: _Seen) -> _Given | None:
-    """Return the last recipient of a record from the newest object that can have written the state that was seen."""
+    """Return the last member that received a record from the newest object that can have written the state seen."""
     found: _Given | None = None
     for one in given:
         possible = one.pair <= seen.pair and one.position < seen.position
@@ -192,7 +193,8 @@ def _counts(batches: Iterable[StateBatchSeen]) -> Counts:
 
 
 def _by(request: SessionAsked, last: Locked) -> bool:
-    """Return True if the request came from the member that was given the record, to the process that gave it."""
+    """Return True if the request came from the member that received the record, and went to the process that delivered
+    it."""
     return (request.process, request.incarnation, request.member_id) == (
         last.process,
         last.incarnation,

@@ -1,5 +1,5 @@
-"""How checkers read a history: offsets and types of acknowledgements, which may have been applied, which groups were
-drained."""
+"""How checkers read a history: the offsets and types of acknowledgements, which of them may have been applied, and
+which groups were drained."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ from tests.simulation.history import (
 )
 from tests.simulation.leader_events import AckDone, GivenBack, Locked
 
-#: A range longer than any window of a simulated group spans a hole that a lost tail has left (CM-47).
+#: A range longer than any window of a simulated group spans a hole left by a lost tail (CM-47).
 RANGE_MAX: Final = 5_000
-#: Acknowledge types that end a record's life.
+#: Acknowledge types that finish a record.
 FINISHING: Final = frozenset({ACK_GAP, ACK_ACCEPT, ACK_REJECT})
-#: Error codes of a share-partition that prove that nothing was applied but renewals (PL-326).
+#: Error codes of a share-partition that prove that nothing except renewals was applied (PL-326).
 REFUSALS: Final = frozenset({InvalidRequestError.code, InvalidRecordStateError.code})
 #: A position after every event.
 AT_THE_END: Final = 1 << 62
@@ -51,14 +51,14 @@ class StateKey(NamedTuple):
 
 
 def object_of(event: Locked | AckDone | GivenBack | Acquired) -> ObjectKey:
-    """Return the share-partition object that an event happened to."""
+    """Return the key of the share-partition object that an event concerns."""
     return event.process, event.incarnation, event.object_id
 
 
 def request_of(
     event: Locked | AckDone | AckAnswered | Acquired | SessionAsked | SessionAnswered | ReleaseAsked,
 ) -> RequestKey:
-    """Return the request that an event belongs to."""
+    """Return the key of the request to which an event belongs."""
     return event.process, event.incarnation, event.request
 
 
@@ -68,12 +68,12 @@ def partition_of(share: Share) -> Partition:
 
 
 def offsets(first: int, last: int) -> range:
-    """Return the offsets of a range; none when it is not a real range."""
+    """Return the offsets of a range; none if it is not a valid range."""
     return range(first, last + 1) if 0 <= last - first < RANGE_MAX else range(0)
 
 
 def typed(batches: Iterable[AckBatchSeen]) -> Iterator[tuple[int, int]]:
-    """Yield offset and type of everything that acknowledgement batches name; malformed ones name nothing."""
+    """Yield every offset in acknowledgement batches with its type; malformed batches are skipped."""
     for first, last, types in batches:
         covered = offsets(first, last)
         if len(types) == 1:
@@ -84,7 +84,7 @@ def typed(batches: Iterable[AckBatchSeen]) -> Iterator[tuple[int, int]]:
 
 
 def finished_in(batches: Iterable[StateBatchSeen]) -> Iterator[int]:
-    """Yield the offsets that state batches show as terminal."""
+    """Yield the offsets that are terminal in state batches."""
     for first, last, state, *_ in batches:
         if state in TERMINAL_STATES:
             yield from offsets(first, last)
@@ -100,7 +100,7 @@ def terminal_count(start_offset: int, batches: Iterable[StateBatchSeen]) -> int:
 
 
 class Records:
-    """The offsets of every topic-partition that are known to hold a record, and where the logs begin now."""
+    """The offsets of every topic-partition that are known to hold a record, and the current log starts."""
 
     def __init__(self, history: History, final: FinalState) -> None:
         found: dict[Partition, set[int]] = defaultdict(set)
@@ -116,10 +116,10 @@ class Records:
         for topic_id in shortened(history):
             for partition in self._offsets:
                 if partition[0] == topic_id and partition not in final.logs:
-                    self.log_starts[partition] = AT_THE_END  # it is deleted: where it last began is unknown
+                    self.log_starts[partition] = AT_THE_END  # it is deleted: its last log start is unknown
 
     def of(self, partition: Partition) -> list[int]:
-        """Return all of a partition, ascending."""
+        """Return all such offsets of a partition, ascending."""
         return self._offsets.get(partition, [])
 
     def between(self, partition: Partition, first: int, end: int) -> list[int]:
@@ -136,7 +136,7 @@ class Records:
         return self.log_starts.get(partition, 0)
 
     def _cut(self, deletion: Administered, final: FinalState) -> None:
-        """Take a log's own start where it exists; for a deleted topic, the requested deletion may have been done."""
+        """Take a log's own start if it exists; for a deleted topic, the requested deletion may have been done."""
         name, _, first = deletion.detail.partition(" ")
         topic_id, _, number = name.partition("/")
         partition = (topic_id, int(number))
@@ -156,15 +156,15 @@ def shortened(history: History) -> set[str]:
 
 
 class Applied:
-    """The acknowledgements that may have been applied: not those of refused requests, nor those that were certainly
-    refused."""
+    """The acknowledgements that may have been applied: all except those in refused requests and those that were
+    certainly refused."""
 
     def __init__(self, history: History) -> None:
         self._done = {(*request_of(event), event.share): event for event in history.of(AckDone)}
         self._refused = {(*request_of(event), event.share) for event in history.of(AckAnswered) if event.code}
 
     def done(self, event: AckAnswered) -> AckDone | None:
-        """Return the share-partition object's result for the acknowledgements of an answer; None if they never reached
+        """Return the share-partition object's result for the acknowledgements of a response; None if they never reached
         it."""
         return self._done.get((*request_of(event), event.share))
 
@@ -180,9 +180,9 @@ class Applied:
 
 
 def doomed(history: History) -> dict[str, int]:
-    """Return the topics whose deletion was requested, by id, and since when. Whatever the outcome, nothing is
-    guaranteed for them: a deletion of unknown outcome may have begun and then be lost with the store's tail. It names
-    the id (CL-156), so the next topic of that name is safe from an attempt that arrives late."""
+    """Return the ids of topics whose deletion was requested, and since when. Whatever the outcome, nothing is
+    guaranteed for them: a deletion of unknown outcome may have started and then be lost with the store's tail. It names
+    the id (CL-156), so an attempt that arrives late does not affect the next topic of that name."""
     found: dict[str, int] = {}
     for event in history.of(Administered):
         if event.call == "DeleteTopics":
@@ -191,7 +191,7 @@ def doomed(history: History) -> dict[str, int]:
 
 
 def begun_ms(history: History, phase: str) -> int | None:
-    """Return when a phase of the run began; None if it never did."""
+    """Return when a phase of the run started; None if it never did."""
     return next((event.at_ms for event in history.of(PhaseBegan) if event.phase == phase), None)
 
 
@@ -209,7 +209,7 @@ def drained(history: History) -> dict[str, frozenset[Partition]]:
 
 
 def numbered(history: History, *kinds: type[Event]) -> Iterator[tuple[int, Any]]:
-    """Yield events of some kinds with their position in the history."""
+    """Yield the events of these kinds with their positions in the history."""
     for position, event in enumerate(history.events):
         if isinstance(event, kinds):
             yield position, event

@@ -1,4 +1,4 @@
-"""INV-16, for members that are lost or paused: they are removed in time with their share sessions, and no others are.
+"""INV-16 for members that are lost or paused: they, and no others, are removed in time with their share sessions.
 
 `membership.Expiry` checks that no member is removed too early.
 """
@@ -34,14 +34,15 @@ from tests.simulation.member_events import (
 )
 
 _INTERVAL: Final = "share.heartbeat.interval.ms"
-#: The heartbeat interval of groups that set none (`shape`), and the time a lost member has in addition (GC-36).
+#: The heartbeat interval of groups that set none (`shape`), and the extra time for a lost member (GC-36).
 _INTERVAL_MS: Final = 1_000
 _SLACK_MS: Final = 1_000
-#: A heartbeat so soon after the loss proves nothing (GC-37).
+#: A heartbeat this soon after the loss proves nothing (GC-37).
 _UNDER_WAY_MS: Final = 1_000
-#: How late samples and timers may be, together with an order to a leader.
+#: How late samples and timers may be, including an order to a leader.
 _LATE_MS: Final = 1_500
-#: How long after a removal each leader has learned of it and ended the session (GC-39b): gathered, sent, carried out.
+#: The time after a removal within which each leader must have learned of it and ended the session (GC-39b): removals
+#: are gathered, sent and carried out.
 _REPORTED_MS: Final = 1_500
 
 Life = tuple[str, int]
@@ -70,13 +71,14 @@ class _Expected:
 
 
 class LostGo:
-    """A member that a leader reported as lost is removed within the grace of GC-36, unless it sends a heartbeat or is
-    back."""
+    """A member that a leader reported as lost is removed within the grace period of GC-36, unless it sends a heartbeat
+    or returns."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Report a member that is seen after the grace, if no fault showed from before the report until then."""
+        """Report a member that is seen after the grace period, if no fault had effects from before the report until
+        then."""
         del final
         calm = Undisturbed(history)
         grace_ms = _longest_interval_ms(history) + _SLACK_MS
@@ -124,13 +126,13 @@ class LostGo:
 
 
 class RemovedEnd:
-    """The share sessions of a removed member end at every leader; none of a later life of it does."""
+    """The share sessions of a removed member end at every leader; those of its later memberships do not."""
 
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check that they ended in time, where no fault showed meanwhile, and always that none of a later life was
-        ended."""
+        """Check that they ended in time if no fault had effects meanwhile, and in any case that no later membership's
+        session was ended."""
         del final
         sessions, calm = _Sessions(), Undisturbed(history)
         waiting: list[tuple[int, MemberRemoved]] = []
@@ -150,8 +152,8 @@ class RemovedEnd:
 
 @dataclass
 class _Session:
-    """`ends`: how many end events are still due; the end of a replaced session is recorded after its successor's
-    beginning."""
+    """`ends`: how many end events are still due; a replaced session's end is recorded after the start of the one
+    replacing it."""
 
     opened: SessionOpened
     position: int
@@ -159,13 +161,13 @@ class _Session:
 
 
 class _Sessions:
-    """The share sessions of all leaders, and the lives of members."""
+    """The share sessions of all leaders, and the successive memberships of members."""
 
     def __init__(self) -> None:
         self._open: dict[Life, dict[Member, _Session]] = defaultdict(dict)
         self._ended: dict[Life, dict[Member, _Session]] = defaultdict(dict)
         self._removed: dict[tuple[str, str, int], int] = {}
-        #: History position at which each member's last join was asked; `_joined`: at which it was answered.
+        #: The history position of each member's last join request; `_joined`: that of its response.
         self._asked: dict[Member, int] = {}
         self._joined: dict[Member, int] = {}
 
@@ -194,7 +196,7 @@ class _Sessions:
                 self._ended[life][key] = self._open[life].pop(key)
 
     def left_open(self, position: int, removed: MemberRemoved, now_ms: int) -> Iterator[Violation]:
-        """Report open sessions of a member that was removed then, and has not joined again."""
+        """Report open sessions of a member that was removed at that time and has not joined again."""
         key = removed.group_id, removed.member_id
         if self._joined.get(key, -1) > position:
             return
@@ -209,7 +211,7 @@ class _Sessions:
                 )
 
     def heard(self, event: RemovalHeard) -> Iterator[Violation]:
-        """Check that the session that an order ended was opened before the member joined again."""
+        """Check that the session ended by an order was opened before the member joined again."""
         key = event.group_id, event.member_id
         session = self._ended[_life(event)].get(key) if event.ended else None
         removed = self._removed.get((*key, event.group_epoch))

@@ -1,4 +1,4 @@
-"""INV-13 and the law of snapshots: the log is the state, whichever process rebuilds it."""
+"""INV-13 and the snapshot law: the log determines the state, whichever process rebuilds it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tests.simulation.history import History, Share, StateAnswered, StateBatchSe
 
 
 def misshapen(start_offset: int, batches: tuple[StateBatchSeen, ...]) -> str:
-    """Return what is wrong with a list of state batches, "" for nothing: they are sorted, disjoint, at or after the
-    start, and equal neighbours are merged."""
+    """Return what is wrong with a list of state batches, "" if nothing: they must be sorted, disjoint, at or after the
+    start, and equal neighbours must be merged."""
     before: StateBatchSeen | None = None
     for batch in batches:
         first, last, state, count, *_ = batch
@@ -27,13 +27,13 @@ def misshapen(start_offset: int, batches: tuple[StateBatchSeen, ...]) -> str:
 
 
 class LogEqualsState:
-    """The served state, the state that a restart replays and the one that a reader of the streams rebuilds are the
-    same, and well formed."""
+    """The served state, the state replayed after a restart and the state that a reader of the streams rebuilds are
+    equal and well formed."""
 
     rules: tuple[str, ...] = ("INV-13",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check the shape of every state that was seen; then compare the three at the end."""
+        """Check the form of every state that was seen; then compare the three at the end."""
         for event in history.of(StateSeen, StateAnswered):
             if isinstance(event, StateSeen) or (event.call == "Read" and event.code == 0):
                 wrong = misshapen(event.start_offset, event.batches)
@@ -59,7 +59,7 @@ def _compare(how: str, served: Mapping[Share, StateSeen], other: Mapping[Share, 
 
 
 def shown(state: StateSeen) -> tuple[object, ...]:
-    """Return the part of a state that must outlive every process: (state epoch, leader epoch, start, finished,
+    """Return the part of a state that must survive every process: (state epoch, leader epoch, start, finished,
     batches)."""
     return (
         state.state_epoch,
@@ -71,12 +71,12 @@ def shown(state: StateSeen) -> tuple[object, ...]:
 
 
 class LogsOutlive:
-    """Logs end where they ended before, whichever process leads them (CM-40)."""
+    """The end of a log does not depend on the process that leads it (CM-40)."""
 
     rules: tuple[str, ...] = ("CM-40",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Compare the ends before and after every process was killed."""
+        """Compare the log ends before and after every process was killed."""
         del history
         if final.logs_replayed and final.logs_replayed != final.logs:
             for partition in sorted(final.logs.keys() | final.logs_replayed.keys()):

@@ -12,12 +12,12 @@ from tests.simulation.history import Acquired, History, Share
 
 
 class ResponseShape:
-    """Acquired ranges ascend without overlap, within start and end offset, and the data covers every record of them."""
+    """Acquired ranges ascend without overlap, between start and end offset, and the data includes all their records."""
 
     rules: tuple[str, ...] = ("INV-20",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check every response by itself."""
+        """Check every response separately."""
         records = Records(history, final)
         answers: dict[tuple[RequestKey, Share], list[Acquired]] = defaultdict(list)
         for event in history.of(Acquired):

@@ -1,5 +1,4 @@
-"""How checkers read delays: which back-offs were in force where, what wall clocks showed, which delays releases ask
-for."""
+"""How checkers read delays: which back-offs applied where, what wall clocks showed, which delays releases request."""
 
 from __future__ import annotations
 
@@ -22,15 +21,15 @@ class Clocks:
             self._set[event.process].append((event.at_ms, event.ahead_ms))
 
     def between(self, process: str, since_ms: int, until_ms: int) -> list[int]:
-        """Return every lead that it had between two moments, both included."""
+        """Return every lead that it had between two moments (inclusive)."""
         known = self._set.get(process, [])
         before = [ahead_ms for at_ms, ahead_ms in known if at_ms < since_ms]
         return [*before[-1:], *(ahead_ms for at_ms, ahead_ms in known if since_ms <= at_ms <= until_ms)] or [0]
 
 
 class Backoffs:
-    """Back-offs of groups as each leader saw them. One may be used until the leader next reads it: so every value since
-    some moment counts, and the value at that moment."""
+    """Back-offs of groups as each leader saw them. A leader may use a value until it reads the next one, so for a
+    period the value at its start also counts."""
 
     def __init__(self, history: History) -> None:
         self._seen: dict[tuple[str, int, str], list[tuple[int, BackoffSeen]]] = defaultdict(list)
@@ -40,7 +39,7 @@ class Backoffs:
             self._by_group[event.group_id].append(event.backoff)
 
     def least_ms(self, event: Locked, delivery_count: int, since_ms: int) -> int:
-        """Return the shortest delay that the leader of a delivery can have given the record since then."""
+        """Return the shortest delay that the delivering leader can have given the record since then."""
         known = self._seen.get((event.process, event.incarnation, event.share.group_id), [])
         before = [backoff for at_ms, backoff in known if at_ms < since_ms]
         since = [backoff for at_ms, backoff in known if since_ms <= at_ms <= event.at_ms]
@@ -52,7 +51,7 @@ class Backoffs:
 
 
 def delays_of(batches: Iterable[ReleaseSeen]) -> Iterator[tuple[int, int]]:
-    """Yield offset and delay of every well-formed release; below 0: as the back-off says."""
+    """Yield the offset and delay of every well-formed release; a negative delay means that the back-off applies."""
     for first, last, types, delays in batches:
         covered = offsets(first, last)
         if len(types) not in {1, len(covered)} or len(delays) not in {0, 1, len(covered)}:

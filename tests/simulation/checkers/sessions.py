@@ -1,4 +1,4 @@
-"""INV-14: a share session accepts exactly the next epoch, and no other request has any effect."""
+"""INV-14: a share session accepts only the next epoch, and requests with another epoch have no effect."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class _Session:
     opened: SessionAsked
 
     def named_by(self, event: SessionAsked) -> bool:
-        """Return True if a request means this session: by its id, or by its connection where it knows no id
+        """Return True if a request refers to this session: by its id, or by its connection if the request has no id
         (PL-502a)."""
         if event.session_id:
             return event.session_id == self.session_id
@@ -43,12 +43,12 @@ class _Session:
 
 
 class Sessions:
-    """The sessions of every leader, replayed from its requests and the session ends that it recorded."""
+    """The sessions of every leader, replayed from its requests and from the session ends that it recorded."""
 
     rules: tuple[str, ...] = ("INV-14",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check requests in the order of arrival, and that refused ones have no effect."""
+        """Check requests in order of arrival, and that refused ones have no effect."""
         del final
         sessions: dict[Key, _Session] = {}
         refused: dict[RequestKey, SessionAsked] = {}

@@ -15,13 +15,13 @@ from tests.simulation.history import Acquired, Event, History, LagSeen, Share, S
 
 @dataclass
 class _Highest:
-    """The highest start offset known by each position of the history."""
+    """The highest start offset known so far, at each position of the history."""
 
     positions: list[int] = field(default_factory=list)
     seen: list[tuple[int, Event]] = field(default_factory=list)
 
     def before(self, position: int) -> tuple[int, Event] | None:
-        """Return the highest one that was known when the history was this long."""
+        """Return the highest one known at this position of the history."""
         index = bisect_left(self.positions, position)
         return self.seen[index - 1] if index else None
 
@@ -33,12 +33,12 @@ class _Highest:
 
 
 class StartOffset:
-    """A stored start offset never moves back within a state epoch, nor an object's within its life."""
+    """A stored start offset never moves back within a state epoch, nor does an object's in its lifetime."""
 
     rules: tuple[str, ...] = ("INV-9",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check answers by when they were asked: they may have been overtaken."""
+        """Check responses in the order of their requests, since they may have been overtaken."""
         stored: dict[StateKey, _Highest] = defaultdict(_Highest)
         objects: dict[ObjectKey, _Highest] = defaultdict(_Highest)
         seen_by: dict[tuple[Share, str], _Highest] = defaultdict(_Highest)
@@ -55,7 +55,7 @@ class StartOffset:
             elif isinstance(event, Acquired):
                 yield from self._acquired(objects[object_of(event)], position, event)
             elif isinstance(event, LagSeen) and event.share not in reset:
-                # A client asks again only once it has received the answer.
+                # A client asks again only after it has received the response.
                 client = seen_by[event.share, event.process]
                 yield from self._step(client, position, position, event.start_offset, event)
         for state in final.served.values():
@@ -69,7 +69,7 @@ class StartOffset:
                 f"{event.high_watermark}",
                 (event,),
             )
-        # Answers leave later than ranges are locked, so their order proves nothing within a moment.
+        # Responses are sent after their ranges were locked, so their order proves nothing if the lock times are equal.
         before = highest.seen[-1] if highest.seen else None
         if before is not None and event.start_offset < before[0]:
             assert isinstance(before[1], Acquired)

@@ -1,4 +1,4 @@
-"""INV-12, INV-15: state begins once; it is deleted or reset only when that was requested, or when the store lost it."""
+"""INV-12, INV-15: state is created once; it is deleted or reset only on request, or if the store lost it."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from tests.simulation.checkers.reading import AT_THE_END, doomed, numbered
 from tests.simulation.final import Final
 from tests.simulation.history import Administered, FaultStruck, History, Share, StateAnswered, StateSeen
 
-#: The name of the fault that takes the latest entries from the store; only such a fault calls for a repair (GC-82).
+#: The name of the fault that loses the store's latest entries; only this fault makes a repair necessary (GC-82).
 FAIL_OVER = "fail-over of the store"
 _EPOCH_CALLS = frozenset({"Initialize", "Read", "Write", "Summary"})
 
 
 class StateEpochs:
     """The state epoch of a share-partition changes only after an alteration of its start offset, or a deletion of its
-    group or of the group's offsets of its topic, and then it rises (GC-93); a repair needs a fail-over of the store.
-    State is deleted only in these cases, or with its topic. It begins without a start offset, at 0 where its partition
-    was added later (GC-71) or is repaired, or where an alteration says."""
+    group or of the group's offsets for its topic, and then it increases (GC-93); a repair requires a fail-over of the
+    store. State is deleted only in these cases, or with its topic. It is created without a start offset, at 0 if its
+    partition was added later (GC-71) or is repaired, or at the offset that an alteration sets."""
 
     rules: tuple[str, ...] = ("INV-9", "INV-12", "INV-15")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check every answer and sample of a state, then those at the end."""
+        """Check every response and sample that shows a state, then the states at the end."""
         judge = _Judge(history)
         for position, event in numbered(history, StateAnswered, StateSeen, FaultStruck):
             if isinstance(event, FaultStruck):
@@ -48,7 +48,7 @@ class _Judge:
         self._seen: dict[Share, tuple[int, StateAnswered | StateSeen]] = {}
 
     def answered(self, position: int, event: StateAnswered) -> Iterator[Violation]:
-        """Check a call that was answered NONE."""
+        """Check a call with the response NONE."""
         share, topic_id = event.share, event.share.topic_id
         if event.call == "Delete":
             gone = event.at_ms >= self._gone.get(topic_id, event.at_ms + 1)
@@ -66,8 +66,8 @@ class _Judge:
             )
 
     def changed(self, asked: int, position: int, event: StateAnswered | StateSeen, at_ms: int) -> Iterator[Violation]:
-        """Check one more sample of a state; nothing stored (0 or less) is no epoch. One that was asked for before the
-        present epoch was seen may show the former."""
+        """Check one more sample of a state; 0 or less means that nothing is stored. A sample requested before the
+        current epoch was seen may show the previous one."""
         if event.state_epoch <= 0:
             return
         since, before = self._seen.setdefault(event.share, (position, event))

@@ -1,4 +1,4 @@
-"""INV-15, INV-16: the assignment in a heartbeat's response is the member's target, and targets name only existing
+"""INV-15, INV-16: the assignment in a heartbeat response is the member's target, and targets contain only existing
 partitions."""
 
 from __future__ import annotations
@@ -17,15 +17,14 @@ Names = frozenset[str]
 
 
 class HeartbeatTargets:
-    """An assignment in a response is the target that was computed for that member at that epoch, except for topics that
-    the member no longer subscribes to and topics that are deleted. A member that joined since then has nothing until
-    the next target: leaving gave up its part (GC-30). A target holds only partitions that were initialised for this
-    group."""
+    """An assignment in a response is the target computed for that member at that epoch, without topics that the member
+    no longer subscribes to or that are deleted. A member that joined since then has nothing until the next target,
+    since leaving gave up its part (GC-30). A target contains only partitions that were initialised for this group."""
 
     rules: tuple[str, ...] = ("INV-15", "INV-16")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check targets and responses in order. One epoch may have several targets, where the store refused some."""
+        """Check targets and responses in order. One epoch may have several targets, if the store refused some."""
         del final
         topics = _Topics(history)
         targets: dict[tuple[str, int], list[TargetComputed]] = defaultdict(list)
@@ -57,7 +56,7 @@ class HeartbeatTargets:
 
 
 class _Topics:
-    """Names of topic ids, and since when the deletion of some was requested."""
+    """Topic names by id, and since when the deletion of some was requested."""
 
     def __init__(self, history: History) -> None:
         self.doomed = doomed(history)
@@ -68,13 +67,13 @@ class _Topics:
         }
 
     def absent(self, topic_id: str, said: list[Names], at_ms: int) -> bool:
-        """Return True if a response may leave the topic out, by either of the member's last two subscriptions."""
+        """Return True if a response may omit the topic, given either of the member's last two subscriptions."""
         gone = at_ms >= self.doomed.get(topic_id, at_ms + 1)
         return gone or any(self.names.get(topic_id) not in names for names in said[-2:])
 
 
 def _state(position: int, event: StateAnswered, ready: dict[tuple[str, Partition], int]) -> None:
-    """Note that a state was initialised, or deleted: then it must be initialised again before it is assigned."""
+    """Note that a state was initialised or deleted; a deleted one must be initialised again before it is assigned."""
     key = (event.share.group_id, (event.share.topic_id, event.share.partition))
     if event.code == 0 and event.call == "Initialize":
         ready[key] = position

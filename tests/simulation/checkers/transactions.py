@@ -1,6 +1,7 @@
-"""CM-44, INV-2, INV-19: readers see all records of a transaction or none, of an aborted one none, and none stays open.
+"""CM-44, INV-2, INV-19: readers see all records of a transaction or none, and none if it was aborted; no transaction
+stays open.
 
-The fate of each record is taken from the logs themselves: the store's entries are read, not the services.
+The outcome of each record is taken from the logs themselves: from the store's entries, not from the services.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ _SPREADS_MS: Final = 1_000
 
 
 class Transactions:
-    """Checks all partitions and leaders; hidden records are hidden from the groups that read committed records."""
+    """Checks all partitions and leaders; hidden records are hidden only from groups that use read_committed."""
 
     rules: tuple[str, ...] = ("CM-44", "INV-2", "INV-19")
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check what the logs hold of each transaction, what groups received of it, and that none was left open."""
+        """Check each transaction's records in the logs and those that groups received, and that no transaction was left
+        open."""
         yield from self._atomic(history, final)
         yield from self._hidden(history, final)
         for partition, values in sorted(final.open.items()):
@@ -54,7 +56,7 @@ class Transactions:
     @staticmethod
     def _hidden(history: History, final: FinalState) -> Iterator[Violation]:
         aborted = {value for found in final.hidden.values() for value in found.values()}
-        # Since when each group reads committed records only, as known to every node that is not cut off.
+        # Since when each group has used read_committed, as known to every node that is not cut off.
         known_ms: dict[str, int] = {}
         for each in history.of(Administered):
             if each.detail == _COMMITTED_ONLY and not each.error:

@@ -1,5 +1,4 @@
-"""The times without faults in the cluster, in which things that are late can be distinguished from things that never
-happen."""
+"""The times at which the cluster has no faults, so that being late can be distinguished from never happening."""
 
 from __future__ import annotations
 
@@ -8,9 +7,9 @@ from typing import Final
 
 from tests.simulation.history import FaultStruck, History
 
-#: A paused client is no excuse for a server.
+#: A paused client does not excuse a server.
 _CLIENT: Final = re.compile(r"client \d+ is frozen")
-#: How long a fault still shows after its end: leases lapse, leaders change, calls are sent again.
+#: How long a fault still has effects after its end: leases expire, leaders change, calls are retried.
 _AFTER_MS: Final = 6_000
 
 
@@ -30,5 +29,5 @@ class Undisturbed:
         self._spans += [(began, 1 << 62) for each in struck.values() for began in each]
 
     def between(self, first_ms: int, last_ms: int) -> bool:
-        """Return True if no fault showed in this time."""
+        """Return True if no fault had effects in this time."""
         return all(last_ms < began or ended < first_ms for began, ended in self._spans)

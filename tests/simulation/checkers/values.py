@@ -1,4 +1,4 @@
-"""INV-2, CM-43, INV-1: what is delivered was produced, once; what was confirmed to producers is there."""
+"""INV-2, CM-43, INV-1: every delivered record was produced once; every record confirmed to its producer is stored."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.simulation.history import (
 
 
 class NoInvention:
-    """Values come from producers, a place has one value, and a delivery uses up one acquisition of its member.
+    """Values come from producers, an offset has one value, and every delivery has its own acquisition by its member.
 
     A renewed record is returned to its application (CL-27), perhaps after its next delivery; it may be returned again.
     """
@@ -81,7 +81,7 @@ class _Given:
             self._left[event.share.group_id, event.member_id, place, event.delivery_count] += 1
 
     def answered(self, event: AckAnswered) -> None:
-        """Note a member's renewals that may have been confirmed."""
+        """Note those of a member's renewals that may have been confirmed."""
         if event.code == 0 and any(ACK_RENEW in types for _, _, types in event.batches):
             group_id, topic_id, partition = event.share
             for offset, kind in typed(event.batches):
@@ -89,8 +89,8 @@ class _Given:
                     self._renewed.add((group_id, event.member_id, Place(topic_id, partition, offset)))
 
     def take(self, event: Delivered) -> bool:
-        """Match a delivery to an acquisition that no other delivery used, or to a renewal; return False if there is
-        none."""
+        """Match a delivery with an acquisition that no other delivery has used, or with a renewal; return False if
+        there is none."""
         key = (event.group_id, event.member_id, event.place, event.delivery_count)
         if key not in self._left:
             return False
@@ -99,7 +99,7 @@ class _Given:
 
 
 class StoredOnce:
-    """However often a produce is repeated, its record has one place (all values of a run are different)."""
+    """However often a produce request is retried, its record is stored once (all values in a run are different)."""
 
     rules: tuple[str, ...] = ("CM-43",)
 
@@ -124,7 +124,7 @@ def _twice(value: bytes, one: Place, other: Place, *events: Event | None) -> Vio
 
 
 class ProducedStays:
-    """A record that was confirmed to its producer stays in its log as long as the log begins before it."""
+    """A record confirmed to its producer stays in its log as long as the log starts at or before it."""
 
     rules: tuple[str, ...] = ("INV-1",)
 
@@ -145,12 +145,13 @@ class ProducedStays:
 
 
 class LogBegins:
-    """A log begins at 0, or no later than where records were deleted to, unless its topic's retention was changed."""
+    """A log starts at 0, or at most at the offset to which records were deleted, unless its topic's retention was
+    changed."""
 
     rules: tuple[str, ...] = ("INV-1",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check the logs at the end. Requested deletions may have been done, whatever their answer."""
+        """Check the logs at the end. Requested deletions may have been done, whatever the response."""
         short = shortened(history)
         cut: dict[tuple[str, int], int] = {}
         for event in history.of(Administered):

@@ -1,5 +1,5 @@
-"""INV-10, consistent memory (PL-102), and no growth without bound: windows, sessions, groups, queues, caches and
-streams keep to their limits."""
+"""INV-10, consistent memory (PL-102), and no unbounded growth: windows, sessions, groups, queues, caches and streams
+stay within their limits."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.simulation.leader_events import Locked, MemoryWrong
 
 
 class Window:
-    """A window that grows ends within its bound, except for the rest of the producer batch that it ends in (PL-132)."""
+    """A window never grows beyond its limit, except by the rest of the producer batch in which it ends (PL-132)."""
 
     rules: tuple[str, ...] = ("INV-10",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check every range as it was delivered. A window over the hole of a lost tail holds no more records for that
-        (CM-47)."""
+        """Check every range as it was delivered. A window that spans the hole of a lost tail holds no more records than
+        others (CM-47)."""
         del final
         for event in history.of(Locked):
             grown = event.in_flight > event.in_flight_before
@@ -34,12 +34,13 @@ class Window:
 
 
 class Memory:
-    """A window's invariants hold after every event, and no record meets a trigger without a row in PL-102."""
+    """A window's invariants hold after every event, and no record undergoes a transition that is not in the table of
+    PL-102."""
 
     rules: tuple[str, ...] = ("PL-102",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Report the first contradiction of every object: one leads to others."""
+        """Report the first contradiction of every object, since one leads to others."""
         del final
         seen: set[tuple[str, int, int]] = set()
         for event in history.of(MemoryWrong):
@@ -50,12 +51,13 @@ class Memory:
 
 
 class Bounds:
-    """Everything that may grow has a bound and keeps to it (INV-10, CM-18, CM-62); no key is left over in the store."""
+    """Everything that may grow has a limit and stays within it (INV-10, CM-18, CM-62); no stray key remains in the
+    store."""
 
     rules: tuple[str, ...] = ("INV-10", "CM-18", "CM-21")
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
-        """Check the sampled sizes of every process, then streams and left-over keys at the end."""
+        """Check the sampled sizes of every process, then streams and stray keys at the end."""
         seen: set[tuple[str, str]] = set()
         for event in history.of(SizesSeen):
             for name, size, bound in event.sizes:

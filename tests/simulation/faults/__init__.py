@@ -1,4 +1,5 @@
-"""Faults: each is a small frozen value that strikes a world and repairs what it broke; its fields are plain JSON."""
+"""Faults: each is a small frozen value that strikes the simulated world and then repairs what it broke; its fields are
+plain JSON."""
 
 from __future__ import annotations
 
@@ -10,15 +11,16 @@ if TYPE_CHECKING:
 
 
 class Fault(Protocol):
-    """One kind of fault; an instance says where, when within its strike, and how long."""
+    """One kind of fault; an instance defines where, when within its strike, and for how long."""
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw one with random parameters that fit a cluster of this shape."""
+        """Draw a fault with random parameters that are valid for a cluster of this shape."""
         ...
 
     async def strike(self, world: World) -> None:
-        """Strike, wait as long as the fault lasts, and repair. Bounded; a cancelled strike repairs at once."""
+        """Strike, wait while the fault lasts, and repair. The duration is bounded; a cancelled strike repairs at
+        once."""
         ...
 
     def __str__(self) -> str:

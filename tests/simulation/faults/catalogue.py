@@ -1,4 +1,4 @@
-"""All kinds of faults, and how often each is drawn."""
+"""All kinds of faults, with their relative frequencies."""
 
 from __future__ import annotations
 
@@ -49,8 +49,7 @@ _WEIGHTS: Final[dict[type[Fault], int]] = {
 #: Only for stores with replicas.
 _WEIGHTS_OF_REPLICAS: Final[dict[type[Fault], int]] = {FailOver: 16, Split: 10}
 
-#: Every kind by its name in plans; the last has no weight, since only runs in which groups are changed have it
-#: (`amid`).
+#: Every kind by its name in plans; the last has no weight, since it only occurs in runs that change groups (`amid`).
 KINDS: Final[dict[str, type[Fault]]] = {kind.__name__: kind for kind in (*_WEIGHTS, *_WEIGHTS_OF_REPLICAS, AmidChange)}
 _AMID: Final = (0, 1, 1, 2, 3)
 
@@ -62,5 +61,5 @@ def draw(rng: Random, shape: Shape) -> Fault:
 
 
 def amid(rng: Random, shape: Shape) -> list[Fault]:
-    """Draw the faults that strike during changes of groups, for a run that has such changes."""
+    """Draw the faults that strike during changes to groups, for a run that has such changes."""
     return [AmidChange.draw(rng, shape) for _ in range(rng.choice(_AMID))]

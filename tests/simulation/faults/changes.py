@@ -1,4 +1,4 @@
-"""Faults in the middle of a change of a group, between its first write and its last."""
+"""Faults in the middle of a change to a group, between its first write and its last."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from tests.simulation.faults.spans import away
 if TYPE_CHECKING:
     from tests.simulation.world import Shape, World
 
-#: A change that has not begun by then is no longer waited for.
+#: How long a strike waits for a change to start.
 _WAITS_S: Final = 4.0
-#: Counted from the decision of its first write: that write, the calls to the share coordinators, the last write.
+#: Measured from the decision on the change's first write; that write, the calls to the share coordinators and the last
+#: write follow.
 _DELAYS_MS: Final = (0, 1, 2, 4, 6, 10, 20)
 
 
 @dataclass(frozen=True)
 class AmidChange:
-    """SIGKILL or SIGSTOP a moment after a coordinator began a change (`deletion`: one that deletes state). It hits the
-    coordinator's own process, or another one (`other`: which of them; −1: none)."""
+    """SIGKILL or SIGSTOP a moment after a coordinator started a change (`deletion`: one that deletes state). It hits
+    the coordinator's own process, or another one (`other`: which one; −1: the coordinator's own)."""
 
     deletion: bool
     killed: bool
@@ -32,7 +33,7 @@ class AmidChange:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw any process of the cluster; the coordinator itself half of the time."""
+        """Draw any process of the cluster; half of the time, the coordinator itself."""
         other = rng.randrange(len(shape.processes)) if rng.random() < 0.5 else -1
         return cls(rng.random() < 0.7, rng.random() < 0.6, other, rng.choice(_DELAYS_MS), away(rng))
 

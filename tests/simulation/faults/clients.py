@@ -1,4 +1,5 @@
-"""Faults of clients. A plan does not know their names and numbers them; the client is resolved when a fault strikes."""
+"""Faults that hit clients. A plan does not know their names, so it numbers them; a number is resolved when the fault
+strikes."""
 
 from __future__ import annotations
 
@@ -17,14 +18,16 @@ _NUMBERS: Final = 8
 
 
 def some_client(rng: Random) -> str:
-    """Return a client, as plans name it."""
+    """Return a client's number, in the form used in plans."""
     return f"{_CLIENT}{rng.randrange(_NUMBERS)}"
 
 
 def meant(world: World, name: str) -> str:
-    """Return the process that a name of a plan means now; a client's name stays as it is when there is no such client.
+    """Return the process that a name in a plan refers to now; a client's number is returned unchanged if there is no
+    such client.
 
-    The administrator of a group has the group's name, which may be a node's too (`g1`): that name means the node.
+    A group's administrator has the name of the group, which may also be the name of a node (`g1`); then the node is
+    meant.
     """
     clients = [each for each in world.clients if each not in world.processes]
     if not name.startswith(_CLIENT) or not clients:
@@ -34,7 +37,7 @@ def meant(world: World, name: str) -> str:
 
 @dataclass(frozen=True)
 class PauseClient:
-    """SIGSTOP of a client, and SIGCONT when its locks and its session may have expired."""
+    """SIGSTOP a client, and SIGCONT it when its locks and its session may have expired."""
 
     client: str
     ms: int
@@ -60,10 +63,10 @@ class PauseClient:
         return f"{self.client} is frozen for {self.ms} ms"
 
 
-#: From shorter than a short session (`shape.FROZEN_SESSION_MS`) to longer than any client may be silent.
+#: From less than a short session (`shape.FROZEN_SESSION_MS`) to more than any client may be silent.
 _FROZEN_MS: Final = (2_000, 9_000)
 
 
 def frozen(rng: Random) -> list[PauseClient]:
-    """Draw clients that are paused for about as long as their session, or longer, for a run that has such."""
+    """Draw clients that are paused for about as long as their session or longer, for a run with this pressure."""
     return [PauseClient(some_client(rng), rng.randint(*_FROZEN_MS)) for _ in range(rng.randint(3, 6))]

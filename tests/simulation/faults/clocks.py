@@ -1,4 +1,4 @@
-"""Faults of clocks."""
+"""Clock faults."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ class Jump:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw a jump by the lock duration or a multiple of it, ahead or back; sometimes an hour."""
+        """Draw a jump by the lock duration or a multiple of it, forward or back; sometimes by an hour."""
         lock_ms = int(shape.flags.get(LOCK_FLAG, _LOCK_MS))
         by_ms = rng.choice([lock_ms, lock_ms, 2 * lock_ms, 3_600_000]) * rng.choice([1, -1])
         return cls(some(rng, shape), by_ms, span(rng))
 
     async def strike(self, world: World) -> None:
-        """Jump there and back."""
+        """Jump, wait, jump back."""
         world.jump(self.name, self.by_ms)
         try:
             await asyncio.sleep(self.ms / 1000)

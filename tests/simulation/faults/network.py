@@ -1,4 +1,5 @@
-"""Faults of the network: cuts one way or both, silent or refused; loss, duplicates, delay, disorder; broken streams."""
+"""Network faults: cuts in one direction or both, silent or refused; loss, duplicates, delay, reordering; broken
+streams."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ def _of_role(rng: Random, shape: Shape, role: str, other_than: str = "") -> str:
 
 
 def _pair(rng: Random, shape: Shape) -> tuple[str, str]:
-    """Draw two ends that talk to each other: a leader and a coordinator elsewhere, or a client and any process."""
+    """Draw two ends that communicate: a leader and a coordinator elsewhere, or a client and any process."""
     leader = _of_role(rng, shape, ROLE_PARTITION_LEADER)
     match rng.randrange(3):
         case 0:
@@ -36,7 +37,7 @@ def _pair(rng: Random, shape: Shape) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Cut:
-    """Nothing passes between two processes, both ways or one; silently, or refused."""
+    """Nothing passes between two processes, in both directions or one; messages are dropped silently, or refused."""
 
     a: str
     b: str
@@ -108,12 +109,12 @@ class BadNetwork:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw one of these troubles or several."""
+        """Draw one or several of these."""
         lose, duplicate = rng.choice([(0.1, 0.0), (0.0, 0.3), (0.4, 0.0), (0.1, 0.3), (0.0, 0.0)])
         return cls(lose, duplicate, rng.choice([2, 50, 300, 300, 2_000]), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Degrade the network, wait, restore what was before."""
+        """Degrade the network, wait, restore its previous state."""
         network = world.network
         before = network.lose, network.duplicate, network.delay_ms
         network.lose, network.duplicate = self.lose, self.duplicate
@@ -138,7 +139,7 @@ class BreakStreams:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw one break of all, or repeated breaks of some."""
+        """Draw one break of all streams, or repeated breaks of some."""
         return cls(rng.choice([0.3, 0.7, 1.0]), rng.choice([1, 1, 4]), rng.choice([20, 300, 1_500]))
 
     async def strike(self, world: World) -> None:

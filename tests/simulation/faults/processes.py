@@ -1,4 +1,4 @@
-"""Faults of whole processes: killed at a moment or a point of their work, stopped, paused, joined by another."""
+"""Faults of whole processes: killed at some time or at a point in their work, stopped, paused, joined by another."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def ready(world: World, name: str) -> bool:
 
 
 async def firmly(work: Coroutine[Any, Any, object]) -> None:
-    """Complete an action even if the strike ends meanwhile: half a start or stop would not be a realistic fault.
+    """Complete an action even if the strike ends meanwhile, since half a start or stop would not be a realistic fault.
 
     Another fault may kill the process during it; then that fault handles the rest.
     """
@@ -46,14 +46,14 @@ async def firmly(work: Coroutine[Any, Any, object]) -> None:
 
 
 async def back(world: World, name: str, down_ms: int, knows_dead: bool) -> None:
-    """Start a process again after a while, unless another fault already did."""
+    """Restart a process after a while, unless another fault already has."""
     await asyncio.sleep(down_ms / 1000)
     await firmly(start(world, name, knows_dead=knows_dead))
 
 
 async def start(world: World, name: str, *, knows_dead: bool = True, roles: frozenset[str] | None = None) -> None:
-    """Start a process unless it is there. The check must be in the task that starts it: between two tasks another fault
-    may come first."""
+    """Start a process unless it is running. The check must be in the task that starts it, since another fault may come
+    between two tasks."""
     if not world.present(name):
         await world.start(name, knows_dead=knows_dead, roles=roles)
 
@@ -89,7 +89,7 @@ class Kill:
         return cls(some(rng, shape), away(rng), rng.random() < 0.5)
 
     async def strike(self, world: World) -> None:
-        """Kill it and start it again."""
+        """Kill it and restart it."""
         if self.name in world.processes:
             await world.kill(self.name)
             await back(world, self.name, self.down_ms, self.knows_dead)
@@ -108,7 +108,7 @@ class PowerCut:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw any length."""
+        """Draw a duration."""
         return cls(away(rng), rng.randint(0, 1_000), rng.random() < 0.5)
 
     async def strike(self, world: World) -> None:
@@ -126,7 +126,7 @@ class PowerCut:
 
 @dataclass(frozen=True)
 class Stop:
-    """SIGTERM under load: its shards move to others, and come back to the next life."""
+    """SIGTERM under load: the process's shards move to others, and return after its restart."""
 
     name: str
     down_ms: int
@@ -137,7 +137,7 @@ class Stop:
         return cls(some(rng, shape), away(rng))
 
     async def strike(self, world: World) -> None:
-        """Stop it and start it again."""
+        """Stop it and restart it."""
         if ready(world, self.name):
             await firmly(stop(world, self.name))
             await back(world, self.name, self.down_ms, knows_dead=True)
@@ -148,7 +148,7 @@ class Stop:
 
 @dataclass(frozen=True)
 class Visit:
-    """One more process joins, takes its share of the shards, and leaves again: stopped, or killed."""
+    """One more process joins, takes its share of the shards, and leaves again by being stopped or killed."""
 
     name: str
     roles: tuple[str, ...]
@@ -157,7 +157,7 @@ class Visit:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw one with every role, or with the roles of one of the others."""
+        """Draw one with every role, or with the roles of an existing process."""
         roles = rng.choice([ROLES, *(each.roles for each in shape.processes)])
         return cls(f"visitor{rng.randrange(3)}", tuple(sorted(roles)), span(rng), rng.random() < 0.3)
 
@@ -210,18 +210,18 @@ async def _pause(world: World, name: str, ms: int) -> None:
 
 
 def resume(world: World, name: str) -> None:
-    """Let a process go on, if it is still alive."""
+    """Resume a process if it is still alive."""
     if name in world.processes:
         world.resume(name)
 
 
-#: Points of a process's work where a fault may strike, in words.
+#: Points in a process's work at which a fault may strike, in words.
 POINTS: Final = {
     "before a write": Point.BEFORE_WRITE,
     "after a write": Point.AFTER_WRITE,
     "before an answer": Point.BEFORE_ANSWER,
 }
-#: A point that is not reached by then is dropped.
+#: How long a fault waits for its point.
 _ARMED_MS: Final = 4_000
 _NTHS: Final = (1, 1, 2, 3, 5, 8, 13)
 
@@ -232,7 +232,7 @@ def _point(rng: Random) -> tuple[str, int]:
 
 @dataclass(frozen=True)
 class KillAtPoint:
-    """SIGKILL just before or after a write, or before an answer; `again` times in a row."""
+    """SIGKILL just before or after a write, or before a response; `again` times in a row."""
 
     name: str
     point: str
@@ -247,7 +247,7 @@ class KillAtPoint:
         return cls(some(rng, shape), *_point(rng), rng.choice([1, 1, 1, 3]), away(rng), rng.random() < 0.5)
 
     async def strike(self, world: World) -> None:
-        """Wait for the point, kill, start again."""
+        """Wait for the point, kill, restart."""
         for _ in range(self.again):
             if await at_point(world, self.name, self.point, self.nth, lambda: kill(world, self.name)):
                 await back(world, self.name, self.down_ms, self.knows_dead)
@@ -262,7 +262,7 @@ class KillAtPoint:
 
 @dataclass(frozen=True)
 class PauseAtPoint:
-    """SIGSTOP just before or after a write, or before an answer; then it goes on from there."""
+    """SIGSTOP just before or after a write, or before a response; then the process continues from there."""
 
     name: str
     point: str
@@ -292,7 +292,7 @@ class PauseAtPoint:
 
 
 async def at_point(world: World, name: str, point: str, nth: int, action: Callable[[], Awaitable[None]]) -> bool:
-    """Run `action` at the nth such point from now, if the process reaches it; return True if it did."""
+    """Run `action` at the nth such point from now, if the process reaches it; return whether it did."""
     reached = asyncio.Event()
 
     async def act() -> None:

@@ -11,7 +11,7 @@ _SPAN_MS: Final = ((50, 1_000), (1_000, 4_000), (4_000, 9_000))
 
 
 def away(rng: Random) -> int:
-    """Draw how long a process is away: within the lease, at its very end, or past it."""
+    """Draw how long a process is away: less than the lease, about as long, or longer."""
     return rng.randint(*rng.choice(_AWAY_MS))
 
 

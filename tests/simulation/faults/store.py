@@ -1,5 +1,4 @@
-"""Faults of the store and of the connections to it. Connections break for one named process; the store itself fails for
-all."""
+"""Faults of the store and of connections to it. Connections break for one process; the store itself fails for all."""
 
 from __future__ import annotations
 
@@ -15,7 +14,7 @@ from tests.twin import Stage
 if TYPE_CHECKING:
     from tests.simulation.world import Shape, World
 
-#: READONLY: from a master that was demoted and does not know it yet. The others are as their names say.
+#: READONLY comes from a master that was demoted but does not know it yet; the others are what their names say.
 _CODES: Final = ("OOM", "READONLY", "NOREPLICAS", "MISCONF")
 
 
@@ -45,7 +44,7 @@ class CutFromStore:
 
 @dataclass(frozen=True)
 class LostReplies:
-    """A share of a process's pipelines, or of their replies, is lost: outcomes are unknown."""
+    """A fraction of a process's pipelines, or of their replies, is lost, so outcomes are unknown."""
 
     name: str
     rate: float
@@ -57,7 +56,7 @@ class LostReplies:
         return cls(some(rng, shape), rng.choice([0.05, 0.3, 0.7, 1.0]), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Lose, wait, repair."""
+        """Lose them, wait, repair."""
         world.storage.lose_replies(self.name, self.rate)
         try:
             await asyncio.sleep(self.ms / 1000)
@@ -70,7 +69,7 @@ class LostReplies:
 
 @dataclass(frozen=True)
 class HeldReplies:
-    """A share of a process's pipelines reaches the store late, or their replies come late."""
+    """A fraction of a process's pipelines, or of their replies, arrives late."""
 
     name: str
     stage: str
@@ -80,12 +79,12 @@ class HeldReplies:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw a delay that is short, or past the lease."""
+        """Draw a delay that is short, or longer than the lease."""
         stage = rng.choice([Stage.SEND, Stage.REPLY])
         return cls(some(rng, shape), stage.value, rng.choice([0.3, 1.0]), rng.choice([200, 1_000, 4_000]), span(rng))
 
     async def strike(self, world: World) -> None:
-        """Hold, wait, repair."""
+        """Hold them back, wait, repair."""
         world.storage.hold(self.name, Stage(self.stage), self.rate, self.up_to_ms)
         try:
             await asyncio.sleep(self.ms / 1000)
@@ -124,7 +123,7 @@ class Unreachable:
 
 @dataclass(frozen=True)
 class RestartStore:
-    """The store restarts and keeps all that it confirmed; `times` times."""
+    """The store restarts `times` times, keeping everything that it confirmed."""
 
     times: int
     apart_ms: int
@@ -148,7 +147,7 @@ class RestartStore:
 
 @dataclass(frozen=True)
 class Refuse:
-    """The store refuses every write, in one stretch or in several with short pauses between."""
+    """The store refuses every write, for one period or for several with short pauses in between."""
 
     code: str
     ms: int
@@ -178,7 +177,7 @@ class Refuse:
 
 @dataclass(frozen=True)
 class FailOver:
-    """Replicas lag for a while, then the one furthest ahead is promoted: entries that none had applied are lost."""
+    """Replicas lag for a while, then the most advanced one is promoted; entries that none had applied are lost."""
 
     lagging: int
     lag_ms: int
@@ -186,7 +185,7 @@ class FailOver:
 
     @classmethod
     def draw(cls, rng: Random, shape: Shape) -> Self:
-        """Draw one lagging replica, or all; at times the clients of the store do not notice."""
+        """Draw one lagging replica, or all; sometimes the store's clients do not notice."""
         return cls(rng.randint(1, shape.replicas), rng.choice([0, 20, 300, 2_000]), rng.random() < 0.3)
 
     async def strike(self, world: World) -> None:
@@ -206,7 +205,7 @@ class FailOver:
 
 @dataclass(frozen=True)
 class Split:
-    """Fail-over while one process still reaches the former master."""
+    """A fail-over while one process still reaches the former master."""
 
     name: str
     ms: int

@@ -1,5 +1,6 @@
-"""Bugs planted on purpose, one at a time, in the product's own source: the simulator must find each of them.
+"""Bugs planted on purpose, one at a time, in the product's own source; the simulator or a test must find each of them.
 
-A mutant is a small change of text, applied while the module is imported in a fresh process; the product has no switch
-for it. A mutant whose text no longer occurs exactly once in the product is an error, never silently harmless.
+A mutant is a small change to the source text, applied when the module is imported in a new process; the product has no
+switch for it. If a mutant's text does not occur exactly once in the product, this is an error, so no mutant is silently
+ineffective.
 """

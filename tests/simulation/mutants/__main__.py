@@ -1,6 +1,6 @@
-"""`make mutants`: plant every bug; a table of the test, or of the seeds, that found it; exit 1 if one got away.
+"""`make mutants`: plant every bug and print which test or seeds found it; exit 1 if a bug was not found.
 
-A bug that names tests is planted once and the tests are run; any other is hunted by the simulator several times.
+If a bug names tests, it is planted once and they are run; for any other bug the simulator is run several times.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from typing import Any
 from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.mutant import Mutant
 
-#: Hunts of one mutant start this far apart, so that they share no seed.
+#: The distance between the first seeds of a mutant's hunts, so that they share no seed.
 STRIDE = 100_000
-#: The longest that one hunt may take, in seconds; a mutant that makes a run hang is found by the run's own bounds.
+#: The maximum duration of one hunt, in seconds; a mutant that makes a run hang is found by the run's own limits.
 HUNT_S = 1_200
-#: The longest that the tests of one mutant may take; a mutant whose tests hang counts as found.
+#: The maximum duration of a mutant's tests; a mutant whose tests hang counts as found.
 TRIAL_S = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Hunt:
-    """The result of one hunt; `rule` is empty when the bug got away."""
+    """The result of one hunt; `rule` is empty if the bug was not found."""
 
     mutant: str
     tried: int
@@ -40,7 +40,7 @@ class Hunt:
 
 
 def hunt(mutant: str, first: int, seeds: int) -> Hunt:
-    """Run one hunt in a process of its own."""
+    """Run one hunt in a separate process."""
     command = [sys.executable, "-m", "tests.simulation.mutants.hunt", mutant, str(first), str(seeds)]
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
     try:
@@ -55,7 +55,7 @@ def hunt(mutant: str, first: int, seeds: int) -> Hunt:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """The result of a bug's tests: `found`, with the test that failed, or the reason why none did."""
+    """The result of a bug's tests: `found` with the test that failed, or the reason why none did."""
 
     mutant: str
     found: bool
@@ -63,7 +63,7 @@ class Trial:
 
 
 def attempt(mutant: str) -> Trial:
-    """Run the tests of one bug in a process of their own."""
+    """Run the tests of one bug in a separate process."""
     command = [sys.executable, "-m", "tests.simulation.mutants.tried", mutant]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TRIAL_S, check=False)
@@ -83,7 +83,7 @@ def _last_line(done: subprocess.CompletedProcess[str]) -> dict[str, Any] | str:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hunt all mutants, or those named; return the exit code."""
+    """Hunt all mutants, or those given by name; return the exit code."""
     names = [mutant.name for mutant in MUTANTS]
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("mutants", nargs="*", help=f"which ones; all without a name: {', '.join(names)}")
@@ -113,7 +113,7 @@ def _tried(pool: ThreadPoolExecutor, mutants: Sequence[Mutant]) -> list[str]:
 
 
 def _hunted(pool: ThreadPoolExecutor, mutants: Sequence[Mutant], tries: int, seeds: int) -> list[str]:
-    """Hunt each bug `tries` times; return the names of those that got away once."""
+    """Hunt each bug `tries` times; return the names of those that were not found every time."""
     hunts: dict[str, list[Hunt]] = defaultdict(list)
     jobs = [pool.submit(hunt, mutant.name, 1 + number * STRIDE, seeds) for mutant in mutants for number in range(tries)]
     for job in jobs:

@@ -1,6 +1,7 @@
-"""Planted bugs in the changes of groups by an administrator: the simulator finds them.
+"""Planted bugs in administrators' changes to groups: the simulator finds them.
 
-The last needs so rare a schedule that one of three hunts of 500 seeds found it, at its 91st. So it names a test.
+The last one needs such a rare schedule that only one of three hunts of 500 seeds found it, at seed 91. So it names a
+test.
 """
 
 from __future__ import annotations

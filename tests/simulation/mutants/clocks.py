@@ -1,4 +1,4 @@
-"""Planted bugs in clients' timing: from when a time is counted, for how long, and up to what bound. Stories of late,
+"""Planted bugs in clients' timing: from when a time is measured, for how long, and up to which limit. Tests with late,
 refused and lost responses find them.
 
 Each is written as (name, its mistake, rules, edits); the edits are of one module each.
@@ -12,7 +12,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _TESTS: Final = ("tests/properties/test_clients_clocks.py",)
 _MEMBERS: Final = ("tests/unit/sharegroups/aio/test_throttled_members.py",)
-#: Tests for those that need a schedule which chance rarely produces.
+#: The tests of bugs whose schedule rarely occurs by chance.
 _OTHER_TESTS: Final = {
     "heartbeats-held-back": _MEMBERS,
     "heartbeats-count-from-the-answer": _MEMBERS,

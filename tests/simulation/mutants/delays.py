@@ -1,6 +1,6 @@
 """Planted bugs in delays and back-off (PL-930 … PL-937).
 
-The naive model of `tests/model` finds those of a single core in its fixed histories; the simulator hunts the others.
+The naive model in `tests/model` finds those in a single core with its fixed histories; the simulator finds the others.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One hunt, in a process of its own: plant a bug, then run seeds until a checker finds it. Prints one JSON line."""
+"""One hunt, run as a separate process: plants a bug, then runs seeds until a checker finds it. Prints one JSON line."""
 
 from __future__ import annotations
 

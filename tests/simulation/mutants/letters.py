@@ -1,4 +1,4 @@
-"""Planted bugs on the path of dead letters: the simulator finds them."""
+"""Planted bugs in the handling of dead letters: the simulator finds them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Planted bugs about members that a leader has lost: live ones that are expelled, and dead ones that stay."""
+"""Planted bugs about members that a leader has lost: live ones are removed, or dead ones stay."""
 
 from __future__ import annotations
 

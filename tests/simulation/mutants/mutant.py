@@ -1,4 +1,4 @@
-"""Defines a mutant, and the import hook that plants it by changing the source of the modules it names."""
+"""Defines mutants, and the import hook that plants one by changing the source of the modules it names."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from types import CodeType, ModuleType
 
 
 class MutantError(Exception):
-    """A mutant no longer fits the product, or comes too late."""
+    """A mutant no longer matches the product, or is planted too late."""
 
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """In `module`, `old` becomes `new`; `old` must occur there exactly once."""
+    """Replaces `old` by `new` in `module`, where `old` must occur exactly once."""
 
     module: str
     old: str
@@ -37,7 +37,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A planted bug: its name, its mistake, the rules it breaks (any of them finds it), and its edits.
+    """A planted bug: its name, its mistake, the rules it breaks (a violation of any of them counts as finding it), and
+    its edits.
 
     `tests` are the tests that pytest runs to find it (paths or node ids); without them the simulator hunts it.
     """
@@ -55,7 +56,7 @@ class Mutant:
 
 
 class _Loader(SourceFileLoader):
-    """Compiles the changed source, bypassing every cache of bytecode."""
+    """Compiles the changed source, bypassing all bytecode caches."""
 
     edits: Sequence[Edit] = ()
 
@@ -88,7 +89,7 @@ class _Finder(MetaPathFinder):
 
 
 def plant(mutant: Mutant) -> None:
-    """Make this process import the product with the bug. Raises MutantError when a module is already imported."""
+    """Make this process import the product with the bug. Raises MutantError if a module has already been imported."""
     early = [module for module in mutant.modules if module in sys.modules]
     if early:
         raise MutantError(f"{mutant.name}: {', '.join(early)} was imported before the bug was planted")

@@ -1,4 +1,4 @@
-"""Planted bugs in single parts: how roles are wired, limits, time-outs, undo and loading. Tests of the suite find them.
+"""Planted bugs in single parts: wiring of roles, limits, time-outs, undo and loading. Tests of the suite find them.
 
 Each is written as (name, its mistake, rules, module, old text, new text, tests).
 """

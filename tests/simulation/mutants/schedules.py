@@ -86,8 +86,8 @@ SCHEDULES: Final = (
             ),
         ),
     ),
-    # Using the ids of a flush with unknown outcome for other records is harmless here: the store accepts no id twice,
-    # so the shard is given up and replayed. The remaining mistake is to believe that such a flush succeeded.
+    # Reusing the ids of a flush of unknown outcome for other records is harmless here: the store accepts no id twice,
+    # so the shard is given up and replayed. The remaining mistake is to assume that such a flush succeeded.
     Mutant(
         "believe-lost-flush",
         "a flush that a read-back does not find counts as written",

@@ -1,6 +1,6 @@
-"""Planted bugs in the core of a share-partition: the naive model of `tests/model` finds them in its fixed histories.
+"""Planted bugs in the core of a share-partition: the naive model in `tests/model` finds them with its fixed histories.
 
-The first two were real. Each is written as (name, its mistake, rules, module, old text, new text).
+The first two were real bugs. Each is written as (name, its mistake, rules, module, old text, new text).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Every planted bug still fits the product, the import hook changes only what it should, and the named tests find their
-bugs."""
+"""Every planted bug still matches the product, the import hook changes only what it should, and the named tests find
+their bugs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.simulation.mutants.catalogue import MUTANTS
 from tests.simulation.mutants.mutant import Edit, Mutant, MutantError, plant
 
 ROOT = Path(__file__).parents[3]
-#: Found by tests that take less than a second: planted in every run of the suite, so that the mechanism itself stays
-#: tested.
+#: Bugs found by tests that take less than a second; they are planted in every run of the suite, to test the mechanism
+#: itself.
 CHEAP = (
     "refused-batch-believed",
     "sweep-keeps-the-dead",

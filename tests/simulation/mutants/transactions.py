@@ -1,7 +1,7 @@
-"""Planted bugs in transactions, from the record to the reader: the simulator finds four, tests of parts the others.
+"""Planted bugs in transactions, from their stored record to the reader: the simulator finds four, other tests the rest.
 
-A record that loses partitions does not tear a transaction: EndTxn refuses the commit (CM-154), and leaders ask about
-transactions that are open in their logs (CM-155). So tests find that one.
+If a transaction's record loses partitions, the transaction is not committed in part: EndTxn refuses the commit
+(CM-154), and leaders ask about transactions that are open in their logs (CM-155). So tests find that bug.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One planted bug against its tests, in a process of its own: plant it, then run them. Prints one JSON line."""
+"""One planted bug against its tests, run as a separate process: plants it, then runs them. Prints one JSON line."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ class Failures:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests that the mutant names until one fails; a test that cannot be collected does not count as a find."""
+    """Run the tests that the mutant names until one fails; one that cannot be collected does not count as finding the
+    bug."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mutant", choices=[mutant.name for mutant in MUTANTS if mutant.tests])
     mutant = next(each for each in MUTANTS if each.name == parser.parse_args(arguments).mutant)

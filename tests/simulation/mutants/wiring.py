@@ -1,5 +1,5 @@
-"""Planted bugs in wiring, thresholds, loading and timing: they show without a special schedule, and tests of the suite
-find them."""
+"""Planted bugs in wiring, thresholds, loading and timing: they appear without a special schedule, and tests of the
+suite find them."""
 
 from __future__ import annotations
 

@@ -6,15 +6,16 @@ from typing import Protocol
 
 
 class Workload(Protocol):
-    """One client or a crew of them, created over a world with a random source of its own.
+    """One client or several of them, created on a simulated world, with its own random source.
 
-    `name` is unique in a run. Leaving a workload out does not change what the others draw.
+    `name` is unique in a run. If a workload is left out, the others still draw the same values.
     """
 
     name: str
 
     async def work(self) -> None:
-        """Work until `world.phase` is no longer "work", then close what was opened. The time after that is bounded."""
+        """Work until `world.phase` is no longer "work", then close everything that was opened, within a bounded
+        time."""
         ...
 
     async def drain(self) -> None:

@@ -1,4 +1,5 @@
-"""An administrator: topics grow, are deleted and created again, group configs change, logs are cut, lags are read."""
+"""An administrator: adds partitions, deletes and re-creates topics, changes group configs, deletes records, reads
+lags."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ _KEEP_ALL = (("retention.ms", "-1"), ("retention.bytes", "-1"), ("sharegroups.re
 
 
 class Administrator:
-    """Does one random chore after the other. `mortal`: topics that may be deleted; they come back soon."""
+    """Does one random task after another. `mortal`: topics that may be deleted; they are soon re-created."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, mortal: tuple[str, ...]) -> None:
         self.name = name
@@ -51,7 +52,7 @@ class Administrator:
         self._short: dict[str, None] = {}
 
     async def work(self) -> None:
-        """Do one chore after the other; before it ends, it creates again each topic that it deleted."""
+        """Do one task after another; before returning, re-create each topic that was deleted."""
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         async with admin_of(self._witness) as admin:
@@ -63,7 +64,7 @@ class Administrator:
                 await self._rng.choice(chores)()
 
     async def drain(self) -> None:
-        """Keep all records again, so that no log start moves once everything rests."""
+        """Switch back to keeping all records, so that no log start moves when everything is at rest."""
         if self._short:
             async with admin_of(self._witness) as admin:
                 for name in self._short:
@@ -97,14 +98,13 @@ class Administrator:
         await configs.alter(self._witness, admin, group.name, ((name, self._rng.choice(values)),))
 
     async def _time(self, admin: Admin) -> None:
-        """Change how long members may be silent, how often they send heartbeats, and how often assignments are
-        computed."""
+        """Change the session timeout, the heartbeat interval, or how often assignments are computed."""
         group = self._pressed.choice(self._cast.groups)
         name, values = self._pressed.choice(_INTERVALS)
         await configs.alter(self._witness, admin, group.name, ((name, self._pressed.choice(values)),))
 
     async def _retain(self, admin: Admin) -> None:
-        """Keep the records of a topic for a short time only, or few bytes of them; or all again."""
+        """Limit a topic's retention to a short time or few bytes, or keep all records again."""
         topic = self._pressed.choice(list(self._cast.topics))
         if topic in self._world.topics:
             name, values = self._pressed.choice(_RETENTION)
@@ -112,7 +112,7 @@ class Administrator:
             await self._keep(admin, topic, ((name, self._pressed.choice([*values, "-1"])),))
 
     async def _keep_only_needed(self, admin: Admin, topic: str) -> None:
-        """Let a topic keep only the records that some group still needs."""
+        """Make a topic keep only the records that some group still needs."""
         if topic in self._world.topics:
             self._short[topic] = None
             await self._keep(admin, topic, (_NEEDED,))
@@ -130,7 +130,7 @@ class Administrator:
             await topics.grow(name, self._partitions[name])
 
     async def _replace(self, topics: Topics) -> None:
-        """Delete a topic and create it again, at once or after a while, perhaps with more or fewer partitions."""
+        """Delete a topic and re-create it, at once or after a while, perhaps with more or fewer partitions."""
         name = self._rng.choice(self._mortal)
         if name not in self._world.topics or not await topics.delete(name):
             return
@@ -141,7 +141,7 @@ class Administrator:
         await topics.create(name, self._partitions[name])
 
     async def _cut(self, admin: Admin) -> None:
-        """Call DeleteRecords for some offset of the log, or for all of it."""
+        """Call DeleteRecords with some offset of the log, or for all of it."""
         name = self._rng.choice(list(self._cast.topics))
         topic_id = self._world.topics.get(name)
         if topic_id is None:

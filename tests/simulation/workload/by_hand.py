@@ -1,5 +1,4 @@
-"""A share group client by hand: it sends the protocol's messages over a Transport, without the client library and its
-manners."""
+"""A hand-written share group client: it sends the protocol's messages over a Transport, without the client library."""
 
 from __future__ import annotations
 
@@ -22,19 +21,19 @@ from kip932.ids import ACK_RENEW, KEY_TYPE_GROUP
 from kip932.rpc.transport import ClientStream, Method, Transport, TransportError, TransportStatus, service_methods
 from sharegroups.connection import wire
 
-#: How long an answer may take beyond the wait that was requested.
+#: How long a response may take beyond the requested wait.
 _TIMEOUT_S: Final = 2.0
 _CALLS: Final[dict[str, Method[Any, Any]]] = service_methods(LEADER.services_by_name["PartitionLeaderService"])
 
 #: (topic id, partition).
 Part = tuple[bytes, int]
-#: (first offset, last offset, types), as sent: nothing is validated here.
+#: (first offset, last offset, types), as sent; nothing is validated here.
 Ack = tuple[int, int, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Layout:
-    """The addresses of all nodes, and of the leader of each partition that has one."""
+    """The addresses of all nodes, and of each partition's leader, if it has one."""
 
     nodes: tuple[str, ...]
     leaders: Mapping[Part, str]
@@ -56,7 +55,7 @@ async def layout(transport: Transport, address: str) -> Layout:
 async def heartbeat(
     transport: Transport, address: str, group: str, member_id: str, epoch: int, *, topics: Iterable[str] | None
 ) -> ShareGroupHeartbeatResponse:
-    """Send a heartbeat to the group's coordinator, according to the node at `address`. Raises TransportError."""
+    """Send a heartbeat to the group's coordinator, found through the node at `address`. Raises TransportError."""
     asked = FindCoordinatorRequest(key_type=KEY_TYPE_GROUP, coordinator_keys=[group])
     (found,) = (await transport.call(address, wire.FIND_COORDINATOR, asked, _TIMEOUT_S)).coordinators
     if found.error_code:
@@ -68,7 +67,7 @@ async def heartbeat(
 
 
 class HandSession:
-    """A share session with one leader, over a stream or over unary calls. It keeps the epoch that would be right."""
+    """A share session with one leader, over a stream or over unary calls. It tracks the correct epoch."""
 
     def __init__(self, transport: Transport, address: str, group: str, member_id: str, streaming: bool) -> None:
         self.address = address
@@ -94,8 +93,8 @@ class HandSession:
         records: int = 10,
         max_bytes: int = 1 << 20,
     ) -> ShareFetchResponse:
-        """Send one ShareFetch; `epoch` replaces the right epoch. Raises TransportError."""
-        renews = _renews(acks)  # a request that renews fetches nothing (PL-322)
+        """Send one ShareFetch; `epoch` overrides the correct epoch. Raises TransportError."""
+        renews = _renews(acks)  # a request with renewals fetches nothing (PL-322)
         request = ShareFetchRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -120,7 +119,7 @@ class HandSession:
     async def acknowledge(
         self, acks: Mapping[Part, list[Ack]], *, epoch: int | None = None, renews: bool | None = None
     ) -> ShareAcknowledgeResponse:
-        """Send one ShareAcknowledge; `epoch` replaces the right epoch. Raises TransportError."""
+        """Send one ShareAcknowledge; `epoch` overrides the correct epoch. Raises TransportError."""
         request = ShareAcknowledgeRequest(
             group_id=self.group,
             member_id=self.member_id,
@@ -134,7 +133,7 @@ class HandSession:
         return response
 
     async def drop(self) -> None:
-        """End the stream, if there is one: the connection is lost (PL-522)."""
+        """End the stream, if there is one, which loses the connection (PL-522)."""
         stream, self._stream = self._stream, None
         self.epoch, self.session_id = 0, None
         if stream is not None:

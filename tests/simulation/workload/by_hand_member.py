@@ -1,4 +1,4 @@
-"""A member of a share group that sends its own messages, without the client library, and keeps to the protocol."""
+"""A member of a share group that sends its own messages, without the client library, and follows the protocol."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DELAYS_MS = (-1, 0, 100, 700, 1_500)
 
 
 class HandMember:
-    """One client process. `held`: the records that it was given and has not settled; `settled`: those it settled
+    """One client process. `held`: the records that it received and has not settled; `settled`: those it settled
     last."""
 
     def __init__(self, cast: Cast, rules: GroupRules, witness: Witness, rng: Random) -> None:
@@ -48,11 +48,11 @@ class HandMember:
         await self.beat(self.epoch, self.rules.topics if self.epoch == 0 else None)
 
     async def leave(self) -> None:
-        """Leave the group; sessions stay as they are."""
+        """Leave the group; its sessions are not changed."""
         await self.beat(-1, None)
 
     async def beat(self, epoch: int, topics: tuple[str, ...] | None, member_id: str | None = None) -> None:
-        """Send a heartbeat with any epoch, for this member or in the name of another."""
+        """Send a heartbeat with any epoch, for this member or on behalf of another."""
         mine = member_id is None
         given = self.member_id if member_id is None else member_id
         answer = await heartbeat(self._transport, self._bootstrap(), self.rules.name, given, epoch, topics=topics)
@@ -69,7 +69,7 @@ class HandMember:
     # ---- sessions
 
     async def session(self) -> HandSession | None:
-        """Return one of its sessions; opens one with a leader of its topics when there is none."""
+        """Return one of its sessions; if there is none, open one with a leader of its topics."""
         if not self.layout.leaders or self.rng.random() < 0.1:
             self.layout = await layout(self._transport, self._bootstrap())
         if not self.sessions:
@@ -96,7 +96,7 @@ class HandMember:
     async def fetch(
         self, session: HandSession, parts: list[Part], acks: Mapping[Part, list[Ack]] | None = None
     ) -> bool:
-        """Send a correct fetch; return True if it was answered without an error. Otherwise the session is dropped."""
+        """Send a correct fetch; return True if the response has no error. Otherwise drop the session."""
         response = await session.fetch(parts, acks, records=self.rng.choice([1, 5, 50]), max_bytes=self._bytes())
         if response.error_code:
             self.failed("ShareFetch", response.error_code)
@@ -110,7 +110,7 @@ class HandMember:
         return self._small.choice([1, 60, 400]) if "bytes" in self._witness.world.shape.pressures else 1 << 20
 
     async def acknowledge(self, session: HandSession, acks: Mapping[Part, list[Ack]]) -> bool:
-        """Acknowledge under the right epoch; return True if the request as a whole was answered without an error."""
+        """Acknowledge under the correct epoch; return True if the response has no top-level error."""
         response = await session.acknowledge(acks)
         self.failed("ShareAcknowledge", response.error_code)
         self.answered(session, acks, response)
@@ -126,7 +126,7 @@ class HandMember:
         return [part for part in self._parts() if self.layout.leaders[part] == address]
 
     def some_held(self, session: HandSession) -> dict[Part, list[Ack]]:
-        """Return some range that it holds there, all of it to be acknowledged with one type."""
+        """Return some range that it holds there, to be acknowledged with one type."""
         parts = [part for part in self.parts_at(session.address) if self.held.get(part)]
         if not parts:
             return {}
@@ -201,7 +201,7 @@ class HandMember:
                 self.cast.settled(self.rules.name, place, session.member_id)
 
     def failed(self, call: str, code: int) -> None:
-        """Note an error with which a whole request was answered."""
+        """Note the top-level error of a response."""
         if code:
             self._witness.saw(ClientFailed, call, error_class(code).name)
 
@@ -210,7 +210,7 @@ _FetchResult = ShareFetchResponse.PartitionResult
 
 
 def _delays(rng: Random, ack: Ack) -> Sequence[int]:
-    """Draw delays for a batch: none, one for all, one each; at times invalid ones (PL-930)."""
+    """Draw delays for a batch: none, one for all, or one each; sometimes invalid ones (PL-930)."""
     first, last, types = ack
     if rng.random() < 0.03:
         return rng.choice([(60_000_000,), (-2,), (5, 5, 5, 5, 5, 5, 5), (700,)])
@@ -222,5 +222,5 @@ def _delays(rng: Random, ack: Ack) -> Sequence[int]:
 
 
 def place_of(part: Part, offset: int) -> Place:
-    """Return a place as the history names it."""
+    """Return a place in the form used in the history."""
     return Place(part[0].hex(), part[1], offset)

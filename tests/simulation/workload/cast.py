@@ -1,4 +1,4 @@
-"""What the workloads of one run share: topics, groups, and which members hold which records."""
+"""The state that the workloads of one run share: topics, groups, and which members hold which records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.simulation.workload.witness import Witness
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-#: How often a client checks if a topic exists yet, or if the work is over.
+#: The interval at which a client checks whether a topic exists yet, or whether the work is over.
 _POLL_S = 0.1
 _NAP_S = 0.5
 ISOLATION_LEVEL = "share.isolation.level"
@@ -25,11 +25,12 @@ DELAY_MAX = "sharegroups.retry.delay.max.ms"
 
 @dataclass(frozen=True)
 class GroupRules:
-    """A group: the topics that it reads, the configs that it begins with, and the habits of its members.
+    """A group: the topics that it reads, its initial configs, and the habits of its members.
 
-    `size`: members at a time; `hasty` ones stay for less than a second. `explicit`: share of those that acknowledge
-    explicitly. `poison`: records that no member ever finishes, one in so many; 0 for none. `rest_s`: how long a place
-    in the group stays empty after a member, at most. `delays`: True if members release with delays.
+    `size`: the number of members at a time; `hasty` ones stay for less than a second. `explicit`: the fraction that
+    acknowledge explicitly. `poison`: one in this many records is never finished by any member; 0 for none. `rest_s`:
+    how long, at most, a place in the group stays empty after a member leaves. `delays`: True if members release with
+    delays.
     """
 
     name: str
@@ -44,7 +45,7 @@ class GroupRules:
     delays: bool = False
 
     def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
-        """Return the same group with configs changed by the run's pressures (`shape.PRESSURES`)."""
+        """Return the same group with configs adjusted to the run's pressures (`shape.PRESSURES`)."""
         configs = dict(self.configs)
         if "by_duration" in pressures and rng.random() < 0.7:
             configs["share.auto.offset.reset"] = rng.choice(["by_duration:PT1S", "by_duration:PT3S"])
@@ -62,7 +63,7 @@ class GroupRules:
 
     @classmethod
     def draw(cls, rng: Random, name: str, topics: tuple[str, ...], size_max: int) -> Self:
-        """Draw a group; it reads the first topic at least."""
+        """Draw a group; it reads at least the first topic."""
         lock_ms = rng.choice([1000, 1000, 1500, 2500])
         reset = "latest" if rng.random() < 0.15 else "earliest"
         configs = [("share.record.lock.duration.ms", str(lock_ms)), ("share.auto.offset.reset", reset)]
@@ -91,8 +92,8 @@ class GroupRules:
 
 @dataclass
 class Cast:
-    """`topics`: the number of partitions with which each topic is created. `holding`: by group and place, the member
-    that was given the record and has not settled it."""
+    """The state shared by a run's workloads. `topics`: the number of partitions with which each topic is created.
+    `holding`: by group and place, the member that received the record and has not settled it."""
 
     world: World
     topics: Mapping[str, int]
@@ -102,12 +103,11 @@ class Cast:
 
     @property
     def working(self) -> bool:
-        """Return True while the work goes on."""
+        """Return True while the work phase lasts."""
         return self.world.phase == "work"
 
     async def topic(self, name: str) -> bool:
-        """Wait until a topic exists; return False when the work is over first. The first caller has all topics
-        created."""
+        """Wait until a topic exists; return False if the work is over first. The first call creates all topics."""
         if not self.begun:
             self.begun = True
             await self._create()
@@ -129,7 +129,7 @@ class Cast:
                 await Topics(witness, admin).create(name, partitions)
 
     async def pause(self, seconds: float) -> bool:
-        """Sleep, but at most a moment past the end of the work; return True if the work goes on."""
+        """Sleep, but at most a moment past the end of the work; return True if the work continues."""
         for _ in range(int(seconds / _NAP_S)):
             if not self.working:
                 return False
@@ -138,7 +138,7 @@ class Cast:
         return self.working
 
     def holds(self, group: str, place: Place, member_id: str) -> None:
-        """Note that a member was given a record."""
+        """Note that a member received a record."""
         self.holding.setdefault(group, {})[place] = member_id
 
     def settled(self, group: str, place: Place, member_id: str) -> None:

@@ -1,8 +1,8 @@
-"""Groups that an administrator changes: it deletes them and their offsets, alters offsets, and lists and describes
-them.
+"""Groups that an administrator changes: it deletes the groups or their offsets, alters offsets, and lists and describes
+groups.
 
-Members of one group come and go meanwhile, so that some changes find it empty and some do not. The others have none:
-they are created by altering their offsets, and their interrupted changes are left to the coordinators.
+Members of one group come and go meanwhile, so it is empty during some changes and not during others. The other groups
+have no members: altering their offsets creates them, and their interrupted changes are left to the coordinators.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from tests.simulation.workload.manners import Manners
 from tests.simulation.workload.topics import admin_of
 from tests.simulation.workload.witness import Witness, error_text
 
-#: A number that some logs have reached and some have not.
+#: An offset that some logs have reached and some have not.
 _OFFSET_MAX: Final = 25
-#: How often a call of unknown outcome is repeated.
+#: How many times a call of unknown outcome is retried.
 _AGAIN_MAX: Final = 3
-#: How often the caller goes away before the answer, and after how long.
+#: The probability that the caller goes away before the response, and after how long.
 _HURRIED: Final = 0.3
 _PATIENCE_S: Final = (0.005, 0.01, 0.02, 0.04)
-#: The recorded error of a call whose answer was not awaited: it may have been done.
+#: The error recorded for a call whose response was not awaited; it may have succeeded.
 _UNHEARD: Final = "REQUEST_TIMED_OUT"
 
 Change = Callable[[Admin], Awaitable[str]]
 
 
 def changed_groups(cast: Cast, rng: Random, topics: tuple[str, ...]) -> list[Workload]:
-    """Draw a group whose members come and rest, two without members, and the client that changes them."""
+    """Draw a group whose members come and go, two without members, and the client that changes them."""
     drawn = GroupRules.draw(_source(rng), "c0", topics, 2)
     session = ("share.session.timeout.ms", rng.choice(["1000", "2000"]))
     begun = replace(drawn, rest_s=2.5, hasty=rng.random() < 0.6, configs=(*drawn.configs, session))
@@ -55,8 +55,8 @@ def _source(rng: Random) -> Random:
 
 
 class GroupChanger:
-    """Does one chore after the other, on one of its groups; some chores are two calls at once. `bare` have no
-    members."""
+    """Does one task after another, each on one of its groups; some tasks are two concurrent calls. The groups in `bare`
+    have no members."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, lived_in: GroupRules, bare: tuple[GroupRules, ...]) -> None:
         self.name = name
@@ -82,13 +82,13 @@ class GroupChanger:
                 await self._rng.choice(chores)(admin, self._rng.choice(self._groups))
 
     async def drain(self) -> None:
-        """Do nothing: interrupted changes end by themselves (OP-6)."""
+        """Do nothing: interrupted changes are completed without it (OP-6)."""
 
-    # ---- chores
+    # ---- tasks
 
     async def _one(self, admin: Admin, group: GroupRules) -> None:
-        """Make a change; one whose outcome is not known is repeated, most of the time. Now and then the caller goes
-        away in the middle of it, and leaves the rest to the coordinator (GC-108)."""
+        """Make a change; usually, one of unknown outcome is retried. Sometimes the caller goes away in the middle,
+        leaving the rest to the coordinator (GC-108)."""
         change = self._change(group)
         if self._rng.random() < _HURRIED:
             await self._hurried(change(admin))
@@ -103,23 +103,23 @@ class GroupChanger:
                 await change
 
     async def _left(self, admin: Admin, _group: GroupRules) -> None:
-        """Create a group without members, and delete it without waiting for the answer."""
+        """Create a group without members, and delete it without waiting for the response."""
         group = self._rng.choice(self._bare)
         await self._alteration(group)(admin)
         await self._hurried(self._delete_group(admin, group.name))
 
     async def _two(self, admin: Admin, group: GroupRules) -> None:
-        """Make two changes at once, of which one has to wait (GC-107)."""
+        """Make two changes at once, one of which has to wait (GC-107)."""
         changes = [self._change(group) for _ in range(2)]
         await asyncio.gather(*(change(admin) for change in changes))
 
     async def _made_again(self, admin: Admin, group: GroupRules) -> None:
-        """Delete a group, and create another one under its id (GC-93, GC-101)."""
+        """Delete a group, and create another one with its id (GC-93, GC-101)."""
         await self._delete_group(admin, group.name)
         await self._alteration(group)(admin)
 
     async def _met(self, admin: Admin, _group: GroupRules) -> None:
-        """Let a member join while the group is being deleted, and stay a little (GC-93)."""
+        """Let a member join while the group is being deleted, and stay for a moment (GC-93)."""
         group = self._lived_in
         self._visits += 1
         process = f"{self.name}.visitor{self._visits}"
@@ -157,7 +157,7 @@ class GroupChanger:
     # ---- changes
 
     def _change(self, group: GroupRules) -> Change:
-        """Draw a change, all of it now."""
+        """Draw a change; all random choices are made now."""
         drawn = self._rng.random()
         if drawn < 0.35:
             return lambda admin: self._delete_group(admin, group.name)
@@ -167,7 +167,7 @@ class GroupChanger:
         return self._alteration(group)
 
     def _alteration(self, group: GroupRules) -> Change:
-        """Draw new offsets for some partitions: the beginning, a number, or the end."""
+        """Draw new offsets for some partitions: the start of the log, a number, or the end."""
         wanted = {}
         for topic in self._some(group.topics):
             for number in range(self._cast.topics[topic]):

@@ -1,4 +1,4 @@
-"""Group configs as an administrator changes them, and the lags that it reads."""
+"""How an administrator changes group configs and reads lags."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from sharegroups.aio import Admin
 from tests.simulation.history import Administered, LagSeen, Share
 from tests.simulation.workload.witness import Witness, error_text
 
-#: After these errors it is unknown if the change was done.
+#: After these errors it is unknown whether the change was made.
 UNSURE = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 
 
 async def alter(
     witness: Witness, admin: Admin, target: str, changes: tuple[tuple[str, str], ...], *, of_topic: bool = False
 ) -> str:
-    """Change configs of a group, or of a topic, in one try; returns the error, "" for none."""
+    """Change configs of a group or topic, in one attempt; returns the error, "" for none."""
     asked_ms = witness.world.now_ms()
     resource = ConfigResource.topic(target) if of_topic else ConfigResource.group(target)
     try:
@@ -35,7 +35,7 @@ async def alter(
 async def lags(
     witness: Witness, admin: Admin, group: str, partitions: list[TopicPartition] | None = None
 ) -> dict[TopicPartition, int]:
-    """Return the lag of each partition that has one, -1 where it is not known; {} when there was no answer. Records
+    """Return the lag of each partition that has one, -1 if it is not known; {} if there was no response. Records
     LagSeen."""
     ids = dict(witness.world.topics)
     asked_ms = witness.world.now_ms()
@@ -50,7 +50,7 @@ async def lags(
     for partition, offset in found.items():
         topic_id = ids.get(partition.topic)
         if topic_id is None or witness.world.topics.get(partition.topic) != topic_id:
-            continue  # the name was deleted, created or given another id while the call was under way
+            continue  # the name was deleted, created or got another id during the call
         start, lag = (offset.start_offset, offset.lag) if offset is not None else (-1, -1)
         known[partition] = -1 if lag is None else lag
         witness.saw(LagSeen, Share(group, topic_id, partition.partition), start, known[partition])

@@ -19,7 +19,7 @@ from tests.simulation.workload.witness import Witness, error_text
 
 _POLL_S = 0.8
 _CLOSE_S = 3.0
-#: The delays that releases ask for; the last is above the greatest delay of many groups.
+#: The delays that releases request; the last exceeds the maximum delay of many groups.
 _DELAYS_S = (None, None, 0, 0.15, 0.6, 0.6, 2.0, 5.0)
 _KEEPS = 0.3
 
@@ -54,7 +54,7 @@ class Member:
         return self._consumer.member_id
 
     async def live(self) -> None:
-        """Consume until its time or the work is over, then leave as its manners say (unless it is killed before)."""
+        """Consume until its time or the work is over, then leave as its manners define (unless killed before)."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self._manners.lives_s
         self.join(self._group.topics)
@@ -70,7 +70,7 @@ class Member:
         self._consumer.subscribe(topics)
 
     async def step(self, poll_s: float = _POLL_S) -> int:
-        """Poll once and handle the records; returns how many there were."""
+        """Poll once and handle the records; return their number."""
         if not self._manners.explicit:
             self._accept_in_hand()
         with self._witness.trying("poll") as attempt:
@@ -91,7 +91,7 @@ class Member:
         return len(messages)
 
     async def _work(self, messages: Iterable[Message], seconds: float) -> None:
-        """Handle records; where they are released with delays, some members keep them alive meanwhile (CL-94)."""
+        """Handle records; in groups that use delays, some members keep their records' locks alive meanwhile (CL-94)."""
         if self._waits is not None and self._manners.explicit and self._waits.random() < _KEEPS:
             async with self._consumer.keep_alive(messages):
                 await asyncio.sleep(seconds)
@@ -99,7 +99,7 @@ class Member:
             await asyncio.sleep(seconds)
 
     async def leave(self) -> None:
-        """Leave as its manners say."""
+        """Leave as its manners define."""
         if not self._manners.explicit and self._manners.ending is Ending.IN_HAND:
             self._accept_in_hand()
         if self._manners.ending is Ending.PENDING and self._manners.explicit:
@@ -117,7 +117,7 @@ class Member:
         self.gone()
 
     def gone(self) -> None:
-        """Record the outcomes that it will never learn. Also called for a member that was killed."""
+        """Record the outcomes that it will never learn; also called after a member was killed."""
         for place, kind in self._asked.rest():
             self._witness.saw(Settled, self.member_id, self._group.name, place, kind, UNKNOWN)
         for place in [place for place, owner in self._held().items() if owner == self.member_id]:
@@ -135,7 +135,7 @@ class Member:
         self._witness.saw(Delivered, self.member_id, self._group.name, place, count, message.value(), *labels)
 
     async def _handle(self, messages: list[Message]) -> None:
-        """Acknowledge every record, perhaps in two parts with a commit and some time between."""
+        """Acknowledge every record, perhaps in two parts with a commit and a pause in between."""
         rng, manners = self._rng, self._manners
         cut = rng.randrange(len(messages)) if messages and rng.random() < manners.partly else 0
         if cut:
@@ -164,7 +164,7 @@ class Member:
         delay = self._waits.choice(_DELAYS_S) if self._waits is not None and waits else None
         try:
             self._consumer.acknowledge(message, AcknowledgeType(kind), delay=delay)
-        except DelayTooLongError as error:  # the record is as it was (CL-113)
+        except DelayTooLongError as error:  # the record is unchanged (CL-113)
             self._consumer.acknowledge(message, AcknowledgeType(kind), delay=error.maximum)
 
     def _accept_in_hand(self) -> None:

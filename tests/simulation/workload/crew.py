@@ -1,4 +1,4 @@
-"""The workloads of one run, drawn from its seed, each with a random source of its own."""
+"""The workloads of one run, drawn from its seed, each with its own random source."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 def draw_crew(world: World, rng: Random) -> list[Workload]:
-    """Draw one to three topics, one to three groups, producers for all topics, and perhaps an administrator and rogues;
-    in addition, if the run has that pressure, groups that are changed.
+    """Draw one to three topics, one to three groups, producers for all topics, and perhaps an administrator and
+    misbehaving members; if the run has that pressure, also groups that are changed.
 
-    Leaving workloads out does not change what the others draw, and the topics are created in any case.
+    If workloads are left out, the others still draw the same values, and the topics are created in any case.
     """
     partitions = {f"t{number}": rng.choice([1, 2, 2, 3]) for number in range(rng.choice([1, 2, 2, 3]))}
     topics = tuple(partitions)
@@ -58,7 +58,7 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
 
 
 def _source(rng: Random) -> Random:
-    """Return a random source of its own, so that no workload's draws depend on what others do."""
+    """Return a separate random source, so that a workload's draws do not depend on what others do."""
     return Random(rng.getrandbits(64))
 
 

@@ -1,4 +1,4 @@
-"""A share group: its members join, consume, leave and are killed; at the end a fresh one drains the remaining
+"""A share group: its members join, consume, leave and are killed; at the end a new member drains the remaining
 records."""
 
 from __future__ import annotations
@@ -19,24 +19,24 @@ from tests.simulation.workload.manners import TIDY, Ending, Manners
 from tests.simulation.workload.topics import Topics, admin_of
 from tests.simulation.workload.witness import Witness
 
-#: How long draining a group may take without faults: locks and sessions of the dead expire, and state is written.
+#: How long draining a group may take without faults: dead members' locks and sessions expire, and state is written.
 _DRAIN_S = 60.0
 _DRAIN_POLL_S = 2.0
-#: A full group refuses the draining consumer, which then gives up, so it joins only once the dead members have expired.
-#: Sessions last 10 s; one that ends after the coordinator could not judge for a while lasts as long once more (GC-32a).
+#: A full group refuses the draining consumer, which then gives up, so it joins only after the dead members' sessions
+#: have expired. Sessions last 10 s; if the coordinator could not tell for a while, they last that long again (GC-32a).
 _EXPIRED_S = 24.0
 _POLL_S = 0.1
-#: The configs that must hold in all of a group's life.
+#: The configs that must apply during a group's whole lifetime.
 _KNOWN: Final[dict[str, Any]] = {
     ISOLATION_LEVEL: kafka_configs.GROUP_ISOLATION_LEVEL,
     DELAY_MAX: group_extensions.GROUP_RETRY_DELAY_MAX_MS,
 }
-#: Consecutive polls without records, each followed by lag 0, before the group counts as empty.
+#: The number of consecutive polls without records, each followed by lag 0, after which the group counts as drained.
 _QUIET = 2
 
 
 class ShareGroup:
-    """One group, by its rules."""
+    """One group, as its rules define it."""
 
     def __init__(self, cast: Cast, rng: Random, rules: GroupRules) -> None:
         self.name = rules.name
@@ -62,8 +62,8 @@ class ShareGroup:
                 tasks.create_task(self._fill(number, rng))
 
     def _is_known(self) -> bool:
-        """Return True if every process has learned that the group reads committed records only, and how long records
-        may wait in it, if these are set. A process that starts later knows it from the beginning."""
+        """Return True if every process has learned the group's isolation level and maximum delay, if these are set. A
+        process that starts later knows them from the start."""
         configs = dict(self._rules.configs)
         nodes = [process.node for process in self._world.processes.values() if process.ready]
         return all(
@@ -74,7 +74,7 @@ class ShareGroup:
         )
 
     async def drain(self) -> None:
-        """Accept the remaining records of topics that still exist, with a fresh member, until none is left."""
+        """Accept the remaining records of topics that still exist, with a new member, until none is left."""
         if SIZE_FLAG in self._world.shape.flags:
             await asyncio.sleep(_EXPIRED_S)
         process = f"{self.name}.drain"
@@ -83,7 +83,7 @@ class ShareGroup:
         await task
 
     async def _fill(self, number: int, rng: Random) -> None:
-        """Run one member after the other."""
+        """Run one member after another."""
         life = 0
         while self._cast.working:
             life += 1
@@ -129,7 +129,7 @@ class ShareGroup:
             if await member.step(_DRAIN_POLL_S):
                 quiet = 0
                 continue
-            # A node that lagged behind may have reported a topic that no longer exists.
+            # A node that is behind may have reported a topic that no longer exists.
             partitions = [one for one in await self._partitions(topics) if one.topic in joined]
             seen = await configs.lags(witness, admin, self.name, partitions)
             quiet = quiet + 1 if seen and not any(seen.get(partition, -1) for partition in partitions) else 0

@@ -1,4 +1,4 @@
-"""How one member of a share group handles records: values drawn by chance, without any action."""
+"""How one member of a share group handles records: randomly drawn values only, no actions."""
 
 from __future__ import annotations
 
@@ -31,13 +31,14 @@ class Ending(StrEnum):
 
 @dataclass(frozen=True)
 class Manners:
-    """`has_callback`: an acknowledgement callback; else outcomes come from commit_sync only. Chances are 0 to 1.
+    """`has_callback`: True if it has an acknowledgement callback; otherwise it learns outcomes only from commit_sync.
+    Chances are 0 to 1.
 
     `release`, `reject`: per record. `renew`, `dawdle` (handling takes longer than the lock), `partly` (a commit in the
-    middle), `fickle` (it subscribes again): per poll. `pace_s`: how long handling takes at most when it does not
-    dawdle. `wait_ms`: how long a leader may hold its fetches. `lives_s`: how long it lives. `fails`: True if it cannot
-    handle its group's poison. `poll_interval_ms`: the time between polls after which it leaves; `fetch_bytes`: how many
-    bytes it asks for at a time.
+    middle), `fickle` (it subscribes again): per poll. `pace_s`: the maximum handling time when it does not dawdle.
+    `wait_ms`: how long a leader may hold its fetches. `lives_s`: its lifetime. `fails`: True if it cannot handle its
+    group's poison. `poll_interval_ms`: the time between polls after which it leaves; `fetch_bytes`: how many bytes it
+    requests at a time.
     """
 
     explicit: bool
@@ -81,7 +82,7 @@ class Manners:
         )
 
     def pressed(self, rng: Random, pressures: Collection[str]) -> Self:
-        """Return the same manners, changed by the run's pressures (`shape.PRESSURES`)."""
+        """Return the same manners, adjusted to the run's pressures (`shape.PRESSURES`)."""
         changed = self
         if "max poll" in pressures and rng.random() < 0.6:
             changed = replace(changed, poll_interval_ms=rng.choice([500, 1_500]))

@@ -1,5 +1,6 @@
-"""Members that break the rules: wrong epochs; acknowledgements repeated, late, of others' records and out of range;
-requests to nodes that do not lead; forgotten and repeated sessions. They also accept records as other members do."""
+"""Members that break the rules: wrong epochs; acknowledgements that are repeated, late, out of range or for other
+members' records; requests to nodes that do not lead; sessions that are abandoned or opened again. They also accept
+records as other members do."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ _MALFORMED: Final[tuple[list[Ack], ...]] = (
 
 
 class Misbehaving:
-    """Runs one such client after the other; each is in the group and does a dozen things that it should not."""
+    """Runs one such client after another; each joins the group and does a dozen forbidden things."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, rules: GroupRules) -> None:
         self.name = name
@@ -58,7 +59,7 @@ class Misbehaving:
         """Do nothing: their locks and memberships expire."""
 
     async def _live(self, member: HandMember, witness: Witness) -> None:
-        """Join, play some tricks, and end by leaving or without a message."""
+        """Join, do some forbidden things, and end by leaving or silently."""
         tricks = Tricks(member)
         with witness.trying("by hand"):
             await member.join()
@@ -76,7 +77,8 @@ class Misbehaving:
 
 
 class Tricks:
-    """The actions that such a member may take next, correct ones included; `all` holds likelier ones more than once."""
+    """The possible next actions of such a member, including correct ones; `all` contains likelier ones more than
+    once."""
 
     def __init__(self, member: HandMember) -> None:
         self._member = member
@@ -97,21 +99,21 @@ class Tricks:
         await self._member.fetch(session, [])
 
     async def settle(self, session: HandSession) -> None:
-        """Acknowledge some of what it holds, in order."""
+        """Acknowledge some of the records that it holds, in order."""
         if acks := self._member.some_held(session):
             await self._member.acknowledge(session, acks)
 
     async def settle_on_fetch(self, session: HandSession) -> None:
-        """Do the same on a fetch."""
+        """Do the same with a fetch."""
         await self._member.fetch(session, [], self._member.some_held(session))
 
     async def renew(self, session: HandSession) -> None:
-        """Ask for more time."""
+        """Renew locks."""
         if acks := self._renewals(session):
             await self._member.acknowledge(session, acks)
 
     async def renew_on_fetch(self, session: HandSession) -> None:
-        """Do the same on a fetch, which then gets no records (PL-322)."""
+        """Do the same with a fetch, which then gets no records (PL-322)."""
         await self._member.fetch(session, [], self._renewals(session))
 
     async def renew_and_settle(self, session: HandSession) -> None:
@@ -129,7 +131,7 @@ class Tricks:
     # ---- forbidden actions
 
     async def again(self, session: HandSession) -> None:
-        """Acknowledge settled records once more, with the same types or others."""
+        """Acknowledge settled records again, with the same types or others."""
         if self._member.settled:
             part, (first, last, types) = self._rng.choice(self._member.settled)
             kind = self._rng.choice([types, (ACK_RELEASE,), (ACK_ACCEPT,)])
@@ -144,7 +146,7 @@ class Tricks:
             session.epoch, session.session_id = right
 
     async def replay(self, session: HandSession) -> None:
-        """Send the same acknowledgement twice, under one epoch, as after a lost answer (INV-14)."""
+        """Send the same acknowledgement twice under one epoch, as after a lost response (INV-14)."""
         acks = self._member.some_held(session)
         epoch = session.epoch
         if acks and await self._member.acknowledge(session, acks):
@@ -152,7 +154,7 @@ class Tricks:
             session.epoch = epoch + 1
 
     async def steal(self, session: HandSession) -> None:
-        """Acknowledge records that others of the group hold (INV-6)."""
+        """Acknowledge records that other members hold (INV-6)."""
         member = self._member
         parts = dict.fromkeys(member.parts_at(session.address))
         held = [
@@ -167,13 +169,13 @@ class Tricks:
             await member.acknowledge(session, {part: [(offset, offset, (kind,))]})
 
     async def out_of_window(self, session: HandSession) -> None:
-        """Acknowledge offsets that are long finished, or do not exist yet."""
+        """Acknowledge offsets that were finished long ago or do not exist yet."""
         if parts := self._member.parts_at(session.address):
             first = self._rng.choice([0, 500, 1 << 40])
             await self._member.acknowledge(session, {self._rng.choice(parts): [(first, first + 3, (ACK_ACCEPT,))]})
 
     async def malformed(self, session: HandSession) -> None:
-        """Acknowledge with invalid batches, together with a valid one, which must succeed (PL-415)."""
+        """Acknowledge with invalid batches together with a valid one, which must succeed (PL-415)."""
         if parts := self._member.parts_at(session.address):
             acks = dict(self._member.some_held(session))
             acks[self._rng.choice(parts)] = self._rng.choice(_MALFORMED)
@@ -201,14 +203,14 @@ class Tricks:
             self._member.given(session, await session.fetch([], forget=parts, wait_ms=0))
 
     async def forget(self, session: HandSession) -> None:
-        """Take a partition out of the session while its records are held, and bring it back (PL-508)."""
+        """Remove a partition from the session while its records are held, and add it again (PL-508)."""
         if parts := self._member.parts_at(session.address):
             part = self._rng.choice(parts)
             self._member.given(session, await session.fetch([], forget=[part], wait_ms=0))
             await self._member.fetch(session, [part])
 
     async def reopen(self, session: HandSession) -> None:
-        """Start a new session with epoch 0 while records are held, perhaps with acknowledgements in it, which is not
+        """Open a new session with epoch 0 while records are held, perhaps including acknowledgements, which is not
         allowed."""
         acks = self._member.some_held(session) if self._rng.random() < 0.5 else {}
         response = await session.fetch(self._member.parts_at(session.address), acks, epoch=0)
@@ -216,7 +218,7 @@ class Tricks:
         self._member.given(session, response)
 
     async def close_and_go_on(self, session: HandSession) -> None:
-        """Close the session, then use it."""
+        """Close the session, then continue to use it."""
         epoch = session.epoch
         acks = self._member.some_held(session)
         response = await session.acknowledge(acks, epoch=-1)
@@ -227,17 +229,16 @@ class Tricks:
         await self._member.drop(session)
 
     async def go(self, session: HandSession) -> None:
-        """Break off without a message, with records in hand."""
+        """Disconnect without a message while holding records."""
         await self._member.drop(session)
 
     async def twin(self, session: HandSession) -> None:
-        """Open one more session with the same leader, as the same member or as another one."""
+        """Open another session with the same leader, as the same member or a different one."""
         member_id = self._member.member_id
         await self._member.open(session.address, member_id if self._rng.random() < 0.5 else f"{member_id}x")
 
     async def beat_wrongly(self, _session: HandSession) -> None:
-        """Send member epochs that are past, future or invalid, from this member or an unknown one (GC-18, GC-22,
-        GC-23)."""
+        """Send past, future or invalid member epochs, for this member or an unknown one (GC-18, GC-22, GC-23)."""
         epoch = self._rng.choice([self._member.epoch - 1, self._member.epoch + 3, -2, 1 << 30])
         await self._member.beat(epoch, None, self._rng.choice([self._member.member_id, "no member", ""]))
 

@@ -1,4 +1,4 @@
-"""An operator of transactions: lists them, and aborts some that producers have open (CM-157, CM-158)."""
+"""An operator of transactions: lists them and aborts some open ones (CM-157, CM-158)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.workload.witness import Witness
 
 
 class Operator:
-    """Aborts open transactions, hanging or not: a producer that commits meanwhile wins or is fenced."""
+    """Aborts open transactions, hanging or not; a producer that commits at the same time succeeds or is fenced."""
 
     def __init__(self, cast: Cast, rng: Random, name: str) -> None:
         self.name = name
@@ -20,7 +20,7 @@ class Operator:
         self._witness = Witness(cast.world, name)
 
     async def work(self) -> None:
-        """List transactions now and then until the work is over."""
+        """From time to time list transactions, until the work is over."""
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         async with admin_of(self._witness) as admin:
@@ -33,4 +33,4 @@ class Operator:
                         self._witness.saw(TransactionAborted, name)
 
     async def drain(self) -> None:
-        """Do nothing: open transactions end without it."""
+        """Do nothing: open transactions end without this."""

@@ -1,5 +1,5 @@
-"""The operator of dead letters: groups get a queue whose topic is created late, closed for a while, deleted and created
-again."""
+"""The operator of dead letters: groups get a dead-letter queue whose topic is created late, closed for a while, deleted
+and re-created."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRIES: Final = 20
 
 
 class Postmaster:
-    """Gives every group the same queue at the beginning. At the end the topic exists, and is open."""
+    """Gives every group the same queue at the start. At the end the topic exists and is open."""
 
     def __init__(self, cast: Cast, rng: Random, name: str) -> None:
         self.name = name
@@ -33,7 +33,7 @@ class Postmaster:
         self._mortal = rng.random() < 0.4
 
     async def work(self) -> None:
-        """Configure the groups first, create the topic at once or later, then make trouble."""
+        """Configure the groups, create the topic at once or later, then disturb it."""
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         async with admin_of(self._witness) as admin:
@@ -55,7 +55,7 @@ class Postmaster:
                 await self._rng.choice(chores)()
 
     async def drain(self) -> None:
-        """Open the queue, so that waiting letters can be written."""
+        """Open the queue, so that pending letters can be written."""
         async with admin_of(self._witness) as admin:
             await self._open(admin, Topics(self._witness, admin))
 
@@ -68,7 +68,7 @@ class Postmaster:
         await self._set(admin, LETTER_TOPIC, (_ENABLE_CONFIG, enabled), of_topic=True)
 
     async def _replace(self, admin: Admin, topics: Topics) -> None:
-        """Delete the topic, with all letters in it, and create it again."""
+        """Delete the topic with all its letters, and re-create it."""
         if LETTER_TOPIC in self._cast.world.topics and await topics.delete(LETTER_TOPIC):
             await self._cast.pause(self._rng.choice([0.0, 0.5, 2.0]))
             await self._open(admin, topics)

@@ -1,4 +1,4 @@
-"""Idempotent producers that send in bursts, to any partition or to chosen ones, and are slow now and then."""
+"""Idempotent producers that send in bursts, to any partition or to chosen ones, and are sometimes slow."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ from tests.simulation.workload.witness import Witness, error_text
 _CLOSE_S = 4.0
 #: Approximate records per second.
 _RATE = 7
-#: Records of a burst that exceeds every threshold of a share-partition.
+#: The number of records in a burst that exceeds every threshold of a share-partition.
 BULK = 2_400
 
 
 @dataclass(frozen=True)
 class Habits:
-    """How a producer produces. `spread`: records without a key; else to a partition of its choice, or by key.
+    """How a producer produces. `spread`: the fraction of records without a key; others go to a chosen partition, or by
+    key.
 
-    `batch`: the most records in one batch. `vanishes`: its process dies now and then.
+    `batch`: the maximum number of records in one batch. `vanishes`: its process sometimes dies.
     """
 
     topics: tuple[str, ...]
@@ -49,7 +50,7 @@ class Habits:
 
 
 class BurstyProducer:
-    """One producer after the other under one name; every record's value is different."""
+    """One producer after another under one name; every record has a different value."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, habits: Habits) -> None:
         self.name = name
@@ -62,7 +63,7 @@ class BurstyProducer:
         self._open: dict[bytes, None] = {}
 
     async def work(self) -> None:
-        """Produce in several lives, each a client process of its own."""
+        """Produce in several successive client processes."""
         life = 0
         while await self._cast.topic(self._habits.topics[0]):
             life += 1
@@ -131,7 +132,7 @@ class BurstyProducer:
             witness.saw(ProduceFailed, value, attempt.error)
 
     def _headers(self) -> HeadersSeen:
-        """Return mostly None; otherwise a few headers, including repeated names and values that are null or empty."""
+        """Usually return None; otherwise a few headers, including repeated names and null or empty values."""
         rng = self._labels
         count = rng.choice([0, 0, 0, 1, 3])
         return tuple((rng.choice("hik"), rng.choice([None, b"", b"%d" % self._number])) for _ in range(count))

@@ -1,6 +1,6 @@
 """A producer's transport that notes under which topic id each record was confirmed.
 
-A delivery report names the topic only, and names are reused (CM-21); the messages on the wire are unambiguous.
+A delivery report only gives the topic's name, and names are reused (CM-21); the messages on the wire are unambiguous.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.simulation.history import Place
 
 
 class ProduceTap:
-    """A `Transport`; `places` has every value that a leader confirmed to this client."""
+    """A `Transport`; `places` contains every value that a leader confirmed to this client."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

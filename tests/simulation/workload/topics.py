@@ -1,4 +1,4 @@
-"""Topics as an administrator changes them: `World.topics` stays correct, even when an answer was lost."""
+"""How an administrator changes topics: `World.topics` stays correct even if a response is lost."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from tests.simulation.history import Administered
 from tests.simulation.workload.witness import Witness, error_text
 
 _PAUSE_S = 0.3
-#: Without faults the first try is enough; with them a process may be away for some seconds.
+#: Without faults one attempt is enough; with them a process may be away for some seconds.
 _TRIES = 40
 
 Errors = dict[str, KafkaError | None]
 
 
 def admin_of(witness: Witness) -> Admin:
-    """An admin client with short time limits."""
+    """Return an admin client with short time-outs."""
     settings = {
         "bootstrap.servers": witness.world.bootstrap(),
         "request.timeout.ms": 1_000,
@@ -31,7 +31,8 @@ def admin_of(witness: Witness) -> Admin:
 
 
 class Topics:
-    """The topics of a world, through one admin client. Every method tries until the outcome is known, within bounds."""
+    """A simulated world's topics, changed through one admin client. Methods retry, within limits, until the outcome is
+    known."""
 
     def __init__(self, witness: Witness, admin: Admin) -> None:
         self._witness = witness
@@ -39,7 +40,7 @@ class Topics:
         self._gone: dict[str, None] = {}
 
     async def create(self, name: str, partitions: int) -> bool:
-        """Create a topic and learn its id; return False when that failed."""
+        """Create a topic and learn its id; return False if that failed."""
         for _ in range(_TRIES):
             asked_ms = self._witness.world.now_ms()
             error = await self._once(lambda: self._admin.create_topics([NewTopic(name, partitions)]))
@@ -47,13 +48,13 @@ class Topics:
             self._saw("CreateTopics", name, found.topic_id.hex() if found else "", error, asked_ms)
             if found is not None:
                 return True
-            if error:  # it exists, and not under a new id: the deletion that was seen was lost in a fail-over
+            if error:  # it exists under its old id: a fail-over lost the deletion that was seen
                 self._gone.clear()
             await asyncio.sleep(_PAUSE_S)
         return False
 
     async def delete(self, name: str) -> bool:
-        """Delete a topic; return False when that failed."""
+        """Delete a topic; return False if that failed."""
         topic_id = self._witness.world.topics[name]
         for _ in range(_TRIES):
             asked_ms = self._witness.world.now_ms()
@@ -67,7 +68,7 @@ class Topics:
         return False
 
     async def _appear(self, name: str) -> TopicDescription | None:
-        """Wait for a topic that exists: a node that lags behind may not know it yet."""
+        """Wait for an existing topic, which a node that is behind may not know yet."""
         for _ in range(_TRIES):
             if (found := await self.learn(name)) is not None:
                 return found
@@ -75,16 +76,17 @@ class Topics:
         return None
 
     async def grow(self, name: str, partitions: int) -> None:
-        """Add partitions, in one try."""
+        """Add partitions, in one attempt."""
         detail = f"{self._witness.world.topics[name]} {partitions}"
         asked_ms = self._witness.world.now_ms()
         error = await self._once(lambda: self._admin.create_partitions({name: partitions}))
         self._saw("CreatePartitions", name, detail, error, asked_ms)
 
     async def learn(self, name: str) -> TopicDescription | None:
-        """Return the topic as in the metadata, and note its id; None when it does not exist.
+        """Return the topic as the metadata shows it, and note its id; None if it does not exist.
 
-        A node that lags behind may report a topic of the same name that was deleted here; that one does not exist.
+        A node that is behind may report a topic of the same name that was deleted here; that one counts as not
+        existing.
         """
         for _ in range(_TRIES):
             with self._witness.trying("list_topics") as attempt:
@@ -101,7 +103,7 @@ class Topics:
         return None
 
     async def _once(self, call: Callable[[], Awaitable[Errors]]) -> str:
-        """Return the error with which one call for one topic ended, "" for none."""
+        """Return the error of one call for one topic, "" for none."""
         try:
             (error,) = (await call()).values()
         except (KafkaError, TransportError) as failure:

@@ -22,19 +22,19 @@ COMMITTED, ABORTED = "committed", "aborted"
 _CLOSE_S = 4.0
 #: The time-out of a transaction, ms: short enough to expire within a run.
 TIMEOUTS_MS = (1_500, 3_000, 5_000)
-#: Errors after which it is unknown if a transaction was committed.
+#: Errors after which it is unknown whether a transaction was committed.
 _IN_DOUBT = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
 
 
 class GivenUpError(Exception):
-    """The application gives up its transaction."""
+    """The application abandons its transaction."""
 
 
 @dataclass(frozen=True)
 class TransactionHabits:
-    """How a producer uses transactions. Chances are 0 to 1: `gives_up` and `dawdles` (it takes longer than its
-    time-out) per transaction; `overlaps`: the next life begins while this one still works. `records`: of one
-    transaction, at most."""
+    """How a producer uses transactions. Chances are 0 to 1: `gives_up` and `dawdles` (it exceeds its time-out) per
+    transaction; `overlaps`: the next life starts while this one is still working. `records`: the maximum number in one
+    transaction."""
 
     topics: tuple[str, ...]
     records: int
@@ -57,7 +57,7 @@ class TransactionHabits:
 
 
 class TransactionalProducer:
-    """Runs lives under one transactional id, one after the other or two at a time."""
+    """Runs lives, that is, client processes, under one transactional id, one after another or two at a time."""
 
     def __init__(self, cast: Cast, rng: Random, name: str, habits: TransactionHabits) -> None:
         self.name = name
@@ -68,7 +68,7 @@ class TransactionalProducer:
         self._number = 0
 
     async def work(self) -> None:
-        """Live until the work is over; each life is killed in the middle of something, or goes on beside the next."""
+        """Run lives until the work is over; each is killed in the middle of something, or overlaps with the next."""
         life = 0
         left: list[asyncio.Task[None]] = []
         while await self._cast.topic(self._habits.topics[0]):
@@ -89,7 +89,7 @@ class TransactionalProducer:
         """Do nothing: open transactions end at their time-out."""
 
     def next_value(self) -> bytes:
-        """Return a value that was not used before."""
+        """Return a value that has not been used before."""
         self._number += 1
         return f"{self.name}:{self._number}".encode()
 
@@ -128,12 +128,12 @@ class _Life:
             await producer.close(_CLOSE_S)
 
     async def _transact(self, producer: Producer, tap: ProduceTap) -> bool:
-        """Run one transaction; return False when another instance has taken over."""
+        """Run one transaction; return False if another instance has taken over."""
         self._values = []
         outcome = UNKNOWN
         try:
             async with producer.transaction():
-                outcome = ABORTED  # the outcome if this block is left before its end
+                outcome = ABORTED  # the outcome if this block does not complete
                 await self._write(producer)
                 if self._rng.random() < self._habits.gives_up:
                     raise GivenUpError
@@ -164,7 +164,7 @@ class _Life:
             await asyncio.sleep(self._habits.timeout_ms / 1000 + 1)
 
     def _ended(self, outcome: str, tap: ProduceTap) -> None:
-        """Record what the application knows; once for each transaction."""
+        """Record the outcome that the application knows, once per transaction."""
         values, self._values = self._values, []
         if not values:
             return

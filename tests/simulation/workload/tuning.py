@@ -1,5 +1,4 @@
-"""A user who experiments with back-offs: turns them on and off and changes them while a group works, and how long
-records may wait."""
+"""A user who experiments with back-offs and maximum delays, changing them while a group works."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ class Tuner:
         self._witness = Witness(cast.world, name)
 
     async def work(self) -> None:
-        """Change a config now and then until the work is over."""
+        """From time to time change a config, until the work is over."""
         if not await self._cast.topic(next(iter(self._cast.topics))):
             return
         async with admin_of(self._witness) as admin:
@@ -44,4 +43,4 @@ class Tuner:
                 await configs.alter(self._witness, admin, group.name, changes)
 
     async def drain(self) -> None:
-        """Do nothing: the last values stay in force."""
+        """Do nothing: the last values stay in effect."""

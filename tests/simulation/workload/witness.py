@@ -1,4 +1,4 @@
-"""Writes into the history what one client process saw; workloads write there only through this."""
+"""Records in the history what one client process saw; workloads write to it only through this class."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class Attempt:
-    """A call of a client; `error` is the name of the error that ended it, "" for none."""
+    """A call by a client; `error` is the name of the error that ended it, "" for none."""
 
     def __init__(self) -> None:
         self.error = ""
 
 
 class Witness:
-    """The client process `process` of a world."""
+    """The client process `process` in a simulated world."""
 
     def __init__(self, world: World, process: str) -> None:
         self.world = world
@@ -34,7 +34,7 @@ class Witness:
 
     @contextmanager
     def trying(self, call: str) -> Iterator[Attempt]:
-        """Record errors that an application must expect as ClientFailed; every other error is a bug."""
+        """Record as ClientFailed the errors that an application must expect; any other error is a bug."""
         attempt = Attempt()
         try:
             yield attempt
@@ -44,7 +44,7 @@ class Witness:
 
 
 def error_text(error: Exception) -> str:
-    """Return Kafka's name of an error, or gRPC's for a call that was not answered."""
+    """Return Kafka's name of an error, or gRPC's if the call had no response."""
     if isinstance(error, KafkaError):
         return error.name
     return error.status.value if isinstance(error, TransportError) else type(error).__name__
