@@ -1,4 +1,4 @@
-"""`make sim`: plays ranges of seeds, or one with its story. Exit code 1 when anything is broken.
+"""`make sim`: plays ranges of seeds, or one seed with its story. The exit code is 1 if any rule is broken.
 
 The last line is `histories=N operations=M violations=V seconds=S`.
 """
@@ -16,11 +16,11 @@ from typing import Final
 from tests.simulation.pool import HASH_SEED, PLAY, Played, Summary, run
 
 DEFAULT: Final = "1-2000"
-#: Number of broken seeds of a range whose story is printed in full; for the others only the violation is printed.
+#: The maximum number of broken seeds in a range whose story is printed in full; for others, only the violation is.
 STORIES_MAX: Final = 3
-#: Number of broken seeds of a range that are printed at all; the rest appear only in the table by rule.
+#: The maximum number of broken seeds in a range that are printed; the rest appear only in the table by rule.
 LINES_MAX: Final = 30
-#: Fresh seeds are drawn above this number, so that they never fall into the default range.
+#: Fresh seeds are drawn above this number, so that they are never in the default range.
 _FRESH_FROM: Final = 1_000_000
 _SEEDS_MAX: Final = 20
 
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str]) -> int:
     if os.environ.get("PYTHONHASHSEED") != HASH_SEED:
         environment = {**os.environ, "PYTHONHASHSEED": HASH_SEED}
         os.execve(sys.executable, [sys.executable, "-m", "tests.simulation", *arguments], environment)
-    # Imported late: playing a range needs none of the product in this process.
+    # Imported late: to play a range, this process does not need the product.
     from tests.simulation.single import play_one  # noqa: PLC0415
 
     return play_one(options.seed, options.plan, options.out, options.events, options.shrink)
@@ -54,7 +54,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def seeds_to_play(ranges: str, fresh: int) -> list[int]:
-    """Return `fresh` new seeds, which are printed first, or the seeds of `ranges`."""
+    """Return `fresh` new seeds, after printing them, or the seeds in `ranges`."""
     if fresh:
         first = _FRESH_FROM + time.time_ns() // 1_000_000 % 1_000_000_000
         print(f"fresh seeds {first}-{first + fresh - 1}", flush=True)
@@ -63,7 +63,7 @@ def seeds_to_play(ranges: str, fresh: int) -> list[int]:
 
 
 def seeds_of(ranges: str) -> list[int]:
-    """Return the seeds of `1-2000` or `3,17,20-29`. Raises SystemExit with the expected form."""
+    """Return the seeds in a text such as `1-2000` or `3,17,20-29`. Raises SystemExit with the expected form."""
     seeds: list[int] = []
     for part in ranges.split(","):
         first, _, last = part.partition("-")
@@ -81,7 +81,7 @@ def play_range(seeds: Sequence[int], workers: int | None = None, play: str = PLA
 
 
 def close(summary: Summary) -> int:
-    """Print which rules were broken by which seeds, then the closing line; return the exit code."""
+    """Print which seeds broke which rules, then the last line; return the exit code."""
     by_rule: dict[str, list[int]] = {}
     for played in summary.failed:
         for rule in played.rules:

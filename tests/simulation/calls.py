@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-#: Unread messages of one direction of a stream; further writes wait.
+#: The maximum number of unread messages in one direction of a stream; further writes wait.
 STREAM_MESSAGES_MAX: Final = 1_024
 
 
@@ -39,7 +39,7 @@ class Running(Protocol):
 
 
 class Call:
-    """One unary call. A duplicate of it is served too, but its response goes nowhere."""
+    """One unary call. A duplicate of it is served too, but its response is discarded."""
 
     def __init__(self, connection: Connection, method: Method[Any, Any], data: bytes, timeout_s: float) -> None:
         self._connection = connection
@@ -51,7 +51,7 @@ class Call:
         self._answer = self._network.loop.create_future()
         self._handlers: list[SimTask] = []
         self._abandoned = False
-        #: True once a response or failure has reached the caller; until then a caller that leaves must notify the
+        #: True when a response or failure has reached the caller; until then a caller that goes away must notify the
         #: server.
         self._caller_notified = False
         connection.running[self] = None
@@ -78,7 +78,7 @@ class Call:
                 self._connection.up(self.abandoned)
 
     def fail(self, status: TransportStatus, why: str) -> None:
-        """Notify the caller that no response comes."""
+        """Notify the caller that there will be no response."""
         self._caller_notified = True
         self._give_up(status, why)
 
@@ -96,7 +96,7 @@ class Call:
         self._give_up(TransportStatus.DEADLINE_EXCEEDED, f"not answered within {self._timeout_s:.3f} s")
 
     def _lost(self) -> None:
-        """Treat a message as lost: the caller sees a broken connection at once, or only silence."""
+        """Treat a message as lost: the caller either sees a broken connection at once, or just gets no response."""
         if self._network.rng.random() < 0.5:
             self._connection.down(lambda: self.fail(TransportStatus.UNAVAILABLE, "the connection broke"))
 
@@ -164,13 +164,13 @@ class Stream(ClientStream[RequestT, ResponseT]):
         self._up.send(self._arrive)
 
     async def write(self, message: RequestT) -> None:
-        """Send one message. Raises TransportError when the stream has ended."""
+        """Send one message. Raises TransportError if the stream has ended."""
         if self._ended:
             raise self._failure or self._error(TransportStatus.CANCELLED, "the stream has ended")
         await self._up.put(message.SerializeToString())
 
     async def read(self) -> ResponseT | None:
-        """Return the next message; None when the server closed in good order. Raises TransportError when the stream
+        """Return the next message; None if the server closed the stream normally. Raises TransportError if the stream
         broke."""
         data = await self._down.get()
         if data is not None:
@@ -187,7 +187,7 @@ class Stream(ClientStream[RequestT, ResponseT]):
                 self._up.send(self.abandoned)
 
     def fail(self, status: TransportStatus, why: str) -> None:
-        """Notify the client that the stream broke; messages that have arrived can still be read."""
+        """Notify the client that the stream broke; messages that have already arrived can still be read."""
         self._finish(self._error(status, why))
 
     def abandoned(self) -> None:
@@ -255,7 +255,7 @@ class _ServerEnd:
 
 
 class _Slot:
-    """One delivery that is on its way through a lane."""
+    """One delivery in transit through a lane."""
 
     __slots__ = ("come", "deliver")
 
@@ -265,7 +265,7 @@ class _Slot:
 
 
 class _Lane:
-    """One direction of a stream: messages arrive in order, for one reader; a lost one breaks the connection."""
+    """One direction of a stream: messages arrive in order, at one reader; a lost message breaks the connection."""
 
     __slots__ = (
         "_arrived",
@@ -293,8 +293,8 @@ class _Lane:
         self._writers: deque[asyncio.Future[None]] = deque()
 
     def send(self, deliver: Callable[[], None]) -> None:
-        """Send something through the lane; it arrives after all that was sent before, including what a cut still
-        holds."""
+        """Send something through the lane; it arrives after everything sent before, including what a cut still holds
+        back."""
         slot = _Slot(deliver)
         self._under_way.append(slot)
         self._due_s = self._send(partial(self._come, slot), self._due_s)
@@ -305,7 +305,7 @@ class _Lane:
             self._under_way.popleft().deliver()
 
     async def put(self, data: bytes) -> None:
-        """Send one message; waits while too many are unread, drops it when the stream has ended."""
+        """Send one message; wait while too many are unread, drop it if the stream has ended."""
         while self._unread >= STREAM_MESSAGES_MAX and not self._stopped:
             waiter = self._connection.network.loop.create_future()
             self._writers.append(waiter)
@@ -324,7 +324,7 @@ class _Lane:
             _wake(self._reader)
 
     async def get(self) -> bytes | None:
-        """Return the next message; None when the lane has ended and nothing is left."""
+        """Return the next message; None if the lane has ended and nothing is left."""
         while not self._arrived:
             if self._ended:
                 return None

@@ -1,9 +1,9 @@
-"""The event loop of the simulator: virtual time, and the process to which each callback belongs.
+"""The simulator's event loop: virtual time, and the process to which each callback belongs.
 
-Time does not advance while anything is ready and then jumps to the next timer. Every callback and every step of a task
-carries, in its context, the life of the process on whose behalf it runs. Callbacks of a paused life wait until it is
-resumed; those of a dead one never run. Tasks and futures are hashed by a serial number, because asyncio keeps them in
-sets, and a set is iterated in the order of its hashes.
+Time does not advance while anything is ready to run, and then jumps to the next timer. Every callback and every step of
+a task has in its context the life of the process for which it runs; a life is the time from a process's start to its
+end. Callbacks of a paused life wait until it is resumed; those of a dead one never run. Tasks and futures have serial
+numbers as hashes, because asyncio keeps them in sets, which are iterated in hash order.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from typing import Any, Final, TypeAlias, TypeVarTuple
 
 Ts = TypeVarTuple("Ts")
 
-#: 2026-09-21, and no round number, so that wall clocks and offsets cannot be mistaken for each other.
+#: 2026-09-21, and not a round number, so that wall clocks and offsets are not mistaken for each other.
 WALL_START_MS: Final = 1_790_000_000_123
-#: Callbacks in one instant of virtual time after which a run counts as spinning.
+#: The number of callbacks at one instant of virtual time after which a run counts as spinning.
 _INSTANT_MAX: Final = 200_000
-#: Ended tasks that are kept at most before they are searched and dropped: they hold memory that others could use.
+#: The number of ended tasks that are kept before they are looked through and dropped to free memory.
 _PRUNE_AT: Final = 32
 
 _serials = itertools.count(1)
@@ -30,7 +30,7 @@ _serials = itertools.count(1)
 
 def begin_serials() -> None:
     """Number tasks and futures from 1 again, at the start of every run."""
-    global _serials  # noqa: PLW0603 - the hash of a task has no other place to draw from
+    global _serials  # noqa: PLW0603 - a task's hash has no other source
     _serials = itertools.count(1)
 
 
@@ -41,14 +41,14 @@ class Life:
         self.name = name
         self.incarnation = incarnation
         self.paused = False
-        #: How often it was paused.
+        #: How many times it was paused.
         self.pauses = 0
         self.dead = False
         #: Set when it dies.
         self.died = loop.create_future()
-        #: True when nothing that it sends leaves any more, though it still runs: a client that is being ended.
+        #: True if nothing that it sends leaves any more, though it still runs: a client that is being ended.
         self.severed = False
-        #: True when its callbacks may not run, for whatever cause; the loop checks this flag.
+        #: True if its callbacks may not run, for any reason; the loop checks this flag.
         self.halted = False
         self.parked: list[Due] = []
         self.tasks: list[asyncio.Task[Any]] = []
@@ -61,7 +61,7 @@ class Life:
         return f"{self.name}#{self.incarnation}"
 
     def made(self, task: asyncio.Task[Any]) -> None:
-        """Keep a task while it runs, or if it ended with an exception that was never retrieved."""
+        """Keep a task while it runs, and afterwards if it ended with an exception that was never retrieved."""
         self.tasks.append(task)
         if len(self.tasks) > self._prune_at:
             self.tasks = [kept for kept in self.tasks if not kept.done() or unasked(kept)]
@@ -73,13 +73,13 @@ class Life:
             self.parked.append(due)
 
     def pause(self) -> None:
-        """Run nothing of it until `resume`."""
+        """Run none of its callbacks until `resume`."""
         self.paused = self.halted = True
         self.pauses += 1
         self._resumed = self._loop.create_future()
 
     def resume(self) -> None:
-        """Run the parked callbacks, in the order in which they were due, and go on."""
+        """Run the parked callbacks in the order in which they were due, and continue."""
         self.paused = False
         self.halted = self.dead
         parked, self.parked = self.parked, []
@@ -88,7 +88,7 @@ class Life:
         self._release()
 
     def die(self) -> None:
-        """Never run anything of it again. Its tasks stay as they are: nothing is cancelled, nothing cleaned up."""
+        """Never run any of its callbacks again. Its tasks stay as they are: nothing is cancelled or cleaned up."""
         self.dead = self.halted = True
         self.parked = []
         if not self.died.done():
@@ -96,8 +96,8 @@ class Life:
         self._release()
 
     async def runs(self) -> bool:
-        """Wait until it is not paused; return True if it is alive then. For code that acts on its behalf without being
-        part of it."""
+        """Wait until it is not paused; return True if it is then alive. Used by code that acts on its behalf but does
+        not belong to it."""
         while self.paused and not self.dead:
             await asyncio.shield(self._resumed)
         return not self.dead
@@ -112,13 +112,13 @@ def unasked(task: asyncio.Task[Any]) -> bool:
     return bool(getattr(task, "_log_traceback", False))
 
 
-#: The life on whose behalf the running code runs; None: the world itself, which is never paused.
+#: The life for which the current code runs; None: the simulated world itself, which is never paused.
 LIFE: ContextVar[Life | None] = ContextVar("life", default=None)
 
 
 @contextmanager
 def living(life: Life | None) -> Iterator[None]:
-    """Make everything that is started inside belong to `life`."""
+    """Make everything that is started inside the block belong to `life`."""
     token = LIFE.set(life)
     try:
         yield
@@ -127,7 +127,7 @@ def living(life: Life | None) -> Iterator[None]:
 
 
 def context_of(life: Life | None) -> Context:
-    """Return a fresh context for a task or callback of `life`."""
+    """Return a new context for a task or callback of `life`."""
     context = copy_context()
     context.run(LIFE.set, life)
     return context
@@ -208,12 +208,12 @@ class SimTimer(asyncio.TimerHandle):
 
 
 class _NotKept(SimHandle):
-    """The handle that is returned for a callback that got none."""
+    """The handle that is returned for a callback without one."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
-        """Do nothing: it holds no callback."""
+        """Do nothing: there is no callback."""
 
     def cancel(self) -> None:
         raise RuntimeError("a callback that was given a context cannot be cancelled here")
@@ -227,7 +227,8 @@ Due: TypeAlias = SimHandle | SimTimer | _Callback
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """Starts at 0 s and moves only when nothing is ready. Has no files, no signals and no threads."""
+    """The event loop. Its time starts at 0 s and advances only when nothing is ready. It has no files, signals or
+    threads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -235,7 +236,7 @@ class SimLoop(asyncio.BaseEventLoop):
         #: Virtual milliseconds since the start; a timer for millisecond n does not run at n - 1.
         self.now_ms = 0
         self._timers: list[tuple[float, int, SimTimer | _Callback]] = []
-        #: Every life of the run; the first is that of the world, for all that belongs to no process.
+        #: Every life of the run; the first is that of the world, for everything that belongs to no process.
         self.lives: list[Life] = []
         self._world = Life(self, "world", 0)
 
@@ -245,7 +246,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # ---- methods that asyncio calls
 
-    #: Every task and future asks for it: always False, by the fastest call.
+    #: Called for every task and future; the fastest way to return False.
     get_debug = staticmethod(bool)
 
     def create_future(self) -> SimFuture:
@@ -260,8 +261,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return task
 
     def call_soon(self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None) -> SimHandle:
-        """Run a callback in its turn. With a context it cannot be cancelled: only tasks and futures pass one, and they
-        keep no handle, so none is made; these are the majority of callbacks."""
+        """Run a callback in its turn. If a context is given, the callback cannot be cancelled: only tasks and futures
+        pass one, and they keep no handle, so none is created. These are most of the callbacks."""
         if context is not None:
             self._ready.append((callback, args, context, context.get(LIFE)))  # type: ignore[attr-defined]
             return _NOT_KEPT
@@ -272,7 +273,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon_threadsafe(
         self, callback: Callable[[*Ts], object], *args: *Ts, context: Context | None = None
     ) -> SimHandle:
-        """Do the same as `call_soon`: there is one thread."""
+        """Do the same as `call_soon`, since there is only one thread."""
         self._check_closed()  # type: ignore[attr-defined]
         return self.call_soon(callback, *args, context=context)
 
@@ -300,7 +301,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return timer
 
     def carry(self, when: float, callback: Callable[..., object], args: tuple[Any, ...], context: Context) -> None:
-        """Do the same as `call_at`, for messages on their way, which are many and cannot be called back."""
+        """Do the same as `call_at`, for messages in transit, which are numerous and cannot be cancelled."""
         due = (callback, args, context, context.get(LIFE))
         if when > self._now_s:
             heappush(self._timers, (when, next(_serials), due))
@@ -370,13 +371,13 @@ class SimLoop(asyncio.BaseEventLoop):
         return [task for life in self.lives for task in life.tasks if not task.done()]
 
     def drop_all(self) -> None:
-        """Drop every callback: the run is over."""
+        """Drop every callback, since the run is over."""
         self._ready.clear()  # type: ignore[attr-defined]
         self._timers.clear()
 
 
 class ProcessClock:
-    """`shard_runtime.clock.Clock` of one process: its deadline clock began when its machine did, its wall clock may
+    """The `shard_runtime.clock.Clock` of one process: its deadline clock starts with its machine; its wall clock may
     jump."""
 
     def __init__(self, loop: SimLoop, boot_ms: int = 0, wall_offset_ms: int = 0) -> None:
@@ -385,7 +386,7 @@ class ProcessClock:
         self._boot_ms = boot_ms
 
     def wall_ms(self) -> int:
-        """Return milliseconds since 1970 by this process's clock."""
+        """Return milliseconds since 1970 by this process's wall clock."""
         return WALL_START_MS + self._loop.now_ms + self.wall_offset_ms
 
     def now_ms(self) -> int:

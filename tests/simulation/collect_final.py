@@ -21,12 +21,13 @@ if TYPE_CHECKING:
 
 _POLL_S: Final = 0.05
 _QUIET_S: Final = 20.0
-#: An interrupted change of a group ends by then: its call is forgotten within 60 s (GC-108), and a sweep follows.
+#: The time within which an interrupted change to a group ends: its call is forgotten within 60 s (GC-108), and a sweep
+#: follows.
 _CHANGED_S: Final = 120.0
 _SWEEP_S: Final = 1.0
-#: After a restart: deleted topics are swept, and the writes of take-overs are done.
+#: The time after a restart within which deleted topics are swept and the writes of take-overs are done.
 _SETTLE_S: Final = 2.0
-#: By then the store has executed what a process had sent when it was killed.
+#: The time within which the store executes everything that a killed process had sent.
 _ON_ITS_WAY_S: Final = 0.1
 _STATE_LOG: Final = "{sgs:"
 _TOPIC: Final = "{tp:"
@@ -36,8 +37,8 @@ _SLACK: Final = 64
 
 
 async def collect_final(world: World) -> End:
-    """Collect what is served, read the store once all processes are killed, then collect what fresh processes replay.
-    The cluster serves again at the end."""
+    """Collect the served state, read the store after killing all processes, then collect the state that restarted
+    processes replay. At the end the cluster serves again."""
     await world.settled()
     await _changed(world)
     await _quiet(world)
@@ -82,7 +83,8 @@ async def collect_final(world: World) -> End:
 
 
 async def _changed(world: World) -> None:
-    """Wait until no group is being changed, within a bound: a checker reports a change that is still under way then."""
+    """Wait a limited time until no group is being changed; a checker reports a change that is still in progress
+    then."""
     until_s = world.loop.time() + _CHANGED_S
     while any(group.changing for group in all_groups(world).values()):
         if world.loop.time() > until_s:
@@ -91,7 +93,7 @@ async def _changed(world: World) -> None:
 
 
 async def _quiet(world: World) -> None:
-    """Wait until no coordinator waits for the store. Raises AssertionError."""
+    """Wait until no coordinator is waiting for the store. Raises AssertionError if that takes too long."""
     until_s = world.loop.time() + _QUIET_S
     while not quiet(world):
         if world.loop.time() > until_s:
@@ -115,7 +117,7 @@ def _rebuilt(data: Data, tails_may_be_lost: bool) -> tuple[dict[Share, StateSeen
 
 
 class _Log:
-    """One log according to its entries in the store: its visible, aborted and open records."""
+    """One log as its entries in the store show it: its visible, aborted and open records."""
 
     def __init__(self, stream: Stream) -> None:
         self.seen: dict[int, Record] = {}
@@ -167,8 +169,8 @@ def _values(records: Mapping[int, Record]) -> dict[int, bytes]:
 
 
 def _streams(world: World) -> dict[str, tuple[int, int]]:
-    """Return lengths and bounds of the compacted logs: twice the size at which compaction starts, since some keys are
-    copied late."""
+    """Return lengths and maximum lengths of the compacted logs: twice the size at which compaction starts, since some
+    keys are copied late."""
     flags = world.flags_of(world.shape.processes[0])
     least = int(flags["shard.compaction.entries.min"])
     stored = world.store.master.data.streams

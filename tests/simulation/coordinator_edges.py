@@ -1,4 +1,4 @@
-"""Observers of the coordinators: heartbeats as groups answer them, and the state RPCs of share-partitions."""
+"""Observers of the coordinators: heartbeats and their responses, and the state RPCs of share-partitions."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Groups:
         vars(service).update(share_group_heartbeat=self.share_group_heartbeat)
 
     async def share_group_heartbeat(self, request: Any, context: Any) -> Any:
-        """Replaces the handler. A heartbeat whose caller is gone may have been applied all the same."""
+        """Replaces the handler. A heartbeat whose caller went away may nevertheless have been applied."""
         asked = (self._edge.now_ms(), len(self._edge.events))
         sent = (request.group_id, request.member_id, request.member_epoch)
         named = request.subscribed_topic_names
@@ -70,8 +70,8 @@ class Groups:
         return shard
 
     def _decided(self, shard: Any, decide: Callable[..., Any], *asked: Any) -> Any:
-        """Replaces `GroupShard.decide`: records a target assignment when it is computed, and a group when it is created
-        or deleted."""
+        """Replaces `GroupShard.decide`: records when a target assignment is computed, and when a group is created or
+        deleted."""
         decision = decide(*asked)
         report_decided(self._edge, asked[0], decision)
         for effect in decision.effects:
@@ -156,7 +156,7 @@ _CALLS: Final = {
 
 
 def _shown(command: StateCommand, outcome: StateOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:
-    """Return (leader epoch, state epoch, start offset, batches, generation, delivery-complete count) of one answer."""
+    """Return (leader epoch, state epoch, start offset, batches, generation, delivery complete count) of one result."""
     if isinstance(command, WriteState):
         numbers = (command.leader_epoch, command.state_epoch, command.start_offset)
         return (*numbers, command.batches, command.generation, command.delivery_complete_count)

@@ -9,7 +9,8 @@ from tests.simulation.history import Event
 
 @dataclass(frozen=True, slots=True)
 class TargetComputed(Event):
-    """A group coordinator computed a target assignment; the store may have refused it. `target`: by member, sorted."""
+    """A group coordinator computed a target assignment; the store may have refused it. `target`: the assignment by
+    member, sorted."""
 
     incarnation: int
     group_id: str

@@ -1,5 +1,5 @@
-"""Observers of delays in partition leaders: the requests, the states that are read, and the back-off and clock in
-force."""
+"""Observers of delays in partition leaders: the requests, the states that are read, and the current back-off and
+clock."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 
 class Retries:
-    """Back-offs of groups; records one when a decision sees another value than the decision before."""
+    """Back-offs of groups; records one when a decision uses a different value than the previous decision."""
 
     def __init__(self, edge: Edge) -> None:
         self._edge = edge
         self._seen: dict[str, tuple[BackoffSeen, int]] = {}
 
     def note(self, group_id: str, settings: GroupConfig) -> None:
-        """Note the settings of a group that a decision reads."""
+        """Note the group settings that a decision reads."""
         found = (backoff_of(settings), settings.delay_max_ms)
         if self._seen.get(group_id) != found:
             self._seen[group_id] = found
@@ -45,7 +45,8 @@ class Delays:
         vars(host).update(_read=self.read)
 
     async def read(self, generation: int) -> Any:
-        """Replaces `SharePartitionHost._read`; records the event at the very moment at which instants become delays."""
+        """Replaces `SharePartitionHost._read`; records the event at the moment at which stored end times are converted
+        to delays."""
         stored = await self._read(generation)
         host, clock = self._host, self._host._clock
         ahead_ms = clock.wall_ms() - WALL_START_MS - self._edge.now_ms()
@@ -54,7 +55,7 @@ class Delays:
         return stored
 
     def asked(self, request: int, member_id: str, batches: Sequence[AckBatch]) -> None:
-        """Note acknowledgements that reach it."""
+        """Note acknowledgements that arrive."""
         if back := tuple(_taken_back(batches)):
             self._edge.report(TakeBackAsked, self._share, member_id, self._object_id, back)
         settings = self._host.config
@@ -75,5 +76,5 @@ def _taken_back(batches: Sequence[AckBatch]) -> Iterator[tuple[int, int]]:
 
 
 def backoff_of(settings: GroupConfig) -> BackoffSeen:
-    """Return a back-off in the form that histories use."""
+    """Return a back-off in the form used in histories."""
     return BackoffSeen(*settings.backoff) if settings.backoff.initial_ms else BackoffSeen()

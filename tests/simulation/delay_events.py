@@ -1,4 +1,4 @@
-"""Delays and clocks in the history of a run: what leaders were asked, what they read, and what their clocks showed."""
+"""Events about delays and clocks: what leaders were requested to do, what they read, and what their clocks showed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from tests.simulation.history import Event, Share
 
 
 class BackoffSeen(NamedTuple):
-    """A group's back-off as a leader has it (PL-936), with its greatest delay taken into account; `initial_ms` 0:
-    none."""
+    """A group's back-off as a leader sees it (PL-936), limited by its maximum delay; `initial_ms` 0: none."""
 
     initial_ms: int = 0
     multiplier: float = 1.0
@@ -18,7 +17,7 @@ class BackoffSeen(NamedTuple):
     jitter: float = 0.0
 
     def most_ms(self, delivery_count: int) -> int:
-        """Return the longest delay after so many deliveries."""
+        """Return the longest delay after this many deliveries."""
         return round(min(self.initial_ms * self.multiplier ** (delivery_count - 1), self.max_ms))
 
     def least_ms(self, delivery_count: int) -> int:
@@ -26,20 +25,20 @@ class BackoffSeen(NamedTuple):
         return int(self.most_ms(delivery_count) * (1 - self.jitter))
 
 
-#: First and last offset, acknowledge types, delays of releases (PL-930), as asked.
+#: First and last offset, acknowledge types, delays of releases (PL-930), as requested.
 ReleaseSeen = tuple[int, int, tuple[int, ...], tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
 class ClockSet(Event):
-    """From now on the wall clock of this process is ahead of the run's time by so much; negative when it is behind."""
+    """From now on the wall clock of this process is ahead of the run's time by `ahead_ms`; negative if it is behind."""
 
     ahead_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class RetriesSeen(Event):
-    """A partition leader sees another back-off or greatest delay of a group than before."""
+    """A partition leader sees a different back-off or maximum delay for a group than before."""
 
     incarnation: int
     group_id: str
@@ -49,7 +48,7 @@ class RetriesSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class TakeBackAsked(Event):
-    """A share-partition object begins to process releases that take their deliveries back (PL-941)."""
+    """A share-partition object starts to process releases that take their deliveries back (PL-941)."""
 
     incarnation: int
     share: Share
@@ -60,7 +59,7 @@ class TakeBackAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseAsked(Event):
-    """A share-partition object begins to process acknowledgements some of which may delay records."""
+    """A share-partition object starts to process acknowledgements, some of which may delay records."""
 
     incarnation: int
     request: int
@@ -74,9 +73,9 @@ class ReleaseAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateLoaded(Event):
-    """A share-partition object has read its stored state, to begin with it or to settle a write of unknown outcome.
+    """A share-partition object has read its stored state, either initially or to resolve a write of unknown outcome.
 
-    `ahead_ms`: how far its wall clock is ahead of the run's time. `delay_max_ms`: the group's greatest delay.
+    `ahead_ms`: how far its wall clock is ahead of the run's time. `delay_max_ms`: the group's maximum delay.
     """
 
     incarnation: int

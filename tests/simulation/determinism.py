@@ -1,7 +1,7 @@
 """One seeded random source and one virtual clock for all code of a run: the same seed gives the same history.
 
 Inside `run` every source of random bits in the standard library is seeded, every clock shows virtual time, nothing is
-written to logs, and the garbage collector is off, so that no finaliser runs at a moment that depends on memory.
+written to logs, and the garbage collector is off, so that memory usage does not determine when a finaliser runs.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from tests.support.collector import many_objects
 T = TypeVar("T")
 
 _RANDOM_SEED: Final = Random.seed
-#: Log lines of these levels report what should never happen, not even under faults.
+#: Log lines of these levels report things that should never happen, even during faults.
 _ERROR_LEVELS: Final = frozenset({"error", "exception", "critical", "fatal"})
-#: Exceptions to this: errors that a fail-over causes. Operators must be notified of them, yet nothing is wrong (CM-17,
+#: The exceptions: errors that a fail-over causes. Operators must be notified of them, but there is no bug (CM-17,
 #: CM-47).
 _FORESEEN: Final = frozenset(
     {
@@ -42,8 +42,7 @@ _FORESEEN: Final = frozenset(
 
 
 class Scribe:
-    """Receives every log line of a run: those of level error are complaints; the others are kept only when a reader
-    wants them."""
+    """Receives every log line of a run: error lines are complaints; the others are kept only if requested."""
 
     def __init__(self, loop: SimLoop, lines: list[str] | None) -> None:
         self.complaints: list[str] = []
@@ -51,7 +50,7 @@ class Scribe:
         self._lines = lines
 
     def process(self, _logger: object, method: str, event: Any) -> Any:
-        """Process a structlog event: note it and drop it."""
+        """Process a structlog event: note it, then drop it."""
         wrong = method in _ERROR_LEVELS and event.get("event") not in _FORESEEN
         if self._lines is not None or wrong:
             said = " ".join(f"{name}={_shown(name, value)}" for name, value in event.items() if name != "event")
@@ -63,7 +62,7 @@ class Scribe:
         raise structlog.DropEvent
 
     def client(self, record: LogRecord) -> None:
-        """Note a log record of the client library, when a reader wants it."""
+        """Note a log record of the client library, if requested."""
         if self._lines is not None:
             said = f"{record.levelname.lower()}: {record.getMessage()}"
             self._lines.append(f"{self._loop.now_ms:>8} {LIFE.get()} {said}")
@@ -98,13 +97,14 @@ def scribe() -> Scribe:
 
 
 def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[str] | None = None) -> T:
-    """Run a coroutine under virtual time and seeded chance; tasks that it leaves pending are dropped, not cleaned up.
+    """Run a coroutine with virtual time and seeded randomness; tasks that it leaves pending are dropped, not cleaned
+    up.
 
-    `log_lines`: receives everything that was logged. Not reentrant. Sets of strings and bytes are iterated in an order
-    that depends on the interpreter's hash seed: two processes have the same histories only under the same
-    PYTHONHASHSEED (`pool.py`).
+    `log_lines`: receives everything that was logged. Not reentrant. The iteration order of sets of strings and bytes
+    depends on the interpreter's hash seed, so two processes produce the same history only with the same PYTHONHASHSEED
+    (`pool.py`).
     """
-    global _scribe  # noqa: PLW0603 - one run at a time, and logging has no other way to find it
+    global _scribe  # noqa: PLW0603 - one run at a time; logging cannot find it otherwise
     begin_serials()
     loop = SimLoop()
     loop_scribe = _scribe = Scribe(loop, log_lines)
@@ -120,10 +120,9 @@ def run(seed: int, main: Callable[[], Coroutine[Any, Any, T]], log_lines: list[s
 
 
 def _forget(loop: SimLoop) -> None:
-    """Drop the rest of a run: tasks that never end are no fault here, and their clean-up must do nothing.
+    """Drop the rest of a run: tasks that never end are not errors here, and their clean-up must do nothing.
 
-    The clean-up is made to happen here, where its messages are silenced, and not whenever the last reference is
-    dropped.
+    The clean-up is forced to happen here, where its messages are silenced, not whenever the last reference is dropped.
     """
     loop.drop_all()
     loop.close()
@@ -182,7 +181,7 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
         cache_logger_on_first_use=False,
     )
     client, heard = getLogger("sharegroups"), Handler()
-    heard.emit = loop_scribe.client  # type: ignore[method-assign]  # all that a handler is needed for
+    heard.emit = loop_scribe.client  # type: ignore[method-assign]  # the only method that is needed
     spreads, client.propagate = client.propagate, False
     client.addHandler(heard)
     try:
@@ -195,9 +194,9 @@ def _logging(loop_scribe: Scribe, keep: bool) -> Iterator[None]:
 
 @contextmanager
 def _unlisted_tasks() -> Iterator[None]:
-    """Keep asyncio from listing all tasks in a weak set, which is slow and only debuggers need. Here every life knows
-    its own tasks."""
-    everyone = getattr(asyncio.tasks, "_all_tasks", None)  # later versions keep the list elsewhere, and cheaper
+    """Keep asyncio from listing all tasks in a weak set, which is slow and only needed by debuggers. Here every life
+    knows its own tasks."""
+    everyone = getattr(asyncio.tasks, "_all_tasks", None)  # later versions keep the list elsewhere, at less cost
     if everyone is None:
         yield
         return
@@ -210,8 +209,9 @@ def _resting_collector() -> Iterator[None]:
     """Collect garbage only at the end of the run, and then skip objects that are older than the run.
 
     Objects that the previous run still held at its end are collected first: once frozen, they would never be collected.
-    Where the collector is off anyway, in a worker that has frozen its initial objects, the collection at this run's end
-    covers both. In a pytest process most objects are frozen before the run and stay so; collecting the rest is quick.
+    If the collector is off anyway, as in a worker that has frozen its initial objects, the collection at this run's end
+    covers both. In a pytest process most objects are frozen before the run and stay frozen; collecting the rest is
+    quick.
     """
     if not gc.isenabled():
         yield
@@ -232,7 +232,7 @@ def _resting_collector() -> Iterator[None]:
 
 @contextmanager
 def _quiet_end() -> Iterator[None]:
-    """Silence the messages of dropped coroutines when they are collected."""
+    """Silence the messages that dropped coroutines cause when they are collected."""
     try:
         yield
     finally:

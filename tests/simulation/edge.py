@@ -1,4 +1,4 @@
-"""Identifies one process in one of its lives, for the events of its observers."""
+"""Identifies one life of a process, for the events of its observers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Edge:
-    """One process in one of its lives, as events name it."""
+    """One life of a process, in the form used in events."""
 
     def __init__(self, world: World, objects: itertools.count[int], process: str, incarnation: int) -> None:
         self.events = world.history.events
@@ -30,11 +30,11 @@ class Edge:
         self.events.append(kind(self.now_ms(), self._process, self.incarnation, *details))
 
     def changes(self, *, deletion: bool) -> None:
-        """Note that a group coordinator of this process begins to change a group."""
+        """Note that a group coordinator in this process starts to change a group."""
         self._world.changes(self._process, deletion=deletion)
 
     def next_object(self) -> int:
-        """Return a number that no other object of the run has."""
+        """Return a number that is unique among the objects of the run."""
         return next(self._objects)
 
     def topic(self, topic_id: bytes) -> str:
@@ -45,5 +45,5 @@ class Edge:
         return found
 
     def share(self, key: SharePartitionKey) -> Share:
-        """Return a share-partition as events name it."""
+        """Return a share-partition in the form used in events."""
         return Share(key.group_id, self.topic(key.topic_id), key.partition)

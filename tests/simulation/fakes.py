@@ -1,4 +1,4 @@
-"""Plays that stand in for the simulator in tests of the pool."""
+"""Substitutes for the simulator in tests of the pool."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tests.simulation.pool import Played
 
 
 def play(seed: int) -> Played:
-    """Play a seed: those from 900 up break a rule; 13 kills its worker, 14 is silent, 15 prints."""
+    """Play a seed: those from 900 up break a rule; 13 kills its worker, 14 hangs, 15 prints."""
     match seed:
         case 13:
             os._exit(7)

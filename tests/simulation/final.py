@@ -1,4 +1,4 @@
-"""The state of the cluster when a run was over and everything at rest; checkers compare it with the history."""
+"""The state of the cluster after a run, with everything at rest; checkers compare it with the history."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Labels = tuple[bytes | None, HeadersSeen]
 
 @dataclass(frozen=True, slots=True)
 class LogEnd:
-    """A topic-partition's log as its leader has it."""
+    """A topic-partition's log as its leader sees it."""
 
     log_start_offset: int
     high_watermark: int
@@ -32,10 +32,10 @@ class Letter(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GroupEnd:
-    """A group as its coordinator holds it: the lists of its STATE record, and the change under way, "" for none.
+    """A group as its coordinator sees it: the lists of its STATE record, and the change in progress, "" for none.
 
     `initializing` has (topic id, partition, start offset, state epoch) of each entry; `dropping`: its topics are being
-    deleted because the group is.
+    deleted because the group is being deleted.
     """
 
     epoch: int
@@ -48,7 +48,7 @@ class GroupEnd:
 
     @property
     def changing(self) -> bool:
-        """Return True if a change is under way, or was interrupted and waits to be resumed."""
+        """Return True if a change is in progress, or was interrupted and waits to be resumed."""
         return bool(self.deleting or self.dropping or self.under_way)
 
 
@@ -56,11 +56,11 @@ class GroupEnd:
 class Final:
     """The end of a run.
 
-    `served` is what the coordinators held when all was drained; `replayed` is the same after every process was killed
-    and started again; `rebuilt` is what a reader of the store's streams alone, without the services, makes of snapshots
-    and updates. `values` holds each log as stored, by (topic id, partition) and offset, `labels` the keys and headers
-    of its records. `leftovers` are keys in the store that nothing owns any more. `fatal` holds the reasons of processes
-    that gave up.
+    `served` is the coordinators' state when everything was drained; `replayed` is the same after every process was
+    killed and restarted; `rebuilt` is the state that a reader derives from the snapshots and updates in the store's
+    streams alone. `values` has each log as stored, by (topic id, partition) and offset; `labels` has the keys and
+    headers of its records. `leftovers` are keys in the store that nothing owns any more. `fatal` has the reasons of
+    processes that gave up.
     """
 
     served: dict[Share, StateSeen] = field(default_factory=dict)
@@ -70,22 +70,22 @@ class Final:
     values: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
     labels: dict[tuple[str, int], dict[int, Labels]] = field(default_factory=dict)
     leftovers: tuple[str, ...] = ()
-    #: The records of the dead-letter topic; `values` and `labels` are without them.
+    #: The records of the dead-letter topic; `values` and `labels` do not contain them.
     letters: tuple[Letter, ...] = ()
     fatal: tuple[str, ...] = ()
     #: The special conditions of the run (`shape.PRESSURES`).
     pressures: tuple[str, ...] = ()
-    #: Records of aborted transactions, which no group that reads committed records is to see, and those of transactions
-    #: that were never ended; `values` has neither.
+    #: Records of aborted transactions, which a group with read_committed must not receive, and those of transactions
+    #: that were never ended; `values` contains neither.
     hidden: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
     open: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=dict)
-    #: Streams of the persisted state and their lengths, with the bound that compaction guarantees.
+    #: The streams of the persisted state, with their lengths and the maximum that compaction guarantees.
     streams: dict[str, tuple[int, int]] = field(default_factory=dict)
-    #: Entries in the streams of the persisted state that no coordinator writes (SC-54, SC-70), in words.
+    #: Descriptions of entries in these streams that no coordinator would write (SC-54, SC-70).
     torn: tuple[str, ...] = ()
-    #: The logs as they ended once every process had been killed and started again.
+    #: The start and end of every log after every process was killed and restarted.
     logs_replayed: dict[tuple[str, int], LogEnd] = field(default_factory=dict)
-    #: The groups that were served, by id, and the same once every process had been killed and started again.
+    #: The groups that were served, by id, and the same after every process was killed and restarted.
     groups: dict[str, GroupEnd] = field(default_factory=dict)
     groups_replayed: dict[str, GroupEnd] = field(default_factory=dict)
 

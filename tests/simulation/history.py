@@ -1,10 +1,10 @@
-"""The history of one simulated run: frozen events in the order in which they happened, nothing else.
+"""The history of one simulated run: immutable events in the order in which they happened.
 
-Three kinds of witness write here: clients (what an application saw), observers at the edge of every service (the
+Three kinds of sources add events: clients (what an application saw), observers at the edge of every service (the
 requests that reached a process, and the responses that left it), and the world (processes, faults, samples of served
-state). Checkers read it, the story prints it, and the same seed gives the same text byte for byte. Times are virtual
-milliseconds since the start of the run. A topic is identified by its id in hexadecimal digits, because names are
-reused.
+state). Checkers read the history, the story prints it, and the same seed gives the same text byte for byte. Times are
+virtual milliseconds since the start of the run. A topic is identified by its id in hexadecimal digits, because names
+are reused.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ class Share(NamedTuple):
     partition: int
 
 
-#: (first offset, last offset, state, delivery count), as persisted; then the instant until which the record waits
-#: (PL-934).
+#: (first offset, last offset, state, delivery count), as persisted; then the end of the record's delay (PL-934).
 StateBatchSeen = tuple[int, ...]
 #: (first offset, last offset, acknowledge types: one for all, or one per offset), as requested.
 AckBatchSeen = tuple[int, int, tuple[int, ...]]
-#: The dead-letter topic of every run: its records are letters, and none was sent by a producer of the run.
+#: The dead-letter topic of every run: its records are dead letters, none of them sent by a producer of the run.
 LETTER_TOPIC = "dlq.letters"
 #: A record's headers in their order.
 HeadersSeen = tuple[tuple[str, bytes | None], ...]
@@ -54,7 +53,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class ProduceSent(Event):
-    """A producer was given a record; every value of a run is different."""
+    """A producer was given a record; all values in a run are different."""
 
     topic: str
     value: bytes
@@ -72,7 +71,7 @@ class Produced(Event):
 
 @dataclass(frozen=True, slots=True)
 class ProduceFailed(Event):
-    """A producer gave up; the record may be in the log or not."""
+    """A producer gave up; the record may or may not be in the log."""
 
     value: bytes
     error: str
@@ -80,7 +79,7 @@ class ProduceFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class Delivered(Event):
-    """A consumer's application was given a record."""
+    """A consumer's application received a record."""
 
     member_id: str
     group_id: str
@@ -93,8 +92,8 @@ class Delivered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Settled(Event):
-    """An application received the outcome of its acknowledgement; `error` is "" for NONE, UNKNOWN when there was no
-    answer."""
+    """An application received the outcome of its acknowledgement; `error` is "" for NONE, UNKNOWN if there was no
+    response."""
 
     member_id: str
     group_id: str
@@ -105,7 +104,7 @@ class Settled(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClientFailed(Event):
-    """A call of a client ended with an error that its application saw."""
+    """A client's call ended with an error that its application saw."""
 
     call: str
     error: str
@@ -113,7 +112,7 @@ class ClientFailed(Event):
 
 @dataclass(frozen=True, slots=True)
 class LagSeen(Event):
-    """The answer of DescribeShareGroupOffsets for a share-partition. -1: not known."""
+    """The result of DescribeShareGroupOffsets for a share-partition. -1: not known."""
 
     share: Share
     start_offset: int
@@ -127,7 +126,7 @@ class Administered(Event):
     Details: CreateTopics, DeleteTopics `<topic id>`; CreatePartitions `<topic id> <count>`; IncrementalAlterConfigs
     `<config>=<value>`; DeleteRecords `<topic id>/<partition> <first offset that stays>`; DeleteGroups nothing;
     DeleteShareGroupOffsets `<topic name>`; AlterShareGroupOffsets `<topic name>/<partition> <start offset>`. With
-    REQUEST_TIMED_OUT or NETWORK_EXCEPTION it may have been done. If it was done, that was at some time since
+    REQUEST_TIMED_OUT or NETWORK_EXCEPTION it may have been done. If it was done, that happened at some time since
     `asked_ms`.
     """
 
@@ -149,12 +148,12 @@ class GroupListed(Event):
     asked: int = 0
 
 
-# ---- answers and events of the services
+# ---- responses and events of the services
 
 
 @dataclass(frozen=True, slots=True)
 class SessionAsked(Event):
-    """A ShareFetch or ShareAcknowledge arrived; `request` numbers it within its process, for its answer."""
+    """A ShareFetch or ShareAcknowledge arrived; `request`, unique within the process, identifies it in its response."""
 
     incarnation: int
     request: int
@@ -174,7 +173,8 @@ class SessionAsked(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded(Event):
-    """A share session ended on this leader, for whatever reason: closed, replaced, silent or its connection lost."""
+    """A share session ended on this leader, for any reason: it was closed, replaced or silent, or its connection was
+    lost."""
 
     incarnation: int
     group_id: str
@@ -183,7 +183,7 @@ class SessionEnded(Event):
 
 @dataclass(frozen=True, slots=True)
 class SessionAnswered(Event):
-    """A ShareFetch or ShareAcknowledge was answered with this top-level code."""
+    """A ShareFetch or ShareAcknowledge got a response with this top-level code."""
 
     incarnation: int
     request: int
@@ -197,7 +197,7 @@ class SessionAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class AckAnswered(Event):
-    """One partition's acknowledgements of a request, and the code with which they were answered."""
+    """One partition's acknowledgements in a request, and the code in their response."""
 
     incarnation: int
     request: int
@@ -205,7 +205,7 @@ class AckAnswered(Event):
     share: Share
     member_id: str
     leader_epoch: int
-    #: Identifies the share-partition object that answered; a process makes a new one after it drops one. 0: unknown.
+    #: Identifies the share-partition object that responded; a process creates a new one after it drops one. 0: unknown.
     object_id: int
     batches: tuple[AckBatchSeen, ...]
     code: int
@@ -214,7 +214,7 @@ class AckAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Acquired(Event):
-    """A range that the response to a ShareFetch gave as acquired."""
+    """A range that a ShareFetch response reported as acquired."""
 
     incarnation: int
     request: int
@@ -226,9 +226,9 @@ class Acquired(Event):
     last_offset: int
     delivery_count: int
     lock_ms: int
-    #: The offsets that the accompanying record data covers: first and last of each batch.
+    #: The offsets covered by the record data in the response: first and last of each batch.
     data: tuple[tuple[int, int], ...]
-    #: The leader's offsets at `locked_ms`, when it locked the range: the group's start offset of the partition, the
+    #: The leader's offsets at `locked_ms`, when it locked the range: the group's start offset for the partition, the
     #: log's start offset and its high watermark.
     start_offset: int
     log_start_offset: int
@@ -239,7 +239,7 @@ class Acquired(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered(Event):
-    """A ShareGroupHeartbeat was answered. `assignment` is None where the response leaves it unchanged."""
+    """A ShareGroupHeartbeat was answered. `assignment` is None if the response leaves it unchanged."""
 
     incarnation: int
     group_id: str
@@ -251,7 +251,7 @@ class HeartbeatAnswered(Event):
     asked_ms: int = 0
     #: The number of events in the history when it was asked.
     asked: int = 0
-    #: The topic names that it sent; None where it sent none, which leaves its subscription as it was.
+    #: The topic names that it sent; None if it sent none, which leaves its subscription unchanged.
     subscribed: tuple[str, ...] | None = None
 
 
@@ -259,8 +259,8 @@ class HeartbeatAnswered(Event):
 class StateAnswered(Event):
     """A state RPC of the share coordinator was answered for one share-partition.
 
-    `call` is Initialize, Read, Write, Delete or Summary. The fields are those of the request, or of a Read or Summary
-    that was answered NONE the state that it found: state epoch, start offset, batches, and a Summary's leader epoch.
+    `call` is Initialize, Read, Write, Delete or Summary. The fields are those of the request; for a Read or Summary
+    with the response NONE, they are the state found: state epoch, start offset, batches, and a Summary's leader epoch.
     """
 
     incarnation: int
@@ -282,7 +282,7 @@ class StateAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class Configured(Event):
-    """The cluster begins with these settings on top of the defaults."""
+    """The cluster starts with these settings in addition to the defaults."""
 
     flags: tuple[tuple[str, str], ...]
 
@@ -297,7 +297,7 @@ class ProcessChanged(Event):
 
 @dataclass(frozen=True, slots=True)
 class FaultStruck(Event):
-    """A fault began (or, with `ended`, was over); `fault` describes it in words."""
+    """A fault started (or, with `ended`, ended); `fault` describes it in words."""
 
     fault: str
     ended: bool = False
@@ -305,7 +305,7 @@ class FaultStruck(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateSeen(Event):
-    """A share-partition's state with nothing unconfirmed in it, as held by a coordinator that may answer."""
+    """A share-partition's state with nothing unconfirmed in it, as held by a coordinator that may respond."""
 
     share: Share
     state_epoch: int
@@ -325,7 +325,7 @@ class GroupSeen(Event):
     members: tuple[tuple[str, int], ...]
     target: tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
     incarnation: int = 0
-    #: All partitions of the topics that members subscribe to, and those of them that are initialised.
+    #: All partitions of the topics that members subscribe to, and which of them are initialised.
     subscribed: tuple[tuple[str, int], ...] = ()
     assignable: tuple[tuple[str, int], ...] = ()
     session_timeout_ms: int = 0
@@ -344,7 +344,7 @@ class LimitsSeen(Event):
 
 @dataclass(frozen=True, slots=True)
 class SizesSeen(Event):
-    """The sizes of a process's queues, caches and windows: (name, length, bound)."""
+    """The sizes of a process's queues, caches and windows: (name, length, maximum)."""
 
     sizes: tuple[tuple[str, int, int], ...]
 
@@ -361,8 +361,8 @@ E = TypeVar("E", bound=Event)
 
 @dataclass
 class History:
-    """The events of one run. `operations` counts what clients requested: records produced, fetches, acknowledgements,
-    admin calls; heartbeats and a client's internal retries do not count."""
+    """The events of one run. `operations` counts client requests: records produced, fetches, acknowledgements and admin
+    calls, but not heartbeats or a client's internal retries."""
 
     OPERATIONS: ClassVar = (ProduceSent, SessionAnswered, Administered)
 
@@ -381,16 +381,16 @@ class History:
     def of(self, *kinds: type[Event]) -> Iterator[Any]: ...
 
     def of(self, *kinds: type[Event]) -> Iterator[Any]:
-        """Return the events of some kinds, in order."""
+        """Return the events of these kinds, in order."""
         return iter([event for event in self.events if type(event) in kinds])
 
     @property
     def operations(self) -> int:
-        """Return how many operations of clients the run had."""
+        """Return the number of client operations in the run."""
         return sum(type(event) in self.OPERATIONS for event in self.events)
 
     def text(self) -> str:
-        """Return one line per event, by which two runs of one seed are compared."""
+        """Return one line per event; two runs of one seed are compared by this text."""
         return "\n".join(map(line, self.events))
 
 

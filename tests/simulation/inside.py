@@ -1,4 +1,5 @@
-"""Reads states, groups and logs inside the processes of a world, from those processes that may answer now."""
+"""Reads states, groups and logs inside the processes of a simulated world, from those processes that may respond
+now."""
 
 from __future__ import annotations
 
@@ -37,7 +38,7 @@ def running(world: World) -> Iterator[Process]:
 
 
 def confirmed(host: Any) -> Any:
-    """Return the shard of a host that may answer, if the store has confirmed everything in it; else None."""
+    """Return the shard of a host that may respond, if the store has confirmed everything in it; else None."""
     tenure = host._tenure
     if host.shard is None or tenure is None or host.waiting or not tenure.lease.valid():
         return None
@@ -45,7 +46,7 @@ def confirmed(host: Any) -> Any:
 
 
 def states(process: Process) -> Iterator[tuple[SharePartitionKey, Any]]:
-    """Yield the share-partition states with which a process may answer."""
+    """Yield the share-partition states that a process may return in responses."""
     for host in process.state.hosts if process.state is not None else ():
         shard = confirmed(host)
         if shard is not None:
@@ -53,8 +54,8 @@ def states(process: Process) -> Iterator[tuple[SharePartitionKey, Any]]:
 
 
 def topic_starts(world: World, topic_id: bytes, *, settled: bool) -> Starts:
-    """Return the groups that have state for a topic. `settled`: only from shards in which nothing is unconfirmed;
-    otherwise start offsets may be ahead of the confirmed ones."""
+    """Return the groups that have state for a topic. `settled`: only from shards with nothing unconfirmed; otherwise
+    start offsets may be ahead of the confirmed ones."""
     found: Starts = {}
     for process in running(world):
         for host in process.state.hosts if process.state is not None else ():
@@ -68,8 +69,8 @@ def topic_starts(world: World, topic_id: bytes, *, settled: bool) -> Starts:
 
 
 def settled_now(world: World) -> Settled:
-    """Return a function that is True for a share-partition whose shard is served at this moment, with nothing
-    unconfirmed in it."""
+    """Return a predicate for share-partitions: True if the shard is served at this moment, with nothing unconfirmed in
+    it."""
     settled: set[int] = set()
     shards = 1
     for process in running(world):
@@ -82,11 +83,12 @@ def settled_now(world: World) -> Settled:
 def asked_epochs(
     partition: TopicIdPartition, asked: Starts, now: Starts, settled: Settled
 ) -> tuple[tuple[str, int], ...]:
-    """Return, for each group known for a topic, the state epoch of one of its partitions; −1 without state for it.
+    """Return, for each group with state for a topic, the state epoch of one of the topic's partitions; −1 if it has
+    none for it.
 
-    A group counts as without state only if nothing was unconfirmed in the shard of the partition, and if the state by
-    which it was known is still there `now`: otherwise the leader may have received another answer, or the group may be
-    gone.
+    A group counts as having none only if nothing was unconfirmed in the partition's shard, and if the state by which
+    the group was known still exists in `now`; otherwise the leader may have received another response, or the group may
+    be gone.
     """
     found = []
     for group_id, starts in asked.items():
@@ -100,12 +102,12 @@ def asked_epochs(
 
 
 def share_of(key: SharePartitionKey) -> Share:
-    """Return a share-partition as histories name it."""
+    """Return a share-partition in the form used in histories."""
     return Share(key.group_id, key.topic_id.hex(), key.partition)
 
 
 def seen(at_ms: int, process: str, share: Share, state: Any) -> StateSeen:
-    """Return a state as histories show it."""
+    """Return a state in the form used in histories."""
     batches = tuple(tuple(batch) for batch in state.batches)
     epochs = (state.state_epoch, state.leader_epoch)
     return StateSeen(at_ms, process, share, *epochs, state.start_offset, state.delivery_complete_count, batches)
@@ -162,7 +164,7 @@ def logs(world: World) -> dict[tuple[str, int], LogEnd]:
 
 
 def quiet(world: World) -> bool:
-    """Return True if no coordinator waits for the store."""
+    """Return True if no coordinator is waiting for the store."""
     return not any(
         host.waiting
         for process in running(world)
@@ -174,8 +176,8 @@ def quiet(world: World) -> bool:
 
 def locks_used(core: Any) -> int:
     """Count, independently of the product, the offsets in flight that use up record locks: without dead letters, and
-    without those finished before the first record that is neither (PL-915); while records wait, counted as records
-    (PL-935)."""
+    without those finished before the first record that is neither (PL-915). While records are delayed, count records
+    instead (PL-935)."""
     window = core._state.window
     if window.counts_records:
         return sum(

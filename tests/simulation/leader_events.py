@@ -9,7 +9,7 @@ from tests.simulation.history import AckBatchSeen, Event, Share
 
 @dataclass(frozen=True, slots=True)
 class Locked(Event):
-    """A share-partition object gave a range to a member: the lock runs from this moment."""
+    """A share-partition object delivered a range to a member; the lock starts at this moment."""
 
     incarnation: int
     request: int
@@ -25,7 +25,7 @@ class Locked(Event):
     lock_ms: int
     #: The group's delivery limit at this moment.
     limit: int
-    #: The window: its length before and now, its bound, and the longest batch that was read from the log.
+    #: The window: its length before and now, its maximum, and the longest batch that was read from the log.
     in_flight_before: int
     in_flight: int
     max_locks: int
@@ -34,7 +34,7 @@ class Locked(Event):
 
 @dataclass(frozen=True, slots=True)
 class AckDone(Event):
-    """A share-partition object has finished one request's acknowledgements, whether the response leaves or not."""
+    """A share-partition object has completed one request's acknowledgements, whether or not the response is sent."""
 
     incarnation: int
     request: int
@@ -45,9 +45,9 @@ class AckDone(Event):
     object_id: int
     batches: tuple[AckBatchSeen, ...]
     code: int
-    #: True if a state write backs it.
+    #: True if a state write contains it.
     persisted: bool
-    #: When it was asked, how many events the history had then, and the object's start offset at that moment.
+    #: When it was requested, how many events the history had then, and the object's start offset at that moment.
     begun_ms: int
     begun: int
     start_offset: int
@@ -57,8 +57,8 @@ class AckDone(Event):
 
 @dataclass(frozen=True, slots=True)
 class GivenBack(Event):
-    """A share-partition object begins to take back what a member holds: its session ended (`ranges` None), or ranges
-    could not be delivered to it."""
+    """A share-partition object starts to release records that a member holds: its session ended (`ranges` None), or
+    ranges could not be delivered to it."""
 
     incarnation: int
     share: Share
@@ -69,8 +69,8 @@ class GivenBack(Event):
 
 @dataclass(frozen=True, slots=True)
 class MemoryWrong(Event):
-    """A share-partition object contradicts itself after an event (`Window.check`), or gave itself up because a record
-    was in a state for which its trigger has no row (PL-102)."""
+    """A share-partition object is inconsistent after an event (`Window.check`), or gave up because the table in PL-102
+    has no transition for a record's state and trigger."""
 
     incarnation: int
     share: Share
@@ -81,7 +81,7 @@ class MemoryWrong(Event):
 
 @dataclass(frozen=True, slots=True)
 class ObjectMade(Event):
-    """A leader made a share-partition object; `object_id` identifies it in all its events."""
+    """A leader created a share-partition object; `object_id` identifies it in all its events."""
 
     incarnation: int
     share: Share
@@ -103,11 +103,12 @@ class ObjectDropped(Event):
 
 @dataclass(frozen=True, slots=True)
 class Consumed(Event):
-    """A leader begins to move a log start because every group has finished the records before it (CM-160).
+    """A leader starts to move a log start because every group has finished the records before it (CM-160).
 
-    `asked`: the groups that had state for the topic when the leader asked for their progress, with nothing unconfirmed,
-    and the state epoch of this partition, −1 if there was certainly none. `now`: the groups that have state at this
-    moment, with state epoch and start offset of this partition. Shards that no process serves are in neither.
+    `asked`: the groups that had state for the topic, with nothing unconfirmed, when the leader asked for their
+    progress, each with the state epoch of this partition, −1 if there was certainly none. `now`: the groups that have
+    state at this moment, with state epoch and start offset of this partition. Neither includes shards that no process
+    serves.
     """
 
     incarnation: int
@@ -120,7 +121,7 @@ class Consumed(Event):
 
 @dataclass(frozen=True, slots=True)
 class StartResolved(Event):
-    """A share-partition without a stored start offset got one by `share.auto.offset.reset`; it is not written yet."""
+    """A share-partition without a stored start offset got one from `share.auto.offset.reset`; it is not written yet."""
 
     incarnation: int
     share: Share

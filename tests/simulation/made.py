@@ -36,7 +36,7 @@ LOCK_MS = 1_000
 
 
 class Made:
-    """A history under construction. Time moves only by `at`; methods that need a process use "a" in its first life."""
+    """A history under construction. Only `at` moves time; methods that need a process use "a" in its first life."""
 
     def __init__(self) -> None:
         self.now_ms = 0
@@ -52,18 +52,18 @@ class Made:
         self.requests = 0
 
     def at(self, ms: int) -> Made:
-        """Move on to a time."""
+        """Advance to a time."""
         self.now_ms = ms
         return self
 
     def add(self, kind: type[Event], *details: Any, **more: Any) -> Any:
-        """Add any event of the present process."""
+        """Add any event of the current process."""
         event = kind(self.now_ms, self.process, *details, **more)
         self.history.add(event)
         return event
 
     def successor(self, process: str = "b", leader_epoch: int = 8, generation: int = 1) -> Made:
-        """Let another share-partition object lead from now on; it has not read yet."""
+        """Let another share-partition object lead from now on; it has not read the state yet."""
         self.process, self.leader_epoch, self.generation = process, leader_epoch, generation
         self.object_id += 1
         return self
@@ -71,7 +71,7 @@ class Made:
     # ---- producers and applications
 
     def produced(self, *numbers: int, sent: bool = True) -> Made:
-        """Confirm records with these offsets to their producer."""
+        """Confirm the records at these offsets to their producer."""
         for offset in numbers:
             if sent:
                 self.add(ProduceSent, "t", value(offset))
@@ -79,19 +79,19 @@ class Made:
         return self
 
     def delivered(self, member: str, offset: int, count: int = 1, **more: Any) -> Made:
-        """Give an application a record."""
+        """Deliver a record to an application."""
         details = {"value": value(offset), **more}
         self.add(Delivered, member, self.share.group_id, self.place(offset), count, **details)
         return self
 
     def place(self, offset: int) -> Place:
-        """Return the place of an offset of the present share-partition."""
+        """Return the place of an offset in the current share-partition."""
         return Place(self.share.topic_id, self.share.partition, offset)
 
     # ---- leaders
 
     def locks(self, member: str, first: int, last: int | None = None, count: int = 1, **more: Any) -> Made:
-        """Give out a range; no response shows it yet."""
+        """Lock a range for a member; no response contains it yet."""
         details: dict[str, Any] = {
             "lock_ms": LOCK_MS,
             "limit": self.limit,
@@ -120,7 +120,7 @@ class Made:
         return self
 
     def acquires(self, member: str, first: int, last: int | None = None, count: int = 1, **more: Any) -> Made:
-        """Give out a range and answer it at once."""
+        """Lock a range for a member and send the response at once."""
         last = first if last is None else last
         self.locks(member, first, last, count)
         details: dict[str, Any] = {
@@ -149,7 +149,7 @@ class Made:
         return self
 
     def asks(self, member: str, *batches: AckBatchSeen, **more: Any) -> int:
-        """Let acknowledgements arrive; return the number of their request."""
+        """Let acknowledgements arrive; return the request's number."""
         self.requests += 1
         acks = tuple((self.share.topic_id, self.share.partition, batch) for batch in batches)
         details: dict[str, Any] = {"session_id": 1, "accepted": 1, **more}
@@ -169,7 +169,7 @@ class Made:
         return self.requests
 
     def does(self, request: int, code: int = 0, **more: Any) -> Made:
-        """Let the share-partition object finish a request's acknowledgements."""
+        """Let the share-partition object complete a request's acknowledgements."""
         asked = self._asked(request)
         details: dict[str, Any] = {
             "persisted": True,
@@ -196,7 +196,7 @@ class Made:
         return self
 
     def answers(self, request: int, code: int = 0) -> Made:
-        """Answer a request's acknowledgements."""
+        """Respond to a request's acknowledgements."""
         asked = self._asked(request)
         self.add(
             AckAnswered,
@@ -216,12 +216,12 @@ class Made:
     def settles(
         self, member: str, first: int, last: int | None = None, kind: int = ACK_ACCEPT, code: int = 0, **more: Any
     ) -> Made:
-        """Let an acknowledgement arrive, and finish and answer it at once, without a write."""
+        """Let an acknowledgement arrive, and complete and answer it at once, without a write."""
         request = self.asks(member, (first, first if last is None else last, (kind,)))
         return self.does(request, code, **more).answers(request, code)
 
     def gives_back(self, member: str, *ranges: tuple[int, int]) -> Made:
-        """Take back what a member holds."""
+        """Release what a member holds."""
         self.add(GivenBack, 1, self.share, self.object_id, member, ranges or None)
         return self
 
@@ -237,7 +237,7 @@ class Made:
     # ---- share coordinators
 
     def answered(self, call: str, start_offset: int = -1, *batches: StateBatchSeen, code: int = 0, **more: Any) -> Made:
-        """Let the share coordinator answer a state RPC."""
+        """Let the share coordinator respond to a state RPC."""
         details: dict[str, Any] = {"generation": self.generation, "asked": len(self.history.events), **more}
         epoch = details.pop("leader_epoch", self.leader_epoch)
         state_epoch = details.pop("state_epoch", self.state_epoch)
@@ -249,7 +249,7 @@ class Made:
         return self.answered("Write", start_offset, *batches, **more)
 
     def reads(self, start_offset: int, *batches: StateBatchSeen, **more: Any) -> Made:
-        """Answer a state read."""
+        """Respond to a state read."""
         return self.answered("Read", start_offset, *batches, **more)
 
     def state(self, start_offset: int, *batches: StateBatchSeen, finished: int = 0, **more: Any) -> StateSeen:
@@ -260,8 +260,8 @@ class Made:
         )
 
     def rests(self, start_offset: int, *batches: StateBatchSeen, end: int | None = None, finished: int = 0) -> Made:
-        """Set the final state: this state, served, replayed and rebuilt, and a log up to `end` with a value at each
-        offset."""
+        """Set the final state: this state as the served, replayed and rebuilt one, and a log up to `end` with a value
+        at each offset."""
         state = self.state(start_offset, *batches, finished=finished)
         end = start_offset if end is None else end
         partition = self.share[1:]
@@ -277,18 +277,18 @@ class Made:
     # ---- groups and the world
 
     def begins(self, phase: str) -> Made:
-        """Begin a phase of the run."""
+        """Start a phase of the run."""
         self.add(PhaseBegan, phase)
         return self
 
     def beats(self, member: str, sent: int, epoch: int, code: int = 0, **more: Any) -> Made:
-        """Answer a heartbeat."""
+        """Respond to a heartbeat."""
         details: dict[str, Any] = {"asked_ms": self.now_ms, "asked": len(self.history.events), **more}
         self.add(HeartbeatAnswered, 1, self.share.group_id, member, sent, epoch, None, code, **details)
         return self
 
     def group(self, epoch: int, members: dict[str, int], owned: Iterable[int] = (0,), **more: Any) -> Made:
-        """Let a group be seen; its first member owns the partitions `owned` of a topic with one partition."""
+        """Let a group be sampled; its first member owns the partitions `owned` of a topic with one partition."""
         parts = ((TOPIC, 0),)
         target = tuple((TOPIC, number) for number in owned)
         details: dict[str, Any] = {
@@ -318,7 +318,7 @@ def value(offset: int) -> bytes:
 
 
 def found(checker: Checker, made: Made) -> list[str]:
-    """Return the rules that a checker finds broken."""
+    """Return the rules that are broken according to a checker."""
     return [violation.rule for violation in violations(checker, made)]
 
 

@@ -1,4 +1,4 @@
-"""Observers of what coordinators and leaders report to each other about members."""
+"""Observers of the reports about members between coordinators and leaders."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def report_decided(edge: Edge, command: object, decision: Any) -> None:
 
 
 class Removals:
-    """Observes the share sessions of one leader: opened, and ended because their members were removed."""
+    """Observes when one leader's share sessions are opened, and when they end because their members were removed."""
 
     def __init__(self, edge: Edge, service: Any) -> None:
         self._edge = edge

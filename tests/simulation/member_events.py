@@ -1,4 +1,4 @@
-"""What coordinators and leaders report to each other about members, as events of a run's history."""
+"""Events for the reports about members between coordinators and leaders."""
 
 from __future__ import annotations
 
@@ -28,15 +28,16 @@ class ReturnTaken(Event):
 
 @dataclass(frozen=True, slots=True)
 class ClocksRestarted(Event):
-    """All members of a shard begin a new session: the shard was loaded, or could not work for a while (GC-32a)."""
+    """The session clocks of all members in a shard restart, because the shard was loaded or could not work for a while
+    (GC-32a)."""
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
 class MemberRemoved(Event):
-    """A coordinator decided to remove a member that was silent; the store may have refused it. `group_epoch`: the one
-    that the removal creates."""
+    """A coordinator decided to remove a member that was silent; the store may have refused it. `group_epoch`: the new
+    one after the removal."""
 
     incarnation: int
     group_id: str
@@ -58,7 +59,7 @@ class SessionOpened(Event):
 
 @dataclass(frozen=True, slots=True)
 class RemovalHeard(Event):
-    """A leader was notified that a member was removed; `ended`: it ended a session for that."""
+    """A leader was notified that a member was removed; `ended`: it therefore ended a session."""
 
     incarnation: int
     group_id: str

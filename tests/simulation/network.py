@@ -1,8 +1,8 @@
-"""The network of a simulated cluster: connections between processes by name, and the faults that strike them.
+"""The network of a simulated cluster: connections between named processes, and the faults that strike them.
 
-It keeps gRPC's contract: bytes are copied, a handler is cancelled when its caller is gone, statuses are gRPC's, a
-stream's messages arrive in order, and a connection that breaks ends all its calls and streams; the next call makes a
-new one, with a new id (PL-524). A handler runs in a task of the process that serves it.
+It follows gRPC's contract: bytes are copied, a handler is cancelled when its caller is gone, statuses are gRPC's, a
+stream's messages arrive in order, and a broken connection ends all its calls and streams; the next call opens a new
+connection with a new id (PL-524). A handler runs in a task of the serving process.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from tests.simulation.calls import Call, Running, Stream
 from tests.simulation.clock import Life, SimLoop, context_of
 from tests.simulation.points import CrashPoints
 
-#: How long a peer may be silent before its connections break: gRPC's keepalive, ping interval and timeout.
+#: How long a peer may be silent before its connections break: gRPC's keepalive interval plus its timeout.
 KEEPALIVE_S: Final = 30.0
-#: How long a message travels while no fault is active.
+#: The delay of a message while no fault is active, in ms.
 DELAY_MS: Final = (0.1, 2.0)
 
 
@@ -38,7 +38,7 @@ class Served:
 
 
 class Connection:
-    """One connection of one transport to one served address. Ends once, and with it the calls and streams on it."""
+    """One connection of one transport to one served address. It ends once, together with its calls and streams."""
 
     def __init__(self, network: SimNetwork, number: int, client: Life, served: Served) -> None:
         self.id = f"sim:{number}"
@@ -47,7 +47,7 @@ class Connection:
         self.served = served
         self.open = True
         self._up_s = self._down_s = 0.0
-        #: The calls and streams that run on it, in the order in which they began.
+        #: Its current calls and streams, in the order in which they started.
         self.running: dict[Running, None] = {}
 
     def ends(self) -> tuple[str, str]:
@@ -55,26 +55,26 @@ class Connection:
         return self.client.name, self.served.life.name
 
     def up(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
-        """Send towards the server; return when it arrives."""
+        """Send towards the server; return the arrival time."""
         due_s = self.network.send(self.client.name, self.served.life.name, deliver, after_s)
         self._up_s = max(self._up_s, due_s)
         return due_s
 
     def down(self, deliver: Callable[[], None], after_s: float = 0.0) -> float:
-        """Send towards the client; return when it arrives."""
+        """Send towards the client; return the arrival time."""
         due_s = self.network.send(self.served.life.name, self.client.name, deliver, after_s)
         self._down_s = max(self._down_s, due_s)
         return due_s
 
     def close(self) -> None:
-        """Close it from the client: handlers are cancelled when the server learns of it."""
+        """Close it from the client's side; handlers are cancelled when the server learns of it."""
         running = self._end()
         for each in running:
             each.fail(TransportStatus.CANCELLED, "the transport is closed")
         self._notify_server(running)
 
     def broken(self, why: str) -> None:
-        """Break it; both ends see that."""
+        """Break it; both ends notice."""
         for each in self._end():
             each.fail(TransportStatus.UNAVAILABLE, why)
             each.abandoned()
@@ -92,10 +92,10 @@ class Connection:
                 each.fail(TransportStatus.UNAVAILABLE, why)
 
         if running:
-            self.down(arrived, self._down_s)  # after the responses that are on their way
+            self.down(arrived, self._down_s)  # after the responses in transit
 
     def _end(self) -> list[Running]:
-        """Mark it as ended; return what ran on it until now."""
+        """Mark it as ended; return the calls and streams that were on it."""
         self.open = False
         self.network.forget(self)
         running, self.running = list(self.running), {}
@@ -111,7 +111,7 @@ class Connection:
 
 
 class SimNetwork:
-    """All addresses of one world, the messages on their way, and the faults that strike them.
+    """All addresses of one simulated world, the messages in transit, and the faults that strike them.
 
     `lose` is the probability that a call's request or reply is lost, or that a message breaks its connection;
     `duplicate` the probability that a unary request arrives twice.
@@ -135,7 +135,7 @@ class SimNetwork:
     # ---- addresses
 
     def serve(self, life: Life, address: str, descriptor: ServiceDescriptor, service: object) -> None:
-        """Serve the RPCs that `service` has methods for, in addition to what this life already serves there."""
+        """Serve the RPCs for which `service` has methods, in addition to those that this life already serves there."""
         served = self._served.get(address)
         if served is None or served.life is not life:
             served = self._served[address] = Served(life, address)
@@ -143,7 +143,7 @@ class SimNetwork:
             served.methods[bound.method.path] = bound
 
     def refuse(self, life: Life) -> None:
-        """Accept no more calls at this life's address; open ones go on."""
+        """Accept no more calls at this life's address; open ones continue."""
         for served in list(self._served.values()):
             if served.life is life:
                 served.accepting = False
@@ -154,8 +154,8 @@ class SimNetwork:
         return any(each.running for each in self._connections if each.served.life is life)
 
     def gone(self, life: Life, why: str) -> None:
-        """Note that a process ended, or its machine closed its sockets: peers learn of it as fast as a message
-        travels."""
+        """Note that a process ended, or its machine closed its sockets; peers learn of it as quickly as a message
+        arrives."""
         self.refuse(life)
         for connection in list(self._connections):
             if connection.served.life is life:
@@ -164,14 +164,14 @@ class SimNetwork:
                 connection.lost_client()
 
     def transport(self, life: Life) -> SimTransport:
-        """Return a transport of a process; its connections are its own."""
+        """Return a transport for a process, with its own connections."""
         return SimTransport(self, life)
 
     # ---- faults
 
     def cut(self, a: str, b: str, *, refused: bool = False) -> None:
-        """Let nothing pass from `a` to `b`. Silent: messages wait for `heal`, and connections break once the cut has
-        lasted as long as keepalive waits. Refused: connections between the two break, and no new one can be made."""
+        """Let nothing pass from `a` to `b`. Silent: messages wait for `heal`, and connections break when the cut has
+        lasted as long as keepalive allows. Refused: connections between the two break, and no new one can be opened."""
         self._cuts[(a, b)] = refused
         if refused:
             self._break_between(a, b, "connection refused")
@@ -179,7 +179,7 @@ class SimNetwork:
             self._watch((a, b))
 
     def heal(self, a: str | None = None, b: str | None = None) -> None:
-        """End the cut from `a` to `b`, or every cut. Held messages arrive now, in their order."""
+        """End the cut from `a` to `b`, or every cut. Held messages arrive now, in order."""
         for pair in [pair for pair in self._cuts if a is None or pair == (a, b)]:
             del self._cuts[pair]
             due_s = 0.0
@@ -187,7 +187,8 @@ class SimNetwork:
                 due_s = self.send(*pair, deliver, due_s)
 
     def unheard(self, life: Life) -> None:
-        """Note that a process stopped answering: if it still does not when keepalive is over, its connections break."""
+        """Note that a process stopped responding; if it still does not respond when keepalive expires, its connections
+        break."""
 
         pauses = life.pauses
 
@@ -200,7 +201,7 @@ class SimNetwork:
         self.loop.call_later(self.keepalive_s, check, context=self._nowhere)
 
     def break_streams(self, rng: Random, share: float) -> None:
-        """Break a share of the connections that carry streams."""
+        """Break a fraction of the connections that carry streams."""
         for connection in list(self._connections):
             if any(isinstance(each, Stream) for each in connection.running) and rng.random() < share:
                 connection.broken("connection reset by peer")
@@ -228,8 +229,7 @@ class SimNetwork:
     # ---- messages
 
     def send(self, source: str, target: str, deliver: Callable[[], None], after_s: float = 0.0) -> float:
-        """Carry a message; `deliver` is called when it arrives, not before the time `after_s`. Return the time it is
-        due."""
+        """Carry a message; call `deliver` when it arrives, not before the time `after_s`. Return its arrival time."""
         low, high = self.delay_ms
         due_s = max(self.loop.time() + (low + self.rng.random() * (high - low)) / 1000, after_s)
 
@@ -243,17 +243,17 @@ class SimNetwork:
         return due_s
 
     def loses(self) -> bool:
-        """Decide by chance if this message is lost."""
+        """Decide randomly whether this message is lost."""
         return self.lose > 0 and self.rng.random() < self.lose
 
     def refused(self, a: str, b: str) -> bool:
-        """Return True if no connection can be made between the two."""
+        """Return True if no connection can be opened between the two."""
         return bool(self._cuts) and (self._cuts.get((a, b), False) or self._cuts.get((b, a), False))
 
     # ---- connections
 
     def connect(self, client: Life, address: str) -> Connection | None:
-        """Return a new connection; None when the address is not served or the connection is refused."""
+        """Return a new connection; None if the address is not served or the connection is refused."""
         served = self._served.get(address)
         if served is None or client.severed or self.refused(client.name, served.life.name):
             return None
@@ -284,7 +284,7 @@ class SimTransport:
         return method.response_type.FromString(data)
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
-        """Open a duplex stream; its handler begins when the opening message arrives."""
+        """Open a duplex stream; its handler starts when the opening message arrives."""
         stream = Stream(await self._connected(address), method)
         stream.begin()
         return stream

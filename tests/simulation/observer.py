@@ -1,8 +1,8 @@
-"""Observers inside the services of every process: the requests they receive, the responses that leave them, and locks.
+"""Observers inside the services of every process: they record requests, responses and locks.
 
 An observer replaces a few methods of the serving objects, at points where plain values go in and out. So nothing is
 parsed twice; unary calls, streams and the short cut within one process are all observed; and each event is recorded
-when it happens, not when a stream has room for it. It changes nothing of what it observes.
+when it happens, not when a stream has room for it. Behaviour is not changed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _NO_OBJECT: Final = (0, 0, 0)
 
 
 class Observer:
-    """Observes every service of a world."""
+    """Observes every service in a simulated world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -119,7 +119,7 @@ class _Leader:
         return run
 
     def session_step(self, request: ShareRequest) -> SessionStep:
-        """Replaces `ShareRequests._session_step`: its outcome shows whether the request's session epoch was
+        """Replaces `ShareRequests._session_step`, whose result shows whether the request's session epoch was
         accepted."""
         try:
             step: SessionStep = self._session_step(request)
@@ -149,9 +149,9 @@ class _Leader:
         return host
 
     def settings(self, group_id: str) -> GroupConfig:
-        """Replaces `LeaderParts.config`, where every decision gets its limits. Records them when they differ from the
-        previous read, so that even limits in force for a moment are recorded (a release and an expiry do not show
-        theirs). No group has the empty name: its limits are the broker's, for idle sessions."""
+        """Replaces `LeaderParts.config`, from which every decision gets its limits. Records them whenever they differ
+        from the previous read, so that even short-lived limits are recorded (the events of a release or an expiry do
+        not include them). The empty name is no group's; it stands for the broker's limits, used for idle sessions."""
         found: GroupConfig = self._settings(group_id)
         limits = (found.delivery_count_limit, found.lock_ms, found.max_record_locks)
         if group_id and self._limits.get(group_id) != limits:
@@ -229,7 +229,7 @@ class _Leader:
 
 
 class _Consumption:
-    """Observes rounds of consumed retention: what a leader deletes, and how far the groups were then."""
+    """Observes rounds of consumed retention: what a leader deletes, and the groups' progress at that time."""
 
     def __init__(self, edge: Edge, world: World, retention: Any) -> None:
         self._edge = edge
@@ -241,7 +241,7 @@ class _Consumption:
         vars(retention).update(_retain=self.retain, _move=self.move)
 
     async def retain(self, topic_ids: list[bytes]) -> None:
-        """Replaces `ConsumedRetention._retain`, one at a time, which first asks for the groups' progress."""
+        """Replaces `ConsumedRetention._retain`, which first asks for the groups' progress; runs one at a time."""
         self._asked = {topic_id: topic_starts(self._world, topic_id, settled=True) for topic_id in topic_ids}
         self._settled = settled_now(self._world)
         await self._retain(topic_ids)
@@ -262,7 +262,7 @@ class _Consumption:
 
 
 class _LockedThen:
-    """The leader's values when it locked ranges; their response may leave later."""
+    """The leader's values when it locked ranges; their response may be sent later."""
 
     __slots__ = ("at_ms", "leader_epoch", "lock_ms", "object_id", "offsets", "state_epoch")
 
@@ -276,7 +276,7 @@ class _LockedThen:
 
 
 class _Object:
-    """Observes one share-partition object: what it gives out and takes back."""
+    """Observes one share-partition object: the ranges that it locks and releases."""
 
     def __init__(self, leader: _Leader, host: SharePartitionHost) -> None:
         self._leader = leader
@@ -296,7 +296,7 @@ class _Object:
         self._edge.report(ObjectMade, self._share, self._id, host.log.epoch, host.core.generation)
 
     def handle(self, event: ev.Event, now_ms: int) -> list[Effect]:
-        """Replaces `SharePartition.handle`: the invariants are checked after every event."""
+        """Replaces `SharePartition.handle`; checks the invariants after every event."""
         effects = self._handle(event, now_ms)
         if type(event) is Initialized and event.resolved:
             log = self._host.log
@@ -322,7 +322,7 @@ class _Object:
                 self._edge.report(ObjectDropped, self._share, self._id, self._host.log.epoch, effect.reason.value)
 
     def acquire(self, event: ev.Acquire) -> Any:
-        """Replaces `SharePartitionHost.acquire`: locks begin here, whatever becomes of the response."""
+        """Replaces `SharePartitionHost.acquire`: locks start here, whatever happens to the response."""
         core = self._host.core
         before = locks_used(core)
         ranges = self._acquire(event)

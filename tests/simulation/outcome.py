@@ -28,10 +28,10 @@ class Outcome:
 
     @property
     def operations(self) -> int:
-        """Return how many operations of clients the run had."""
+        """Return the number of client operations in the run."""
         return self.history.operations
 
     @property
     def rules(self) -> tuple[str, ...]:
-        """Return the rules that it broke, each once."""
+        """Return the broken rules, without duplicates."""
         return tuple(dict.fromkeys(violation.rule for violation in self.violations))

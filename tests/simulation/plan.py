@@ -1,8 +1,8 @@
 """The circumstances of one run: the cluster's shape, how long clients work, and which faults strike when. Plain JSON
 inside.
 
-A plan is drawn from a seed, every part of it from a random source of its own, so that removing one part leaves the
-others as they were. It does not say what clients do: that is drawn from the seed while they work.
+A plan is drawn from a seed, each part from its own random source, so that removing one part leaves the others
+unchanged. It does not define the clients' actions, which are drawn from the seed while they work.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from tests.simulation.faults.clients import frozen
 from tests.simulation.shape import CHANGES, FROZEN
 from tests.simulation.world import ProcessShape, Shape
 
-#: Number of faults in a run, with the weight of that number.
+#: Possible numbers of faults in a run, with their weights.
 _COUNTS: Final = {0: 2, 1: 4, 2: 5, 3: 4, 4: 3, 6: 2, 9: 1}
 _WORK_MS: Final = (6_500, 11_000)
 #: Clients have begun by then.
 _FIRST_MS: Final = 500
-#: How often all faults of a run strike close together.
+#: The probability that all faults of a run strike close together.
 _CLOSE: Final = 0.3
-#: How often other faults strike in runs with paused clients: removals in time are judged only where none does.
+#: The probability of other faults in runs with paused clients; timely removals are checked only in runs without others.
 _BESIDE_OTHERS: Final = 0.3
-#: The least number of operations in a history.
+#: The minimum number of operations in a history.
 OPERATIONS_MIN: Final = 200
 
 
@@ -42,8 +42,8 @@ class Step:
 
 @dataclass(frozen=True)
 class Plan:
-    """One run's circumstances. The work goes on until there were `operations_min`, within a bound. `without` names
-    workloads that do no work, and only drain; `drawn`: it is exactly what the seed gives."""
+    """The circumstances of one run. The work continues, within a limit, until there were `operations_min`. `without`:
+    workloads that only drain and do no work; `drawn`: True if the plan is exactly what the seed gives."""
 
     shape: Shape
     work_ms: int
@@ -75,7 +75,7 @@ class Plan:
         return cls(shape, work_ms, ordered, operations_min=OPERATIONS_MIN, drawn=True)
 
     def cut(self, work_ms: int) -> Plan:
-        """Return the same plan with less time: faults that would strike later are dropped."""
+        """Return the same plan with less time, without the faults that would strike later."""
         steps = tuple(step for step in self.steps if step.at_ms < work_ms)
         return replace(self, work_ms=work_ms, steps=steps, operations_min=0)
 
@@ -84,7 +84,7 @@ class Plan:
         return json.dumps(self.as_json(), separators=(",", ":"))
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as values that JSON knows."""
+        """Return it as values that JSON supports."""
         shape = self.shape
         return {
             "shape": {
@@ -111,7 +111,7 @@ class Plan:
                 int(shape["replicas"]),
                 dict(shape["flags"]),
                 int(shape["keepalive_ms"]),
-                tuple(shape.get("pressures", ())),  # scenarios that were kept before this field have none
+                tuple(shape.get("pressures", ())),  # scenarios kept before this field existed have none
             ),
             int(said["work_ms"]),
             tuple(Step(int(at_ms), _fault(word, parameters)) for at_ms, word, parameters in said["steps"]),
@@ -133,7 +133,7 @@ class Plan:
 
 
 def _window(rng: Random, work_ms: int) -> tuple[int, int]:
-    """Draw when faults strike: at any time of the work, or all within a short while."""
+    """Draw when faults strike: at any time during the work, or all within a short period."""
     if rng.random() < _CLOSE:
         first_ms = rng.randrange(_FIRST_MS, work_ms - 4_000)
         return first_ms, first_ms + 1_500

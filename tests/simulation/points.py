@@ -1,4 +1,5 @@
-"""Crash points: moments of a process that a fault can wait for, such as a write executed and not yet answered."""
+"""Crash points: moments in a process's work that a fault can wait for, such as a write that is executed but not yet
+answered."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ Action = Callable[[], Awaitable[None]]
 
 
 class Point(StrEnum):
-    """A moment of a process."""
+    """A moment in a process's work."""
 
     BEFORE_WRITE = "before a write is executed"
     AFTER_WRITE = "after a write is executed, before its reply"
@@ -27,7 +28,7 @@ class _Armed:
 
 
 class CrashPoints:
-    """Actions that wait for the nth moment of a kind in a process."""
+    """Actions that wait for the nth moment of some kind in a process."""
 
     def __init__(self, loop: SimLoop, context: Context, life_of: Callable[[str], Life | None]) -> None:
         self._loop = loop
@@ -53,8 +54,8 @@ class CrashPoints:
         return (name, point) in self._armed
 
     async def reached(self, name: str, point: Point) -> bool:
-        """Run the action that waits for this moment, then wait until the process may go on; return True if it is still
-        alive."""
+        """Run the action that waits for this moment, then wait until the process may continue; return True if it is
+        still alive."""
         armed, life = self._armed.get((name, point)), self._life_of(name)
         if armed is None or life is None:
             return True

@@ -1,7 +1,7 @@
-"""Plays many seeds in worker processes: fresh interpreters with a fixed hash seed, given a few seeds at a time.
+"""Plays many seeds in worker processes: new interpreters with a fixed hash seed, which get a few seeds at a time.
 
-A worker that dies or stays silent is a violation of the seed that it was playing; its successor plays the rest of its
-seeds. Parent and worker exchange JSON, one line each way.
+If a worker dies or hangs, this is a violation by the seed that it was playing; the next worker plays the rest of its
+seeds. Parent and worker exchange lines of JSON.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from pathlib import Path
 from typing import Any, Final, TextIO
 
 ROOT: Final = Path(__file__).resolve().parent.parent.parent
-#: The hash seed, which decides the iteration order of sets; the same everywhere, or a seed would not give the same
-#: history.
+#: The hash seed, which determines the iteration order of sets. It must be the same everywhere, so that a seed always
+#: gives the same history.
 HASH_SEED: Final = "0"
 #: The function that plays one seed, as `module:function`: int -> Played.
 PLAY: Final = "tests.simulation.play:play"
 CHUNK: Final = 8
-#: A worker that is silent for longer is killed; a history takes a fraction of a second and ends itself long before
-#: this.
+#: A worker that is silent for longer is killed; a history takes a fraction of a second and has its own, much shorter
+#: limit.
 SILENT_S: Final = 120.0
 PROGRESS_S: Final = 10.0
 _LINE_BYTES: Final = 2**22
@@ -84,8 +84,8 @@ def run(
     silent_s: float = SILENT_S,
     seconds: float = math.inf,
 ) -> Summary:
-    """Play the seeds. `say` is called with each as it ends, in no order; `progress` gets a line every ten seconds.
-    After `seconds`, or Ctrl-C, no more seeds are started: the summary is of those that were played."""
+    """Play the seeds. `say` is called with each result, in no particular order; `progress` gets a line every ten
+    seconds. After `seconds`, or Ctrl-C, no more seeds are started; the summary is of those that were played."""
     pool = _Pool(deque(seeds), play, say, progress=progress, silent_s=silent_s, seconds=seconds)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(pool.run(workers or os.cpu_count() or 1))
@@ -132,7 +132,7 @@ class _Pool:
             self._say(played)
 
     async def _employ(self) -> None:
-        """Run one worker after the other, as long as there are seeds."""
+        """Run one worker after another, as long as there are seeds."""
         while self._more():
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
@@ -157,7 +157,7 @@ class _Pool:
         return bool(self._seeds) and time.monotonic() < self._until
 
     async def _feed(self, process: asyncio.subprocess.Process) -> bool:
-        """Have some seeds played. Returns False when the worker is gone."""
+        """Let the worker play some seeds; return False if it is gone."""
         assert process.stdin is not None
         assert process.stdout is not None
         chunk = deque(self._seeds.popleft() for _ in range(min(CHUNK, len(self._seeds))))
@@ -187,15 +187,15 @@ def _played(said: dict[str, Any]) -> Played:
 
 
 def rest_collector() -> None:
-    """Prepare a process that plays seed after seed and then ends: collect garbage only at the end of each run, and skip
-    imported objects, which are never garbage and would take a tenth of the time."""
+    """Prepare a process that plays seed after seed and then exits: collect garbage only at the end of each run, and
+    skip imported objects, which are never garbage and would take a tenth of the time."""
     gc.collect()
     gc.freeze()
     gc.disable()
 
 
 def work(play: str, asked: TextIO, answers: TextIO) -> None:
-    """Act as a worker: play the seeds of each line that it is asked, in order, until there are no more lines."""
+    """Act as a worker: play the seeds in each input line, in order, until there are no more lines."""
     module, _, name = play.partition(":")
     function = getattr(import_module(module), name)
     for text in asked:
@@ -204,7 +204,7 @@ def work(play: str, asked: TextIO, answers: TextIO) -> None:
 
 
 def main() -> None:
-    """Work with standard output reserved for answers: all other output goes to standard error."""
+    """Work with standard output reserved for results; all other output goes to standard error."""
     with os.fdopen(os.dup(1), "w", encoding="utf-8") as answers:
         os.dup2(2, 1)
         import_module(sys.argv[1].partition(":")[0])

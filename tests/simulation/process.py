@@ -1,7 +1,7 @@
 """One life of a process of the cluster: the real NodeProcess on the simulated network and store.
 
-The RPC server and the outgoing transport, which a composition root gets from the machine, are supplied here to the
-process that asks. It makes no judgements.
+The RPC server and the outgoing transport, which normally come from the machine, are supplied here to the process that
+requests them.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _RETENTION: Final = ("log.retention.check.interval.ms", "1500")
 
 @lru_cache(maxsize=256)
 def settings_of(flags: tuple[tuple[str, str], ...]) -> Settings:
-    """Return settings by flags; they are frozen, so processes may share them."""
+    """Return the settings for these flags; they are immutable, so processes may share them."""
     return load_settings(dict(flags))
 
 
 class Process:
-    """One life of a process. `ended` is the reason why it gave up, "" while it has not; `ready`: it has started, and
-    has not been asked to stop."""
+    """One life of a process. `ended` is the reason why it gave up, "" if it has not; `ready`: it has started and has
+    not been asked to stop."""
 
     def __init__(self, world: World, shape: ProcessShape, incarnation: int, dead: frozenset[int]) -> None:
         self.world = world
@@ -56,7 +56,7 @@ class Process:
         self.ended = ""
         self.ready = False
         self.life = Life(world.loop, shape.name, incarnation)
-        #: True if it ended in good order; then work that it left undone is its own fault.
+        #: True if it shut down cleanly; then unfinished work is its own fault.
         self.left = False
         self.clock = world.clock_of(shape.name)
         self.settings = settings_of(tuple(sorted((_RETENTION, *world.flags_of(shape).items()))))
@@ -64,7 +64,7 @@ class Process:
         self._made: NodeProcess | None = None
 
     async def start(self) -> None:
-        """Start it as `python -m <role>` does. Raises whatever keeps a process from starting."""
+        """Start it as `python -m <role>` does. Raises any error that prevents a process from starting."""
         world, settings = self.world, self.settings
         replicas = world.shape.replicas
         store = StoreSettings(
@@ -92,7 +92,7 @@ class Process:
 
     @property
     def node(self) -> ClusterNode:
-        """Return this process's cluster node; available once it has started."""
+        """Return this process's cluster node; available after its start."""
         assert self._made is not None, "start first"
         return self._made.node
 
@@ -103,22 +103,22 @@ class Process:
 
     @property
     def parts(self) -> Any:
-        """Return its `Roles`; None before they are made."""
+        """Return its `Roles`; None before they are created."""
         return self._made._roles if self._made is not None else None
 
     @property
     def state(self) -> Any:
-        """Return its share coordinator; None without one."""
+        """Return its share coordinator, or None."""
         return self.parts._state if self.parts is not None else None
 
     @property
     def groups(self) -> Any:
-        """Return its group coordinator; None without one."""
+        """Return its group coordinator, or None."""
         return self.parts._groups if self.parts is not None else None
 
     @property
     def leader(self) -> Any:
-        """Return its partition leader; None without one."""
+        """Return its partition leader, or None."""
         return self.parts._leader if self.parts is not None else None
 
     @property
@@ -134,7 +134,7 @@ class Process:
 
 
 class _Server:
-    """An `RpcServer` of the process that made it: the first is for clients, the second for nodes (CM-80)."""
+    """An `RpcServer` of the process that created it: the first one serves clients, the second serves nodes (CM-80)."""
 
     def __init__(self, process: Process) -> None:
         self.host = process.name
@@ -163,7 +163,7 @@ class _Server:
         """Do nothing: readiness is never queried here."""
 
     async def drain(self, grace_s: float, streams_s: float | None = None) -> None:
-        """Accept no more calls and wait for open ones: all count as streams, which may delay it for a shorter time."""
+        """Accept no more calls and wait for open ones; all are treated as streams, for which the wait is shorter."""
         grace_s = grace_s if streams_s is None else min(grace_s, streams_s)
         network, life = self._world.network, self._process.life
         network.refuse(life)
@@ -185,7 +185,7 @@ def _current() -> Process:
 
 @contextmanager
 def wired() -> Iterator[None]:
-    """Inside, give a process that asks for an RPC server or a transport a simulated one."""
+    """Inside the block, give a process that requests an RPC server or a transport a simulated one."""
 
     def server(*_: object, **__: object) -> _Server:
         return _Server(_current())
@@ -206,7 +206,7 @@ def wired() -> Iterator[None]:
 
 @contextmanager
 def alive(process: Process) -> Iterator[None]:
-    """Make everything that is started inside belong to this life of a process."""
+    """Make everything that is started inside the block belong to this life of a process."""
     _processes[process.life] = process
     with living(process.life):
         yield

@@ -1,4 +1,4 @@
-"""Rebuilds the share state as a reader of the store's streams alone would: from its records and the combiner only."""
+"""Rebuilds the share state from the store's streams alone, using only their records and the combiner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Fields = Sequence[bytes]
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """One share-partition's state. `orphan`: its updates follow no snapshot."""
+    """One share-partition's state. `orphan`: there is no snapshot before its updates."""
 
     snapshot_epoch: int
     state_epoch: int
@@ -34,9 +34,10 @@ class Rebuilt:
 
 @dataclass
 class Rebuilding:
-    """Reads streams, one after the other. `torn`: entries that no coordinator writes, in words.
+    """Reads streams one after another. `torn`: descriptions of entries that no coordinator would write.
 
-    `tails_may_be_lost`: the store may fail over to a replica that lacks the latest entries; then snapshot epochs skip.
+    `tails_may_be_lost`: the store may fail over to a replica that lacks the latest entries; then snapshot epochs may
+    have gaps.
     """
 
     tails_may_be_lost: bool = False
@@ -52,7 +53,7 @@ class Rebuilding:
                 self._apply(kind, ShareStateRecord.FromString(named[b"r"]))
 
     def finish(self) -> None:
-        """Note, after the last stream, each state without a snapshot: a trim has removed it (SC-56, SC-70)."""
+        """After the last stream, note each state without a snapshot; a trim has removed it (SC-56, SC-70)."""
         self.torn += [f"{key.text} has updates but no snapshot" for key, state in self.states.items() if state.orphan]
 
     def _apply(self, kind: bytes, record: ShareStateRecord) -> None:
@@ -66,7 +67,7 @@ class Rebuilding:
             self.states[key] = self._update(key, before, record.update)
 
     def _snapshot(self, key: SharePartitionKey, before: Rebuilt | None, record: ShareSnapshot) -> Rebuilt:
-        """Apply a snapshot. SC-54: each snapshot's epoch is one above the former's."""
+        """Apply a snapshot. SC-54: each snapshot's epoch is one more than the previous one's."""
         if before is not None and not before.orphan:
             step = record.snapshot_epoch - before.snapshot_epoch
             if step < 1 or (step > 1 and not self.tails_may_be_lost):
@@ -83,7 +84,7 @@ class Rebuilding:
         )
 
     def _update(self, key: SharePartitionKey, before: Rebuilt | None, record: ShareUpdate) -> Rebuilt:
-        """Apply an update: SC-56, with the start offset and the count by SC-41 and SC-42."""
+        """Apply an update (SC-56), with the start offset and the count as in SC-41 and SC-42."""
         count = record.delivery_complete_count if record.HasField("delivery_complete_count") else -1
         batches = batches_from_messages(record.state_batches)
         if before is None:

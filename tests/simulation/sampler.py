@@ -1,4 +1,4 @@
-"""Samples processes from time to time: states, groups and sizes, from those that may answer."""
+"""Samples states, groups and sizes from time to time, in the processes that may respond."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tests.simulation.process import Process
     from tests.simulation.world import World
 
-#: An unchanged group is recorded again after this time, for checkers of groups that must not stay as they are.
+#: An unchanged group is recorded again after this time, for checkers of groups that must not remain unchanged.
 _AGAIN_MS: Final = 1_000
 _SIZES_MS: Final = 1_000
 #: How long a lock, or the write of a start offset, may be overdue on a running process.
@@ -78,8 +78,8 @@ class Sampler:
 
 @asynccontextmanager
 async def sampled(world: World, every_s: float) -> AsyncIterator[None]:
-    """Take samples at intervals until the block ends. Raises what a sample raised: without samples, a run would be
-    judged with less evidence than its checkers expect."""
+    """Take samples at intervals until the block ends. Errors of a sample are raised, since without samples the checkers
+    would have less evidence than they expect."""
     sampling = asyncio.create_task(_sample(Sampler(world), every_s))
     try:
         yield
@@ -136,7 +136,7 @@ def _group_seen(now_ms: int, process: Process, group: Any, shard: Any, view: Any
 
 
 def _sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, int]]:
-    """Yield (name, length, bound) of everything that may grow. At rest nothing waits."""
+    """Yield (name, length, maximum) of everything that may grow. At rest nothing is waiting."""
     for role, hosts in (("state", process.state), ("groups", process.groups)):
         for index, host in enumerate(hosts.hosts if hosts is not None else ()):
             if host.waiting:
@@ -152,7 +152,7 @@ def _group_sizes(process: Process) -> Iterator[tuple[str, int, int]]:
     for _, shard in process.groups.shards.serving():
         members = [len(group.members) for group in shard.groups.values()]
         yield "members of a group", max(members, default=0), most
-        # A join that the store refused leaves its clock in place until that runs out (GC-33).
+        # A join that the store refused leaves its session clock running until it expires (GC-33).
         yield "session clocks", len(shard._sessions), sum(members) + _CLOCKS_LEFT
 
 
@@ -179,21 +179,21 @@ def _leader_sizes(process: Process, resting: bool) -> Iterator[tuple[str, int, i
 
 
 def _overdue_ms(host: Any, now_ms: int) -> int:
-    """Return for how long the lock of an acquired record has been over: each such record must have a timer (INV-19)."""
+    """Return for how long a lock has been overdue: each acquired record must have a timer (INV-19)."""
     runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
     return max((now_ms - deadline for *_, code, _, _, deadline in runs if code == STATE_ACQUIRED), default=0)
 
 
 def _delay_ends(host: Any) -> list[int]:
-    """Return when the delays of its delayed records end (PL-932): each must have a timer, and none may wait too
+    """Return when the delays of its delayed records end (PL-932): each must have a timer, and none may be delayed too
     long."""
     runs = (run for batch in host.core._state.window.walk() for run in batch.lock_runs(batch.first, batch.last))
     return [deadline for *_, code, _, _, deadline in runs if code == DELAYED]
 
 
 def _held_up(host: Any) -> bool:
-    """Return True if no new record is acquired though locks are free, counted independently and without the dead
-    letters (PL-915), and waiting records hold up nothing (PL-935)."""
+    """Return True if no new record is acquired although locks are free, counted independently and without dead letters
+    (PL-915), and delayed records hold up nothing (PL-935)."""
     core, window, settings = host.core, host.core._state.window, host.config
     full = core.dead_letters_full(settings) or core.delayed_full(settings)
     if not core._state.dead_letters.waiting or core.can_acquire(settings) or full:
@@ -202,8 +202,8 @@ def _held_up(host: Any) -> bool:
 
 
 def _forgotten(host: Any) -> int:
-    """Count records whose acknowledgement or release is pending, though nothing is queued, written or read back for
-    it."""
+    """Count records with a pending acknowledgement or release for which nothing is queued, being written or read
+    back."""
     state = host.core._state
     write_back = state.write_back
     if write_back.queued or write_back.outstanding is not None or write_back.unresolved:

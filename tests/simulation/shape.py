@@ -38,27 +38,27 @@ FLAGS: Final = MappingProxyType(
 )
 
 
-#: Special conditions of a run, with their probabilities; parts of the workload check for their own word here.
+#: Special conditions of a run, with their probabilities; each part of the workload checks for its own word.
 PRESSURES: Final = MappingProxyType(
     {
-        "retention": 0.15,  # topics keep records for a short time, or few bytes of them
-        "by_duration": 0.15,  # groups begin at records that are young enough
+        "retention": 0.15,  # topics keep records only for a short time or up to few bytes
+        "by_duration": 0.15,  # groups start at records that are recent enough
         "no renewals": 0.1,  # groups do not allow RENEW
         "max poll": 0.15,  # members that take too long between polls leave
         "intervals": 0.2,  # session time-outs and heartbeat intervals change
         "assignment": 0.15,  # assignments are computed at an interval
-        "bytes": 0.15,  # fetches ask for few bytes
+        "bytes": 0.15,  # fetches request few bytes
         "bulk": 0.02,  # windows of more than a thousand records
-        "changes": 0.3,  # groups are deleted and created again, and their offsets altered and deleted
-        "letters": 0.3,  # groups have a dead-letter queue, and its topic fails at times
+        "changes": 0.3,  # groups are deleted and re-created, and their offsets altered and deleted
+        "letters": 0.3,  # groups have a dead-letter queue whose topic sometimes fails
         "consumed": 0.2,  # topics keep only records that some group still needs
         "delays": 0.3,  # releases with delays, and back-offs that are set, changed and removed
-        "transactions": 0.25,  # also transactional producers, and perhaps an operator; groups read committed
+        "transactions": 0.25,  # transactional producers, perhaps an operator; groups use read_committed
         "frozen": 0.15,  # clients are paused for longer than their session, which is short
         "small limits": 0.25,  # leaders sweep their memory, and read logs in pages, at two to five
     }
 )
-#: How far the wall clock of a process differs from that of clients, at most, before any fault.
+#: The maximum difference, before any fault, between the wall clocks of a process and of clients.
 SKEW_MS: Final = 50
 SIZE_FLAG: Final = "group.share.max.size"
 CHANGES: Final = "changes"
@@ -66,13 +66,13 @@ LETTERS: Final = "letters"
 TRANSACTIONS: Final = "transactions"
 CONSUMED: Final = "consumed"
 DELAYS: Final = "delays"
-#: The greatest delays that groups allow: whatever a clock shows, a record waits no longer.
+#: The maximum delays that groups allow; whatever a clock shows, no record is delayed longer.
 DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
 FROZEN: Final = "frozen"
 SMALL_LIMITS: Final = "small limits"
 #: The session time-out of groups in such a run, ms: shorter than the time after which a paused client is missed.
 FROZEN_SESSION_MS: Final = 2_500
-#: Drawn after all others, in this order: they were added later, and earlier draws must stay as they were.
+#: Drawn after all others, in this order: they were added later, and earlier draws must not change.
 _LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS, FROZEN, SMALL_LIMITS)
 
 
@@ -103,7 +103,8 @@ class Shape:
 
     @classmethod
     def draw(cls, rng: Random) -> Self:
-        """Draw a shape: all roles twice, or each role apart once or twice; a store alone or with two replicas."""
+        """Draw a shape: two processes with all roles, or one or two for each role; a store without replicas or with
+        two."""
         if rng.random() < 0.7:
             processes: tuple[ProcessShape, ...] = (ProcessShape("a", ROLES), ProcessShape("b", ROLES))
         else:
@@ -135,7 +136,7 @@ def _drawn_flags(rng: Random) -> Iterator[tuple[str, str]]:
         ("group.share.max.share.sessions", ("200", "200", "2000")),
         ("share.coordinator.snapshot.update.records.per.snapshot", ("0", "2", "7", "50")),
         ("shard.compaction.entries.min", ("10", "30", "1000")),
-        # Short, so that state writes fail and are read back during a fault, and not only at the end of a run.
+        # Short, so that state writes fail and are read back while a fault lasts, not only at the end of a run.
         ("persister.operation.timeout.ms", ("500", "1500", "4000")),
     ):
         if rng.random() < 0.5:

@@ -1,4 +1,5 @@
-"""Shrinks a failing plan as far as possible: fewer faults, then fewer workloads, then less time. Knows plans only."""
+"""Shrinks a failing plan as far as possible: fewer faults, then fewer workloads, then less time. Depends on plans
+only."""
 
 from __future__ import annotations
 
@@ -12,10 +13,10 @@ WORK_MS_MIN = 500
 
 
 class Shrinker:
-    """Tries shorter plans and keeps those that `broken` accepts, which still break what the first one broke; at most
+    """Tries shorter plans and keeps those that `broken` accepts, which still break the same rule; makes at most
     `tries_max` runs.
 
-    Removing a part leaves all others as they were, since every part draws from a random source of its own.
+    Removing a part leaves all others unchanged, since every part has its own random source.
     """
 
     def __init__(self, broken: Callable[[Plan], bool], tries_max: int = 150) -> None:
@@ -24,7 +25,7 @@ class Shrinker:
         self.tries = 0
 
     def shrink(self, plan: Plan, crew: Sequence[str] = ()) -> Plan:
-        """Return the shortest plan found; `plan` itself when nothing can be removed."""
+        """Return the shortest plan found; `plan` itself if nothing can be removed."""
         before = None
         while plan != before and not self._tired():
             before = plan

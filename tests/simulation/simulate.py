@@ -1,6 +1,7 @@
-"""Plays one seed from beginning to end: a cluster, clients, faults; then calm, drain and rest; then the checkers judge.
+"""Plays one seed from start to end: a cluster with clients and faults; then calm, drain and rest; then the checkers
+run.
 
-A run that does not end, spins or raises is a violation itself, with everything recorded until then as its history.
+A run that does not end, spins or raises is itself a violation, with everything recorded until then as its history.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from tests.support.small_limits import PAGES, WIDTHS, set_small, small
 
 T = TypeVar("T")
 
-#: Bounds of a run's parts in virtual seconds: a part that takes longer hangs.
+#: The time limits of a run's parts in virtual seconds; a part that takes longer counts as hanging.
 _BEGIN_S: Final = 120.0
 _CALM_S: Final = 180.0
 _DRAIN_S: Final = 240.0
 _END_S: Final = 360.0
-#: If a run has few operations, its clients go on working for at most this many samples.
+#: If a run has few operations, its clients continue for at most this many samples.
 _LONGER_MAX: Final = 60
 #: Before anything is compared, locks expire, unconfirmed tails are confirmed and start offsets are written (PL-621).
 REST_S: Final = 8.0
 SAMPLE_S: Final = 0.25
-#: The bound of a run in real seconds; a run takes a fraction of a second.
+#: The limit of a run in real seconds; a run takes a fraction of a second.
 REAL_S: Final = 60.0
-#: The rule that a run breaks when it does not end.
+#: The rule that a run breaks if it does not end.
 LIVENESS: Final = "INV-19"
-#: The rule that is broken when a process logs an error or gives up, whatever the faults.
+#: The rule that is broken if a process logs an error or gives up, regardless of faults.
 COMPLAINT: Final = "complaint"
 #: Errors that correctly report a lost tail (CM-19, CM-20, CM-47).
 _TRUE_WORDS: Final = (
@@ -58,7 +59,7 @@ _TRUE_WORDS: Final = (
 
 
 class RanTooLongError(KeyboardInterrupt):
-    """A run still computes after a minute. A KeyboardInterrupt, since no other exception passes through an event
+    """A run is still computing after a minute. A KeyboardInterrupt, since no other exception passes through an event
     loop."""
 
 
@@ -68,7 +69,7 @@ def simulate(seed: int, plan: Plan | None = None, log_lines: list[str] | None = 
     try:
         with _bounded(), _limits(run):
             determinism.run(seed, run.main, log_lines)
-    except (Exception, RanTooLongError) as error:  # of the loop itself: it spins, or would wait for ever
+    except (Exception, RanTooLongError) as error:  # from the loop itself: it spins, or would wait for ever
         run.failed(error)
     return run.outcome()
 
@@ -88,7 +89,7 @@ def _limits(run: Run) -> Iterator[None]:
 
 
 class Run:
-    """One run; used once. It keeps nothing of its world, which ends with the virtual loop."""
+    """One run; used once. It keeps nothing of its simulated world, which ends with the virtual loop."""
 
     def __init__(self, seed: int, plan: Plan) -> None:
         self.seed = seed
@@ -99,12 +100,12 @@ class Run:
         self.crew: tuple[str, ...] = ()
 
     def failed(self, error: BaseException) -> None:
-        """Record that the run itself broke, which no checker can judge."""
+        """Record that the run itself failed, which no checker can detect."""
         self.final = None
         self.broken.append(Violation(LIVENESS, f"the run did not end: {_innermost(error)}"))
 
     def outcome(self, checkers: Sequence[Checker] = ALL) -> Outcome:
-        """Return the outcome of the run, judged."""
+        """Return the outcome of the run, with the checkers' results."""
         history = self.history
         found = [] if self.final is None else judged(history, self.final, checkers)
         topics = {each.detail: each.target for each in history.of(Administered) if each.call == "CreateTopics"}
@@ -140,8 +141,7 @@ class Run:
             await _all(works, _CALM_S, "clients did not come to an end after the faults")
             await world.settled()
             world.begin("drain")
-            # Workloads that did not work drain too: others may have used their groups, and records of those groups
-            # would remain.
+            # Workloads that did not work drain too: others may have used their groups, whose records would remain.
             drains = [asyncio.create_task(each.drain(), name=each.name) for each in drawn]
             await _all(drains, _DRAIN_S, "clients did not drain what was left")
             world.begin("rest")
@@ -156,7 +156,7 @@ class Run:
         await world.settled()
 
     async def _trouble(self, world: World) -> None:
-        """Let faults strike until the work is over; those that still last then are repaired."""
+        """Let faults strike until the work is over; those that are still active then are repaired."""
         strikes = [asyncio.create_task(_strike(world, step)) for step in self.plan.steps]
         await asyncio.sleep(self.plan.work_ms / 1000)
         for _ in range(_LONGER_MAX):
@@ -182,7 +182,7 @@ class Run:
 
 
 def judged(history: History, final: End, checkers: Sequence[Checker]) -> Iterator[Violation]:
-    """Yield the violations that the checkers find; a checker that fails is reported under its rules."""
+    """Yield the violations that the checkers find; a checker that raises is reported under its rules."""
     for checker in checkers:
         try:
             yield from checker.check(history, final)
@@ -204,7 +204,7 @@ def _say(world: World, step: Step, ended: bool) -> None:
 
 
 async def _all(tasks: list[asyncio.Task[None]], seconds: float, otherwise: str) -> None:
-    """Wait for tasks. Raises their first error, or AssertionError naming those that still run after `seconds`."""
+    """Wait for tasks. Raises their first error, or an AssertionError that names those still running after `seconds`."""
     if tasks:
         await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     for task in tasks:
@@ -216,7 +216,7 @@ async def _all(tasks: list[asyncio.Task[None]], seconds: float, otherwise: str) 
 
 
 async def _within(seconds: float, work: Coroutine[Any, Any, T], otherwise: str) -> T:
-    """Wait for something. Raises AssertionError when it takes longer than that many virtual seconds."""
+    """Wait for something. Raises AssertionError if it takes longer than `seconds` of virtual time."""
     try:
         async with asyncio.timeout(seconds):
             return await work
@@ -226,7 +226,8 @@ async def _within(seconds: float, work: Coroutine[Any, Any, T], otherwise: str) 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Inside, end a run that computes for longer than `REAL_S`. Only a main thread can be interrupted this way."""
+    """Inside the block, end a run that computes for longer than `REAL_S`. Only a main thread can be interrupted this
+    way."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -244,7 +245,7 @@ def _bounded() -> Iterator[None]:
 
 
 def _innermost(error: BaseException) -> str:
-    """Return an error, and the line of code that raised it."""
+    """Return an error and the line of code that raised it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     frames = traceback.extract_tb(error.__traceback__)

@@ -1,4 +1,4 @@
-"""Plays one seed and prints its full story: under its own plan or a given one, and under the shortest that breaks the
+"""Plays one seed and prints its full story: with its own plan or a given one, and with the shortest that breaks the
 same rule."""
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT: Final = Path(__file__).parent / "kept"
 
 @dataclass(frozen=True)
 class Kept:
-    """A scenario that once broke a rule: why it is kept, its seed, and the shortest plan that showed it."""
+    """A scenario that once broke a rule: why it is kept, its seed, and the shortest plan that reproduced it."""
 
     why: str
     seed: int
@@ -34,7 +34,7 @@ class Kept:
 
     @classmethod
     def read(cls, path: Path) -> Kept:
-        """Read a file of `kept/`. Raises ValueError or KeyError when it is not one."""
+        """Read a file in `kept/`. Raises ValueError or KeyError if it is malformed."""
         said = json.loads(path.read_text(encoding="utf-8"))
         return cls(said["why"], said["seed"], Plan.from_json(said["plan"]))
 
@@ -45,7 +45,7 @@ def kept_paths() -> list[Path]:
 
 
 def play_kept(number: int) -> Played:
-    """Play the kept scenario of this number, in a worker of the pool."""
+    """Play the kept scenario with this number, in a worker of the pool."""
     kept = Kept.read(kept_paths()[number])
     outcome = simulate(kept.seed, kept.plan)
     as_story = story(outcome) if outcome.violations else ""
@@ -53,7 +53,7 @@ def play_kept(number: int) -> Played:
 
 
 def plan_of(text: str) -> Plan | None:
-    """Return the plan in a JSON text, in a file of such a text, or in a file of `kept/`; None for ""."""
+    """Return the plan in a JSON text, in a file with such a text, or in a file in `kept/`; None for ""."""
     if not text:
         return None
     said: Any = json.loads(text if text.startswith("{") else Path(text).read_text(encoding="utf-8"))
@@ -61,7 +61,7 @@ def plan_of(text: str) -> Plan | None:
 
 
 def play_one(seed: int, plan: str = "", out: str = "", events: int = 40, shrink: bool = False) -> int:
-    """Play a seed, print its story, and shrink its plan if asked; return the exit code."""
+    """Play a seed, print its story, and shrink its plan if requested; return the exit code."""
     summary = Summary()
     log_lines: list[str] | None = [] if out else None
     outcome = simulate(seed, plan_of(plan), log_lines)
@@ -99,5 +99,5 @@ def _shrink(outcome: Outcome, summary: Summary, events: int) -> None:
 
 
 def breaks(seed: int, rule: str) -> Callable[[Plan], bool]:
-    """Return a function that checks if a plan breaks the rule."""
+    """Return a function that checks whether a plan breaks the rule."""
     return lambda plan: rule in simulate(seed, plan).rules

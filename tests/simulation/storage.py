@@ -1,8 +1,8 @@
 """The store of a simulated cluster: the in-memory twin with delays, its faults and its crash points.
 
-A pipeline that has left a process is executed whatever becomes of that process; its reply waits while the process is
+A pipeline that a process has sent is executed whatever happens to that process; its reply waits while the process is
 paused. Faults are set by the name of the process that they strike; apart from the rates that faults set, nothing fails
-by chance.
+at random.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _WRITES: Final = frozenset({"XADD", "XTRIM", "HSET", "HDEL", "SET", "DEL", "INCR"})
 Event = Callable[[], None]
-#: How far apart the two parts of a pipeline arrive, at most.
+#: The maximum time between the arrivals of a pipeline's two parts, in ms.
 PART_MS: Final = 5.0
 
 
@@ -38,7 +38,7 @@ def writes(commands: Sequence[Command]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A share `rate` of a process's pipelines is held for up to `up_to_ms` at a stage."""
+    """The fraction `rate` of a process's pipelines is held back for up to `up_to_ms` at a stage."""
 
     stage: Stage
     rate: float
@@ -52,7 +52,7 @@ class SimStorage:
         self.store = store
         self._loop = loop
         self.delay_ms: tuple[float, float] = (0.05, 0.5)
-        #: The share of pipelines that arrive in two parts.
+        #: The fraction of pipelines that arrive in two parts.
         self.in_parts = 0.05
         self._points = points
         self._rng = rng
@@ -65,8 +65,8 @@ class SimStorage:
     # ---- the network
 
     def sent(self, client: str, commands: Sequence[Command], on: CommandsArrived, lost: Event) -> None:
-        """Carry a pipeline to the store, even if its process is killed meanwhile. Some arrive in two parts; between
-        them others may write and the store may fail over."""
+        """Carry a pipeline to the store, even if its process is killed meanwhile. Some arrive in two parts; in between,
+        others may write and the store may fail over."""
 
         def whole() -> None:
             if self._rng.random() < self.in_parts and len(commands) > 1:
@@ -108,7 +108,7 @@ class SimStorage:
             on()
 
     def _at_point(self, client: str, point: Point, on: Event, lost: Event) -> None:
-        """Go on when the action at the point is done; if the process was killed there, its pipeline or reply is
+        """Continue when the action at the point is done; if the process was killed there, its pipeline or reply is
         lost."""
 
         async def reached() -> None:
@@ -120,7 +120,7 @@ class SimStorage:
         self._loop.create_task(reached(), context=context_of(None))
 
     def _carry(self, arrive: Callable[[], None]) -> None:
-        """Carry what the store sends by itself, to replicas and subscribers."""
+        """Carry what the store sends unprompted, to replicas and subscribers."""
         low, high = self.delay_ms
         delay_s = (low + self._rng.random() * (high - low)) / 1000
         self._loop.carry(self._loop.time() + delay_s, arrive, (), self._nowhere)
@@ -132,17 +132,17 @@ class SimStorage:
         self.store.cut_off(name)
 
     def mend(self, name: str) -> None:
-        """Let a process reach the store again, in time and without loss."""
+        """Let a process reach the store again, without delay or loss."""
         self.store.mend(name)
         self._lossy.pop(name, None)
         self._holds.pop(name, None)
 
     def lose_replies(self, name: str, rate: float) -> None:
-        """Lose a share of a process's pipelines, or of their replies, with its connection. 0 ends this."""
+        """Lose a fraction of a process's pipelines, or of their replies, with its connection. 0 ends this."""
         self._lossy[name] = rate
 
     def hold(self, name: str, stage: Stage, rate: float, up_to_ms: float) -> None:
-        """Hold a share of a process's pipelines for up to so long, on their way to the store or back."""
+        """Hold back a fraction of a process's pipelines for up to `up_to_ms`, on their way to the store or back."""
         self._holds[name] = Hold(stage, rate, up_to_ms)
 
     # ---- faults of the store
@@ -157,30 +157,29 @@ class SimStorage:
         self.store.reachable = True
 
     def refuse(self, code: str | None) -> None:
-        """Answer every write with an error code (OOM, NOREPLICAS, MISCONF, READONLY); None ends this."""
-        if code == "READONLY":  # the answer of a node that was demoted and does not have its new master's data yet
+        """Refuse every write with an error code (OOM, NOREPLICAS, MISCONF, READONLY); None ends this."""
+        if code == "READONLY":  # from a node that was demoted and does not have its new master's data yet
             self.store.master.role = "slave"
         else:
             self.store.master.role = "master"
             self.store.master.refuse = code
 
     def restart(self, lose_unsynced: bool = False) -> None:
-        """Restart the store: a new history, no connections; with `lose_unsynced`, without what no disk has."""
+        """Restart the store: a new history, no connections; with `lose_unsynced`, without data that is not on disk."""
         self.store.restart(lose_unsynced)
 
     def lag(self, replica: int) -> Follower:
-        """Make a replica stop applying what it is sent; `fail_over` to it loses that tail."""
+        """Make a replica stop applying effects; a `fail_over` to it loses that tail."""
         follower = self.store.master.followers[replica]
         follower.paused = True
         return follower
 
     def catch_up(self) -> None:
-        """Let every replica apply all it was sent."""
+        """Let every replica apply everything it was sent."""
         self.store.master.release_replicas()
 
     def fail_over(self, *, keep_connections: bool = False) -> None:
-        """Promote the replica that is furthest ahead, as a sentinel would: entries that no replica has applied are
-        lost."""
+        """Promote the most advanced replica, as a sentinel would; entries that no replica has applied are lost."""
         self.store.fail_over(self._best(), keep_connections)
 
     def split(self, *names: str) -> None:

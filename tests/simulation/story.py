@@ -17,10 +17,10 @@ from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.outcome import Outcome
 from tests.simulation.words import Words
 
-#: How many relevant events are printed for one violation, before its last event and (`AFTER`) after it.
+#: The number of relevant events that are printed for one violation, before its last event and (`AFTER`) after it.
 BEFORE: Final = 40
 AFTER: Final = 5
-#: Violations that are printed with their events; of the others only the sentence.
+#: The number of violations that are printed with their events; for the others, only the sentence is printed.
 EXPLAINED_MAX: Final = 3
 SENTENCES_MAX: Final = 15
 
@@ -30,7 +30,7 @@ Span = tuple[str, int, int, int]
 
 
 def story(outcome: Outcome, before: int = BEFORE) -> str:
-    """Return the run in words; it ends with the command that plays it again."""
+    """Return a description of the run; it ends with the command that plays it again."""
     words = Words(outcome.topics)
     parts = [_head(outcome), "\n".join(_sentences(outcome.violations))]
     parts += [account(outcome.history.events, each, words, before) for each in outcome.violations[:EXPLAINED_MAX]]
@@ -71,7 +71,7 @@ def _last(events: Sequence[h.Event], count: int) -> Sequence[h.Event]:
 
 
 def account(events: Sequence[h.Event], violation: Violation, words: Words, before: int) -> str:
-    """Return a violation and the relevant events, a line each; those that it names are marked."""
+    """Return a violation and the relevant events, one line each; those that it names are marked."""
     focus = Focus.of(violation)
     shown = [at for at, event in enumerate(events) if focus.matters(event)]
     named = {id(event) for event in violation.events}
@@ -122,7 +122,7 @@ class Focus:
         return type(event) in self.kinds and not self.groups.isdisjoint(_groups(event))
 
     def _changes(self, event: h.Event) -> bool:
-        """Return True if it changes a group that the violation names."""
+        """Return True if the event changes a group that the violation names."""
         if isinstance(event, h.Administered):
             return event.call in CHANGES and event.target in self.groups
         return isinstance(event, coordinator_events.GroupDecided) and event.group_id in self.groups

@@ -1,4 +1,4 @@
-"""Events in words: one line each, as the story of a run prints them."""
+"""Describes events, one line each, as the story of a run prints them."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ _SHOWN_MAX: Final = 6
 
 @dataclass(frozen=True)
 class Words:
-    """Formats events, with topics by name where `topics` (name by id in hexadecimal) has it, else by six digits."""
+    """Formats events, with topics by name if `topics` (names by hexadecimal id) has it, else by six digits of the
+    id."""
 
     topics: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, event: h.Event) -> str:
-        """Return the event in one line, its time in seconds first."""
+        """Return the event in one line, starting with its time in seconds."""
         said = _SAYINGS.get(type(event))
         words = said(self, event) if said is not None else f"{type(event).__name__} {h.line(event)}"
         return f"{event.at_ms / 1000:9.3f}  {event.process:<12}  {words}"

@@ -1,7 +1,7 @@
 """A whole cluster in one virtual event loop: real processes and clients on the in-memory store and network.
 
-It starts, stops, kills and pauses processes and gives access to every fault; it does not judge, and all chance comes
-from the seed. Runs only inside `determinism.run`.
+It starts, stops, kills and pauses processes and gives access to every fault; it checks nothing, and all randomness
+comes from the seed. Runs only inside `determinism.run`.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ _RETRY_S: Final = 0.5
 _START_S: Final = 120.0
 _SETTLE_S: Final = 60.0
 _SETTLE_POLL_S: Final = 0.1
-#: A killed client's tasks may begin something else when they are cancelled; they are cancelled again then.
+#: A killed client's tasks may start something else when they are cancelled; then they are cancelled again.
 _CANCELS_MAX: Final = 10
 _CANCEL_S: Final = 0.1
 
 
 class Watcher(Protocol):
-    """Sees what enters and leaves a service."""
+    """Observes what enters and leaves a service."""
 
     def watch(self, service_name: str, service: object, process: str, incarnation: int) -> object:
-        """Return the service, or something in its place that records what passes."""
+        """Return the service, or a replacement that records what passes through it."""
         ...
 
 
@@ -55,7 +55,7 @@ class KilledError(Exception):
 
 
 class World:
-    """A cluster, its store, its network and its faults; one seed, one schedule."""
+    """A simulated cluster with its store, its network and its faults; one seed determines one schedule."""
 
     def __init__(self, seed: int, shape: Shape) -> None:
         loop = asyncio.get_running_loop()
@@ -81,21 +81,20 @@ class World:
         self._dead: dict[str, list[int]] = {}
         self._starting: set[str] = set()
         self._clients: dict[str, Life] = {}
-        #: Lives that are over. They are kept because their tasks would otherwise be cleaned up in the middle of the
-        #: run.
+        #: Lives that are over; kept because their tasks would otherwise be cleaned up in the middle of the run.
         self._buried: list[Process] = []
         self._leaving: list[asyncio.Task[None]] = []
         self._changes: list[tuple[bool, asyncio.Future[str]]] = []
         self._shapes = {each.name: each for each in shape.processes}
 
-    # ---- time and chance
+    # ---- time and randomness
 
     def now_ms(self) -> int:
         """Return the virtual milliseconds since the start."""
         return self.loop.now_ms
 
     def random(self, purpose: str) -> Random:
-        """Return a random source of its own for one purpose: what others draw does not change it."""
+        """Return a separate random source for one purpose, unaffected by what others draw."""
         return Random(f"{self.seed} {purpose}")
 
     def begin(self, phase: str) -> None:
@@ -104,14 +103,14 @@ class World:
         self.history.add(PhaseBegan(self.now_ms(), "world", phase))
 
     async def change_begun(self, *, deletion: bool) -> str:
-        """Wait until a coordinator begins a requested change of a group; return the name of its process. `deletion`:
-        wait until it begins to delete a group, or its offsets."""
+        """Wait until a coordinator starts a requested change to a group; return the name of its process. `deletion`:
+        wait until it starts to delete a group, or its offsets."""
         begun: asyncio.Future[str] = self.loop.create_future()
         self._changes.append((deletion, begun))
         return await begun
 
     def changes(self, name: str, *, deletion: bool) -> None:
-        """Note that a coordinator in this process decides the first write of a change of a group."""
+        """Note that a coordinator in this process decides on the first write of a change to a group."""
         meant = [begun for narrow, begun in self._changes if deletion or not narrow]
         self._changes = [each for each in self._changes if each[1] not in meant]
         for begun in meant:
@@ -119,7 +118,7 @@ class World:
                 begun.set_result(name)
 
     def clock_of(self, name: str) -> ProcessClock:
-        """Return the clock of a process's machine: no two machines were started at the same moment."""
+        """Return the clock of a process's machine; no two machines were started at the same moment."""
         clock = self._clocks.get(name)
         if clock is None:
             rng = self.random(f"clock {name}")
@@ -130,7 +129,7 @@ class World:
         return clock
 
     def jump(self, name: str, ms: int) -> None:
-        """Let the wall clock of a process's machine jump."""
+        """Make the wall clock of a process's machine jump."""
         clock = self.clock_of(name)
         clock.wall_offset_ms += ms
         self.history.add(ClockSet(self.now_ms(), name, clock.wall_offset_ms))
@@ -143,7 +142,7 @@ class World:
         return int(self.flags_of(self.shape.processes[0])["min.insync.replicas"])
 
     def flags_of(self, shape: ProcessShape) -> dict[str, str]:
-        """Return the settings of a process, as its command line would give them."""
+        """Return the settings of a process, as they would be on its command line."""
         replicas = self.shape.replicas
         return {
             **FLAGS,
@@ -171,9 +170,9 @@ class World:
         await first.close()
 
     async def start(self, name: str, *, knows_dead: bool = True, roles: frozenset[str] | None = None) -> Process:
-        """Start a process, repeatedly until it has joined the cluster. `knows_dead`: it has the list of its own former
+        """Start a process, retrying until it has joined the cluster. `knows_dead`: it has the list of its own former
         incarnations, as with a data directory; `roles`: for a process that is not in the shape. Raises AssertionError
-        when it never joins, KilledError when it is killed first."""
+        if it never joins, KilledError if it is killed first."""
         if roles is not None:
             self._shapes[name] = ProcessShape(name, roles)
         assert not self.present(name), f"{name} runs already"
@@ -212,7 +211,7 @@ class World:
         return name in self.processes or name in self._starting
 
     async def stop(self, name: str) -> None:
-        """End a process as SIGTERM does. Raises KilledError when it is killed meanwhile."""
+        """End a process as SIGTERM does. Raises KilledError if it is killed meanwhile."""
         process = self.processes[name]
         process.ready = False
         self._changed(process, "stopping")
@@ -222,13 +221,13 @@ class World:
         self._changed(process, "stopped")
 
     async def kill(self, name: str) -> None:
-        """End a process as SIGKILL does: nothing of it runs any more, nothing is released, nothing more is sent."""
+        """End a process as SIGKILL does: it runs nothing more, releases nothing and sends nothing more."""
         process = self.processes[name]
         self._end(process, "killed")
         self._changed(process, "killed")
 
     def pause(self, name: str) -> None:
-        """Pause a process, as SIGSTOP does; time goes on for all others."""
+        """Pause a process, as SIGSTOP does; time continues for all others."""
         life = self._life(name)
         if not life.halted:
             life.pause()
@@ -236,14 +235,14 @@ class World:
             self._changed_life(life, "paused")
 
     def resume(self, name: str) -> None:
-        """Let a process go on, as SIGCONT does."""
+        """Resume a process, as SIGCONT does."""
         life = self._life(name)
         if life.paused:
             self._changed_life(life, "resumed")
             life.resume()
 
     def calm(self) -> None:
-        """End every fault of network and store, and every pause."""
+        """End every network and store fault, and every pause."""
         self.points.disarm()
         self.network.calm()
         self.storage.calm()
@@ -251,7 +250,7 @@ class World:
             self.resume(name)
 
     async def settled(self) -> None:
-        """Wait until every living process serves the shards that are assigned to it. Raises AssertionError with those
+        """Wait until every living process serves the shards that are assigned to it. Raises AssertionError naming those
         that do not."""
         until_s = self.loop.time() + _SETTLE_S
         while waiting := [name for name, process in self.processes.items() if not process.settled]:
@@ -260,15 +259,15 @@ class World:
             await asyncio.sleep(_SETTLE_POLL_S)
 
     async def close(self) -> None:
-        """End every fault, then stop every process in good order."""
+        """End every fault, then shut every process down cleanly."""
         self.calm()
         for name in list(self.processes):
             await self.stop(name)
         await self.store.close()
 
     def gave_up(self, process: Process) -> None:
-        """Note that a process cannot go on, and ends by itself as `serve` does. It is a complaint: no fault may cause
-        it."""
+        """Note that a process cannot continue, and ends by itself as `serve` does. This is a complaint: no fault may
+        cause it."""
         self.complaints_of_processes.append(f"{self.now_ms():>8} {process.life} gave up: {process.ended}")
         if self.processes.get(process.name) is process and process.ready:
             self._leaving.append(self.loop.create_task(self._leave(process.name), context=context_of(None)))
@@ -285,7 +284,7 @@ class World:
         return self.processes[name].life if name in self.processes else self._clients[name]
 
     async def _in(self, process: Process, work: Coroutine[Any, Any, T]) -> T:
-        """Run something as the process; raises KilledError when the process dies meanwhile."""
+        """Run something as the process; raises KilledError if the process dies meanwhile."""
         with alive(process):
             task = self.loop.create_task(work)
         await asyncio.wait((task, process.life.died), return_when=asyncio.FIRST_COMPLETED)
@@ -313,17 +312,17 @@ class World:
     # ---- clients
 
     def transport(self, client_name: str) -> SimTransport:
-        """Return a transport of a client process."""
+        """Return a transport for a client process."""
         return self.network.transport(self._client(client_name))
 
     @contextmanager
     def client(self, name: str) -> Iterator[None]:
-        """Make everything that is started inside belong to the client process `name`."""
+        """Make everything that is started inside the block belong to the client process `name`."""
         with living(self._client(name)):
             yield
 
     async def kill_client(self, name: str) -> None:
-        """End a client process: its tasks are cancelled, and nothing that they still want to send leaves."""
+        """End a client process: its tasks are cancelled, and nothing that they still try to send leaves."""
         life = self._clients.pop(name, None)
         if life is None:
             return
@@ -356,7 +355,7 @@ class World:
 
     @property
     def complaints(self) -> list[str]:
-        """Return what must not occur whatever the faults: log lines of level error, exceptions that were never
+        """Return what must not occur under any fault: log lines of level error, and exceptions that were never
         retrieved."""
         lives = [each.life for each in (*self.processes.values(), *self._buried) if each.left or not each.life.dead]
         silent = [
