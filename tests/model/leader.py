@@ -56,7 +56,7 @@ class Leader(Writing):
         return self.orders
 
     def deadlines(self) -> set[int | None]:
-        """Return when the next event is due by itself. A lock below the start offset may count or not."""
+        """Return the acceptable times of the next timer. A lock below the start offset may or may not be included."""
         if self.status == "retiring":
             return {self.until}
         if self.status != "active":

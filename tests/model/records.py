@@ -122,8 +122,8 @@ class Records:
         self.joined = (0, 0)
 
     def load(self, start: int, stored: dict[int, Rank]) -> None:
-        """PL-606: take the stored records, equal neighbours as one piece. Different ends of delays, which are by
-        another clock, make different pieces."""
+        """PL-606: load the stored records, with equal neighbours as one piece. Neighbours whose delays end at different
+        stored times are separate pieces."""
         self.__init__(start)  # type: ignore[misc]  # empty state
         for first, last, (count, state, _) in alike(stored):
             for offset in range(first, last + 1):

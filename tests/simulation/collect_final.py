@@ -148,7 +148,7 @@ def _logs_of(data: Data) -> dict[tuple[str, int], _Log]:
 
 
 def _letters(world: World, records: dict[tuple[str, int], dict[int, Record]]) -> tuple[Letter, ...]:
-    """Move the records of dead-letter topics out of `records` into letters, using the topic that exists now."""
+    """Remove the records of all dead-letter topics from `records`; return those in the existing topic as letters."""
     topics = {
         event.detail
         for event in world.history.of(Administered)

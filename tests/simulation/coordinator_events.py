@@ -21,8 +21,8 @@ class TargetComputed(Event):
 @dataclass(frozen=True, slots=True)
 class GroupDecided(Event):
     """A group coordinator decided to create a group, or to delete one (`made` False); the store may have refused it.
-    `epoch`: the group's epoch when it is created, or the one that is kept; `members`: how many it has when it is
-    deleted."""
+    `epoch`: the epoch of the created group, or the one kept after the deletion; `members`: how many the deleted group
+    has."""
 
     incarnation: int
     group_id: str

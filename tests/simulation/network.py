@@ -23,7 +23,7 @@ from tests.simulation.points import CrashPoints
 
 #: How long a peer may be silent before its connections break: gRPC's keepalive interval plus its timeout.
 KEEPALIVE_S: Final = 30.0
-#: The delay of a message while no fault is active, in ms.
+#: The minimum and maximum delay of a message while no fault is active.
 DELAY_MS: Final = (0.1, 2.0)
 
 

@@ -22,7 +22,7 @@ from tests.simulation.world import ProcessShape, Shape
 #: Possible numbers of faults in a run, with their weights.
 _COUNTS: Final = {0: 2, 1: 4, 2: 5, 3: 4, 4: 3, 6: 2, 9: 1}
 _WORK_MS: Final = (6_500, 11_000)
-#: Clients have begun by then.
+#: The earliest time of a fault; by then, clients have started.
 _FIRST_MS: Final = 500
 #: The probability that all faults of a run strike close together.
 _CLOSE: Final = 0.3

@@ -168,7 +168,7 @@ class _Server:
         network, life = self._world.network, self._process.life
         network.refuse(life)
         until_s = network.loop.time() + grace_s
-        while network.busy(life) and network.loop.time() < until_s:  # noqa: ASYNC110 - no one event shows it
+        while network.busy(life) and network.loop.time() < until_s:  # noqa: ASYNC110 - no single event shows it
             await asyncio.sleep(_DRAIN_POLL_S)
         network.gone(life, "the server is shutting down")
 

@@ -137,7 +137,7 @@ class Focus:
 
 
 def _common(found: Iterable[Span]) -> set[Span]:
-    """Return the intersection of the spans of each partition, if there is one; else all of them."""
+    """Return, for each partition, the intersection of its spans, or all of them if they have none."""
     by_partition: dict[tuple[str, int], list[Span]] = {}
     for span in found:
         by_partition.setdefault(span[:2], []).append(span)

@@ -1,5 +1,5 @@
-"""Checkers of values, sessions, membership, answers and sizes; and a test that every rule has a checker that declares
-it."""
+"""Tests the checkers of values, sessions, membership, responses and sizes, and that every rule is declared by a
+checker."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OTHER = "cd" * 16
 
 
 class TestNoInvention:
-    """Of INV-2 values and places; not keys, headers, control records, or aborted and open transactions."""
+    """Covers values and places in INV-2, but not keys, headers, control records, or aborted and open transactions."""
 
     pytestmark = pytest.mark.rule("INV-2")
 

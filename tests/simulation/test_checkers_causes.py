@@ -1,4 +1,5 @@
-"""Checkers that ask for a cause: a change without a cause in the history is found, and a change with one passes."""
+"""Tests the checkers that require a cause: a change without a cause in the history is found, one with a cause
+passes."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def asked(made: Made, call: str, target: str, detail: str, asked_ms: int = 0) ->
 
 
 def struck(made: Made, fault: str = "SIGKILL of b") -> Made:
-    """Add a fault that begins and is over at once."""
+    """Add a fault that starts and ends at once."""
     made.add(FaultStruck, fault)
     made.add(FaultStruck, fault, True)
     return made
@@ -95,14 +96,14 @@ class TestStateEpochs:
 
 
 def made_object(made: Made, **more: Any) -> Made:
-    """Let a leader make the present object."""
+    """Let a leader create the current object."""
     details = {"incarnation": 1, "share": SHARE, "object_id": made.object_id, "leader_epoch": made.leader_epoch, **more}
     made.add(ObjectMade, **details, generation=made.generation)
     return made
 
 
 def dropped(made: Made, reason: str) -> Made:
-    """Drop the present object."""
+    """Drop the current object."""
     made.add(ObjectDropped, 1, SHARE, made.object_id, made.leader_epoch, reason)
     return made
 
@@ -184,21 +185,21 @@ class TestObjects:
 
 
 def reset(policy: str | None = None) -> Made:
-    """Return a cluster whose groups begin at earliest; the group may have a policy of its own."""
+    """Return a cluster whose groups start at earliest; the group may have its own policy."""
     made = Made()
     made.add(Configured, (("group.share.auto.offset.reset", "earliest" if policy is None else policy),))
     return made
 
 
 def begins(made: Made, start: int, log_start: int = 0, end: int = 100) -> Made:
-    """Make an object and resolve its start offset."""
+    """Create an object and resolve its start offset."""
     made_object(made)
     made.add(StartResolved, 1, SHARE, made.object_id, made.state_epoch, start, log_start, end)
     return made
 
 
 class TestFirstStart:
-    """Of INV-9 where a share-partition begins; not that its start never falls, nor the bounds of a later start."""
+    """Covers the initial start offset in INV-9, but not that it never decreases, nor the limits of later ones."""
 
     pytestmark = pytest.mark.rule("INV-9")
 
@@ -311,7 +312,7 @@ def computed(made: Made, epoch: int, *parts: int, member: str = "A") -> Made:
 
 
 def beat(made: Made, epoch: int, *parts: int, subscribed: tuple[str, ...] | None = None, **more: Any) -> Made:
-    """Answer a member with an assignment."""
+    """Respond to a member with an assignment."""
     parts_given = tuple((TOPIC, part) for part in parts)
     details: dict[str, Any] = {"sent_epoch": 1, "asked": len(made.history.events), **more}
     made.add(

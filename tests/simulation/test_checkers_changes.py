@@ -1,4 +1,4 @@
-"""Checkers of groups that are deleted and altered: bad histories are found, and the most similar good ones pass."""
+"""Tests the checkers of deleted and altered groups: bad histories are found, and the most similar good ones pass."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ TO_7 = ("AlterShareGroupOffsets", "t/0 7")
 
 
 def begun() -> Made:
-    """Create a topic, and a group's state of it."""
+    """Create a topic, and a group's state for it."""
     made = Made()
     made.add(Administered, "CreateTopics", "t", TOPIC, "", 0)
     return made.at(1).answered("Initialize", state_epoch=2)
 
 
 def ends(made: Made, change: tuple[str, str], asked_ms: int = 5, error: str = "") -> Made:
-    """Answer a change of the group."""
+    """Respond to a change to the group."""
     made.add(Administered, change[0], "g", change[1], error, asked_ms)
     return made
 
 
 def struck(made: Made, fault: str = "SIGKILL of b") -> Made:
-    """Add a fault that begins and is over at once."""
+    """Add a fault that starts and ends at once."""
     made.add(FaultStruck, fault)
     made.add(FaultStruck, fault, True)
     return made
@@ -50,7 +50,7 @@ def decided(made: Made, is_made: bool, epoch: int, members: int = 0) -> Made:
 
 
 def was_listed(made: Made, there: bool, asked: int | None = None) -> Made:
-    """Let a client learn if the group exists."""
+    """Let a client learn whether the group exists."""
     made.add(GroupListed, "ListGroups", "g", there, len(made.history.events) if asked is None else asked)
     return made
 
@@ -174,7 +174,7 @@ class TestDeletedGroups:
 
 class TestChangesEnd:
     def rests(self, group: GroupEnd | None, **more: Any) -> Made:
-        """Set the final state: state of the group, and the group, the same after a restart."""
+        """Set the final state: the group and its state, the same after a restart."""
         made = begun().rests(3)
         groups = {} if group is None else {"g": group}
         made.final = replace(made.final, **{"groups": groups, "groups_replayed": groups, **more})

@@ -1,4 +1,4 @@
-"""The checker of retention that follows the groups: bad histories are found, and the most similar good ones pass."""
+"""Tests the checker of consumed retention: bad histories are found, and the most similar good ones pass."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.simulation.inside import Starts, asked_epochs
 from tests.simulation.leader_events import Consumed
 from tests.simulation.made import TOPIC, Made, found
 
-#: A group in the state epoch that it had when the leader asked.
+#: A group, and its state epoch when the leader asked.
 ASKED = (("g", 2),)
 
 

@@ -1,5 +1,5 @@
-"""The checker of delays finds early deliveries, wrongly stored delays and waits without a reason; it excuses only
-clocks."""
+"""The checker of delays finds early deliveries, wrongly stored delays and delays without a reason; it tolerates only
+clock differences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def backs_off(made: Made, backoff: BackoffSeen) -> Made:
 
 
 def asks(made: Made, delay_ms: int, first: int = 0, last: int = 0, backoff: BackoffSeen | None = None) -> int:
-    """Let A ask for a release with a delay."""
+    """Let A request a release with a delay."""
     request = made.asks("A", (first, last, (ACK_RELEASE,)))
     batch = (first, last, (ACK_RELEASE,), (delay_ms,))
     ids = (made.share, made.state_epoch, "A", made.object_id)
@@ -31,7 +31,8 @@ def asks(made: Made, delay_ms: int, first: int = 0, last: int = 0, backoff: Back
 
 
 def released(delay_ms: int = 500, *, code: int = 0, ahead_ms: int = 0, backoff: BackoffSeen | None = None) -> Made:
-    """Let A hold 0-3 since 0, and release 0 with a delay at 100, written at 150; the clock is `ahead_ms` ahead."""
+    """Let A hold offsets 0-3 from time 0, and release offset 0 with a delay at 100, written at 150; the clock is
+    `ahead_ms` ahead."""
     made = Made()
     made.add(ClockSet, ahead_ms)
     if backoff is not None:
@@ -42,7 +43,8 @@ def released(delay_ms: int = 500, *, code: int = 0, ahead_ms: int = 0, backoff: 
 
 
 def loads(made: Made, instant_ms: int, *, ahead_ms: int = 0, delay_max_ms: int = 8_000, count: int = 1) -> Made:
-    """Let b lead from now on, with its clock ahead, and read that offset 0 waits until an instant."""
+    """Let b lead from now on, with its clock ahead, and read a state in which offset 0 is delayed until
+    `instant_ms`."""
     made.successor().add(ClockSet, ahead_ms)
     made.reads(0, (0, 0, STATE_AVAILABLE, count, WALL_START_MS + instant_ms))
     ids = (made.share, made.object_id, made.leader_epoch, made.generation)

@@ -1,4 +1,5 @@
-"""Checkers of the records left at the end, and of the reported lag: bad histories are found, good ones pass."""
+"""Tests the checkers of the records left at the end and of the reported lag: bad histories are found, good ones
+pass."""
 
 from __future__ import annotations
 

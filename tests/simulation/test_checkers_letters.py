@@ -1,4 +1,4 @@
-"""The checkers of dead letters: each finds its violations, and reports nothing in a correct history."""
+"""Tests the checkers of dead letters: each finds its violations, and reports nothing in a correct history."""
 
 from __future__ import annotations
 

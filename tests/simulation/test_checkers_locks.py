@@ -1,4 +1,4 @@
-"""Checkers of locks, counts and windows: each finds a bad history, and lets the most similar good ones pass."""
+"""Tests the checkers of locks, counts and windows: bad histories are found, and the most similar good ones pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checkers of members that are lost or removed: what they report, and what they accept."""
+"""Tests the checkers of members that are lost or removed: what they report, and what they accept."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ G = "g"
 
 
 def lost(at_ms: int = 1_000, ago_ms: int = 0) -> Made:
-    """Lose member A at a leader; B goes on."""
+    """Let a leader lose member A; B continues."""
     made = Made().at(at_ms)
     made.add(LossTaken, 1, G, "A", ago_ms)
     return made
@@ -79,7 +79,7 @@ def test_a_refused_heartbeat_saves_no_member_nor_one_elsewhere_nor_a_frozen_clie
 
 
 def removed(member_epoch: int = 2) -> Made:
-    """Give member A a session at a leader, and remove A."""
+    """Open a session for member A at a leader, then remove A."""
     made = Made().at(1_000)
     made.add(SessionOpened, 1, G, "A", member_epoch)
     made.at(5_000).add(MemberRemoved, 1, G, "A", 3)

@@ -1,4 +1,5 @@
-"""Checkers of stored state and the fate of records: bad histories are found, and the most similar good ones pass."""
+"""Tests the checkers of stored state and of what happens to records: bad histories are found, and the most similar good
+ones pass."""
 
 from __future__ import annotations
 
@@ -244,7 +245,8 @@ class TestDurableBeforeConfirmed:
 
 
 class TestConfirmedTruthfully:
-    """Of INV-11 that an application learns no more than its leader answered; not that this was durable."""
+    """Covers the part of INV-11 by which an application learns no more than its leader reported, not that this was
+    durable."""
 
     pytestmark = pytest.mark.rule("INV-11")
 

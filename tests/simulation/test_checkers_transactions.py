@@ -14,7 +14,7 @@ from tests.simulation.workload.transacting import ABORTED, COMMITTED
 
 
 class Transacted(Made):
-    """Records 0 and 1 are committed, 2 and 3 aborted; the group reads committed records only."""
+    """Records 0 and 1 are committed, 2 and 3 aborted; the group uses read_committed."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Delays in whole clusters under chosen faults: a wall clock far ahead, and the death of its process."""
+"""Delays in whole clusters with specific faults: a wall clock far ahead, and the death of its process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HOUR_MS = 3_600_000
 
 
 def too_late(history: History) -> Iterator[int]:
-    """Yield by how much (ms) a stored delay that a leader read would exceed its group's greatest delay."""
+    """Yield by how much (ms) a stored delay that a leader read would exceed its group's maximum delay."""
     reads: dict[tuple[object, int, int], StateAnswered] = {}
     for event in history.of(StateAnswered, StateLoaded):
         if isinstance(event, StateLoaded):
@@ -33,7 +33,7 @@ def too_late(history: History) -> Iterator[int]:
 
 @pytest.mark.rule("INV-21", "INV-19")
 def test_what_a_clock_an_hour_ahead_has_stored_waits_no_longer_than_the_group_allows() -> None:
-    """It includes that the run drains every group within a minute."""
+    """This also holds because a run fails if it does not drain every group within a minute."""
     found: list[int] = []
     for seed in (14, 15):
         steps = (Step(800, Jump("a", HOUR_MS, 20_000)), Step(4_000, Kill("a", 300, knows_dead=True)))

@@ -1,4 +1,4 @@
-"""The same seed gives the same history byte for byte: in one process or in another, and whatever ran before."""
+"""The same seed gives the same history byte for byte, in any process and whatever ran before."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_a_seed_gives_the_same_history_again_in_the_same_process(seed: int) -> N
 
 def test_a_seed_gives_the_same_history_in_another_process() -> None:
     texts = []
-    for junk in ("", "x" * 10_000):  # another environment moves every address
+    for junk in ("", "x" * 10_000):  # a different environment moves every address
         environment = {**os.environ, "PYTHONHASHSEED": "0", "JUNK": junk}
         done = subprocess.run(
             [sys.executable, "-c", PLAY, str(SEEDS[0])],
@@ -129,7 +129,7 @@ def test_nothing_of_a_paused_life_runs_and_all_of_it_later_in_its_order() -> Non
         assert loop.time() == 9
         return said
 
-    # A task that slept continues one step after its timer.
+    # A task that was sleeping continues one step after its timer.
     assert determinism.run(1, main) == ["after 1 s", "after 2 s", "task", "after 7 s", "task"]
 
 
@@ -232,7 +232,7 @@ FILES = (
 SOURCES = {"time", "uuid", "os", "secrets", "random", "datetime"}
 #: A class whose seeding is replaced, and names that neither draw random bits nor show the time.
 HARMLESS = {"Random", "path", "PathLike", "environ"}
-#: Calls that leave the loop and its time.
+#: Calls that escape from the loop and its time.
 ESCAPES = {"to_thread", "run_in_executor", "Thread", "ThreadPoolExecutor"}
 #: Calls that no run of the simulator reaches, and why.
 BEYOND = {
@@ -246,14 +246,14 @@ BEYOND = {
     "services/partition_leader/dead_letters/preparing.py:run_in_executor": "source batches too large for one step",
     "services/partition_leader/topic_log/reader.py:run_in_executor": "look-ups by time in batches that are large",
 }
-#: Uses of `id` that only distinguish objects, and order nothing: file and line's text.
+#: Uses of `id` that only distinguish objects and never order them: file, and text of the line.
 IDS = {"services/shard_runtime/record_log/redis/writer.py": "id(held): held"}
 
-#: A counter, an empty container or a random source in a module.
+#: A module-level counter, empty container or random source.
 KEPT = re.compile(r"= (itertools\.)?(count\(|(dict|list|set|deque|defaultdict)\(|Random\(|\{\}$|\[\]$)")
-#: Empty for ever; `core` shares them where there is nothing.
+#: Containers that always stay empty; `core` shares them where it has nothing to store.
 EMPTY = {"services/partition_leader/share_partition/core/batch.py"}
-#: State that a real process keeps, and no run sets.
+#: State that only a real process keeps; no run sets it.
 OWN = {"protos/kip932/rpc/grpc_transport.py": "which process opened a channel first; a run opens none"}
 
 
@@ -266,7 +266,7 @@ def sources() -> Iterator[tuple[str, ast.AST, str]]:
 
 
 def escaping(node: ast.AST) -> str:
-    """Return what in this node would escape the simulator, "" if nothing does."""
+    """Return what in this syntax node would escape from the simulator, "" if nothing."""
     if isinstance(node, ast.ImportFrom) and node.module in SOURCES:
         return ", ".join(sorted({alias.name for alias in node.names} - HARMLESS))
     if isinstance(node, ast.Import) and any(alias.name == "datetime" for alias in node.names):
@@ -304,7 +304,7 @@ def test_no_code_of_a_run_escapes_virtual_time_and_seeded_chance() -> None:
 
 
 def test_no_code_of_a_run_keeps_anything_in_its_modules() -> None:
-    """All processes of a world, and all runs of an interpreter, share modules."""
+    """All processes in a simulated world, and all runs in an interpreter, share modules."""
     found = []
     for name, tree, text in sources():
         assert isinstance(tree, ast.Module)

@@ -1,4 +1,4 @@
-"""Faults: each strikes a living cluster, and nothing of it remains when it is over, or when it is cancelled."""
+"""Faults: each strikes a running cluster, and has no lasting effect after it ends or is cancelled."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAWN = [(kind, number) for kind in sorted(KINDS) for number in range(3)]
 
 
 def play(act: Callable[[World], Awaitable[None]]) -> World:
-    """Run `act` in a settled cluster; return the world."""
+    """Run `act` in a settled cluster; return the simulated world."""
 
     async def main() -> World:
         world = World(5, SHAPE)
@@ -44,7 +44,7 @@ def drawn(kind: str, number: int) -> Fault:
 
 
 async def mended(world: World) -> None:
-    """Check that nothing is broken any more, and that every process is alive."""
+    """Check that nothing is faulty any more, and that every process is alive."""
     network, storage = world.network, world.storage
     assert not network._cuts
     assert (network.lose, network.duplicate, network.delay_ms[1]) == (0.0, 0.0, 2.0)

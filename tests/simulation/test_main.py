@@ -1,4 +1,4 @@
-"""`make sim`: which seeds it plays, and how it closes."""
+"""`make sim`: which seeds it plays, and what it prints at the end."""
 
 from __future__ import annotations
 

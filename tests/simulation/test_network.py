@@ -1,4 +1,4 @@
-"""The simulated network keeps gRPC's contract, and its faults do what their descriptions say."""
+"""The simulated network follows gRPC's contract, and its faults do what their descriptions say."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ STREAM: Any = service_methods(LEADER)["ShareStream"]
 
 
 class Service:
-    """Counts its requests, and answers after `busy_s`."""
+    """Counts its requests, and responds after `busy_s`."""
 
     def __init__(self) -> None:
         self.asked = self.cancelled = 0

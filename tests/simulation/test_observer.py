@@ -1,4 +1,4 @@
-"""The witnesses of a simulated run: the records of observers, sampler and final collection for a small cluster."""
+"""What the observers, the sampler and the final collection record in a run of a small cluster."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ HEADERS = (("h", b""), ("h", None))
 
 
 async def _run(world: World) -> Final:
-    """Produce twelve records: a member accepts some and dies; a session by hand takes the rest and breaks every
-    rule."""
+    """Produce twelve records; a member accepts some and dies; a hand-written session fetches the rest and uses a wrong
+    epoch."""
     world.observer = Observer(world)
     await world.open()
     for each in world.shape.processes:
@@ -101,7 +101,7 @@ async def _by_hand(world: World) -> None:
     ],
 )
 def seen(request: pytest.FixtureRequest) -> tuple[History, Final]:
-    """Return the history of the run, and its end; with state calls within a process, and between processes."""
+    """Return the run's history and final state; once with state calls within a process, once between processes."""
 
     async def main() -> tuple[History, Final]:
         world = World(5, request.param)
@@ -209,8 +209,8 @@ def test_nothing_in_it_breaks_a_rule(seen: tuple[History, Final]) -> None:
 @pytest.mark.rule("PL-104", "PL-1003")
 @pytest.mark.parametrize("expires", [False, True], ids=["the session ends", "the lock runs out"])
 def test_a_limit_that_held_only_when_a_record_came_back_is_seen(expires: bool) -> None:
-    """Under a raised limit the record becomes Available; after the limit is lowered again, it still allows that one
-    delivery, and no record was delivered or acknowledged in between."""
+    """The record becomes Available under a raised limit; after the limit is lowered again, that one delivery is still
+    allowed, though nothing was delivered or acknowledged in between."""
 
     async def main() -> tuple[History, list[str]]:
         world = World(5, Shape((ProcessShape("a", ROLES),)))
@@ -225,7 +225,7 @@ def test_a_limit_that_held_only_when_a_record_came_back_is_seen(expires: bool) -
 
 
 async def _raised_for_a_moment(world: World, expires: bool) -> None:
-    """Deliver one record twice under the limit 2, and once more because it came back under 10."""
+    """Deliver one record twice under the limit 2, and once more because it was released under the limit 10."""
     world.observer = Observer(world)
     await world.open()
     await world.start("a")

@@ -1,4 +1,4 @@
-"""Plans: the same for the same seed, complete in JSON, and made of parts that do not depend on each other."""
+"""Plans: the same seed gives the same plan, JSON contains all of it, and its parts do not depend on each other."""
 
 from __future__ import annotations
 

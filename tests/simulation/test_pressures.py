@@ -1,4 +1,4 @@
-"""Pressures of a run do what their descriptions say, in clusters without faults; and no rule is broken."""
+"""A run's pressures do what their descriptions say in clusters without faults, and no rule is broken."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SEEDS = (12, 14, 16)  # each has an administrator
 
 @cache
 def played(*pressures: str, **flags: str) -> tuple[Outcome, ...]:
-    """Play some seeds without faults, under these pressures; no rule is broken in them."""
+    """Play some seeds without faults under these pressures; check that no rule is broken."""
     found = []
     for seed in SEEDS[:1] if "bulk" in pressures else SEEDS:
         plan = Plan.draw(seed)

@@ -1,4 +1,4 @@
-"""What the sampler reports of a share-partition that has forgotten a lock or a write."""
+"""What the sampler reports for a share-partition that has forgotten a lock or a write."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-"""The seeds that CI plays: the same ones every time, and some that were never played before. A failure names the
-seed."""
+"""The seeds that CI plays: a fixed set and some that were never played before. A failure message names the seed."""
 
 from __future__ import annotations
 
@@ -17,15 +16,15 @@ RULES = pytest.mark.rule(
 )  # fmt: skip
 #: The first ones are played daily.
 FIXED = (range(1, 21), range(21, 101))
-#: Fresh seeds are played for so many seconds.
+#: For how many seconds fresh seeds are played.
 FRESH_S = 20.0
 FRESH_MAX = 1_000
-#: Above the default seeds of `make sim`.
+#: Greater than the default seeds of `make sim`.
 FRESH_FROM = 2_000_000
 
 
 def explained(failed: Sequence[Played]) -> str:
-    """Return what broke, seed by seed, with the first one's story."""
+    """Return what each seed broke, with the first one's story."""
     lines = [f"seed {each.seed}: {'; '.join(each.violations)}\n  make sim SEED={each.seed}" for each in failed]
     return "\n".join([*lines, "", failed[0].story])
 

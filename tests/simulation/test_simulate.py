@@ -1,4 +1,4 @@
-"""One run ends as it should, and every other end is a violation with a name."""
+"""A run normally ends as it should; every other way of ending is a violation with a name."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_run_that_computes_for_ever_is_ended(crew: list[str], monkeypatch: pyt
 
 
 def test_a_run_whose_sampler_fails_is_a_violation(crew: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without samples its checkers would have nothing to object to."""
+    """Without samples, its checkers would find no violations."""
 
     def fail(_: Sampler) -> None:
         raise AttributeError("what the product no longer has")

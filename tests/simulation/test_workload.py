@@ -1,4 +1,4 @@
-"""The simulator's clients: what they do in a cluster without faults, and their bookkeeping."""
+"""The simulator's clients: what they do in a cluster without faults, and what they record."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.simulation.workload.asked import UNKNOWN, Asked
 from tests.simulation.workload.cast import GroupRules
 from tests.simulation.workload.manners import TIDY, Manners
 
-SEEDS = (*range(1, 15), 25)  # in 25 a rogue meets UNKNOWN_MEMBER_ID
+SEEDS = (*range(1, 15), 25)  # in 25 a misbehaving member gets UNKNOWN_MEMBER_ID
 HERE, THERE = Place("aa", 0, 1), Place("aa", 0, 2)
 
 
@@ -65,8 +65,8 @@ def test_records_come_again_and_poison_ends_at_the_delivery_limit() -> None:
 
 
 def given_up(outcome: Outcome) -> int:
-    """Count records that were released and never came again, though the group was drained: the limit has archived them.
-    Only those of the topic that is never deleted, where no records were deleted."""
+    """Count records that were released and never redelivered though the group was drained, so they were archived at the
+    limit. Only the topic that is never deleted counts; return 0 if records were deleted."""
     done = list(outcome.history.of(h.Administered))
     first = next(event.detail for event in done if event.call == "CreateTopics" and event.error == "")
     last: dict[tuple[str, Place], h.Event] = {}
@@ -82,7 +82,7 @@ def test_members_come_and_go_and_some_are_killed() -> None:
     assert any(name.startswith("g") for name in killed)
     members = Counter((number, event.group_id) for number, outcome in enumerate(played())
                       for event in outcome.history.of(h.HeartbeatAnswered) if event.sent_epoch == 0)  # fmt: skip
-    assert sum(members.values()) > 4 * len(members)  # groups begin with two or three; others joined later or rejoined
+    assert sum(members.values()) > 4 * len(members)  # groups start with two or three; others joined later or rejoined
 
 
 def test_rogues_do_what_they_should_not_and_get_the_errors_that_are_due() -> None:

@@ -1,4 +1,4 @@
-"""Processes of a simulated cluster live and die as real ones do, and their errors are reported."""
+"""Processes in a simulated cluster start and end like real ones, and their errors are reported."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def changes(world: World) -> list[str]:
 
 
 def streams(world: World) -> int:
-    """Return how many entries are in the store."""
+    """Return the number of entries in the store."""
     return sum(stream.added for stream in world.store.master.data.streams.values())
 
 
