@@ -48,8 +48,8 @@ def turn_of(nodeid: str) -> int:
 class RowScheduling(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
     """Distributes rows first, then modules.
 
-    Not xdist's own groups (`xdist_group`): pytest 9.2 keeps a test's id where xdist 3.8 does not change it, so that
-    every test became a group of its own, in whichever process was free.
+    xdist's own groups (`xdist_group`) cannot be used: with pytest 9.2 and xdist 3.8, a test's id does not get its
+    group, so every test was a group by itself, in whichever process was free.
     """
 
     def _split_scope(self, nodeid: str) -> str:

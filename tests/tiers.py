@@ -23,7 +23,7 @@ LONG_S: Final = 2.0
 
 
 class Line(NamedTuple):
-    """A line of tests/tiers.txt: what it says of tests whose name begins with `prefix`, below tests/, and why."""
+    """A line of tests/tiers.txt: the kind of all tests whose name below tests/ starts with `prefix`, and the reason."""
 
     kind: str
     prefix: str

@@ -109,7 +109,7 @@ class Record:
 
 class Records:
     """The records that a leader has in flight. `end`: as PL-005. `gap`: PL-606. `letters`: number → offset → delivery
-    count. `waited`: the last offset that was ever delayed (PL-935). `joined`: the numbers of pieces and finished
+    count. `waited`: the highest offset that was ever delayed (PL-935). `joined`: the numbers of pieces and finished
     records when settled pieces were last joined."""
 
     def __init__(self, start: int = 0) -> None:

@@ -1,4 +1,4 @@
-"""Which sources are changed, and which tests judge them first."""
+"""Which sources are changed, by room (cores, hosts, engine), and which tests judge them first."""
 
 from __future__ import annotations
 

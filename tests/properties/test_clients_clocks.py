@@ -56,8 +56,8 @@ def _produce_some(fake: FakeCluster, rng: Random, most: int) -> None:
 @pytest.mark.rule("CL-82", "CL-94", "CL-96", "CL-152")
 @pytest.mark.parametrize("chances", [STEADY, CHANGING], ids=["one lock", "a lock that is changed"])
 def test_no_lock_is_believed_for_longer_than_the_leader_keeps_it(chances: Chances) -> None:
-    """At the instant at which the leader's lock ends, the client reports it as lost, and its warnings count from no
-    later than the leader does."""
+    """When a lock ends at the leader, the client reports it as lost; its warnings measure the lock from no later than
+    the leader does."""
     believed = 0
 
     async def story(fake: UncertainCluster, rng: Random) -> None:

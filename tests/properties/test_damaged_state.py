@@ -121,7 +121,8 @@ def damaged(draw: st.DrawFn) -> tuple[Written, list[Raw]]:
 
 
 def _noticed(raw: list[Raw], at: int) -> bool:
-    """Return True if a hole before entry `at` shows: not for the last entry of an epoch, nor for the first of all."""
+    """Return True if a hole before entry `at` is noticed: not if the missing entry was the last of its epoch, or the
+    first of all."""
     return at > 0 and not raw[at][0].endswith(b"-0")
 
 

@@ -34,7 +34,8 @@ _LEAVING = TERMINAL_STATES | {STATE_ARCHIVING}
 
 @dataclass
 class _Stored:
-    """The confirmed writes of one state: offsets below the start, touched offsets, offsets on their way out."""
+    """The confirmed writes of one state: the start offset, the offsets written, and those written as terminal or
+    Archiving."""
 
     start_offset: int = -1
     touched: set[int] = field(default_factory=set)

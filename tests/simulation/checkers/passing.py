@@ -101,8 +101,8 @@ class _Judge:
         self._delivered.add((event.member_id, event.place))
 
     def asked(self, position: int, event: SessionAsked) -> None:
-        """Note acknowledgements that finish records, if they are applied. A GAP means an offset without a record: for a
-        record that the client never passed to its application it is no reason."""
+        """Note acknowledgements that finish records, if they are applied. A GAP means an offset without a record, so
+        for a record that the client never passed to its application it is not a reason."""
         for topic_id, partition, batch in event.acks:
             share = Share(event.group_id, topic_id, partition)
             if self._applied.possible(event, share):

@@ -18,7 +18,8 @@ from tests.simulation.workload.cast import ISOLATION_LEVEL
 from tests.simulation.workload.transacting import ABORTED, COMMITTED
 
 _COMMITTED_ONLY: Final = f"{ISOLATION_LEVEL}=read_committed"
-#: By then every node has read a change of a group's settings from the metadata log, ms (PL-801 reads it at each fetch).
+#: The time, in ms, within which every node reads a change to a group's settings from the metadata log (PL-801: a fetch
+#: uses what its node has read).
 _SPREADS_MS: Final = 1_000
 
 

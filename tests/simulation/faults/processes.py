@@ -76,8 +76,8 @@ def _lock(knows_dead: bool) -> str:
 
 @dataclass(frozen=True)
 class Kill:
-    """SIGKILL, and a restart within or after the lease, with or without the lock that names the dead process
-    (CM-12)."""
+    """SIGKILL, and a restart within or after the lease, with or without the lock file that shows that the former
+    process is dead (CM-12)."""
 
     name: str
     down_ms: int

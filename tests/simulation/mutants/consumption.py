@@ -1,4 +1,4 @@
-"""Planted bugs in retention that follows the groups' progress: the simulator finds them."""
+"""Planted bugs in consumed retention, which depends on the groups' progress: the simulator finds them."""
 
 from __future__ import annotations
 

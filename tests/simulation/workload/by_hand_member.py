@@ -81,7 +81,7 @@ class HandMember:
         return self.rng.choice(self.sessions) if self.sessions else None
 
     async def open(self, address: str, member_id: str) -> None:
-        """Open a session with all partitions that are led there."""
+        """Open a session with all partitions whose leader is there."""
         session = self.new_session(address, member_id)
         if await self.fetch(session, self.parts_at(address)):
             self.sessions = [*self.sessions[-2:], session]
@@ -122,7 +122,7 @@ class HandMember:
         await session.drop()
 
     def parts_at(self, address: str) -> list[Part]:
-        """Return the partitions of its topics that are led there."""
+        """Return the partitions of its topics whose leader is there."""
         return [part for part in self._parts() if self.layout.leaders[part] == address]
 
     def some_held(self, session: HandSession) -> dict[Part, list[Ack]]:
