@@ -68,8 +68,9 @@ OFFSET_MAX_TIMESTAMP: Final = -3
 EPOCH_JOIN: Final = 0
 EPOCH_LEAVE: Final = -1
 
-# Limits of one request (CM-62): servers refuse more, so the client splits its requests. They are as many partitions as
-# a topic may have, as many acknowledged ranges as a leader processes in 50 ms, and one batch for each partition.
+# Limits of one request (CM-62): servers refuse more, so the client splits its requests. In order: the most partitions
+# that a topic may have, the acknowledged ranges that a leader processes in 50 ms, and one batch for each of those
+# partitions.
 REQUEST_PARTITIONS_MAX: Final = 10_000
 ACKNOWLEDGED_RANGES_MAX: Final = 5_000
 PRODUCED_BATCHES_MAX: Final = 10_000

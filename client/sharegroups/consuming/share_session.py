@@ -143,8 +143,8 @@ class ShareSession:
         self._over: asyncio.Future[None] | None = None
         self._closed = False
         self._clock = asyncio.get_running_loop().time
-        #: From this time on, acknowledgements are sent even if the node throttles this client, since close() has no
-        #: more time.
+        #: From this time on, halfway through the timeout of close(), acknowledgements are sent even if the node
+        #: throttles this client, since close() cannot wait any longer.
         self._last_call_ms = _NEVER_MS
 
     @property

@@ -400,8 +400,9 @@ class Runner:
         self._tally.events["lost_locks"] += len(messages)
 
     def _acknowledged(self, offsets: Mapping[TopicIdPartition, set[int]], error: KafkaError | None) -> None:
-        """Handle the outcome of acknowledgements. A job whose acknowledgement is refused runs again, unless it
-        succeeded and its record is delivered to this worker again."""
+        """Handle the outcome of acknowledgements. If an acknowledgement is refused, the record is normally
+        delivered again and its job runs again. But if the job succeeded and the record comes back to this worker, it is
+        accepted at once."""
         if error is None:
             for partition, found in offsets.items():
                 self._jobs.confirmed(partition, found)

@@ -112,10 +112,10 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
     """Windows at whose end a share-partition had lag and had finished nothing for `stall_after_s` (PM-61).
 
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
-    `stalled`. Without `members` every group is assumed to have some. `still_s`: seconds since a record was last
-    finished or there was no lag, as far as is known; so a new record is not a standstill if the group had finished all
-    earlier ones. With the column `delayed` (`with_delayed`), a share-partition whose whole lag is delayed is not
-    stalled, and its time is counted from the end of the delay.
+    `stalled`. Without `members` every group is assumed to have some. `still_s`: seconds since the latest window in
+    which a record was finished, there was no lag, or the lag was unknown. So a record that arrives after the group
+    has caught up is no stall at once. With the column `delayed` (`with_delayed`), a share-partition whose whole lag
+    is delayed is not stalled, and its time is counted from the end of the delay.
     """
     of_era = _so_far(*KEY, "era")
     delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)

@@ -111,7 +111,7 @@ class Progress:
                 self._ended = bool(writes.kind[end - 1] == TOMBSTONE)
 
     def rows(self) -> Iterator[dict[str, int | bool | None]]:
-        """The windows, in order; `window` is their start, µs."""
+        """One row for each window, in order; `window` is its start in µs."""
         for at, window in sorted(self.windows.items()):
             yield {"window": at, **window.row()}
 

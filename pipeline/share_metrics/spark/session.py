@@ -47,7 +47,8 @@ _SETTINGS: Final = {
     # By default Spark waits for ever for a query that does not stop.
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",
-    # If enabled, each column function calls Java five times to record its call site in Python, which errors then name.
+    # If enabled, each column function calls Java five times to record its call site in Python, so that errors can name
+    # it.
     "spark.python.sql.dataFrameDebugging.enabled": "false",
     # A reader with pushFilters fails while this is off, which is the default (PM-15).
     "spark.sql.python.filterPushdown.enabled": "true",

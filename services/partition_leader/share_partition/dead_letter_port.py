@@ -69,8 +69,8 @@ class DeadLetterPost(Protocol):
         ...
 
     def loaded(self, key: SharePartitionKey, error: KafkaError | None) -> None:
-        """Note that a share-partition was loaded and has taken what a predecessor left behind, or that `error` kept it
-        from being loaded (PL-922)."""
+        """Take note of a share-partition that was loaded and has taken over the dead letters that its predecessor left,
+        or that could not be loaded because of `error` (PL-922)."""
         ...
 
     def waiting(self, key: SharePartitionKey) -> LettersWaiting | None:

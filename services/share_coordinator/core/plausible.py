@@ -1,7 +1,7 @@
 """Refuses numbers that no correct peer sends before they are stored (CM-82), since a stored number is trusted later.
 
-The share coordinator does not know a log's end, so it bounds a number by how far it can have grown. The leader knows
-the log's end, and checks again when it loads the state (CM-83).
+The share coordinator does not know where a log ends, so it checks only that each number can have been reached by now.
+The leader knows the log's end, and checks again when it loads the state (CM-83).
 """
 
 from __future__ import annotations

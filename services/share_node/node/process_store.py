@@ -152,7 +152,7 @@ async def open_clients(
             accepted=[finding.name for finding in accepted],
             stop_writes=settings[STORE_UNSAFE_STOP],
         )
-        await watch.check()  # from its first claim on, this process uses the store's clock
+        await watch.check()  # it also compares the clocks: from its first claim on, this process uses the store's
         if directory is not None and found != known:
             directory.remember(CLUSTER_MEMO, found)
     except BaseException:  # the caller may try again, so nothing of this attempt may stay open

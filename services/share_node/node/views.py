@@ -180,5 +180,5 @@ def _address(node_id: int, text: str) -> OwnerAddress:
 
 
 def shard_owner(node: ClusterNode, kind: ShardKind, index: int) -> Owner | None:
-    """The owner of a numbered shard, by the hints read last."""
+    """The owner of the shard with this number, according to the hints that were read last."""
     return node.owners.lookup(ShardId(kind, str(index)))

@@ -98,7 +98,8 @@ class StoreEndings:
         self._before = []
 
     async def began(self, url: str) -> tuple[str, ...]:
-        """Call this when the store serves. Returns its history, then the earlier ones that ended well, newest first."""
+        """Call this once the store is serving. Returns its history, then the earlier ones that ended well, newest
+        first."""
         history = await self._ask(url, flush=False)
         if not history:
             return ()

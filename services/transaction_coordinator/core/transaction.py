@@ -134,7 +134,8 @@ def initialised(known: Transaction | None, asked: Identity | None, timeout_ms: i
     cause = Cause.SUCCESSOR if asked is None else Cause.RENEWAL
     if known.state is State.ONGOING:
         return decision(known, cause, commit=False)
-    if asked is not None and asked != known.identity:  # the epoch is newer, perhaps because of this very request
+    # The stored epoch is newer than the one sent, perhaps because this request is a retry.
+    if asked is not None and asked != known.identity:
         return known if known.timeout_ms == timeout_ms else known._replace(timeout_ms=timeout_ms)
     return _next_epoch(known, cause, fresh_id, commit=False)._replace(timeout_ms=timeout_ms)
 

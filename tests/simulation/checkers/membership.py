@@ -39,7 +39,8 @@ class MemberEpochs:
     rules: tuple[str, ...] = ("INV-16",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check heartbeats with the response NONE, ordered by their requests."""
+        """Check heartbeats that were answered with NONE, except leaves: each against those that had been answered
+        before it was sent."""
         del final
         answers: dict[Member, list[tuple[int, HeartbeatAnswered]]] = defaultdict(list)
         for position, event in numbered(history, HeartbeatAnswered):

@@ -1,8 +1,9 @@
 """Finds which epoch wrote an offset, from a log's epoch→start list, which is rebuilt by reading from claim to claim
 (CM-40).
 
-The batch with offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. Starts are equal if an epoch
-wrote nothing; the offset then belongs to the last of these epochs. A hole belongs to the epoch that skipped it.
+The batch with offset X, written in epoch e, is the first entry at or after id `<e>-<X+1>`. If an epoch wrote nothing,
+the next one starts at the same offset, which belongs to the last epoch that starts there. A hole belongs to the epoch
+that skipped it.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@
                              ▲                └▶ there: NOOP ──XADD──▶ WRITTEN on this connection
                              └─────── lost ───────────┘
 
-Once a flush's outcome has been unknown, it is never rolled back and its ids never carry other bytes. A flush never
+A flush whose outcome was ever unknown is never rolled back, and its ids are never reused for other bytes. A flush never
 talks to the store: a writer sends its `commands`, `connection_check` sends its `read_back`.
 """
 
