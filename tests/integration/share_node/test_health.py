@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import grpc
 import pytest
 
 from shard_runtime.config.process_settings import LISTEN_PORT, SettingsError, load_settings
@@ -44,6 +45,10 @@ async def test_a_process_that_waits_lives_and_is_not_ready_and_its_port_becomes_
         assert await status_of(address, LIVENESS) == "SERVING"
         assert await status_of(address, READINESS) == "NOT_SERVING"
         assert await status_of(address, STARTUP) == "NOT_SERVING"
+        async with grpc.aio.insecure_channel(address) as channel:
+            with pytest.raises(grpc.aio.AioRpcError, match="this node waits for its store") as refused:
+                await channel.unary_unary("/any.Service/Method")(b"", timeout=20)
+        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE, "so that the caller tries another node"
         with pytest.raises(ListenError, match=f"cannot listen on {address}: another process may have the port"):
             await second.open()
     finally:
