@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -46,8 +47,9 @@ async def test_a_process_that_waits_lives_and_is_not_ready_and_its_port_becomes_
         assert await status_of(address, READINESS) == "NOT_SERVING"
         assert await status_of(address, STARTUP) == "NOT_SERVING"
         async with grpc.aio.insecure_channel(address) as channel:
+            other: Any = channel.unary_unary("/any.Service/Method")
             with pytest.raises(grpc.aio.AioRpcError, match="this node waits for its store") as refused:
-                await channel.unary_unary("/any.Service/Method")(b"", timeout=20)
+                await other(b"", timeout=20)
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE, "so that the caller tries another node"
         with pytest.raises(ListenError, match=f"cannot listen on {address}: another process may have the port"):
             await second.open()
