@@ -50,8 +50,12 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
 )
 #: gRPC's words for a failed handshake, and what they mean.
 _HANDSHAKES: Final = (
+    ("unsupported certificate purpose", "its certificate is not for servers (extended key usage serverAuth)"),
     ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
-    ("CERTIFICATE_VERIFY_FAILED", "its certificate has expired, or is of no authority in ssl.ca.location"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate has expired, or is of no authority in ssl.ca.location (of the system, if that is not set)",
+    ),
     (
         "Failed to create security handshaker",
         "gRPC cannot use the files in ssl.*: is the key the certificate's and not encrypted, and are all of them PEM?",

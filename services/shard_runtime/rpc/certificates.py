@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from codecs import BOM_UTF8
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -74,36 +74,56 @@ class Certificates:
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
 
-def read_certificates(files: CertificateFiles, now: datetime) -> Certificates:
-    """Read the files and check them against each other and the time. Raises CertificateError."""
+def read_certificates(files: CertificateFiles, now: datetime, hosts: Sequence[str] = ()) -> Certificates:
+    """Read the files and check them against each other and the time. `hosts`: by which the node is called. Raises
+    CertificateError."""
     certificate, key, authorities = (_read(path) for path in (files.certificate, files.key, files.authorities))
     chain = _parse(files.certificate, certificate)
     for each in chain:
         if reason := _outdated(files.certificate, each, now):
             raise CertificateError(reason)
     _check_key(files, chain[0], key)
+    purposes = _purposes(files.certificate, chain[0])
+    if purposes and not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & purposes:
+        raise CertificateError(
+            f"the certificate of {chain[0].subject.rfc4514_string()} in {files.certificate} is not for servers; "
+            "expected the extended key usage serverAuth, or none"
+        )
     trusted = _parse(files.authorities, authorities)
     outdated = tuple(reason for each in trusted if (reason := _outdated(files.authorities, each, now)))
     if len(outdated) == len(trusted):
         raise CertificateError(outdated[0])
     ends_at = min(each.not_valid_after_utc for each in chain)
     names = _names(files.certificate, chain[0])
-    remarks = (*outdated, *_refused_by_nodes(files, chain, trusted))
-    return Certificates(certificate, key, authorities, ends_at, names, remarks)
+    others = [host for host in hosts if not any(_covers(name, host) for name in names)]
+    remarks = [*outdated, *_refused_by_nodes(files, chain, trusted, purposes)]
+    if others:
+        remarks.append(
+            f"the certificate in {files.certificate} is for {', '.join(names) or 'no name'}, and this node is called "
+            f"{' and '.join(others)} (advertised.host, internal.advertised.host)"
+        )
+    return Certificates(certificate, key, authorities, ends_at, names, tuple(remarks))
 
 
 class NodeCertificates:
     """The certificates that a node uses now. Raises CertificateError when the files cannot be used at the start.
 
-    `failures`: how often files that had changed could not be used.
+    `hosts`: by which clients and other nodes call this node; a certificate for others is reported. `failures`: how
+    often files that had changed could not be used.
     """
 
-    def __init__(self, files: CertificateFiles, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+    def __init__(
+        self,
+        files: CertificateFiles,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        hosts: Sequence[str] = (),
+    ) -> None:
         self._files = files
+        self._hosts = tuple(hosts)
         self._now = now
         self._reason = ""
         self._for_clients: tuple[Certificates, grpc.ChannelCredentials] | None = None
-        self.current = read_certificates(files, now())
+        self.current = read_certificates(files, now(), hosts)
         self.failures = 0
         self._warn()
 
@@ -116,7 +136,7 @@ class NodeCertificates:
         """Read the files again; return whether they can be used. Otherwise what was in use stays; with `report` this is
         logged, once for each reason."""
         try:
-            found = read_certificates(self._files, self._now())
+            found = read_certificates(self._files, self._now(), self._hosts)
         except Exception as error:
             if not report:
                 return False
@@ -254,19 +274,30 @@ def _names(path: Path, certificate: x509.Certificate) -> tuple[str, ...]:
     return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
 
 
+def _purposes(path: Path, certificate: x509.Certificate) -> set[object]:
+    """Return the extended key usages; empty if it is for anything."""
+    try:
+        return set(certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value)
+    except x509.ExtensionNotFound:
+        return set()
+    except _UNREADABLE as error:
+        raise CertificateError(f"{path} has extensions that cannot be read: {error}") from error
+
+
+def _covers(name: str, host: str) -> bool:
+    name, host = name.lower(), host.lower()
+    return name == host or (name.startswith("*.") and name[2:] == host.partition(".")[2])
+
+
 def _refused_by_nodes(
-    files: CertificateFiles, chain: list[x509.Certificate], trusted: list[x509.Certificate]
+    files: CertificateFiles, chain: list[x509.Certificate], trusted: list[x509.Certificate], purposes: set[object]
 ) -> Iterator[str]:
     """Yield why other nodes, which have the same authorities, would refuse this node's calls. A node that is alone
     works without."""
     name = chain[0].subject.rfc4514_string()
     if not any(_issued(chain[-1], authority) for authority in trusted):
         yield f"the certificate of {name} in {files.certificate} is of no authority in {files.authorities}"
-    try:
-        purposes = chain[0].extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
-    except x509.ExtensionNotFound:
-        return
-    if not {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & set(purposes):
+    if purposes and not {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & purposes:
         yield f"the certificate of {name} in {files.certificate} is not for clients (extended key usage clientAuth)"
 
 

@@ -4,7 +4,9 @@ both listeners have in common: their checks and their certificates (CM-60)."""
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +27,7 @@ from shard_runtime.config.process_settings import (
     SSL_KEY,
     Settings,
 )
-from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates
+from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates, read_certificates
 from shard_runtime.rpc.server import ListenError
 
 
@@ -105,10 +107,32 @@ def refuse_uncallable(settings: Settings) -> None:
 
 def node_certificates(settings: Settings) -> NodeCertificates | None:
     """Return the certificates that the settings name; None without TLS. Raises ListenError."""
+    files = _certificate_files(settings)
+    if files is None:
+        return None
+    called = {settings[ADVERTISED_HOST] or settings[LISTEN_HOST], settings[_internal_host_setting(settings)]}
+    with _explained():
+        return NodeCertificates(files, hosts=sorted(host for host in called if not is_unspecified(host)))
+
+
+def check_certificates(settings: Settings) -> bool:
+    """Return whether the settings name certificates, and log nothing. Raises ListenError for unusable ones."""
+    files = _certificate_files(settings)
+    if files is not None:
+        with _explained():
+            read_certificates(files, datetime.now(UTC))
+    return files is not None
+
+
+def _certificate_files(settings: Settings) -> CertificateFiles | None:
     if not settings[SSL_CERTIFICATE]:
         return None
-    files = CertificateFiles(*(Path(settings[each]) for each in (SSL_CERTIFICATE, SSL_KEY, SSL_CA)))
+    return CertificateFiles(*(Path(settings[each]) for each in (SSL_CERTIFICATE, SSL_KEY, SSL_CA)))
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
     try:
-        return NodeCertificates(files)
+        yield
     except CertificateError as error:
         raise ListenError(f"TLS cannot be served: {error}") from error

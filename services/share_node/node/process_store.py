@@ -31,7 +31,7 @@ from shard_runtime.record_log.redis.store_watch import StoreWatch
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked_url
 from shard_runtime.rpc.server import refuse_plaintext
-from share_node.node.internal import internal_host, node_certificates, refuse_uncallable
+from share_node.node.internal import check_certificates, internal_host, refuse_uncallable
 from share_node.store.data_directory import DataDirectory
 
 #: The file in a data directory with the id of its cluster.
@@ -97,7 +97,7 @@ def refuse_unusable(settings: Settings) -> None:
     """
     if settings[STORE_URL]:
         open_store(settings[STORE_URL])
-    if node_certificates(settings) is None:
+    if not check_certificates(settings):
         refuse_plaintext(settings[LISTEN_HOST], settings[ALLOW_PLAINTEXT])
         refuse_plaintext(internal_host(settings), settings[ALLOW_PLAINTEXT])
     refuse_uncallable(settings)

@@ -101,6 +101,7 @@ Spoil = Callable[[CertificateFiles], object]
         (lambda files: files.authorities.write_bytes(HALF), "ca.crt has 2 certificates, of which 1 are whole"),
         (lambda files: files.certificate.write_bytes(NODE[0] + EXPIRED[0]), "node.crt expired at"),
         (lambda files: install(files, TORN, AUTHORITY.certificate), "node.crt has extensions that cannot be read"),
+        (lambda files: install(files, AUTHORITY.issue("alice"), AUTHORITY.certificate), "CN=alice in"),
     ],
     ids=[
         "no key",
@@ -118,6 +119,7 @@ Spoil = Callable[[CertificateFiles], object]
         "half a file",
         "expired intermediate",
         "torn extension",
+        "a client's certificate",
     ],
 )
 def test_files_that_cannot_be_used_are_named_with_what_was_found(tmp_path: Path, spoil: Spoil, said: str) -> None:
@@ -239,14 +241,14 @@ async def test_the_watch_survives_anything_and_files_that_are_being_replaced_are
     kept, reads = NodeCertificates(files), 0
     real = certificates.read_certificates
 
-    def odd(given: CertificateFiles, now: datetime) -> Any:
+    def odd(given: CertificateFiles, now: datetime, hosts: tuple[str, ...]) -> Any:
         nonlocal reads
         reads += 1
         if reads == 1:
             raise CertificateError("the key is not there yet")
         if reads in {3, 4}:
             raise RuntimeError("a fault of the library")
-        return real(given, now)
+        return real(given, now, hosts)
 
     monkeypatch.setattr(certificates, "read_certificates", odd)
     install(files, OTHER, AUTHORITY.certificate)
@@ -258,3 +260,24 @@ async def test_the_watch_survives_anything_and_files_that_are_being_replaced_are
     assert [line["event"] for line in said] == ["certificates_reloaded", "certificates_unusable"]
     assert "RuntimeError: a fault of the library" in said[1]["cause"]
     assert (kept.current.certificate, kept.failures) == (OTHER[0], 1)
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    ("hosts", "others"),
+    [
+        (["127.0.0.1", "Node.example"], ""),
+        (["pod-1.nodes.svc"], ""),
+        (["127.0.0.1", "elsewhere.example"], "this node is called elsewhere.example"),
+        (["a.pod-1.nodes.svc"], "this node is called a.pod-1.nodes.svc"),
+    ],
+)
+def test_a_certificate_for_other_names_than_those_the_node_is_called_by_is_reported(
+    tmp_path: Path, hosts: list[str], others: str
+) -> None:
+    files = files_in(tmp_path)
+    install(files, AUTHORITY.issue("node", ["127.0.0.1", "node.example", "*.nodes.svc"]), AUTHORITY.certificate)
+    with capture_logs() as said:
+        NodeCertificates(files, hosts=hosts)
+    assert [line["event"] for line in said] == (["certificates_questionable"] if others else [])
+    assert all(others in line["cause"] for line in said)
