@@ -146,8 +146,8 @@ def _authority_in(folder: Path) -> Authority:
             ) from error
         if found.ends_at < datetime.now(UTC):
             raise click.ClickException(
-                f"the authority in {folder} expired at {found.ends_at:%Y-%m-%d}, so that nobody would accept a new "
-                "certificate of it. Try another folder."
+                f"the authority in {folder} expired at {found.ends_at:%Y-%m-%d}, so that no node and no client would "
+                "accept a new certificate of it. Try another folder."
             )
         return found
     made = Authority.made()

@@ -325,7 +325,7 @@ async def test_a_backup_that_is_killed_is_none_and_one_that_is_asked_to_end_leav
 def test_what_cannot_be_is_refused(
     words: tuple[str, ...], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # whoever runs the tests may have a cluster there
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))  # a developer may have a cluster there
     named = [str(tmp_path / word) if word in {"DIR", "nowhere"} else word for word in words]
     result = CliRunner().invoke(main, named)
     assert (result.exit_code, result.stdout) == (1, "")

@@ -23,7 +23,8 @@ from tests.simulation.workload.witness import Witness
 _DRAIN_S = 60.0
 _DRAIN_POLL_S = 2.0
 #: A full group refuses the draining consumer, which then gives up, so it joins only after the dead members' sessions
-#: have expired. Sessions last 10 s; if the coordinator could not tell for a while, they last that long again (GC-32a).
+#: have expired. Sessions last 10 s; if the coordinator did not know for a while whether they lived, they last that long
+#: again (GC-32a).
 _EXPIRED_S = 24.0
 _POLL_S = 0.1
 #: The configs that must apply during a group's whole lifetime.

@@ -13,6 +13,7 @@ from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest
 from kip932.ids import ACQUIRE_BATCH_OPTIMIZED, ACQUIRE_RECORD_LIMIT
 from kip932.rpc.transport import TransportError, TransportStatus
 from kip932.setting import Setting
+from share_node.certs import Authority
 from sharegroups.config import (
     ADMIN,
     CONSUMER,
@@ -182,16 +183,17 @@ def test_files_are_read_again_for_each_channel_and_kept_while_they_cannot_be_rea
 
     monkeypatch.setattr("grpc.ssl_channel_credentials", make)
     authority = tmp_path / "ca.crt"
-    authority.write_bytes(b"one")
+    one, two = Authority.made().certificate, Authority.made().certificate
+    authority.write_bytes(one)
     given = {"bootstrap.servers": "127.0.0.1:1", "security.protocol": "SSL", "ssl.ca.location": str(authority)}
     transport = transport_for(Config(ADMIN, given))
     credentials = transport._credentials
     assert credentials is not None
-    authority.write_bytes(b"two")
+    authority.write_bytes(two)
     assert str(credentials()) == "credentials 2"
     authority.unlink()
     assert str(credentials()) == "credentials 2"
-    assert made == [(b"one", None, None), (b"two", None, None)]
+    assert made == [(one, None, None), (two, None, None)]
     with pytest.raises(ConfigError, match=r"ssl\.ca\.location is .*, which cannot be read"):
         transport_for(Config(ADMIN, given))
     with pytest.raises(ConfigError, match="belong together"):
