@@ -57,7 +57,7 @@ _NO_OBJECT: Final = (0, 0, 0)
 
 
 class Observer:
-    """Observes every service in a simulated world."""
+    """Observes the partition leaders, share coordinators and group coordinators of a simulated world."""
 
     def __init__(self, world: World) -> None:
         self._world = world
