@@ -16,11 +16,10 @@ REACH_MS: Final = 4_000
 
 def require_answer(given: Mapping[str, Any]) -> None:
     """Return once a node answers. Raises KafkaError when none does within four seconds, or within
-    default.api.timeout.ms if that is shorter."""
-    known = {setting.name for setting in ADMIN}
-    own = {name: value for name, value in given.items() if name in known}
-    own["default.api.timeout.ms"] = min(REACH_MS, int(Config(ADMIN, own)["default.api.timeout.ms"]))
-    with clients.open_client(Admin, own) as admin:
+    default.api.timeout.ms if that is shorter; and before that ConfigError for a wrong setting, which may be why none
+    would."""
+    timeout_ms = min(REACH_MS, int(Config(ADMIN, given)["default.api.timeout.ms"]))
+    with clients.open_client(Admin, {**given, "default.api.timeout.ms": timeout_ms}) as admin:
         admin.list_topics([])
 
 

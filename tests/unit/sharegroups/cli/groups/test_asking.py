@@ -107,6 +107,14 @@ def test_help_and_the_version_are_no_errors(fake: FakeCluster) -> None:
         assert result.stdout.startswith("sharegroups, version ")
 
 
+@pytest.mark.rule("CT-90")
+def test_a_typo_is_reported_rather_than_what_it_causes(fake: FakeCluster, tmp_path: Path) -> None:
+    fake.network.stop("node0:9000")
+    (tmp_path / "client.properties").write_text("security.protocl=SSL\n")
+    said = sharegroups("groups", "list", "--command-config", str(tmp_path / "client.properties")).stderr
+    assert "unknown setting 'security.protocl'. Did you mean 'security.protocol'?" in said
+
+
 @pytest.mark.rule("CT-10", "CT-90")
 def test_a_shorter_timeout_of_a_call_holds_for_the_first_question_too(fake: FakeCluster) -> None:
     fake.network.stop("node0:9000")
