@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
+from shard_runtime.rpc.certificates import covers
 from share_node.certs import Authority
 from share_node.scaler.command import scaler
 from sharegroups.config import ADMIN, Config
@@ -42,11 +43,6 @@ def mounted(doc: Doc, container: Doc, docs: list[Doc]) -> dict[str, frozenset[st
 def unreadable(paths: list[str], files: dict[str, frozenset[str]]) -> list[str]:
     """Return those of the paths at which nothing is mounted."""
     return [path for path in paths if PurePosixPath(path).name not in files.get(str(PurePosixPath(path).parent), ())]
-
-
-def covers(pattern: str, host: str) -> bool:
-    """Return whether a name of a certificate is for this host."""
-    return pattern == host or (pattern.startswith("*.") and pattern[2:] == host.partition(".")[2])
 
 
 def tls_faults(docs: list[Doc]) -> Iterator[str]:

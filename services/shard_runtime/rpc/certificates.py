@@ -95,7 +95,7 @@ def read_certificates(files: CertificateFiles, now: datetime, hosts: Sequence[st
         raise CertificateError(outdated[0])
     ends_at = min(each.not_valid_after_utc for each in chain)
     names = _names(files.certificate, chain[0])
-    others = [host for host in hosts if not any(_covers(name, host) for name in names)]
+    others = [host for host in hosts if not any(covers(name, host) for name in names)]
     remarks = [*outdated, *_refused_by_nodes(files, chain, trusted, purposes)]
     if others:
         remarks.append(
@@ -284,7 +284,8 @@ def _purposes(path: Path, certificate: x509.Certificate) -> set[object]:
         raise CertificateError(f"{path} has extensions that cannot be read: {error}") from error
 
 
-def _covers(name: str, host: str) -> bool:
+def covers(name: str, host: str) -> bool:
+    """Return whether a certificate for this name, which may begin with `*.`, is for this host."""
     name, host = name.lower(), host.lower()
     return name == host or (name.startswith("*.") and name[2:] == host.partition(".")[2])
 

@@ -58,6 +58,7 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
         stop.set()
 
     certificates = node_certificates(settings)
+    renewals: asyncio.Future[None] | None = None
     server = RpcServer(
         settings[LISTEN_HOST],
         settings[LISTEN_PORT],
@@ -73,17 +74,18 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
             service = ExternalScaler(BacklogReader(admin, transport), lambda: time.time_ns() // 1_000_000)
             add_whole(server, Port.SCALER, _SERVICE, service)
             await server.start()
-            renewals = asyncio.ensure_future(certificates.watch()) if certificates is not None else None
+            if certificates is not None:
+                renewals = asyncio.ensure_future(certificates.watch())
             # Ready even while the cluster is not: KEDA then gets UNAVAILABLE, and keeps the present workers.
             await server.ready(True)
             click.echo(f"ready {server.address}")
             await stop.wait()
-            if renewals is not None:
-                renewals.cancel()
             await server.drain(settings[DRAIN_GRACE_MS] / 1000)
             if failures:
                 raise ListenError(failures[0])
     finally:
+        if renewals is not None:
+            renewals.cancel()
         await transport.close()
 
 

@@ -199,7 +199,8 @@ async def test_validation_of_acknowledgement_batches(wire: Wire, batches: list[t
 
 @pytest.mark.scenario("S-118")
 async def test_renewal_keeps_the_lock_and_the_count(wire: Wire) -> None:
-    """Times are a fifteenth of the scenario's."""
+    """Times are a fifteenth of the scenario's. The lock's duration does not change meanwhile, so it is not shown that a
+    renewal reads the current one."""
     session, topic = await fx_rpc(wire, {"share.record.lock.duration.ms": "2000"})
     other = await another(session, topic)
     await other.fetch(epoch=0, wait_ms=0, max_records=0)

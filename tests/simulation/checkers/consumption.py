@@ -1,4 +1,8 @@
-"""INV-1: records are deleted as consumed only after every group has finished them (CM-160, CM-162)."""
+"""INV-1: records are deleted as consumed only after every group has finished them (CM-160, CM-162).
+
+Only what must not be deleted is checked: a leader that deletes nothing, or late (CM-160 (a)), is found by
+`test_consumed_retention.py` of the unit and integration tests.
+"""
 
 from __future__ import annotations
 

@@ -65,7 +65,8 @@ class DeliveryCounts:
 
     No count exceeds the current limit, except for a record that was released under a higher limit (PL-104). In total, a
     record is delivered at most as many times as the limit allows, plus, for each change of object, the deliveries that
-    were not stored.
+    were not stored. Of PL-104, it is not checked here that a raised limit does allow more deliveries, and that no limit
+    is applied when records are acquired: the unit tests of the core show that.
     """
 
     rules: tuple[str, ...] = ("INV-7", "INV-8")

@@ -71,7 +71,7 @@ async def test_a_damaged_or_missing_batch_is_a_hole_that_is_reported_once(field:
         assert (new.high_watermark, (await new.append([batch(1)], 1000)).base_offsets) == (15, (15,))
 
 
-@pytest.mark.rule("CM-102")  # (a), causes other than damage that remove entries
+@pytest.mark.rule("CM-102")  # of (a) its exception alone: causes other than damage that remove entries
 @pytest.mark.parametrize("cause", ["deleted", "another owner", "closed"])
 async def test_records_that_a_deletion_or_a_later_owner_removed_are_not_called_lost(cause: str) -> None:
     async with Cluster() as cluster:

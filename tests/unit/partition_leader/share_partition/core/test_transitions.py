@@ -275,6 +275,18 @@ def test_only_records_at_the_limit_are_archived_by_a_release() -> None:
     assert (written(write), write.counters.n_limit) == ((5, 0, [(5, 9, 0, 1)]), 5)
 
 
+@pytest.mark.rule("PL-104")
+def test_a_record_at_a_lowered_limit_is_delivered_once_more_and_a_raised_limit_allows_more() -> None:
+    bench = Bench(batches=(StateBatch(0, 0, 0, 4),), log=[(0, 0)])
+    bench.set(delivery_count_limit=4)
+    assert bench.fetch() == [(0, 0, 5)], "the limit is not read when records are acquired"
+    bench.set(delivery_count_limit=6)
+    bench.ack("M", (0, 0, (2,)))
+    write = bench.persisted()
+    assert (written(write), write.counters.n_limit) == ((0, 0, [(0, 0, 0, 5)]), 0)
+    assert bench.fetch() == [(0, 0, 6)]
+
+
 @pytest.mark.rule("PL-101", "PL-604")
 def test_what_is_stored_is_checked() -> None:
     assert Bench(batches=(StateBatch(0, 9, 1, 3),)).records() == [(0, 9, 0, 3)]
