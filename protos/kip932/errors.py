@@ -197,6 +197,13 @@ class ClusterAuthorizationFailedError(KafkaError):
     name = "CLUSTER_AUTHORIZATION_FAILED"
 
 
+class TransactionalIdAuthorizationFailedError(KafkaError):
+    """Not authorised for the transactional id."""
+
+    code = 53
+    name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
+
+
 class UnsupportedVersionError(KafkaError):
     """The share-group protocol is not enabled on this cluster."""
 
@@ -438,6 +445,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         TopicAuthorizationFailedError,
         GroupAuthorizationFailedError,
         ClusterAuthorizationFailedError,
+        TransactionalIdAuthorizationFailedError,
         UnsupportedVersionError,
         TopicAlreadyExistsError,
         InvalidPartitionsError,

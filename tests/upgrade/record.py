@@ -19,6 +19,7 @@ from unittest import mock
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as gc
 from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
+from kip932.acls import Acl
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.state_batches import StateBatch, WriteStats
@@ -28,7 +29,7 @@ from partition_leader.topic_log.core.producers import ProducerState, ProducerTab
 from partition_leader.topic_log.core.transactions import LogTransactions
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
-from shard_runtime.cluster.metadata import Acl, AclAdded, AclRemoved, Change, StreamsRemoved, TopicDeleted
+from shard_runtime.cluster.metadata import AclAdded, AclRemoved, Change, StreamsRemoved, TopicDeleted
 from shard_runtime.record_log.protocol import NOOP_TYPE, Entry, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.codec import noop_record

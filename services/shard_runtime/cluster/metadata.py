@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
+from kip932.acls import Acl
 from kip932.ids import RESOURCE_TOPIC, parse_topic_id, topic_id_text
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
@@ -66,18 +67,6 @@ class ConfigRemoved(NamedTuple):
     resource_type: int
     resource_name: str
     key: str
-
-
-class Acl(NamedTuple):
-    """An access control entry; the numbers are Kafka's."""
-
-    resource_type: int
-    resource_name: str
-    resource_pattern_type: int
-    principal: str
-    host: str
-    operation: int
-    permission_type: int
 
 
 class AclAdded(NamedTuple):
@@ -181,7 +170,8 @@ class _Builder:
         self.topics = dict(image.topics)
         self.by_id = dict(image.by_id)
         self.configs = {resource: dict(values) for resource, values in image.configs.items()}
-        self.acls = set(image.acls)
+        self._acls = image.acls
+        self._new_acls: set[Acl] | None = None
         self.deleted = dict(image.deleted)
         self._remains = image.remains
         self._shards = image.shards
@@ -208,9 +198,9 @@ class _Builder:
             case ConfigRemoved():
                 self._remove_config(change)
             case AclAdded():
-                self.acls.add(change.acl)
+                self._changed_acls().add(change.acl)
             case AclRemoved():
-                self.acls.discard(change.acl)
+                self._changed_acls().discard(change.acl)
 
     def build(self, version: int) -> MetadataImage:
         if self._deleted_changed:
@@ -224,8 +214,13 @@ class _Builder:
                 for text in (topic_id_text(topic.topic_id),)
                 for partition in range(topic.partitions)
             )
-        acls = frozenset(self.acls)
+        acls = self._acls if self._new_acls is None else frozenset(self._new_acls)
         return MetadataImage(version, self.topics, self.by_id, self.configs, acls, self.deleted, shards, self._remains)
+
+    def _changed_acls(self) -> set[Acl]:
+        if self._new_acls is None:
+            self._new_acls = set(self._acls)
+        return self._new_acls
 
     def _forget_deletions(self) -> None:
         """Drop the oldest deletions beyond the limit, but none whose streams may exist: CreateTopics bounds those."""

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from google.protobuf.message import DecodeError
 
+from kip932.acls import Acl
 from kip932.records.v1 import metadata_log_pb2 as pb
 from shard_runtime.cluster.metadata import (
-    Acl,
     AclAdded,
     AclRemoved,
     Change,

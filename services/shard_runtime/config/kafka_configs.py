@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from kip932.acls import ANY_PRINCIPAL, PRINCIPAL_TYPE
 from kip932.ids import valid_topic_name
 from kip932.setting import (
     AnySetting,
@@ -88,6 +89,33 @@ DLQ_AUTO_CREATE = boolean(
 DLQ_PREFIX = string(
     "errors.deadletterqueue.topic.name.prefix", "dlq.",
     "What the names of dead-letter topics begin with; empty for any name.", dynamic=True,
+)  # fmt: skip
+
+# ---- broker: access control (CM-61)
+
+
+def super_users(text: str) -> frozenset[str]:
+    """Return the principals in a value of `super.users`. Raises ValueError for one that is not `User:NAME`."""
+    found = [each.strip() for each in text.split(";") if each.strip()]
+    for each in found:
+        if not each.startswith(f"{PRINCIPAL_TYPE}:") or each in {f"{PRINCIPAL_TYPE}:", ANY_PRINCIPAL}:
+            raise ValueError(f"{each!r} is not User:NAME; expected principals with semicolons between them")
+    return frozenset(found)
+
+
+def _super_users(text: str) -> None:
+    super_users(text)
+
+
+ACCESS_CONTROL = boolean(
+    "access.control.enable", False,
+    "Whether access control entries decide what a caller may do; without it every caller may do everything.",
+)  # fmt: skip
+SUPER_USERS = string(
+    "super.users", "",
+    "Principals that may do everything whatever the entries say, User:NAME with semicolons between them. Other nodes' "
+    "certificates belong here if they have another common name than this node's.",
+    check=_super_users,
 )  # fmt: skip
 
 # ---- broker: partition leader (PL §10)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.acls import Acl
 from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
 from kip932.records.v1 import metadata_log_pb2 as pb
 from shard_runtime.cluster import metadata
 from shard_runtime.cluster.metadata import (
-    Acl,
     AclAdded,
     AclRemoved,
     Change,
