@@ -102,6 +102,11 @@ class Acl(NamedTuple):
         return self.resource_name in {name, WILDCARD}
 
     @property
+    def allows(self) -> bool:
+        """Whether the entry allows, and does not deny."""
+        return self.permission_type == Permission.ALLOW
+
+    @property
     def text(self) -> str:
         """The entry as one line for people."""
         pattern = "prefix " if self.resource_pattern_type == PatternType.PREFIXED else ""

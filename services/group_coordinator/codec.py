@@ -78,6 +78,7 @@ def _write_member(message: pb.GroupRecord, value: r.MemberMetadata) -> None:
             client_id=value.client_id,
             client_host=value.client_host,
             subscribed_topic_names=value.subscribed,
+            principal=value.principal,
         )
     )
 
@@ -85,7 +86,9 @@ def _write_member(message: pb.GroupRecord, value: r.MemberMetadata) -> None:
 def _read_member(key: pb.GroupRecord.Key, value: pb.ShareGroupMemberMetadata) -> r.Value:
     rack_id = value.rack_id if value.HasField("rack_id") else None
     names = tuple(value.subscribed_topic_names)
-    return r.MemberMetadata(key.group_id, key.member_id, rack_id, value.client_id, value.client_host, names)
+    return r.MemberMetadata(
+        key.group_id, key.member_id, rack_id, value.client_id, value.client_host, names, value.principal
+    )
 
 
 def _write_group(message: pb.GroupRecord, value: r.GroupMetadata) -> None:

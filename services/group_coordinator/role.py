@@ -24,7 +24,6 @@ from group_coordinator.leader_end_offsets import EndOffsets
 from group_coordinator.letter_loops import DeadLetterCycles
 from group_coordinator.member_removals import MemberRemovals
 from group_coordinator.metrics import GroupCoordinatorMetrics
-from group_coordinator.ports import Access, Caller
 from group_coordinator.service import GroupCoordinator, Surroundings
 from group_coordinator.service_alterations import OffsetAlterations
 from group_coordinator.service_connections import MemberConnections, expiry_reporter
@@ -89,10 +88,10 @@ class Node:
     `topics`: the newest metadata image (`image_topics.newest_topics`). `complete_since_ms`: since when, by the deadline
     clock, it is known to be complete; −1 when it is not (GC-80). `configs`: the effective configs of a group, clamped
     (GC-137). `owner_of`: the owner of a group shard, for hints. `leader_of`: `host:port` of a
-    partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads. `client_id_of`:
-    the client id that a caller sends. `host_options`: the hosts' bounds; their write time-out is the role's own
-    setting. `queue_of`: the dead-letter topic of a group, "" for none. `leaders`: the internal addresses of all nodes
-    that lead partitions, which are notified of removed members (GC-39a).
+    partition's leader. `enabled`: whether share.version ≥ 1 (GC-8). `meter`: counts flushes and loads.
+    `host_options`: the hosts' bounds; their write time-out is the role's own setting. `queue_of`: the dead-letter topic
+    of a group, "" for none. `leaders`: the internal addresses of all nodes that lead partitions, which are notified of
+    removed members (GC-39a).
     """
 
     record_log: RecordLog
@@ -103,12 +102,10 @@ class Node:
     topics: Callable[[], TopicsView]
     configs: Callable[[str], GroupConfig]
     complete_since_ms: Callable[[], int]
-    access: Access
     owner_of: Callable[[int], OwnerAddress | None]
     leader_of: Callable[[TopicIdPartition], str | None]
     enabled: Callable[[], bool] = lambda: True
     meter: HostMeter = field(default_factory=HostMeter)
-    client_id_of: Callable[[Caller], str] = lambda _: ""
     host_options: HostOptions = field(default_factory=HostOptions)
     queue_of: Callable[[str], str] = lambda _: ""
     leaders: Callable[[], Collection[str]] = tuple
@@ -158,7 +155,7 @@ class GroupCoordinatorRole:
             node.persister, self.shards, self.metrics, outcomes, sweep_soon=self._sweeper.soon, expired=report_expiry
         )
         self.shards.build(self._host, self._calls.run, self._calls.drop)
-        around = Surroundings(self.shards, node.topics, node.access, node.owner_of, node.enabled, node.client_id_of)
+        around = Surroundings(self.shards, node.topics, node.owner_of, node.enabled)
         self.connections = MemberConnections(around)
         ends = EndOffsets(node.transport, node.leader_of)
         self.service = GroupCoordinatorService(

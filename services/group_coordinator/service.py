@@ -16,30 +16,19 @@ import structlog
 from group_coordinator.core import commands as c
 from group_coordinator.core.validation import check_heartbeat, check_member_id
 from group_coordinator.core.views import Assignment, TopicsView
-from group_coordinator.ports import (
-    ALTER_CONFIGS,
-    CLUSTER,
-    CLUSTER_NAME,
-    DELETE,
-    DESCRIBE,
-    DESCRIBE_CONFIGS,
-    GROUP,
-    READ,
-    TOPIC,
-    Access,
-    Caller,
-    Shards,
-)
+from group_coordinator.ports import Shards
 from kip932 import errors
+from kip932.acls import CLUSTER_NAME, ResourceType
 from kip932.api.v1 import common_pb2 as common
 from kip932.api.v1 import list_groups_pb2 as list_pb
 from kip932.api.v1 import share_group_describe_pb2 as describe_pb
 from kip932.api.v1 import share_group_heartbeat_pb2 as heartbeat_pb
 from kip932.api.v1.error_code_pb2 import ErrorCode
-from kip932.ids import shard_index
+from kip932.ids import EPOCH_LEAVE, shard_index
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.hosting.kafka_errors import coordinator_failure
 from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_groups
 
 log = structlog.get_logger(__name__)
@@ -50,23 +39,19 @@ NO_OPERATIONS: Final = -(1 << 31)
 #: response with one group may be larger).
 DESCRIBED_TOGETHER: Final = 16
 DESCRIPTIONS_BYTES_MAX: Final = 16 * 1024 * 1024
-_OPERATIONS: Final = (READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """The edge's dependencies. `owner_of`: a shard's owner, for hints; None when it is not known (CM-14).
 
-    `enabled`: the feature gate (GC-8). `client_id_of`: the client id that a caller sends, "" without one. `faults`: the
-    log of unexpected errors.
+    `enabled`: the feature gate (GC-8). `faults`: the log of unexpected errors.
     """
 
     shards: Shards
     topics: Callable[[], TopicsView]
-    access: Access
     owner_of: Callable[[int], OwnerAddress | None]
     enabled: Callable[[], bool] = lambda: True
-    client_id_of: Callable[[Caller], str] = lambda _: ""
     faults: RateLimitedLog = field(default_factory=lambda: RateLimitedLog(log))
 
     def shard_of(self, group_id: str) -> int:
@@ -82,21 +67,17 @@ class Surroundings:
         if not self.enabled():
             raise errors.UnsupportedVersionError
 
-    def require_group(self, caller: Caller, operation: int, group_id: str) -> None:
-        """Raise unless the caller may access the group (GC-139). Call this first, so that a refusal reveals nothing
-        about topics (GC-149)."""
-        if not self.access.allowed(caller, operation, GROUP, group_id):
-            raise errors.GroupAuthorizationFailedError(f"Not authorized to access group {group_id}.")
+    @staticmethod
+    def require_group(caller: CallContext, group_id: str) -> None:
+        """Raise unless the caller may do to the group what its RPC does (GC-139). Call this first, so that a refusal
+        reveals nothing about topics (GC-149)."""
+        caller.require(ResourceType.GROUP, group_id)
 
     @staticmethod
     def require_group_id(group_id: str) -> None:
         """Raise for an empty group id (GC-90, GC-96, GC-101, GC-125)."""
         if not group_id:
             raise errors.InvalidGroupIdError("The group id must not be empty.")
-
-    def sees_topic(self, caller: Caller, name: str) -> bool:
-        """Return whether the caller may DESCRIBE the topic."""
-        return self.access.allowed(caller, DESCRIBE, TOPIC, name)
 
     def failure(self, error: Exception) -> tuple[errors.KafkaError, str | None]:
         """Return the error for the response, and its text. An unexpected error is logged, and returned without text
@@ -140,7 +121,7 @@ class GroupCoordinator:
         self._rebalanced = rebalanced
 
     async def share_group_heartbeat(
-        self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller
+        self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext
     ) -> heartbeat_pb.ShareGroupHeartbeatResponse:
         """Join a group, stay in it, or leave it (GC-10…GC-35)."""
         try:
@@ -164,7 +145,7 @@ class GroupCoordinator:
         )
 
     async def share_group_describe(
-        self, request: describe_pb.ShareGroupDescribeRequest, context: Caller
+        self, request: describe_pb.ShareGroupDescribeRequest, context: CallContext
     ) -> describe_pb.ShareGroupDescribeResponse:
         """Describe groups, each once and by its own shard (GC-7, GC-125…GC-129). Raises InvalidRequestError for too
         many groups or too large a response (CM-91)."""
@@ -187,12 +168,12 @@ class GroupCoordinator:
             response.groups.extend(groups)
         return response
 
-    async def list_groups(self, request: list_pb.ListGroupsRequest, context: Caller) -> list_pb.ListGroupsResponse:
+    async def list_groups(self, request: list_pb.ListGroupsRequest, context: CallContext) -> list_pb.ListGroupsResponse:
         """List this node's groups, and the shards that it cannot answer for (GC-120…GC-123)."""
         found = await self._list()
         states = {value.strip().lower() for value in request.states_filter.values}
         types = {value.lower() for value in request.types_filter.values}
-        everything = self._around.access.allowed(context, DESCRIBE, CLUSTER, CLUSTER_NAME)
+        everything = context.may(ResourceType.CLUSTER, CLUSTER_NAME)
         response = list_pb.ListGroupsResponse(
             groups=[
                 list_pb.ListGroupsResponse.ListedGroup(
@@ -201,7 +182,7 @@ class GroupCoordinator:
                 for group in sorted(found.groups)
                 if (not types or SHARE in types)
                 and (not states or group.state.lower() in states)
-                and (everything or self._around.access.allowed(context, DESCRIBE, GROUP, group.group_id))
+                and (everything or context.may(ResourceType.GROUP, group.group_id))
             ]
         )
         for shard, error in found.unserved.items():
@@ -216,23 +197,27 @@ class GroupCoordinator:
 
     # ---- heartbeat
 
-    def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: Caller) -> c.Heartbeat:
+    def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext) -> c.Heartbeat:
         """Check the request (GC-10…GC-18, in that order), and make its command."""
         around = self._around
         around.require_enabled()
-        around.require_group(context, READ, request.group_id)
+        refused = context.refusal(ResourceType.GROUP, request.group_id)
+        if refused is not None and request.member_epoch != EPOCH_LEAVE:
+            raise refused
         check_member_id(request.member_id)
         names = tuple(request.subscribed_topic_names.values) if request.HasField("subscribed_topic_names") else None
-        if names and not all(around.sees_topic(context, name) for name in names):
-            raise errors.TopicAuthorizationFailedError
+        for name in names or ():
+            context.require(ResourceType.TOPIC, name)
         command = c.Heartbeat(
             request.group_id,
             request.member_id,
             request.member_epoch,
             request.rack_id if request.HasField("rack_id") else None,
             names,
-            around.client_id_of(context),
+            context.client_id,
             host_text(context.peer),
+            context.principal or "",
+            refused,
         )
         check_heartbeat(command)
         return command
@@ -240,22 +225,23 @@ class GroupCoordinator:
     # ---- describe, list
 
     async def _describe(
-        self, group_id: str, with_operations: bool, context: Caller
+        self, group_id: str, with_operations: bool, context: CallContext
     ) -> describe_pb.ShareGroupDescribeResponse.DescribedGroup:
         around = self._around
         try:
             around.require_enabled()
-            around.require_group(context, DESCRIBE, group_id)
+            around.require_group(context, group_id)
             around.require_group_id(group_id)
             group = await around.ask(group_id, c.Describe(group_id))
             assert isinstance(group, c.DescribedGroup)
-            if not all(around.sees_topic(context, name) for name in group.topic_names.values()):
+            named = {*group.topic_names.values(), *(name for member in group.members for name in member.subscribed)}
+            if any(context.refusal(ResourceType.TOPIC, name) is not None for name in sorted(named)):
                 raise errors.TopicAuthorizationFailedError(
                     "The group has described topic(s) that the client is not authorized to describe."
                 )
         except Exception as error:
             return self._undescribed(group_id, error)
-        operations = self._operations(context, group_id) if with_operations else NO_OPERATIONS
+        operations = context.operations(ResourceType.GROUP, group_id) if with_operations else NO_OPERATIONS
         return _described(group, operations)
 
     def _undescribed(self, group_id: str, error: Exception) -> describe_pb.ShareGroupDescribeResponse.DescribedGroup:
@@ -268,11 +254,6 @@ class GroupCoordinator:
             coordinator=self._around.coordinator_hint(answer, group_id),
             in_quarantine=isinstance(answer, errors.InQuarantineError),
         )
-
-    def _operations(self, context: Caller, group_id: str) -> int:
-        """The operations that the caller may do on the group, as a bit set (GC-128)."""
-        access = self._around.access
-        return sum(1 << code for code in _OPERATIONS if access.allowed(context, code, GROUP, group_id))
 
     async def _list(self) -> _Listed:
         shards = self._around.shards

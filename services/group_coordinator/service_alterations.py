@@ -14,11 +14,12 @@ from group_coordinator.core import commands as c
 from group_coordinator.core.alteration import refusal
 from group_coordinator.core.views import Topic
 from group_coordinator.leader_end_offsets import EndOffset, EndOffsets, LogEnd
-from group_coordinator.ports import READ, TOPIC, Caller
 from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
+from kip932.acls import ResourceType
 from kip932.api.v1 import alter_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
+from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 from shard_runtime.rpc.change_log import log_changes
 
@@ -52,7 +53,7 @@ class OffsetAlterations:
         self._ends = ends
 
     async def alter_share_group_offsets(
-        self, request: pb.AlterShareGroupOffsetsRequest, context: Caller
+        self, request: pb.AlterShareGroupOffsetsRequest, context: CallContext
     ) -> pb.AlterShareGroupOffsetsResponse:
         """Set start offsets of an empty group; create the group if it does not exist (GC-101). Raises
         InvalidRequestError for too many partitions (CM-62)."""
@@ -61,7 +62,7 @@ class OffsetAlterations:
         around = self._around
         try:
             around.require_enabled()
-            around.require_group(context, READ, request.group_id)
+            around.require_group(context, request.group_id)
             around.require_group_id(request.group_id)
             asked = await self._asked(request, context)
             failed = await self._alter(request.group_id, asked) if asked else {}
@@ -78,21 +79,17 @@ class OffsetAlterations:
             )
         return Response(responses=await _results(request, asked, failed))
 
-    async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: Caller) -> list[_Requested]:
+    async def _asked(self, request: pb.AlterShareGroupOffsetsRequest, context: CallContext) -> list[_Requested]:
         """The requested partitions, each checked for access and against the image (GC-100, GC-102, GC-105)."""
         view, turns = self._around.topics(), Turns(SLICE)
         found = []
         for entry, topic in enumerate(request.topics.values):
             name = topic.topic_name
-            allowed = self._around.access.allowed(context, READ, TOPIC, name)
-            known = view.by_name(name) if allowed else None
+            refused = context.refusal(ResourceType.TOPIC, name)
+            known = view.by_name(name) if refused is None else None  # a refusal does not say whether the topic exists
             for one in topic.partitions:
                 await turns.step()
-                error: errors.KafkaError | None = errors.TopicAuthorizationFailedError(
-                    f"not authorized to read topic {name}"
-                )
-                if allowed:
-                    error = refusal(known, name, one.partition_index, one.start_offset)
+                error = refused or refusal(known, name, one.partition_index, one.start_offset)
                 found.append(_Requested(entry, name, known, one.partition_index, one.start_offset, error))
         return found
 

@@ -12,12 +12,13 @@ from typing import Final
 
 from group_coordinator.admin_outcomes import AdminOutcomes, Errors
 from group_coordinator.core import commands as c
-from group_coordinator.ports import DELETE, READ, TOPIC, Caller
 from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
+from kip932.acls import ResourceType
 from kip932.api.v1 import delete_groups_pb2 as groups_pb
 from kip932.api.v1 import delete_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID
+from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_groups, check_topics
 from shard_runtime.rpc.change_log import log_changes
 
@@ -37,7 +38,7 @@ class Deletions:
         self._complete_since_ms = complete_since_ms
 
     async def delete_groups(
-        self, request: groups_pb.DeleteGroupsRequest, context: Caller
+        self, request: groups_pb.DeleteGroupsRequest, context: CallContext
     ) -> groups_pb.DeleteGroupsResponse:
         """Delete groups, each once and by its own shard (GC-7, GC-90). Raises InvalidRequestError for too many
         (CM-62)."""
@@ -51,10 +52,10 @@ class Deletions:
 
         return groups_pb.DeleteGroupsResponse(results=await asyncio.gather(*map(one, group_ids)))
 
-    async def _delete_group(self, group_id: str, context: Caller) -> Result:
+    async def _delete_group(self, group_id: str, context: CallContext) -> Result:
         around = self._around
         try:
-            around.require_group(context, DELETE, group_id)
+            around.require_group(context, group_id)
             around.require_group_id(group_id)
             with self._outcomes.waiting() as place:
                 command = c.DeleteGroup(group_id, self._complete_since_ms(), place.call_id)
@@ -79,7 +80,7 @@ class Deletions:
         )
 
     async def delete_share_group_offsets(
-        self, request: pb.DeleteShareGroupOffsetsRequest, context: Caller
+        self, request: pb.DeleteShareGroupOffsetsRequest, context: CallContext
     ) -> pb.DeleteShareGroupOffsetsResponse:
         """Delete the state of topics of an empty group (GC-96…GC-99). Raises InvalidRequestError for too many topics
         (CM-62)."""
@@ -88,7 +89,7 @@ class Deletions:
         around = self._around
         try:
             around.require_enabled()
-            around.require_group(context, DELETE, request.group_id)
+            around.require_group(context, request.group_id)
             around.require_group_id(request.group_id)
             names = list(dict.fromkeys(topic.topic_name for topic in request.topics.values))
             results = await self._delete_offsets(request.group_id, names, context)
@@ -102,8 +103,9 @@ class Deletions:
             )
         return pb.DeleteShareGroupOffsetsResponse(responses=results)
 
-    async def _delete_offsets(self, group_id: str, names: list[str], context: Caller) -> list[TopicResult]:
-        allowed = [name for name in names if self._around.access.allowed(context, READ, TOPIC, name)]
+    async def _delete_offsets(self, group_id: str, names: list[str], context: CallContext) -> list[TopicResult]:
+        refused = {name: error for name in names if (error := context.refusal(ResourceType.TOPIC, name)) is not None}
+        allowed = [name for name in names if name not in refused]
         begun, failed = c.DeletionBegun(under_way=False), dict[bytes, errors.KafkaError]()
         if names:  # even when no topic is allowed: the group's errors come before its topics'
             with self._outcomes.waiting() as place:
@@ -113,10 +115,8 @@ class Deletions:
                 failed = _by_topic(await place.end()) if begun.under_way else {}
         results = []
         for name in names:
-            if name not in allowed:
-                results.append(
-                    _failed(name, errors.TopicAuthorizationFailedError(f"not authorized to read topic {name}"))
-                )
+            if name in refused:
+                results.append(_failed(name, refused[name]))
             elif name in begun.refused:
                 results.append(_failed(name, begun.refused[name]))
             elif name in begun.accepted:

@@ -14,12 +14,13 @@ from typing import Final, NamedTuple, TypeGuard
 from group_coordinator.core.commands import OffsetsQuery
 from group_coordinator.core.views import Topic
 from group_coordinator.leader_end_offsets import UNKNOWN, EndOffset, EndOffsets, LogEnd
-from group_coordinator.ports import DESCRIBE, Caller
 from group_coordinator.service import Surroundings, error_code
 from kip932 import errors
+from kip932.acls import ResourceType
 from kip932.api.v1 import describe_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
 from kip932.state_values import StateSummary
+from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 from share_persister.values import Persister, PersisterError
 
@@ -34,16 +35,16 @@ Response = pb.DescribeShareGroupOffsetsResponse
 
 
 class _Wanted(NamedTuple):
-    """One topic to describe: its partitions, its entry in the image, and whether the caller may see it."""
+    """One topic to describe: its partitions, its entry in the image, and the error if the caller may not see it."""
 
     name: str
     topic: Topic | None
     partitions: tuple[int, ...]
-    visible: bool = True
+    refused: errors.KafkaError | None = None
 
     def known(self) -> list[TopicIdPartition]:
         """The partitions to ask about: those that exist, of a topic that the caller may see."""
-        if self.topic is None or not self.visible:
+        if self.topic is None or self.refused is not None:
             return []
         count = self.topic.partitions
         return [TopicIdPartition(self.topic.topic_id, index) for index in self.partitions if 0 <= index < count]
@@ -70,7 +71,7 @@ class ShareGroupOffsets:
         self._slots = asyncio.Semaphore(CONCURRENT_GROUPS)
 
     async def describe_share_group_offsets(
-        self, request: pb.DescribeShareGroupOffsetsRequest, context: Caller
+        self, request: pb.DescribeShareGroupOffsetsRequest, context: CallContext
     ) -> pb.DescribeShareGroupOffsetsResponse:
         """Describe the offsets of groups, each by its own shard (GC-7). Raises InvalidRequestError for too many groups
         or too large a response (CM-62, CM-91)."""
@@ -87,11 +88,11 @@ class ShareGroupOffsets:
         return Response(groups=groups)
 
     async def _group(
-        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller, room: _Room
+        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: CallContext, room: _Room
     ) -> Response.GroupResult:
         try:
             self._around.require_enabled()
-            self._around.require_group(context, DESCRIBE, group.group_id)
+            self._around.require_group(context, group.group_id)
             self._around.require_group_id(group.group_id)
             async with self._slots:
                 return await self._describe(group, context, room)
@@ -99,7 +100,7 @@ class ShareGroupOffsets:
             return self._failed(group.group_id, error)
 
     async def _describe(
-        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller, room: _Room
+        self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: CallContext, room: _Room
     ) -> Response.GroupResult:
         initialized = await self._around.ask(group.group_id, OffsetsQuery(group.group_id))
         assert isinstance(initialized, Mapping)
@@ -118,7 +119,7 @@ class ShareGroupOffsets:
         topics = [await _topic_result(topic, summaries, ends, turns) for topic in wanted]
         return Response.GroupResult(group_id=group.group_id, topics=topics)
 
-    def _named(self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: Caller) -> list[_Wanted]:
+    def _named(self, group: pb.DescribeShareGroupOffsetsRequest.Group, context: CallContext) -> list[_Wanted]:
         """The requested topics (GC-111, GC-112)."""
         view = self._around.topics()
         return [
@@ -126,18 +127,18 @@ class ShareGroupOffsets:
                 asked.topic_name,
                 view.by_name(asked.topic_name),
                 tuple(asked.partitions),
-                self._around.sees_topic(context, asked.topic_name),
+                context.refusal(ResourceType.TOPIC, asked.topic_name),
             )
             for asked in group.topics.values
         ]
 
-    def _all(self, initialized: Mapping[bytes, Collection[int]], context: Caller) -> list[_Wanted]:
+    def _all(self, initialized: Mapping[bytes, Collection[int]], context: CallContext) -> list[_Wanted]:
         """All initialised partitions of topics that exist and that the caller may see (GC-110, GC-111)."""
         view = self._around.topics()
         found = [
             _Wanted(topic.name, topic, tuple(indexes))
             for topic_id, indexes in initialized.items()
-            if (topic := view.by_id(topic_id)) and self._around.sees_topic(context, topic.name)
+            if (topic := view.by_id(topic_id)) and context.may(ResourceType.TOPIC, topic.name)
         ]
         return sorted(found, key=lambda wanted: wanted.name)
 
@@ -166,9 +167,8 @@ async def _topic_result(
     ends: Mapping[TopicIdPartition, EndOffset],
     turns: Turns,
 ) -> Response.TopicResult:
-    if not wanted.visible:
-        refused = errors.TopicAuthorizationFailedError(f"Not authorized to describe topic {wanted.name}.")
-        results = [_refused(index, refused) for index in wanted.partitions]
+    if wanted.refused is not None:
+        results = [_refused(index, wanted.refused) for index in wanted.partitions]
         return Response.TopicResult(topic_name=wanted.name, topic_id=NULL_TOPIC_ID, partitions=results)
     topic_id = NULL_TOPIC_ID if wanted.topic is None else wanted.topic.topic_id
     results = []

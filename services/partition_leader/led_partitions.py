@@ -11,9 +11,11 @@ from typing import Final, Protocol
 
 import structlog
 
+from kip932.acls import Operation, ResourceType
 from kip932.errors import (
     KafkaError,
     NotLeaderOrFollowerError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -24,6 +26,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.log_directory import Leader
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.protocol import LogError
+from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
@@ -134,8 +137,14 @@ class LedPartitions:
         """Return `max.message.bytes` of the topic."""
         return self._facts.max_message_bytes(topic_id)
 
-    def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
-        """Allow everything, since no authorizer is configured (GC-148)."""
+    def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
+        """Return the error for a caller that may not do to the topic what its RPC does. It names the topic only to
+        callers that may DESCRIBE it."""
+        name = self._facts.name(topic_id)
+        error = caller.refusal(ResourceType.TOPIC, name) if name else None
+        if error is None or caller.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
+            return error
+        return TopicAuthorizationFailedError(f"not authorised for the topic with the id {topic_id_text(topic_id)}")
 
     # --- called by owners
 

@@ -199,6 +199,10 @@ class PartitionLeader:
         """Pass changed group configs to the share-partitions."""
         self.share_partitions.configs_changed()
 
+    def rights_changed(self) -> None:
+        """Free what members may no longer hold, because access control entries have changed (PL-531)."""
+        self.requests.rights.changed()
+
     def start(self) -> None:
         """Start the sweeps; needs a running event loop."""
         loop = asyncio.get_running_loop()
@@ -225,6 +229,7 @@ class PartitionLeader:
                 await task
         if self._reports is not None:
             await self._reports.stop()
+        await self.requests.rights.close()
         await self.share_partitions.close()
         await self.letters.close()
         self.letters.left.close()

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
+from kip932.acls import ResourceType
 from kip932.api.v1 import (
     delete_records_pb2,
     explain_record_pb2,
@@ -104,6 +105,10 @@ class PartitionLeaderService:
         """Explain why records are or are not delivered now (PL-820); changes nothing."""
         question = question_of(request)
         try:
+            context.require(ResourceType.GROUP, request.group_id)
+            not_allowed = self._led.refusal(context, request.topic_id)
+            if not_allowed is not None:
+                raise not_allowed
             return explained(await self._explainer.explain(question))
         except KafkaError as error:
             return refused(request, error, self._led)
@@ -113,7 +118,7 @@ class PartitionLeaderService:
     ) -> share_fetch_pb2.ShareFetchResponse:
         """Acquire records; without a stream the session ends only by epoch −1 or idleness (PL-524)."""
         response = share_fetch_pb2.ShareFetchResponse()
-        answer = await self._call(fetch_request(request, None, share=context.share))
+        answer = await self._call(fetch_request(request, None, context))
         await fill_fetch_response(response, answer, self._led)
         return response
 
@@ -122,7 +127,9 @@ class PartitionLeaderService:
     ) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
         """Acknowledge records; respond once the outcome is in the store."""
         response = share_acknowledge_pb2.ShareAcknowledgeResponse()
-        await fill_acknowledge_response(response, await self._call(acknowledge_request(request, None)), self._led)
+        await fill_acknowledge_response(
+            response, await self._call(acknowledge_request(request, None, context)), self._led
+        )
         return response
 
     async def share_stream(self, stream: ServerStream) -> None:
@@ -226,10 +233,10 @@ class _ShareStream:
         kind, promised = message.WhichOneof("request"), 0
         if kind == "fetch":
             room = max(1, ANSWER_BYTES_PER_STREAM - self._reserved_bytes - self._unwritten_bytes)
-            request = fetch_request(message.fetch, self._connection_id, room, self._share)
+            request = fetch_request(message.fetch, self._connection_id, self._stream.context, room)
             promised = min(max(message.fetch.max_bytes, 0), room)
         elif kind == "acknowledge":
-            request = acknowledge_request(message.acknowledge, self._connection_id)
+            request = acknowledge_request(message.acknowledge, self._connection_id, self._stream.context)
         else:
             raise InvalidRequestError(
                 f"share stream message {message.correlation_id} holds neither fetch nor acknowledge"

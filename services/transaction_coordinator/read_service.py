@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
+from kip932.acls import ResourceType
 from kip932.api.v1.describe_transactions_pb2 import DescribeTransactionsRequest, DescribeTransactionsResponse
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.list_transactions_pb2 import ListTransactionsRequest, ListTransactionsResponse
@@ -48,7 +49,7 @@ class TransactionReads:
         self._around = around
 
     async def list_transactions(
-        self, request: ListTransactionsRequest, _context: CallContext
+        self, request: ListTransactionsRequest, context: CallContext
     ) -> ListTransactionsResponse:
         """List one page of transactions. Raises InvalidRequestError, which ends the call as INVALID_ARGUMENT, for too
         many filters or too long a cursor."""
@@ -68,6 +69,8 @@ class TransactionReads:
             return response
         response.next_cursor = page.next_cursor
         for transactional_id, known in page.records.items():
+            if not context.may(ResourceType.TRANSACTIONAL_ID, transactional_id):
+                continue
             if not isinstance(known, Transaction):
                 if asked.matches_unreadable():
                     response.transaction_states.add(
@@ -89,7 +92,7 @@ class TransactionReads:
         return response
 
     async def describe_transactions(
-        self, request: DescribeTransactionsRequest, _context: CallContext
+        self, request: DescribeTransactionsRequest, context: CallContext
     ) -> DescribeTransactionsResponse:
         """Describe each transaction; no fail-over can undo what is shown. Raises InvalidRequestError for too many
         ids."""
@@ -101,6 +104,7 @@ class TransactionReads:
         response, partitions = DescribeTransactionsResponse(coordinator_id=self._around.node_id()), 0
         for transactional_id in request.transactional_ids:
             try:
+                context.require(ResourceType.TRANSACTIONAL_ID, transactional_id)
                 found = await self._records.read(checked_id(transactional_id))
                 known = found.transaction
                 if known is None:
@@ -114,11 +118,11 @@ class TransactionReads:
             except KafkaError as error:
                 _refuse(response.transaction_states.add(transactional_id=transactional_id[:_SHOWN]), error)
             else:
-                response.transaction_states.append(self._described(transactional_id, known, found.now_ms))
+                response.transaction_states.append(self._described(transactional_id, known, found.now_ms, context))
         return response
 
     def _described(
-        self, transactional_id: str, known: Transaction, now_ms: int
+        self, transactional_id: str, known: Transaction, now_ms: int, context: CallContext
     ) -> DescribeTransactionsResponse.TransactionState:
         open_now = known.state is not State.EMPTY
         return DescribeTransactionsResponse.TransactionState(
@@ -128,18 +132,19 @@ class TransactionReads:
             transaction_start_time_ms=known.started_ms if open_now else _NONE,
             producer_id=known.identity.producer_id,
             producer_epoch=known.identity.epoch,
-            topics=self._topics(known),
+            topics=self._topics(known, context),
             open_ms=open_ms(known, now_ms),
         )
 
-    def _topics(self, known: Transaction) -> Iterator[DescribeTransactionsResponse.TopicData]:
+    def _topics(self, known: Transaction, context: CallContext) -> Iterator[DescribeTransactionsResponse.TopicData]:
+        """The partitions of topics that the caller may DESCRIBE; those of deleted topics, which have no name, too."""
         by_topic: dict[bytes, list[int]] = {}
         for topic_id, index in sorted(known.partitions):
             by_topic.setdefault(topic_id, []).append(index)
         for topic_id, indexes in by_topic.items():
-            yield DescribeTransactionsResponse.TopicData(
-                topic_id=topic_id, partitions=indexes, topic=self._around.name_of(topic_id)
-            )
+            name = self._around.name_of(topic_id)
+            if not name or context.may(ResourceType.TOPIC, name):
+                yield DescribeTransactionsResponse.TopicData(topic_id=topic_id, partitions=indexes, topic=name)
 
 
 #: How many characters of an invalid id a response repeats.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from kip932.acls import ResourceType
 from kip932.api.v1.end_txn_pb2 import EndTxnRequest, EndTxnResponse
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
@@ -32,7 +33,7 @@ class TransactionService(TransactionReads):
             checked_id(request.transactional_id), _asked(request), request.transaction_timeout_ms
         )
 
-    async def end_txn(self, request: EndTxnRequest, _context: CallContext) -> EndTxnResponse:
+    async def end_txn(self, request: EndTxnRequest, context: CallContext) -> EndTxnResponse:
         """Commit or abort a transaction. Raises InvalidRequestError for a bad topic id, or too many partitions."""
         check_partitions((request.topics, "partition_indexes"))
         partitions = [
@@ -41,6 +42,7 @@ class TransactionService(TransactionReads):
             for index in topic.partition_indexes
         ]
         try:
+            context.require(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
             if request.by_operator and request.committed:
                 raise InvalidRequestError("an operator can abort a transaction, not commit it")
             following = await self._coordinator.end(

@@ -14,9 +14,9 @@ from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import GroupCoordinatorConfig
 from group_coordinator.core.views import Topic
-from group_coordinator.ports import AllowAll
 from group_coordinator.role import GroupCoordinatorRole, Node
 from kip932 import errors
+from kip932.acls import ANY_HOST, ANY_PRINCIPAL, Acl, Operation, PatternType, Permission, ResourceType
 from kip932.api.v1 import group_coordinator_service_pb2 as service_pb
 from kip932.api.v1 import list_offsets_pb2 as offsets_pb
 from kip932.api.v1 import partition_leader_service_pb2 as leader_pb
@@ -29,6 +29,7 @@ from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import ShardId
+from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.binding import CallContext
 from share_persister import PersisterError
 from tests.support.clocks import LoopClock
@@ -155,9 +156,8 @@ class Leaders:
 class GroupCluster:
     """The cluster. `configs` and `image` can be replaced at any time."""
 
-    def __init__(self, config: GroupCoordinatorConfig = KAFKA, access: object | None = None) -> None:
+    def __init__(self, config: GroupCoordinatorConfig = KAFKA, access: Access | None = None) -> None:
         self.config = config
-        self.access = access or AllowAll()
         self.configs = GroupConfig(assignment_interval_ms=0)
         self.image = Image()
         self.complete_since_ms: int | None = None
@@ -169,8 +169,9 @@ class GroupCluster:
         self.clock = LoopClock()
         self.logs = [ObedientLog() for _ in range(config.shards)]
         self.network = InMemoryNetwork()
+        self.network.access = access
         self.network.serve(LEADER, leader_pb.DESCRIPTOR.services_by_name["PartitionLeaderService"], self.leaders)
-        self.transport = self.network.transport("10.0.0.7")
+        self.transport = self.network.transport("10.0.0.7", client_id=CLIENT_ID)
         self.registry = CollectorRegistry()
         self.role = self._role()
         self.epoch = 0
@@ -284,11 +285,9 @@ class GroupCluster:
                 topics=lambda: self.image,
                 configs=lambda _: self.configs,
                 complete_since_ms=self._complete_since,
-                access=self.access,  # type: ignore[arg-type]  # a test's own
                 owner_of=lambda _: self.owner,
                 leader_of=lambda _: self.leader,
                 enabled=lambda: self.enabled,
-                client_id_of=lambda _: CLIENT_ID,
                 leaders=lambda: {LEADER},
             ),
             {},
@@ -321,15 +320,38 @@ def assigned(response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
     return {topic.topic_id: list(topic.partitions) for topic in response.assignment.topic_partitions}
 
 
-class Acls:
-    """Allows exactly the listed (operation, resource type, name) entries; `*` stands for every name."""
+class Acls(Access):
+    """Access control whose entries, such as `READ GROUP g`, allow something to everyone; `*` stands for all names."""
 
-    def __init__(self, *entries: tuple[int, int, str]) -> None:
-        self.entries = set(entries)
+    def __init__(self, *entries: str) -> None:
+        super().__init__()
+        self._entries = set(entries)
+        self.give()
 
-    def allowed(self, caller: object, operation: int, resource_type: int, name: str) -> bool:
-        del caller
-        return bool({(operation, resource_type, name), (operation, resource_type, "*")} & self.entries)
+    def give(self, *entries: str) -> None:
+        """Allow these too."""
+        self._entries.update(entries)
+        self._changed()
+
+    def take(self, *entries: str) -> None:
+        """Allow these no more."""
+        self._entries.difference_update(entries)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.follow(frozenset(_acl(*entry.split(" ", 2)) for entry in self._entries))
+
+
+def _acl(operation: str, resource: str, name: str) -> Acl:
+    return Acl(
+        ResourceType[resource],
+        name,
+        PatternType.LITERAL,
+        ANY_PRINCIPAL,
+        ANY_HOST,
+        Operation[operation],
+        Permission.ALLOW,
+    )
 
 
 def play(body: Any, world: GroupCluster | None = None) -> None:

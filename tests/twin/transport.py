@@ -16,7 +16,9 @@ import structlog
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
+from kip932.acls import ANONYMOUS
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
+from shard_runtime.rpc.access import Access, Rights
 from shard_runtime.rpc.binding import BoundMethod, CallContext, bind
 from shard_runtime.rpc.budget import THROTTLE_MS
 from shard_runtime.rpc.status import expected, failure_status
@@ -27,9 +29,10 @@ _STREAM_MESSAGES_MAX: Final = 1_024
 
 
 class InMemoryNetwork:
-    """All addresses of one process, or of one simulated cluster."""
+    """All addresses of one process, or of one simulated cluster. `access`: its access control; None without it."""
 
     def __init__(self) -> None:
+        self.access: Access | None = None
         self._nodes: dict[str, _Node] = {}
         self._connections = itertools.count(1)
 
@@ -45,9 +48,11 @@ class InMemoryNetwork:
         if node is not None:
             node.stop()
 
-    def transport(self, peer: str = "127.0.0.1") -> InMemoryTransport:
+    def transport(
+        self, peer: str = "127.0.0.1", principal: str | None = None, client_id: str = ""
+    ) -> InMemoryTransport:
         """Return a transport with its own connections, whose calls come from the host `peer`."""
-        return InMemoryTransport(self, peer)
+        return InMemoryTransport(self, peer, principal, client_id)
 
     def node(self, address: str) -> _Node | None:
         """Return the node at `address`; None if nothing is served there."""
@@ -76,9 +81,11 @@ class _Node:
 class InMemoryTransport:
     """`Transport` over an `InMemoryNetwork`."""
 
-    def __init__(self, network: InMemoryNetwork, peer: str) -> None:
+    def __init__(self, network: InMemoryNetwork, peer: str, principal: str | None = None, client_id: str = "") -> None:
         self._network = network
         self._peer = peer
+        self._principal = principal
+        self._client_id = client_id
         self._connections: dict[str, str] = {}
         self._streams: set[_Stream[Any, Any]] = set()
 
@@ -89,7 +96,7 @@ class InMemoryTransport:
         node, bound = self._find(address, method)
         data = request.SerializeToString()
         until = asyncio.get_running_loop().time() + timeout_s
-        context = self._context(address, lambda: until - asyncio.get_running_loop().time())
+        context = self._context(address, bound, lambda: until - asyncio.get_running_loop().time())
         try:
             async with asyncio.timeout(timeout_s) as scope:
                 node.calls.add(scope)
@@ -111,7 +118,7 @@ class InMemoryTransport:
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream; its handler runs in a separate task."""
         node, bound = self._find(address, method)
-        stream = _Stream(address, method, self._context(address, lambda: None))
+        stream = _Stream(address, method, self._context(address, bound, lambda: None))
         for streams in (node.streams, self._streams):
             streams.add(stream)
             stream.on_end(streams.discard)
@@ -132,11 +139,14 @@ class InMemoryTransport:
             raise TransportError(TransportStatus.UNIMPLEMENTED, address, f"{method.path} is not served")
         return node, bound
 
-    def _context(self, address: str, remaining: Callable[[], float | None]) -> CallContext:
+    def _context(self, address: str, bound: BoundMethod, remaining: Callable[[], float | None]) -> CallContext:
         connection = self._connections.get(address)
         if connection is None:
             connection = self._connections[address] = self._network.new_connection()
-        return CallContext(self._peer, connection, remaining)
+        access, rights = self._network.access, None
+        if access is not None:
+            rights = Rights(access, self._principal or ANONYMOUS, self._peer, bound.needs)
+        return CallContext(self._peer, connection, remaining, self._principal, self._client_id, rights=rights)
 
 
 class _Stream(ClientStream[RequestT, ResponseT]):

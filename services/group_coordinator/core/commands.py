@@ -12,7 +12,10 @@ from kip932.ids import TopicIdPartition
 
 
 class Heartbeat(NamedTuple):
-    """ShareGroupHeartbeat, after the checks of `validation` (GC-12…GC-18, GC-23a). None means unchanged."""
+    """ShareGroupHeartbeat, after the checks of `validation` (GC-12…GC-18, GC-23a). None means unchanged.
+
+    `principal`: who calls; "" when that is not known. `refused`: the error for a leave, unless the caller is who joined
+    (GC-23b)."""
 
     group_id: str
     member_id: str
@@ -21,6 +24,8 @@ class Heartbeat(NamedTuple):
     subscribed: tuple[str, ...] | None = None
     client_id: str = ""
     client_host: str = ""
+    principal: str = ""
+    refused: KafkaError | None = None
 
 
 class HeartbeatReply(NamedTuple):

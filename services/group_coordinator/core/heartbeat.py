@@ -72,8 +72,9 @@ class Draft:
 
 def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSettings) -> Member | None:
     """Return the member that sent the heartbeat; None for a new one. Raises the errors of GC-19…GC-23, in OP-15's
-    order."""
+    order, and before them those of GC-23b."""
     epoch, group_id, member_id = command.member_epoch, command.group_id, command.member_id
+    _check_principal(group, command)
     if group is None:
         if epoch == EPOCH_JOIN:
             return None
@@ -94,6 +95,20 @@ def admitted(group: Group | None, command: Heartbeat, settings: CoordinatorSetti
             f"{member.epoch}. The member must abandon all its partitions and rejoin with epoch 0."
         )
     return member
+
+
+def _check_principal(group: Group | None, command: Heartbeat) -> None:
+    """Raise unless the caller may act for the member: a member that joined under a known principal belongs to it."""
+    member = None if group is None else group.members.get(command.member_id)
+    if command.refused is not None and (
+        member is None or not member.principal or member.principal != command.principal
+    ):
+        raise command.refused
+    if member is not None and member.principal and member.principal != command.principal:
+        raise errors.UnknownMemberIdError(
+            f"Member {command.member_id} of group {command.group_id} was joined by another principal; join with a "
+            "member id of your own."
+        )
 
 
 def beat(group: Group, member: Member | None, command: Heartbeat, context: Context) -> tuple[Draft, HeartbeatReply]:
@@ -149,11 +164,18 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
         or subscribed != before.subscribed
         or command.client_id != before.client_id
         or command.client_host != before.client_host
+        or command.principal != before.principal
     )
     if changed:
         draft.write(
             records.MemberMetadata(
-                draft.group.group_id, command.member_id, rack_id, command.client_id, command.client_host, subscribed
+                draft.group.group_id,
+                command.member_id,
+                rack_id,
+                command.client_id,
+                command.client_host,
+                subscribed,
+                command.principal,
             )
         )
     return subscribed != before.subscribed

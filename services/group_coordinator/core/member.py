@@ -25,6 +25,7 @@ class Member:
     previous_epoch: int = NO_EPOCH
     state: int = STABLE
     assigned: Assignment = field(default_factory=dict)
+    principal: str = ""
 
     def described_by(self, record: MemberMetadata) -> Member:
         """Return this member with a MEMBER record's values (GC-65)."""
@@ -38,6 +39,7 @@ class Member:
             self.previous_epoch,
             self.state,
             self.assigned,
+            record.principal,
         )
 
     def holding(self, epoch: int, previous_epoch: int, state: int, assigned: Assignment) -> Member:
@@ -52,11 +54,14 @@ class Member:
             previous_epoch,
             state if state in KNOWN_STATES else UNKNOWN_STATE,
             assigned,
+            self.principal,
         )
 
     def metadata(self, group_id: str) -> MemberMetadata:
         """Return its MEMBER record."""
-        return MemberMetadata(group_id, self.member_id, self.rack_id, self.client_id, self.client_host, self.subscribed)
+        return MemberMetadata(
+            group_id, self.member_id, self.rack_id, self.client_id, self.client_host, self.subscribed, self.principal
+        )
 
     def current(self, group_id: str) -> CurrentAssignment:
         """Return its CURRENT record."""

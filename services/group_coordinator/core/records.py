@@ -35,7 +35,8 @@ REASON_ADMIN: Final = "admin"
 
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
-    """Type 10: a member's subscription, client, host and rack; `subscribed` is sorted and has no duplicates."""
+    """Type 10: a member's subscription, client, host and rack; `subscribed` is sorted and has no duplicates.
+    `principal`: who joined; "" when that is not known (GC-23b)."""
 
     group_id: str
     member_id: str
@@ -43,6 +44,7 @@ class MemberMetadata:
     client_id: str
     client_host: str
     subscribed: tuple[str, ...]
+    principal: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,8 +17,8 @@ from partition_leader.share_rpc.values import FETCH_MAX_BYTES, PartitionAnswer, 
 from partition_leader.topic_log.topic_log import LogBatch
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_ranges
-from shard_runtime.rpc.budget import UNBOUNDED, Share
 
 #: How many partitions of a response are written in one turn of the event loop: about 5 ms, or 10 ms with errors.
 _SLICE: Final = 500
@@ -27,11 +27,11 @@ _SLICE: Final = 500
 def fetch_request(
     message: fetch_pb.ShareFetchRequest,
     connection_id: int | None,
+    caller: CallContext = NO_CALLER,
     room_bytes: int = FETCH_MAX_BYTES,
-    share: Share = UNBOUNDED,
 ) -> ShareRequest:
-    """Return a ShareFetch as a value. Its response may contain `room_bytes` of batches, but no more than `share` has
-    left.
+    """Return a ShareFetch as a value. Its response may contain `room_bytes` of batches, but no more than the caller's
+    share of the budget has left.
 
     Raises InvalidRequestError for a bad topic id, or for more entries than one request may hold (CM-62).
     """
@@ -66,7 +66,7 @@ def fetch_request(
         is_renew_ack=message.is_renew_ack,
         limits=FetchLimits(message.max_wait_ms, message.min_bytes, message.max_bytes, message.max_records),
         room_bytes=room_bytes,
-        share=share,
+        caller=caller,
         batch_size=message.batch_size,
         mode=message.share_acquire_mode,
         readable=readable_kinds(tuple(message.compression_types[:KINDS_MAX])),
@@ -76,7 +76,9 @@ def fetch_request(
     )
 
 
-def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None) -> ShareRequest:
+def acknowledge_request(
+    message: ack_pb.ShareAcknowledgeRequest, connection_id: int | None, caller: CallContext = NO_CALLER
+) -> ShareRequest:
     """Return a ShareAcknowledge as a value. Raises InvalidRequestError for a bad topic id, or for too many entries
     (CM-62)."""
     check_partitions((message.topics, "partitions"))
@@ -96,6 +98,7 @@ def acknowledge_request(message: ack_pb.ShareAcknowledgeRequest, connection_id: 
         topics=(),
         acknowledgements=acknowledgements,
         is_renew_ack=message.is_renew_ack,
+        caller=caller,
     )
 
 

@@ -9,7 +9,7 @@ waits for a parked fetch (P-5). A result that needed no write is returned only w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from kip932.acls import ResourceType
 from kip932.errors import (
     GroupIdNotFoundError,
     KafkaError,
@@ -32,6 +33,7 @@ from partition_leader.fetch.wide_fetch import WIDE, WideShareFetch
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.sessions.core.session import (
     CLEAN,
+    CLOSING_EPOCH,
     OPENING_EPOCH,
     ClosedSession,
     Outcome,
@@ -47,6 +49,7 @@ from partition_leader.share_partition.operation_result import OperationResult
 from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.share_rpc.core.validate import check_acknowledgements, check_identity, check_limits
 from partition_leader.share_rpc.delivery_counts import DeliveryCounts
+from partition_leader.share_rpc.session_rights import SessionRights
 from partition_leader.share_rpc.values import FETCH_MAX_BYTES, OnAnswer, PartitionAnswer, ShareAnswer, ShareRequest
 from shard_runtime.clock import Clock
 from shard_runtime.rpc.bounds import Turns
@@ -85,6 +88,9 @@ class _Run:
     fetch: ShareFetchOperation | None = None
     #: The group's lock duration when the request arrived; renewed locks last this long.
     lock_ms: int = 0
+    #: The errors of topics that the caller may not read, and the version of the entries that decided so.
+    refused: Mapping[bytes, KafkaError] = field(default_factory=dict)
+    rights_version: int = 0
 
     def fetched(self, one: FetchedPartition) -> None:
         result = self.result(one.key.topic_partition)
@@ -138,6 +144,7 @@ class ShareRequests:
         self._delayed: dict[_DelayedRefusal, None] = {}
         self._gathering: set[asyncio.Task[None]] = set()
         self._draining = False
+        self.rights: Final = SessionRights(partitions, led.refusal, self._conclude)
 
     @property
     def running(self) -> int:
@@ -161,6 +168,7 @@ class ShareRequests:
         run = _Run(request, step, on_answer)
         if request.is_renew_ack:
             run.lock_ms = self._partitions.config(request.group_id).lock_ms
+        self._check_topics(run)
         self._runs[run] = None
         self._by_session.setdefault(step.key, {})[run] = None
         self._counts.acknowledging(request.acknowledgements)
@@ -168,6 +176,8 @@ class ShareRequests:
             self._acknowledge(run, partition, batches)
         if step.closed is not None:
             self._release(step.closed)
+        if not step.is_final:
+            self.rights.note(step.key, request.caller)
         if request.limits is not None and step.fetch and not request.is_renew_ack:
             self._fetch(run, request.limits)
         self._part_done(run)
@@ -249,6 +259,7 @@ class ShareRequests:
     def _session_step(self, request: ShareRequest) -> SessionStep:
         if not self._enabled():
             raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
+        self._require_group(request)
         check_identity(request.group_id, request.member_id)
         if request.refused is not None:
             raise request.refused
@@ -263,6 +274,7 @@ class ShareRequests:
             forgotten=request.forgotten,
             has_acknowledgements=any(request.acknowledgements.values()),
             member_epoch=request.member_epoch,
+            principal=request.caller.principal,
         )
         now_ms = self._clock.now_ms()
         if request.limits is None:
@@ -272,11 +284,34 @@ class ShareRequests:
             self._members.back(step.key)
         return step
 
+    def _require_group(self, request: ShareRequest) -> None:
+        """Raise unless the caller may read the group (GC-139); who opened a session may close it without that right
+        (PL-531)."""
+        error = request.caller.refusal(ResourceType.GROUP, request.group_id)
+        if error is None:
+            return
+        closes = request.epoch == CLOSING_EPOCH and not request.acknowledgements
+        key = SessionKey(request.group_id, request.member_id)
+        if not closes or not self.sessions.is_opened_by(key, request.caller.principal):
+            raise error
+
+    def _check_topics(self, run: _Run) -> None:
+        """Note the topics of the request that its caller may not read."""
+        caller = run.request.caller
+        if caller.rights is None:
+            return
+        run.rights_version = caller.rights.access.version
+        topics = {partition.topic_id for partition in (*run.step.fetch, *run.request.acknowledgements)}
+        errors = {topic_id: self._led.refusal(caller, topic_id) for topic_id in topics}
+        run.refused = {topic_id: error for topic_id, error in errors.items() if error is not None}
+
     def _acknowledge(self, run: _Run, partition: TopicIdPartition, batches: tuple[ev.AckBatch, ...]) -> None:
         """Validate and apply one partition's acknowledgements (PL-401, PL-402)."""
         result = run.result(partition)
         result.acknowledged = True
         try:
+            if partition.topic_id in run.refused:
+                raise run.refused[partition.topic_id]
             delay_max_ms = self._partitions.config(run.request.group_id).delay_max_ms
             check_acknowledgements(batches, run.request.is_renew_ack, delay_max_ms)
             self._led.lead(partition)
@@ -314,10 +349,17 @@ class ShareRequests:
             sizes=effective_sizes(limits, run.request.room_bytes, self._fetch_max_bytes),
             batch_size=max(1, run.request.batch_size),
             mode=run.request.mode,
-            share=run.request.share,
+            share=run.request.caller.share,
             readable=run.request.readable,
         )
-        keys = [SharePartitionKey(run.request.group_id, *partition) for partition in run.step.fetch]
+        keys = []
+        for partition in run.step.fetch:
+            if partition.topic_id in run.refused:
+                run.result(partition).error = run.refused[partition.topic_id]
+            else:
+                keys.append(SharePartitionKey(run.request.group_id, *partition))
+        if not keys and run.refused:
+            return
         run.waiting += 1
         operation, done = WideShareFetch if len(keys) > WIDE else ShareFetchOperation, partial(self._fetched, run)
         run.fetch = operation(parameters, keys, self._partitions, done, acknowledging=run.waiting > 2)
@@ -376,6 +418,7 @@ class ShareRequests:
                     result.fetched.give_back(member_id)
             return ShareAnswer(error)
         self._gate(run)
+        self._check_rights_again(run)
         self._counts.answered(run.results.values())
         outcomes: dict[TopicIdPartition, Outcome] = {}
         for partition, result in run.results.items():
@@ -398,6 +441,22 @@ class ShareRequests:
             partitions=[run.results[partition] for partition in reported],
         )
 
+    def _check_rights_again(self, run: _Run) -> None:
+        """Deliver nothing of a topic or group that its caller may no longer read, if the entries have changed since the
+        request came (PL-531)."""
+        caller = run.request.caller
+        if caller.rights is None or caller.rights.access.version == run.rights_version:
+            return
+        reads = caller.may(ResourceType.GROUP, run.request.group_id)
+        for partition, result in run.results.items():
+            if result.fetched is None:
+                continue
+            error = self._led.refusal(caller, partition.topic_id)
+            if error is not None:
+                result.error = error
+            if error is not None or not reads:
+                result.fetched.give_back(run.request.member_id)
+
     def _gate(self, run: _Run) -> None:
         """If the lease has lapsed, refuse results that no write confirmed, since the process may have been paused
         (PL-411). The records that this request acquired are then released."""
@@ -412,6 +471,12 @@ class ShareRequests:
                 fetched.give_back(run.request.member_id)
                 result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
 
+    def _conclude(self, key: SessionKey) -> None:
+        """Answer the parked fetches of a session now; they acquire nothing more."""
+        for run in tuple(self._by_session.get(key, ())):
+            if run.fetch is not None:
+                run.fetch.conclude()
+
     def _release(self, closed: ClosedSession) -> None:
         """Release what a session's member holds, without waiting for the outcome. Retire the group's share-partitions
         if it has no session left.
@@ -419,9 +484,8 @@ class ShareRequests:
         Parked fetches of the session end first. They can only get an error (PL-505), and otherwise they could open
         share-partitions of a group that has no session left (PL-523).
         """
-        for run in tuple(self._by_session.get(closed.key, ())):
-            if run.fetch is not None:
-                run.fetch.conclude()
+        self._conclude(closed.key)
+        self.rights.forget(closed.key)
         group_id, member_id = closed.key
         keys = [SharePartitionKey(group_id, *partition) for partition in closed.partitions]
         self._partitions.later(keys, lambda host: host.release(member_id))

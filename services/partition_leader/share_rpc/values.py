@@ -12,7 +12,7 @@ from partition_leader.fetch.core.fetch_policy import FetchLimits
 from partition_leader.fetch.fetch import FetchedPartition
 from partition_leader.fetch.readable import BY_ALL
 from partition_leader.share_partition.core import events as ev
-from shard_runtime.rpc.budget import UNBOUNDED, Share
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 
 #: Service-wide limit on a fetch's max_bytes and on its response (`fetch.max.bytes`).
 FETCH_MAX_BYTES: Final = 57_671_680
@@ -23,10 +23,10 @@ Acknowledgements = Mapping[TopicIdPartition, tuple[ev.AckBatch, ...]]
 class ShareRequest(NamedTuple):
     """A ShareFetch or, if `limits` is None, a ShareAcknowledge.
 
-    `room_bytes`: the maximum bytes of the whole response (CM-62). `share`: its connection's share of the bytes in
-    flight (CM-92). `readable`: the compression types that the member can read (PL-257). `member_epoch`: the member's
-    newest epoch; None if its client does not send it (PL-528). `refused`: the error for a request that no session can
-    accept (PL-510).
+    `room_bytes`: the maximum bytes of the whole response (CM-62). `caller`: who sent it, with its connection's share of
+    the bytes in flight (CM-92) and its rights (CM-61). `readable`: the compression types that the member can read
+    (PL-257). `member_epoch`: the member's newest epoch; None if its client does not send it (PL-528). `refused`: the
+    error for a request that no session can accept (PL-510).
     """
 
     group_id: str
@@ -42,7 +42,7 @@ class ShareRequest(NamedTuple):
     mode: int = 0
     forgotten: tuple[TopicIdPartition, ...] = ()
     room_bytes: int = FETCH_MAX_BYTES
-    share: Share = UNBOUNDED
+    caller: CallContext = NO_CALLER
     readable: frozenset[int] = BY_ALL
     refused: InvalidRequestError | None = None
     member_epoch: int | None = None

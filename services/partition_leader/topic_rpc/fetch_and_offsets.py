@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from kip932.acls import ResourceType
 from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
@@ -17,18 +18,15 @@ from partition_leader.topic_log.core.batch import NO_PRODUCER, LogBatch
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import (
-    DELETE,
-    DESCRIBE,
-    READ,
     GroupProgress,
     LogDirectory,
     ReadAllowance,
     check_leader_epoch,
     checked_topic_id,
 )
-from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions
-from shard_runtime.rpc.budget import UNBOUNDED, WAIT_S
+from shard_runtime.rpc.budget import WAIT_S
 from shard_runtime.rpc.change_log import log_changes
 
 FETCH_MAX_BYTES: Final = 8 << 20
@@ -58,7 +56,7 @@ class OffsetsService:
         self._fetch_max_bytes = fetch_max_bytes
 
     async def list_offsets(
-        self, request: list_offsets_pb2.ListOffsetsRequest, context: object = None
+        self, request: list_offsets_pb2.ListOffsetsRequest, context: CallContext = NO_CALLER
     ) -> list_offsets_pb2.ListOffsetsResponse:
         """Return offsets by timestamp; offset and timestamp are −1 if no record is that recent.
 
@@ -78,6 +76,7 @@ class OffsetsService:
                 try:
                     await self._list_offset(partition, asked, one, context, committed=committed)
                     if asked.HasField("share_group_id"):
+                        context.require(ResourceType.GROUP, asked.share_group_id)
                         await self._add_backlog(partition, asked, one, allowance)
                         await turns.step(_LOADED_COST if one.HasField("group_waiting") else 1)
                 except KafkaError as error:
@@ -91,11 +90,11 @@ class OffsetsService:
         partition: TopicIdPartition,
         asked: list_offsets_pb2.ListOffsetsRequest.Partition,
         into: list_offsets_pb2.ListOffsetsResponse.PartitionResult,
-        context: object,
+        context: CallContext,
         *,
         committed: bool,
     ) -> None:
-        topic_log = self._log(partition, DESCRIBE, context)
+        topic_log = self._log(partition, context)
         check_leader_epoch(topic_log, partition, _known_epoch(asked))
         if asked.timestamp < OFFSET_MAX_TIMESTAMP:
             raise InvalidRequestError(
@@ -135,7 +134,7 @@ class OffsetsService:
         if found.empty is not None:
             into.group_empty = found.empty
 
-    async def fetch(self, request: fetch_pb2.FetchRequest, context: object = None) -> fetch_pb2.FetchResponse:
+    async def fetch(self, request: fetch_pb2.FetchRequest, context: CallContext = NO_CALLER) -> fetch_pb2.FetchResponse:
         """Read batches; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError like `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         _reads_committed(request.isolation_level)
@@ -157,10 +156,10 @@ class OffsetsService:
         finally:
             growth.forget()
 
-    async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _LogWatch, context: object) -> _FetchAttempt:
+    async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _LogWatch, context: CallContext) -> _FetchAttempt:
         """Read all partitions once, after reserving room for the response (CM-92). Raises ThrottlingQuotaExceededError
         if there is no room."""
-        share = context.share if isinstance(context, CallContext) else UNBOUNDED
+        share = context.share
         max_bytes = max(1, min(request.max_bytes, self._fetch_max_bytes, max(share.room_bytes, FETCH_MIN_BYTES)))
         if not await share.wait(max_bytes, WAIT_S):
             raise ThrottlingQuotaExceededError("this node has no memory left for a Fetch at present; try again later")
@@ -172,7 +171,9 @@ class OffsetsService:
         finally:
             share.give(max_bytes)
 
-    async def _fetch_topic(self, attempt: _FetchAttempt, topic: fetch_pb2.FetchRequest.Topic, context: object) -> None:
+    async def _fetch_topic(
+        self, attempt: _FetchAttempt, topic: fetch_pb2.FetchRequest.Topic, context: CallContext
+    ) -> None:
         topic_id = checked_topic_id(topic.topic_id)
         results = attempt.response.responses.add(topic_id=topic_id).partitions
         for asked in topic.partitions:
@@ -180,14 +181,14 @@ class OffsetsService:
             partition = TopicIdPartition(topic_id, asked.partition)
             one = results.add(partition_index=asked.partition)
             try:
-                topic_log = self._log(partition, READ, context)
+                topic_log = self._log(partition, context)
                 check_leader_epoch(topic_log, partition, _known_epoch(asked))
                 await attempt.read(topic_log, asked, one)
             except KafkaError as error:
                 attempt.fail(one, partition, error)
 
     async def delete_records(
-        self, request: delete_records_pb2.DeleteRecordsRequest, context: object = None
+        self, request: delete_records_pb2.DeleteRecordsRequest, context: CallContext = NO_CALLER
     ) -> delete_records_pb2.DeleteRecordsResponse:
         """Move log starts; respond when they are durable. Raises InvalidRequestError like `list_offsets`."""
         check_partitions((request.topics, "partitions"))
@@ -204,7 +205,7 @@ class OffsetsService:
                 await turns.step()
                 one = results.add(partition_index=asked.partition_index, low_watermark=-1)
                 try:
-                    topic_log = self._log(partition, DELETE, context)
+                    topic_log = self._log(partition, context)
                     async with asyncio.timeout_at(deadline):
                         one.low_watermark = await topic_log.move_log_start(asked.offset)
                     changed.append(f"{partition.text} before {one.low_watermark}")
@@ -218,8 +219,10 @@ class OffsetsService:
         response.node_endpoints.extend(names.endpoints)
         return response
 
-    def _log(self, partition: TopicIdPartition, operation: str, context: object) -> TopicLog:
-        self._directory.check_access(context, operation, partition.topic_id)
+    def _log(self, partition: TopicIdPartition, context: CallContext) -> TopicLog:
+        refused = self._directory.refusal(context, partition.topic_id)
+        if refused is not None:
+            raise refused
         return self._directory.log(partition)
 
 

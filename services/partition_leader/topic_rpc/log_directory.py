@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
-from kip932.errors import FencedLeaderEpochError, InvalidRequestError, NotLeaderOrFollowerError
+from kip932.errors import FencedLeaderEpochError, InvalidRequestError, KafkaError, NotLeaderOrFollowerError
 from kip932.ids import TOPIC_ID_BYTES, TopicIdPartition, topic_id_text
 from partition_leader.topic_log.topic_log import TopicLog
-
-READ: Final = "READ"
-WRITE: Final = "WRITE"
-DELETE: Final = "DELETE"
-DESCRIBE: Final = "DESCRIBE"
+from shard_runtime.rpc.binding import CallContext
 
 
 class Leader(NamedTuple):
@@ -40,9 +36,9 @@ class LogDirectory(Protocol):
         """Return `max.message.bytes` of the topic (CM-23)."""
         ...
 
-    def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
-        """Raise TopicAuthorizationFailedError unless the caller may do `operation` (READ, WRITE, DELETE, DESCRIBE) on
-        the topic (CM-61). Call it before using the log."""
+    def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
+        """Return the error for a caller that may not do to the topic what its RPC does (CM-61), else None; also None
+        for an id without a topic, which `log` refuses. Call it before using the log."""
         ...
 
 

@@ -16,15 +16,16 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Final
 
+from kip932.acls import ResourceType
 from kip932.api.v1 import produce_pb2 as pb
 from kip932.errors import InvalidRequestError, InvalidRequiredAcksError, KafkaError
 from kip932.ids import TopicIdPartition
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
-from partition_leader.topic_rpc.log_directory import WRITE, LogDirectory, checked_topic_id
+from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
 from partition_leader.topic_rpc.produce_batches import ProducedPart, check_rest
 from partition_leader.topic_rpc.produce_transactions import Transactions, join_transaction
-from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share
 
@@ -120,7 +121,7 @@ class ProduceService:
         # One thread: a stream waits for its own check, so each stream or call has at most one request there.
         self._checks = ThreadPoolExecutor(max_workers=1, thread_name_prefix="check-batches")
 
-    async def produce(self, request: pb.ProduceRequest, context: object = None) -> pb.ProduceResponse:
+    async def produce(self, request: pb.ProduceRequest, context: CallContext = NO_CALLER) -> pb.ProduceResponse:
         """Append batches; respond when every partition is confirmed or refused. Raises InvalidRequestError for a bad
         topic id, or for more partitions or batches than a request may have (CM-62)."""
         pending = await self._take(request, context)
@@ -128,14 +129,13 @@ class ProduceService:
         return await pending.response()
 
     async def produce_stream(
-        self, requests: AsyncIterator[pb.ProduceStreamRequest], write: Write, context: object = None
+        self, requests: AsyncIterator[pb.ProduceStreamRequest], write: Write, context: CallContext = NO_CALLER
     ) -> None:
         """Serve one stream until its requests end and all are answered, or until `write` fails.
 
         At most `in_flight_per_stream` requests are in flight; further ones are not read until one is answered.
         """
-        share = context.share if isinstance(context, CallContext) else UNBOUNDED
-        answers = _Answers(write, self._in_flight, share)
+        answers = _Answers(write, self._in_flight, context.share)
         loop = asyncio.get_running_loop()
         reader = loop.create_task(self._read_stream(requests, answers, context), name="produce-stream-requests")
         writer = loop.create_task(answers.run(), name="produce-stream-answers")
@@ -150,10 +150,10 @@ class ProduceService:
             await asyncio.wait({reader, writer})
 
     async def _read_stream(
-        self, requests: AsyncIterator[pb.ProduceStreamRequest], answers: _Answers, context: object
+        self, requests: AsyncIterator[pb.ProduceStreamRequest], answers: _Answers, context: CallContext
     ) -> None:
         async for message in requests:
-            size = context.message_bytes if isinstance(context, CallContext) else 0
+            size = context.message_bytes
             answers.came(size)
             try:
                 pending = await self._take(message.request, context, message.correlation_id)
@@ -165,7 +165,7 @@ class ProduceService:
             del pending
         answers.close()
 
-    async def _take(self, request: pb.ProduceRequest, context: object, correlation_id: int = 0) -> PendingProduce:
+    async def _take(self, request: pb.ProduceRequest, context: CallContext, correlation_id: int = 0) -> PendingProduce:
         """Validate a request and put its batches into their partitions' queues. Raises InvalidRequestError like
         `produce`."""
         check_partitions((request.topic_data, "partition_data"))
@@ -231,7 +231,7 @@ class ProduceService:
             results.append((part.partition, result))
         return results
 
-    def _refusal(self, request: pb.ProduceRequest, topic_id: bytes, context: object) -> KafkaError | None:
+    def _refusal(self, request: pb.ProduceRequest, topic_id: bytes, context: CallContext) -> KafkaError | None:
         if request.acks not in {ACKS_ALL, ACKS_LEADER}:
             return InvalidRequiredAcksError(
                 f"acks is {request.acks} (0 when the field is not set); expected -1 (all) or 1: a Produce is always "
@@ -243,11 +243,11 @@ class ProduceService:
                 if self._transactions is not None
                 else "this node serves no transactions; produce without transactional_id"
             )
-        try:
-            self._directory.check_access(context, WRITE, topic_id)
-        except KafkaError as error:
-            return error
-        return None
+        if request.transactional_id:
+            refused = context.refusal(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
+            if refused is not None:
+                return refused
+        return self._directory.refusal(context, topic_id)
 
     def _submit(self, part: ProducedPart, timeout_ms: int) -> asyncio.Future[AppendOutcome] | AppendOutcome:
         if part.error is None:

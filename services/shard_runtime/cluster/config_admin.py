@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
+from kip932.acls import CLUSTER_NAME, Operation, ResourceType
 from kip932.api.v1.describe_configs_pb2 import DescribeConfigsRequest, DescribeConfigsResponse
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.incremental_alter_configs_pb2 import (
@@ -24,7 +25,13 @@ from kip932.setting import AnySetting, Setting
 from shard_runtime.cluster.metadata import Change, ConfigRemoved, ConfigSet, MetadataImage
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.effective_configs import TABLES, EffectiveConfigs
-from shard_runtime.config.kafka_configs import BROKER_CONFIGS, DLQ_PREFIX, GROUP_DLQ_TOPIC, TOPIC_DLQ_ENABLE
+from shard_runtime.config.kafka_configs import (
+    BROKER_CONFIGS,
+    DLQ_AUTO_CREATE,
+    DLQ_PREFIX,
+    GROUP_DLQ_TOPIC,
+    TOPIC_DLQ_ENABLE,
+)
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_configs
@@ -48,6 +55,7 @@ RESOURCES_MAX: Final = 1_000
 RESOURCES_SLICE: Final = 50
 ConfigChange = ConfigSet | ConfigRemoved
 _KINDS: Final = {RESOURCE_TOPIC: "topic", RESOURCE_BROKER: "broker", RESOURCE_GROUP: "group"}
+_RESOURCES: Final = {RESOURCE_TOPIC: ResourceType.TOPIC, RESOURCE_GROUP: ResourceType.GROUP}
 _OWN_SOURCE: Final = {RESOURCE_TOPIC: SOURCE_TOPIC, RESOURCE_GROUP: SOURCE_GROUP}
 
 
@@ -77,7 +85,7 @@ class ConfigAdmin:
 
     # ---- describe
 
-    async def describe_configs(self, request: DescribeConfigsRequest, _context: CallContext) -> DescribeConfigsResponse:
+    async def describe_configs(self, request: DescribeConfigsRequest, context: CallContext) -> DescribeConfigsResponse:
         """Return the configs of each resource, with the sources of their values."""
         if len(request.resources) > RESOURCES_MAX:
             raise invalid_argument(f"{len(request.resources)} resources; at most {RESOURCES_MAX} in one request")
@@ -90,6 +98,7 @@ class ConfigAdmin:
             result = response.results.add(resource_type=resource.resource_type, resource_name=resource.resource_name)
             try:
                 _require_once(seen, resource.resource_type, resource.resource_name)
+                _require_right(context, resource.resource_type, resource.resource_name)
                 self._require(self._metadata.image, resource.resource_type, resource.resource_name)
             except KafkaError as error:
                 result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
@@ -172,7 +181,8 @@ class ConfigAdmin:
             try:
                 if times[resource.resource_type, resource.resource_name] > 1:
                     raise InvalidRequestError("a request may name each resource once")
-                changes = await self._alter(resource, request.validate_only)
+                _require_right(context, resource.resource_type, resource.resource_name)
+                changes = await self._alter(resource, request.validate_only, context)
             except KafkaError as error:
                 result.error_code, result.error_message = ErrorCode.ValueType(error.code), error.message
             else:
@@ -181,13 +191,13 @@ class ConfigAdmin:
         return response
 
     async def _alter(
-        self, resource: IncrementalAlterConfigsRequest.Resource, validate_only: bool
+        self, resource: IncrementalAlterConfigsRequest.Resource, validate_only: bool, context: CallContext
     ) -> list[ConfigChange]:
         """Change the configs of a resource and return the changes stored. Raises KafkaError."""
         changes: list[ConfigChange] = []
 
         def decide(image: MetadataImage) -> Sequence[Change]:
-            found = self._changes(image, resource)
+            found = self._changes(image, resource, context)
             changes[:] = [] if validate_only else found
             return list(changes)
 
@@ -197,7 +207,9 @@ class ConfigAdmin:
             raise RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}") from error
         return changes
 
-    def _changes(self, image: MetadataImage, resource: IncrementalAlterConfigsRequest.Resource) -> list[ConfigChange]:
+    def _changes(
+        self, image: MetadataImage, resource: IncrementalAlterConfigsRequest.Resource, context: CallContext
+    ) -> list[ConfigChange]:
         kind, name = resource.resource_type, resource.resource_name
         if kind == RESOURCE_GROUP and not name:
             raise InvalidRequestError("Default group resources are not allowed.")
@@ -212,7 +224,10 @@ class ConfigAdmin:
         asked = frozenset(config.name for config in resource.configs if config.config_operation != OP_DELETE)
         self._configs.check(kind, wanted, asked | changed)
         if kind == RESOURCE_GROUP and GROUP_DLQ_TOPIC.name in asked | changed:
-            self._check_dead_letter_topic(image, name, wanted.get(GROUP_DLQ_TOPIC.name, ""))
+            topic = wanted.get(GROUP_DLQ_TOPIC.name, "")
+            created = topic not in image.topics and self._configs.broker(DLQ_AUTO_CREATE)
+            _require_dead_letters(context, topic, created=created)
+            self._check_dead_letter_topic(image, name, topic)
         return [
             *(ConfigSet(kind, name, key, wanted[key]) for key in sorted(changed)),
             *(ConfigRemoved(kind, name, key) for key in sorted(stored.keys() - wanted.keys())),
@@ -251,6 +266,25 @@ class ConfigAdmin:
             raise InvalidRequestError(
                 f"Unexpected broker id, expected {self._node_id()} or empty string, but received {name}"
             )
+
+
+def _require_right(context: CallContext, kind: int, name: str) -> None:
+    """Raise unless the caller has the right to the configs that its RPC needs; a broker's are the cluster's
+    (GC-139)."""
+    if kind == RESOURCE_BROKER:
+        context.require(ResourceType.CLUSTER, CLUSTER_NAME)
+    elif kind in _RESOURCES:
+        context.require(_RESOURCES[kind], name)
+
+
+def _require_dead_letters(context: CallContext, topic: str, *, created: bool) -> None:
+    """Raise unless the caller may itself do to the topic what a leader does with dead letters: write to it and, if it
+    is `created` by the first one, create it (CM-61 (g))."""
+    if not topic:
+        return
+    context.require(ResourceType.TOPIC, topic, Operation.WRITE)
+    if created and not context.may(ResourceType.CLUSTER, CLUSTER_NAME, Operation.CREATE):
+        context.require(ResourceType.TOPIC, topic, Operation.CREATE)
 
 
 def _change_text(change: ConfigChange) -> str:

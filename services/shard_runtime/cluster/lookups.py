@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from kip932.acls import CLUSTER_NAME, ResourceType
 from kip932.api.v1.common_pb2 import NodeEndpoint
 from kip932.api.v1.describe_cluster_pb2 import DescribeClusterRequest, DescribeClusterResponse
 from kip932.api.v1.find_coordinator_pb2 import FindCoordinatorRequest, FindCoordinatorResponse
@@ -22,6 +23,7 @@ from kip932.ids import (
     COORDINATOR_KEY_MAX,
     KEY_TYPE_GROUP,
     KEY_TYPE_SHARE,
+    KEY_TYPE_TRANSACTION,
     NULL_TOPIC_ID,
     TOPIC_ID_BYTES,
     TOPIC_NAME_RULE,
@@ -88,7 +90,7 @@ class Lookups:
         self._address_of = address_of
         self._shards = {ShardKind.GROUP: group_shards, ShardKind.SHARE_STATE: state_shards}
 
-    async def find_coordinator(self, request: FindCoordinatorRequest, _context: CallContext) -> FindCoordinatorResponse:
+    async def find_coordinator(self, request: FindCoordinatorRequest, context: CallContext) -> FindCoordinatorResponse:
         """Return the coordinator of each key (GC-130…GC-132)."""
         if len(request.coordinator_keys) > KEYS_MAX:
             raise invalid_argument(f"{len(request.coordinator_keys)} keys; at most {KEYS_MAX} in one request")
@@ -99,6 +101,7 @@ class Lookups:
         for key in request.coordinator_keys:
             await turns.step()
             try:
+                _require_coordinator(context, request.key_type, key)
                 found = await self._coordinator(request.key_type, key)
             except KafkaError as error:
                 response.coordinators.add(
@@ -123,48 +126,66 @@ class Lookups:
             raise CoordinatorNotAvailableError(f"no live node owns shard {shard.name} at present; try again")
         return owner
 
-    async def metadata(self, request: MetadataRequest, _context: CallContext) -> MetadataResponse:
+    async def metadata(self, request: MetadataRequest, context: CallContext) -> MetadataResponse:
         """Return topics, leaders and nodes (CM-22). A topic requested twice is returned once, as in Kafka (CM-91)."""
         if len(request.topics.values) > TOPICS_MAX:
             raise invalid_argument(f"{len(request.topics.values)} topics; at most {TOPICS_MAX} in one request")
         image = self._metadata.image
         response = MetadataResponse(cluster_id=self._metadata.cluster_id, metadata_version=image.version)
         await self._owners.refresh(ShardKind.TOPIC)
-        leaders = await self._add_topics(response, request, image)
+        leaders = await self._add_topics(response, request, image, context)
         # Read last: nodes join and leave while the topics are added, and each leader named needs an address.
         nodes = leaders | {node.node_id: node for node in self._registry.nodes()}
         response.brokers.extend(node_endpoint(node) for node in nodes.values())
         return response
 
     async def _add_topics(
-        self, response: MetadataResponse, request: MetadataRequest, image: MetadataImage
+        self, response: MetadataResponse, request: MetadataRequest, image: MetadataImage, context: CallContext
     ) -> dict[int, NodeRecord]:
-        """Add the requested topics, or all topics, to the response. Returns the leaders named, by node id."""
+        """Add the requested topics, or all topics that the caller may DESCRIBE, to the response. Returns the leaders
+        named, by node id."""
         leaders: dict[int, NodeRecord] = {}
         turns = Turns(PARTITIONS_SLICE)
         if not request.HasField("topics"):
             for topic in image.topics.values():
-                await self._add_topic(response, topic, leaders, turns)
+                if context.may(ResourceType.TOPIC, topic.name):
+                    await self._add_topic(response, topic, leaders, turns)
             return leaders
         answered: set[str | bytes] = set()
         for asked in request.topics.values:
-            found = self._asked(response, image, asked, answered)
+            found = self._asked(response, image, asked, answered, context)
             if found is not None:
                 await self._add_topic(response, found, leaders, turns)
             await turns.step()
         return leaders
 
     def _asked(
-        self, response: MetadataResponse, image: MetadataImage, asked: MetadataRequest.Topic, answered: set[str | bytes]
+        self,
+        response: MetadataResponse,
+        image: MetadataImage,
+        asked: MetadataRequest.Topic,
+        answered: set[str | bytes],
+        context: CallContext,
     ) -> TopicCreated | None:
-        """Return the requested topic; None when the response has it already, or when it is missing: then its error is
-        added."""
+        """Return the requested topic; None when the response has it already, or when it is missing or refused: then its
+        error is added. A refused name is answered alike whether a topic has it or not."""
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
         known = topic.topic_id if topic is not None else asked.topic_id if by_id else asked.name
         if known in answered:
             return None
         answered.add(known)
+        name = asked.name if topic is None else topic.name
+        refused = None if by_id and topic is None else context.refusal(ResourceType.TOPIC, name)
+        if refused is not None and by_id:
+            text = f"not authorised to DESCRIBE the topic with the id {topic_id_text(asked.topic_id)}"
+            response.topics.add(error_code=refused.code, error_message=text, topic_id=asked.topic_id)
+            return None
+        if refused is not None:
+            response.topics.add(
+                error_code=refused.code, error_message=refused.message, name=name, topic_id=NULL_TOPIC_ID
+            )
+            return None
         if topic is not None:
             return topic
         if by_id:
@@ -193,17 +214,28 @@ class Lookups:
                 leaders[owner.node.node_id] = owner.node
                 entry.partitions.add(partition_index=partition, leader_id=owner.node.node_id, leader_epoch=owner.epoch)
 
-    async def describe_cluster(
-        self, _request: DescribeClusterRequest, _context: CallContext
-    ) -> DescribeClusterResponse:
-        """Return the cluster's id and nodes."""
+    async def describe_cluster(self, request: DescribeClusterRequest, context: CallContext) -> DescribeClusterResponse:
+        """Return the cluster's id and nodes, to every caller: a client needs no right to find its nodes."""
+        operations = NO_AUTHORIZED_OPERATIONS
+        if request.include_cluster_authorized_operations and context.may(ResourceType.CLUSTER, CLUSTER_NAME):
+            operations = context.operations(ResourceType.CLUSTER, CLUSTER_NAME)
         nodes: Sequence[NodeRecord] = self._registry.nodes()
         return DescribeClusterResponse(
             cluster_id=self._metadata.cluster_id,
             controller_id=-1,
             brokers=[node_endpoint(node) for node in nodes],
-            cluster_authorized_operations=NO_AUTHORIZED_OPERATIONS,
+            cluster_authorized_operations=operations,
         )
+
+
+def _require_coordinator(context: CallContext, key_type: int, key: str) -> None:
+    """Raise unless the caller may look up this coordinator (GC-139)."""
+    if key_type == KEY_TYPE_GROUP:
+        context.require(ResourceType.GROUP, key)
+    elif key_type == KEY_TYPE_TRANSACTION:
+        context.require(ResourceType.TRANSACTIONAL_ID, key)
+    elif key_type == KEY_TYPE_SHARE:
+        context.require(ResourceType.CLUSTER, CLUSTER_NAME)
 
 
 def _missing_topic_error(name: str) -> KafkaError:

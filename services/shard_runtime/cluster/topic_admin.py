@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
+from kip932.acls import CLUSTER_NAME, Operation, ResourceType
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest, CreatePartitionsResponse
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest, CreateTopicsResponse
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest, DeleteTopicsResponse
@@ -28,6 +29,7 @@ from kip932.errors import (
     KafkaError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -128,6 +130,7 @@ class TopicAdmin:
             partitions = image.partitions
             for asked in request.topics:
                 try:
+                    _require_creation(context, asked.name)
                     topic = self._checked_topic(image, asked, names[asked.name], partitions)
                 except KafkaError as error:
                     plan.append(error)
@@ -150,7 +153,10 @@ class TopicAdmin:
                 )
             elif isinstance(outcome, TopicCreated):
                 topic_id = NULL_TOPIC_ID if request.validate_only else outcome.topic_id
-                response.topics.add(name=asked.name, topic_id=topic_id, num_partitions=outcome.partitions)
+                shown = context.may(ResourceType.TOPIC, asked.name, Operation.DESCRIBE_CONFIGS)
+                response.topics.add(
+                    name=asked.name, topic_id=topic_id, num_partitions=outcome.partitions if shown else -1
+                )
         if failure is None and not request.validate_only:
             made = [topic for topic in plan if isinstance(topic, TopicCreated)]
             log_changes("topics_created", context, [_created_text(topic) for topic in made])
@@ -212,6 +218,7 @@ class TopicAdmin:
             nonlocal grown
             if names[asked.name] > 1:
                 raise InvalidRequestError(f"topic {asked.name!r} is named {names[asked.name]} times in the request")
+            context.require(ResourceType.TOPIC, asked.name)
             topic = image.topics.get(asked.name)
             if topic is None:
                 raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
@@ -253,7 +260,10 @@ class TopicAdmin:
             else:
                 topic = image.topics.get(asked.name)
                 if topic is None:
+                    context.require(ResourceType.TOPIC, asked.name, Operation.DESCRIBE)
                     raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
+            if not context.may(ResourceType.CLUSTER, CLUSTER_NAME):
+                context.require(ResourceType.TOPIC, topic.name)
             return TopicDeleted(topic.topic_id, topic.name, self._clock.wall_ms(), topic.partitions)
 
         for asked in request.topics:
@@ -269,7 +279,7 @@ class TopicAdmin:
                     name=asked.name if asked.HasField("name") else None,
                     topic_id=asked.topic_id or NULL_TOPIC_ID,
                     error_code=outcome.code,
-                    error_message=outcome.message,
+                    error_message=_without_name(outcome, asked),
                 )
         gone = {outcome.topic_id: outcome.name for outcome in outcomes if isinstance(outcome, TopicDeleted)}
         log_changes("topics_deleted", context, [f"{name} ({topic_id_text(key)})" for key, name in gone.items()])
@@ -277,11 +287,14 @@ class TopicAdmin:
 
     # ---- producers
 
-    async def init_producer_id(self, request: InitProducerIdRequest, _context: CallContext) -> InitProducerIdResponse:
+    async def init_producer_id(self, request: InitProducerIdRequest, context: CallContext) -> InitProducerIdResponse:
         """Return a producer id: random, since a counter could repeat one after the store lost its tail (CM-43a)."""
-        if not request.HasField("transactional_id"):
-            return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
         try:
+            if not request.HasField("transactional_id"):
+                if not context.may_on_any(ResourceType.TOPIC):
+                    context.require(ResourceType.CLUSTER, CLUSTER_NAME)
+                return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
+            context.require(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
             if not request.transactional_id:
                 raise InvalidRequestError("the transactional id is empty; leave it out for an idempotent producer")
             if self._transactions is None:
@@ -334,6 +347,19 @@ class TopicAdmin:
         except LogError as error:
             return RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}")
         return None
+
+
+def _require_creation(context: CallContext, name: str) -> None:
+    """Raise unless the caller may create topics, or this one. A name that exists is refused alike (GC-139)."""
+    if not context.may(ResourceType.CLUSTER, CLUSTER_NAME):
+        context.require(ResourceType.TOPIC, name)
+
+
+def _without_name(error: KafkaError, asked: DeleteTopicsRequest.Topic) -> str:
+    """Return the error's text; a refusal by id does not name the topic."""
+    if asked.HasField("topic_id") and isinstance(error, TopicAuthorizationFailedError):
+        return f"not authorised to DELETE the topic with the id {topic_id_text(asked.topic_id)}"
+    return error.message
 
 
 def _created_text(topic: TopicCreated) -> str:

@@ -16,6 +16,7 @@ from prometheus_client.core import Metric
 from shard_runtime.hosting.host_options import HostMeter, HostState
 from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.protocol import ShardKind
+from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import RpcServer
 
@@ -155,6 +156,22 @@ class CertificateMetrics(ComputedMetrics):
         """Yield the days left and the failures."""
         yield self.days_left.of(self._certificates.days_left)
         yield self.failures.of(self._certificates.failures)
+
+
+class AccessMetrics(ComputedMetrics):
+    """The refusals of a node with access control (CM-61)."""
+
+    refused = counter("access_refusals", "Calls, or parts of calls, refused to their callers.", "operation", "resource")
+
+    def __init__(self, access: Access) -> None:
+        self._access = access
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the refusals by operation and type of resource."""
+        family = self.refused.empty()
+        for (operation, resource), number in sorted(self._access.refused.items()):
+            family.add_metric((operation.name, resource.name), number)
+        yield family
 
 
 class CallMemory(ComputedMetrics):

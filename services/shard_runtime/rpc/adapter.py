@@ -14,9 +14,11 @@ import grpc
 from google.protobuf.message import Message
 from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships no types
 
+from kip932.acls import ANONYMOUS
 from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
 from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
@@ -63,13 +65,23 @@ class OpenCalls:
 @dataclass(frozen=True, slots=True)
 class Gate:
     """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
-    the log of failures and the count of open calls. `tls`: whether callers may have certificates."""
+    the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
+    without access control; `peers_only`: whether only nodes may call (CM-61)."""
 
     budget: Budget
     unfinished: Unfinished
     failures: RateLimitedLog
     calls: OpenCalls
     tls: bool = False
+    access: Access | None = None
+    peers_only: bool = False
+
+    def admit(self, caller: CallContext) -> None:
+        """Raise ClusterAuthorizationFailedError for a caller that is no node at a port for nodes."""
+        if self.peers_only and self.access is not None:
+            error = self.access.peer_refusal(caller.principal, caller.peer)
+            if error is not None:
+                raise error
 
 
 def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -77,12 +89,16 @@ def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grp
     return {bound.method.name: _method_handler(bound, gate) for bound in methods}
 
 
-def call_context(context: GrpcContext, gate: Gate) -> CallContext:
+def call_context(context: GrpcContext, gate: Gate, needs: Needs) -> CallContext:
     """Describe the caller by gRPC's peer name: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
     connection = context.peer()
+    host = _host(connection)
     principal = _principal(context) if gate.tls else None
+    rights = None
+    if gate.access is not None and not gate.peers_only:
+        rights = Rights(gate.access, principal or ANONYMOUS, host, needs)
     share = Share(gate.budget, connection)
-    return CallContext(_host(connection), connection, context.time_remaining, principal, _client_id(context), share)
+    return CallContext(host, connection, context.time_remaining, principal, _client_id(context), share, rights=rights)
 
 
 def _principal(context: GrpcContext) -> str | None:
@@ -141,10 +157,11 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
     answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
-        caller = call_context(context, gate)
+        caller = call_context(context, gate, bound.needs)
         connection = caller.connection_id
         came(connection, len(data))
         try:
+            gate.admit(caller)
             size = bound.memory_bytes(data, COUNTED_AT_ONCE)
             if size is None:
                 size = await _weigh_long(bound, data, budget, connection)
@@ -235,21 +252,24 @@ def _forget_frames(error: BaseException) -> None:
 class GrpcServerStream:
     """`ServerStream` over grpc.aio's read and write."""
 
-    __slots__ = ("_bound", "_came", "_context", "_write_lock", "context")
+    __slots__ = ("_bound", "_came", "_context", "_gate", "_write_lock", "context")
 
     def __init__(self, bound: BoundMethod, context: GrpcContext, gate: Gate) -> None:
-        self.context = call_context(context, gate)
+        self.context = call_context(context, gate, bound.needs)
+        self._gate = gate
         self._came = gate.unfinished.came
         self._context = context
         self._bound = bound
         self._write_lock = asyncio.Lock()
 
     async def read(self) -> Message | None:
-        """Return the next message; None when the client ended the stream. Raises what `BoundMethod.parse` raises."""
+        """Return the next message; None when the client ended the stream. Raises what `BoundMethod.parse` and
+        `Gate.admit` raise."""
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None
         self._came(self.context.connection_id, len(data))
+        self._gate.admit(self.context)  # each message: a right may have been taken away since the stream was opened
         size = self._bound.memory_bytes(data, COUNTED_AT_ONCE)
         self.context.message_bytes = await self._bound.memory_bytes_in_thread(data) if size is None else size
         return self._bound.method.request_type.FromString(data)

@@ -17,7 +17,10 @@ from typing import Any, Final, Protocol
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 
+from kip932.acls import OPERATIONS, Operation, ResourceType
+from kip932.errors import KafkaError
 from kip932.rpc.transport import Method, service_methods
+from shard_runtime.rpc.access import Needs, Rights
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 from shard_runtime.rpc.fields import COUNTED_FROM_BYTES, ENTRY_BYTES, FIELDS_MAX, count, shape_of
 from shard_runtime.rpc.status import RpcFailureError, invalid_argument
@@ -36,6 +39,8 @@ class CallContext:
     """The caller. `client_id`: the name it gives itself; `share`: its part of the node's byte budget (CM-92);
     `message_bytes`: the memory that the last message read from a stream takes (`BoundMethod.memory_bytes`).
 
+    `rights`: what it may do; None if it may do everything (CM-61).
+
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
 
@@ -46,11 +51,39 @@ class CallContext:
     client_id: str = ""
     share: Share = UNBOUNDED
     message_bytes: int = 0
+    rights: Rights | None = None
+
+    def may(self, resource: ResourceType, name: str, operation: Operation | None = None) -> bool:
+        """Return whether the caller may do `operation`, by default the one that its RPC needs, on the resource (CM-61).
+        Notes no refusal: for what is left out of an answer, and for one of several permissions."""
+        return self.rights is None or self.rights.may(resource, name, operation)
+
+    def may_on_any(self, resource: ResourceType) -> bool:
+        """Return whether the caller may do the operation that its RPC needs on at least one name of this type."""
+        return self.rights is None or self.rights.may_on_any(resource)
+
+    def refusal(self, resource: ResourceType, name: str, operation: Operation | None = None) -> KafkaError | None:
+        """Return the error for the response if `may` is not the case, else None. Refusals are logged and counted."""
+        return None if self.rights is None else self.rights.refusal(resource, name, operation)
+
+    def require(self, resource: ResourceType, name: str, operation: Operation | None = None) -> None:
+        """Raise the error that `refusal` returns."""
+        error = self.refusal(resource, name, operation)
+        if error is not None:
+            raise error
+
+    def operations(self, resource: ResourceType, name: str) -> int:
+        """Return the operations that the caller may do on the resource, as a bit set of their numbers (GC-128)."""
+        return sum(1 << each for each in OPERATIONS[resource] if self.may(resource, name, each))
 
     @property
     def deadline_s(self) -> float | None:
         """Seconds until the caller's deadline; None without a deadline."""
         return self.time_remaining()
+
+
+#: The caller of a handler that is called without one, as by the node itself.
+NO_CALLER: Final = CallContext("", "", lambda: None)
 
 
 class ServerStream(Protocol):
@@ -78,13 +111,14 @@ class ServerStream(Protocol):
 class BoundMethod:
     """One RPC and the method that serves it: a UnaryHandler, or a StreamHandler when `method.streaming`.
 
-    `request_bytes_max` and `effect` are those of its row in `rpc.table`.
+    `request_bytes_max`, `effect` and `needs` are those of its row in `rpc.table`.
     """
 
     method: Method[Message, Message]
     handler: Callable[..., Awaitable[Any]]
     request_bytes_max: int | None
     effect: Effect
+    needs: Needs
 
     def memory_bytes(self, data: bytes, fields_max: int = FIELDS_MAX) -> int | None:
         """Return the bytes that a request takes in memory once it is parsed, its own bytes included.
@@ -141,7 +175,7 @@ def bind(descriptor: ServiceDescriptor, service: object) -> list[BoundMethod]:
         row = RPCS.get(method.path)
         if row is None:
             raise TypeError(f"{method.path} has no row in shard_runtime.rpc.table; add one beside its service's")
-        bound.append(BoundMethod(method, handler, row.request.value, row.effect))
+        bound.append(BoundMethod(method, handler, row.request.value, row.effect, row.needs))
     if not bound:
         raise TypeError(
             f"{type(service).__name__} has no method of {descriptor.full_name}; expected names such as "

@@ -23,6 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_pem_private_key
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kip932.acls import PRINCIPAL_TYPE
+
 log = structlog.get_logger(__name__)
 
 #: How often the files are read again, in seconds. Kubernetes replaces the files of a secret within a minute.
@@ -63,14 +65,15 @@ class CertificateFiles:
 @dataclass(frozen=True, slots=True)
 class Certificates:
     """What the files contain, checked. `ends_at`: when this node's certificate expires; `names`: the names and
-    addresses that it is for; `remarks`: what works less well than it seems, such as an authority that has expired
-    beside others."""
+    addresses that it is for; `principal`: `User:` and its common name, None without one; `remarks`: what works less
+    well than it seems, such as an authority that has expired beside others."""
 
     certificate: bytes
     key: bytes
     authorities: bytes
     ends_at: datetime
     names: tuple[str, ...]
+    principal: str | None = None
     remarks: tuple[str, ...] = field(default=(), compare=False)
 
 
@@ -102,7 +105,7 @@ def read_certificates(files: CertificateFiles, now: datetime, hosts: Sequence[st
             f"the certificate in {files.certificate} is for {', '.join(names) or 'no name'}, and this node is called "
             f"{' and '.join(others)} (advertised.host, internal.advertised.host)"
         )
-    return Certificates(certificate, key, authorities, ends_at, names, tuple(remarks))
+    return Certificates(certificate, key, authorities, ends_at, names, _principal(chain[0]), tuple(remarks))
 
 
 class NodeCertificates:
@@ -131,6 +134,11 @@ class NodeCertificates:
     def days_left(self) -> float:
         """Days until this node's certificate expires; negative afterwards."""
         return (self.current.ends_at - self._now()).total_seconds() / _DAY_S
+
+    @property
+    def principal(self) -> str | None:
+        """This node's principal for other nodes; None if its certificate has no common name."""
+        return self.current.principal
 
     def reload(self, *, report: bool = True) -> bool:
         """Read the files again; return whether they can be used. Otherwise what was in use stays; with `report` this is
@@ -272,6 +280,12 @@ def _names(path: Path, certificate: x509.Certificate) -> tuple[str, ...]:
         raise CertificateError(f"{path} has extensions that cannot be read: {error}") from error
     hosts = [str(name) for name in names.get_values_for_type(x509.DNSName)]
     return (*hosts, *map(str, names.get_values_for_type(x509.IPAddress)))
+
+
+def _principal(certificate: x509.Certificate) -> str | None:
+    """Return the principal as gRPC reports it to other nodes: by the first common name (CM-60)."""
+    common = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return f"{PRINCIPAL_TYPE}:{common[0].value!s}" if common else None
 
 
 def _purposes(path: Path, certificate: x509.Certificate) -> set[object]:

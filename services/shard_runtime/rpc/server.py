@@ -21,6 +21,7 @@ from grpc_reflection.v1alpha import reflection  # type: ignore[import-untyped]  
 
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
 from shard_runtime.rpc.binding import bind, check_whole
 from shard_runtime.rpc.budget import Budget, default_bytes
@@ -114,7 +115,7 @@ class RpcServer:
     """A gRPC server for services that are plain objects (`rpc.binding`). Raises ListenError when it cannot be created.
 
     `failed` is called, at least once, with the reason when it no longer accepts calls although it was not stopped
-    (CM-85).
+    (CM-85). `access`: access control, None without it; `peers_only`: the port is for nodes (CM-61).
     """
 
     def __init__(
@@ -127,6 +128,8 @@ class RpcServer:
         client_required: bool = True,
         failed: Callable[[str], None] = lambda why: None,
         budget: Budget | None = None,
+        access: Access | None = None,
+        peers_only: bool = False,
     ) -> None:
         self.host = host
         self.port = port
@@ -135,7 +138,15 @@ class RpcServer:
         self.budget: Final = budget if budget is not None else Budget(default_bytes())
         self.unfinished: Final = Unfinished(self.budget, self._cut)
         self.budget.on_throttled = self._throttled
-        self._gate = Gate(self.budget, self.unfinished, RateLimitedLog(log), OpenCalls(), certificates is not None)
+        self._gate = Gate(
+            self.budget,
+            self.unfinished,
+            RateLimitedLog(log),
+            OpenCalls(),
+            tls=certificates is not None,
+            access=access,
+            peers_only=peers_only,
+        )
         self.connections_cut = 0
         self._certificates = certificates
         self._client_required = client_required
@@ -166,7 +177,9 @@ class RpcServer:
         for name in (STARTUP, READINESS):
             await self._set(name, False)
         await self._set(LIVENESS, True)
-        reflection.enable_server_reflection([*self._names, reflection.SERVICE_NAME, health.SERVICE_NAME], self._server)
+        if self._gate.access is None:  # with access control nothing is served that asks for no right, but health
+            names = [*self._names, reflection.SERVICE_NAME, health.SERVICE_NAME]
+            reflection.enable_server_reflection(names, self._server)
         self.listen()
         await self._server.start()
         self._started = True

@@ -11,7 +11,13 @@ from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import DecodeError
 from google.rpc import code_pb2, error_details_pb2, status_pb2  # type: ignore[import-untyped]  # it ships no types
 
-from kip932.errors import InvalidRequestError, KafkaError, RetriableError, ThrottlingQuotaExceededError
+from kip932.errors import (
+    ClusterAuthorizationFailedError,
+    InvalidRequestError,
+    KafkaError,
+    RetriableError,
+    ThrottlingQuotaExceededError,
+)
 from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.budget import THROTTLE_MS
 
@@ -39,15 +45,24 @@ def failure_status(error: BaseException) -> tuple[TransportStatus, str]:
             return error.status, str(error)
         case DecodeError():
             return TransportStatus.INVALID_ARGUMENT, f"the request bytes cannot be decoded: {error}"
-        case InvalidRequestError():
-            return TransportStatus.INVALID_ARGUMENT, error.message
-        case RetriableError():
-            full = isinstance(error, ThrottlingQuotaExceededError)
-            return TransportStatus.RESOURCE_EXHAUSTED if full else TransportStatus.UNAVAILABLE, error.message
         case KafkaError():
-            return TransportStatus.ABORTED, error.message
+            return _kafka_status(error), error.message
         case _:
             return TransportStatus.INTERNAL, f"the server met an unexpected {type(error).__name__}; see its log"
+
+
+def _kafka_status(error: KafkaError) -> TransportStatus:
+    match error:
+        case InvalidRequestError():
+            return TransportStatus.INVALID_ARGUMENT
+        case ThrottlingQuotaExceededError():
+            return TransportStatus.RESOURCE_EXHAUSTED
+        case RetriableError():
+            return TransportStatus.UNAVAILABLE
+        case ClusterAuthorizationFailedError():
+            return TransportStatus.PERMISSION_DENIED
+        case _:
+            return TransportStatus.ABORTED
 
 
 def expected(error: BaseException) -> bool:

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from enum import Enum, Flag, auto
 from typing import Final
 
+from kip932.acls import Operation, ResourceType
+from shard_runtime.rpc.access import Needs
+
 
 class Effect(Enum):
     """What an RPC does. When there is no room for the response, the caller of an RPC that only reads is asked to call
@@ -44,12 +47,15 @@ class Port(Flag):
 
 @dataclass(frozen=True, slots=True)
 class Rpc:
-    """One row. `unserved`: why an RPC of a service for clients is not served to them; empty for all others."""
+    """One row. `needs`: the operation that a client needs on each type of resource that its request names; what is
+    needed beyond that stands in the handler (CM-61). At the port for nodes each RPC needs CLUSTER_ACTION. `unserved`:
+    why an RPC of a service for clients is not served to them; empty for all others."""
 
     service: str
     name: str
     effect: Effect
     ports: Port
+    needs: Needs
     request: RequestSize = RequestSize.LISTS
     unserved: str = ""
 
@@ -69,53 +75,68 @@ _SCALER: Final = "externalscaler.ExternalScaler"
 _READS, _WRITES = Effect.READS, Effect.WRITES
 _CLIENTS, _NODES, _NOWHERE = Port.CLIENTS, Port.NODES, Port(0)
 _STATE_BATCHES, _RECORD_BATCHES = RequestSize.STATE_BATCHES, RequestSize.RECORD_BATCHES
+_O, _T, _G, _C, _X = (
+    Operation,
+    ResourceType.TOPIC,
+    ResourceType.GROUP,
+    ResourceType.CLUSTER,
+    ResourceType.TRANSACTIONAL_ID,
+)
+_PEER: Final[Needs] = {_C: _O.CLUSTER_ACTION}
 _ACLS: Final = "no access control yet, every caller may do everything"
 
+
+def _each(operation: Operation, *resources: ResourceType) -> Needs:
+    """The same operation on resources of several types."""
+    return dict.fromkeys(resources, operation)
+
+
 _ROWS: Final = (
-    Rpc(_CLUSTER, "FindCoordinator", _READS, _CLIENTS | _NODES),
-    Rpc(_CLUSTER, "Metadata", _READS, _CLIENTS),
-    Rpc(_CLUSTER, "DescribeCluster", _READS, _CLIENTS),
-    Rpc(_CLUSTER, "CreateTopics", _WRITES, _CLIENTS),
-    Rpc(_CLUSTER, "CreatePartitions", _WRITES, _CLIENTS),
-    Rpc(_CLUSTER, "DeleteTopics", _WRITES, _CLIENTS),
-    Rpc(_CLUSTER, "DescribeConfigs", _READS, _CLIENTS),
-    Rpc(_CLUSTER, "IncrementalAlterConfigs", _WRITES, _CLIENTS),
-    Rpc(_CLUSTER, "InitProducerId", _WRITES, _CLIENTS),
-    Rpc(_CLUSTER, "EndTxn", _WRITES, _CLIENTS),
-    Rpc(_CLUSTER, "ListTransactions", _READS, _CLIENTS),
-    Rpc(_CLUSTER, "DescribeTransactions", _READS, _CLIENTS),
-    Rpc(_CLUSTER, "CreateAcls", _WRITES, _NOWHERE, unserved=_ACLS),
-    Rpc(_CLUSTER, "DescribeAcls", _READS, _NOWHERE, unserved=_ACLS),
-    Rpc(_CLUSTER, "DeleteAcls", _WRITES, _NOWHERE, unserved=_ACLS),
-    Rpc(_GROUPS, "ShareGroupHeartbeat", _WRITES, _CLIENTS),
-    Rpc(_GROUPS, "ShareGroupDescribe", _READS, _CLIENTS),
-    Rpc(_GROUPS, "ListGroups", _READS, _CLIENTS),
-    Rpc(_GROUPS, "DeleteGroups", _WRITES, _CLIENTS),
-    Rpc(_GROUPS, "DescribeShareGroupOffsets", _READS, _CLIENTS),
-    Rpc(_GROUPS, "AlterShareGroupOffsets", _WRITES, _CLIENTS),
-    Rpc(_GROUPS, "DeleteShareGroupOffsets", _WRITES, _CLIENTS),
-    Rpc(_LEADER, "Produce", _WRITES, _CLIENTS | _NODES, _RECORD_BATCHES),
-    Rpc(_LEADER, "ProduceStream", _WRITES, _CLIENTS, _RECORD_BATCHES),
-    Rpc(_LEADER, "Fetch", _READS, _CLIENTS),
-    Rpc(_LEADER, "ListOffsets", _READS, _CLIENTS | _NODES),
-    Rpc(_LEADER, "DeleteRecords", _WRITES, _CLIENTS),
-    Rpc(_LEADER, "ShareFetch", _WRITES, _CLIENTS),
-    Rpc(_LEADER, "ShareAcknowledge", _WRITES, _CLIENTS),
-    Rpc(_LEADER, "ShareStream", _WRITES, _CLIENTS),
-    Rpc(_LEADER, "WriteTxnMarkers", _WRITES, _NODES, unserved="between nodes only, a producer calls EndTxn"),
-    Rpc(_LEADER, "ExplainRecord", _READS, _CLIENTS),
-    Rpc(_CONNECTIONS, "ReportMemberConnections", _WRITES, _NODES),
-    Rpc(_SESSIONS, "EndMemberSessions", _WRITES, _NODES),
-    Rpc(_STATE, "InitializeShareGroupState", _WRITES, _NODES),
-    Rpc(_STATE, "ReadShareGroupState", _READS, _NODES),  # it stores a newer leader epoch, once: it can be repeated
-    Rpc(_STATE, "WriteShareGroupState", _WRITES, _NODES, _STATE_BATCHES),
-    Rpc(_STATE, "DeleteShareGroupState", _WRITES, _NODES),
-    Rpc(_STATE, "ReadShareGroupStateSummary", _READS, _NODES),
-    Rpc(_STATE, "ReadTopicStartOffsets", _READS, _NODES),
-    Rpc(_STATE, "StateStream", _WRITES, _NODES, _STATE_BATCHES),
-    Rpc(_SCALER, "IsActive", _READS, Port.SCALER),
-    Rpc(_SCALER, "GetMetricSpec", _READS, Port.SCALER),
-    Rpc(_SCALER, "GetMetrics", _READS, Port.SCALER),
+    Rpc(_CLUSTER, "FindCoordinator", _READS, _CLIENTS | _NODES, {**_each(_O.DESCRIBE, _G, _X), **_PEER}),
+    Rpc(_CLUSTER, "Metadata", _READS, _CLIENTS, {_T: _O.DESCRIBE}),
+    Rpc(_CLUSTER, "DescribeCluster", _READS, _CLIENTS, {_C: _O.DESCRIBE}),
+    Rpc(_CLUSTER, "CreateTopics", _WRITES, _CLIENTS, {_T: _O.CREATE, _C: _O.CREATE}),
+    Rpc(_CLUSTER, "CreatePartitions", _WRITES, _CLIENTS, {_T: _O.ALTER}),
+    Rpc(_CLUSTER, "DeleteTopics", _WRITES, _CLIENTS, {_T: _O.DELETE, _C: _O.DELETE}),
+    Rpc(_CLUSTER, "DescribeConfigs", _READS, _CLIENTS, _each(_O.DESCRIBE_CONFIGS, _T, _G, _C)),
+    Rpc(_CLUSTER, "IncrementalAlterConfigs", _WRITES, _CLIENTS, _each(_O.ALTER_CONFIGS, _T, _G, _C)),
+    Rpc(_CLUSTER, "InitProducerId", _WRITES, _CLIENTS, {_C: _O.IDEMPOTENT_WRITE, _T: _O.WRITE, _X: _O.WRITE}),
+    Rpc(_CLUSTER, "EndTxn", _WRITES, _CLIENTS, {_X: _O.WRITE}),
+    Rpc(_CLUSTER, "ListTransactions", _READS, _CLIENTS, {_X: _O.DESCRIBE}),
+    Rpc(_CLUSTER, "DescribeTransactions", _READS, _CLIENTS, {_X: _O.DESCRIBE, _T: _O.DESCRIBE}),
+    Rpc(_CLUSTER, "CreateAcls", _WRITES, _NOWHERE, {_C: _O.ALTER}, unserved=_ACLS),
+    Rpc(_CLUSTER, "DescribeAcls", _READS, _NOWHERE, {_C: _O.DESCRIBE}, unserved=_ACLS),
+    Rpc(_CLUSTER, "DeleteAcls", _WRITES, _NOWHERE, {_C: _O.ALTER}, unserved=_ACLS),
+    Rpc(_GROUPS, "ShareGroupHeartbeat", _WRITES, _CLIENTS, {_G: _O.READ, _T: _O.DESCRIBE}),
+    Rpc(_GROUPS, "ShareGroupDescribe", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
+    Rpc(_GROUPS, "ListGroups", _READS, _CLIENTS, _each(_O.DESCRIBE, _C, _G)),
+    Rpc(_GROUPS, "DeleteGroups", _WRITES, _CLIENTS, {_G: _O.DELETE}),
+    Rpc(_GROUPS, "DescribeShareGroupOffsets", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
+    Rpc(_GROUPS, "AlterShareGroupOffsets", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
+    Rpc(_GROUPS, "DeleteShareGroupOffsets", _WRITES, _CLIENTS, {_G: _O.DELETE, _T: _O.READ}),
+    Rpc(_LEADER, "Produce", _WRITES, _CLIENTS | _NODES, _each(_O.WRITE, _T, _X), _RECORD_BATCHES),
+    Rpc(_LEADER, "ProduceStream", _WRITES, _CLIENTS, _each(_O.WRITE, _T, _X), _RECORD_BATCHES),
+    Rpc(_LEADER, "Fetch", _READS, _CLIENTS, {_T: _O.READ}),
+    Rpc(_LEADER, "ListOffsets", _READS, _CLIENTS | _NODES, {_T: _O.DESCRIBE, _G: _O.DESCRIBE}),
+    Rpc(_LEADER, "DeleteRecords", _WRITES, _CLIENTS, {_T: _O.DELETE}),
+    Rpc(_LEADER, "ShareFetch", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
+    Rpc(_LEADER, "ShareAcknowledge", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
+    Rpc(_LEADER, "ShareStream", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
+    Rpc(_LEADER, "WriteTxnMarkers", _WRITES, _NODES, _PEER, unserved="between nodes only, a producer calls EndTxn"),
+    Rpc(_LEADER, "ExplainRecord", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
+    Rpc(_CONNECTIONS, "ReportMemberConnections", _WRITES, _NODES, _PEER),
+    Rpc(_SESSIONS, "EndMemberSessions", _WRITES, _NODES, _PEER),
+    Rpc(_STATE, "InitializeShareGroupState", _WRITES, _NODES, _PEER),
+    # It stores a newer leader epoch, once, so it can be repeated.
+    Rpc(_STATE, "ReadShareGroupState", _READS, _NODES, _PEER),
+    Rpc(_STATE, "WriteShareGroupState", _WRITES, _NODES, _PEER, _STATE_BATCHES),
+    Rpc(_STATE, "DeleteShareGroupState", _WRITES, _NODES, _PEER),
+    Rpc(_STATE, "ReadShareGroupStateSummary", _READS, _NODES, _PEER),
+    Rpc(_STATE, "ReadTopicStartOffsets", _READS, _NODES, _PEER),
+    Rpc(_STATE, "StateStream", _WRITES, _NODES, _PEER, _STATE_BATCHES),
+    Rpc(_SCALER, "IsActive", _READS, Port.SCALER, _each(_O.DESCRIBE, _G, _T)),
+    Rpc(_SCALER, "GetMetricSpec", _READS, Port.SCALER, _each(_O.DESCRIBE, _G, _T)),
+    Rpc(_SCALER, "GetMetrics", _READS, Port.SCALER, _each(_O.DESCRIBE, _G, _T)),
 )
 
 #: The rows by the paths of their RPCs.

@@ -10,7 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from kip932.rpc.loopback import is_loopback
 from kip932.setting import Setting
+from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS, super_users
 from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     ADVERTISED_PORT,
@@ -27,6 +29,7 @@ from shard_runtime.config.process_settings import (
     SSL_KEY,
     Settings,
 )
+from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates, read_certificates
 from shard_runtime.rpc.server import ListenError
 
@@ -113,6 +116,23 @@ def node_certificates(settings: Settings) -> NodeCertificates | None:
     called = {settings[ADVERTISED_HOST] or settings[LISTEN_HOST], settings[_internal_host_setting(settings)]}
     with _explained():
         return NodeCertificates(files, hosts=sorted(host for host in called if not is_unspecified(host)))
+
+
+def node_access(settings: Settings, certificates: NodeCertificates | None) -> Access | None:
+    """Return the access control that the settings turn on; None without it. Raises ListenError if callers of the port
+    for nodes could not be known apart: without TLS that port must be on loopback (CM-61)."""
+    if not settings[ACCESS_CONTROL]:
+        return None
+    host = internal_host(settings)
+    if certificates is None and not is_loopback(host):
+        raise ListenError(
+            f"{ACCESS_CONTROL.name} is on, and the port for nodes is at {host} without TLS: everyone who reaches it "
+            "could read and write share state. Turn TLS on with the settings ssl.certificate.location, "
+            f"ssl.key.location and ssl.ca.location, or let it listen on this machine only: "
+            f"{INTERNAL_LISTEN_HOST.name}=127.0.0.1."
+        )
+    own = (lambda: None) if certificates is None else (lambda: certificates.principal)
+    return Access(super_users(settings[SUPER_USERS]), own)
 
 
 def check_certificates(settings: Settings) -> bool:

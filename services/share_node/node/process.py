@@ -18,6 +18,7 @@ from kip932.rpc.loopback import is_loopback
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
+from shard_runtime.config.kafka_configs import SUPER_USERS
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CALLS_MAX,
@@ -38,10 +39,11 @@ from shard_runtime.config.process_settings import (
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
-from shard_runtime.metrics.runtime import CallMemory, CertificateMetrics
+from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics
+from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
-from share_node.node.internal import client_address, internal_address, internal_host, node_certificates
+from share_node.node.internal import client_address, internal_address, internal_host, node_access, node_certificates
 from share_node.node.process_store import StoreClient
 from share_node.node.roles import Roles
 from share_node.store.data_directory import NodeIdentity
@@ -69,6 +71,7 @@ class NodeProcess:
         )
         memory = settings[MEMORY_BYTES] or default_bytes()
         self.certificates: Final = node_certificates(settings)
+        self.access: Final = node_access(settings, self.certificates)
         self.server: Final = RpcServer(
             settings[LISTEN_HOST],
             settings[LISTEN_PORT],
@@ -77,15 +80,26 @@ class NodeProcess:
             client_required=settings[SSL_CLIENT_AUTH] == "required",
             failed=self._end,
             budget=Budget(memory),
+            access=self.access,
         )
         self.registry.register(CallMemory(self.server))
         if self.certificates is not None:
             self.registry.register(CertificateMetrics(self.certificates))
+        if self.access is not None:
+            self.registry.register(AccessMetrics(self.access))
         self.registry.register(LoopTime())
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(
-            host, port, options, self.certificates, failed=self._end, budget=Budget(memory)
+            host,
+            port,
+            options,
+            self.certificates,
+            failed=self._end,
+            budget=Budget(memory),
+            # Without TLS nodes have no principal; the port is then on loopback (`node_access`).
+            access=self.access if self.certificates is not None else None,
+            peers_only=True,
         )
         self._health: HealthServer | None = None
         self._renewals: asyncio.Task[None] | None = None
@@ -125,9 +139,13 @@ class NodeProcess:
         )
         await node.join()
         self._node = node
+        if self.access is not None:
+            self._follow_entries(self.access, node)
         self._roles = Roles(node, settings, self._store, self._clock, self.registry, certificates=self.certificates)
         self._roles.serve(self.server, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
+        if self.access is not None:
+            self.access.subscribe(self._roles.rights_changed)
         node.start()
         if self._store.watch is not None:
             self._store.watch.start(settings[LEASE_MS] // _CHECKS_PER_LEASE)
@@ -182,6 +200,18 @@ class NodeProcess:
         if self._metrics is not None:
             await self._metrics.close()
         self._identity.release()
+
+    def _follow_entries(self, access: Access, node: ClusterNode) -> None:
+        """Decide by the cluster's access control entries, as they are now and after each change."""
+        node.metadata.subscribe(lambda image, _: access.follow(image.acls))
+        access.follow(node.metadata.image.acls)
+        if not access.has_administrator:
+            log.warning(
+                "access_control_without_administrator",
+                cause=f"{SUPER_USERS.name} is empty, and no entry allows ALTER on the cluster",
+                effect="every client is refused, and none can add entries",
+                try_next=f"set {SUPER_USERS.name}=User:NAME, with the common name of an administrator's certificate",
+            )
 
     async def _open_metrics(self, host: str, port: int) -> HttpEndpoint:
         endpoint = HttpEndpoint(metrics_pages(self.registry))

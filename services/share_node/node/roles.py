@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry
 
 from group_coordinator.config import config_of
 from group_coordinator.image_topics import newest_topics
-from group_coordinator.ports import AllowAll
 from group_coordinator.role import GroupCoordinatorRole
 from group_coordinator.role import Node as GroupSurroundings
 from kip932.api.v1 import cluster_service_pb2, group_coordinator_service_pb2, partition_leader_service_pb2
@@ -58,7 +57,6 @@ from shard_runtime.metrics.runtime import RuntimeMetrics
 from shard_runtime.metrics.store import watch_store
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.protocol import ShardKind
-from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import RpcServer, add_whole
 from shard_runtime.rpc.table import Port
@@ -187,6 +185,11 @@ class Roles:
         await self._persister.close()
         await self._transport.close()
 
+    def rights_changed(self) -> None:
+        """Pass changed access control entries to the roles that act on them."""
+        if self._leader is not None:
+            self._leader.rights_changed()
+
     def metadata_changed(self, image: MetadataImage, previous: MetadataImage) -> None:
         """Pass a new version of the metadata to the roles that act on it."""
         deleted = frozenset(image.deleted.keys() - previous.deleted.keys())
@@ -261,12 +264,10 @@ class Roles:
                 topics=newest_topics(lambda: metadata.image, lambda: metadata.sound),
                 configs=node.configs.group_config,
                 complete_since_ms=lambda: metadata.complete_since_ms,
-                access=AllowAll(),
                 owner_of=lambda index: client_address_of(shard_owner(node, ShardKind.GROUP, index)),
                 leader_of=self._leader_address,
                 enabled=node.configs.share_enabled,
                 meter=self._runtime.meter("group_coordinator"),
-                client_id_of=_client_id,
                 host_options=self._host_options(self._settings[kafka_configs.COMMIT_TIMEOUT_MS], _GROUP_ENTRIES),
                 leaders=self._leader_addresses,
                 queue_of=lambda group_id: node.configs.group(group_id, kafka_configs.GROUP_DLQ_TOPIC),
@@ -349,10 +350,6 @@ class Roles:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-def _client_id(caller: object) -> str:
-    return caller.client_id if isinstance(caller, CallContext) else ""
 
 
 def _quarantined(host: ShardHost[Any, Any]) -> int:

@@ -7,7 +7,6 @@ import asyncio
 
 import pytest
 
-from group_coordinator.ports import DESCRIBE, GROUP, READ, TOPIC
 from kip932 import errors
 from kip932.ids import NULL_TOPIC_ID, REQUEST_PARTITIONS_MAX, TopicIdPartition
 from kip932.rpc.transport import TransportError, TransportStatus
@@ -58,7 +57,11 @@ def test_offsets_are_set_and_answered_when_all_is_written() -> None:
 
 @pytest.mark.rule("GC-100", "GC-139", "GC-149")
 def test_access_to_the_group_comes_first_and_topics_are_refused_by_partition() -> None:
-    acls = Acls((READ, GROUP, "open"), (READ, TOPIC, "t"), (DESCRIBE, TOPIC, "*"))
+    acls = Acls(
+        "READ GROUP open",
+        "READ TOPIC t",
+        "DESCRIBE TOPIC *",
+    )
 
     async def body(world: GroupCluster) -> None:
         for name in ("t", "u"):

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from group_coordinator.ports import DELETE, DESCRIBE, GROUP, READ, TOPIC
 from kip932 import errors
 from kip932.api.v1 import delete_groups_pb2 as groups_pb
 from kip932.ids import CHANGED_TOPICS_MAX, NULL_TOPIC_ID, REQUEST_GROUPS_MAX, TopicIdPartition, shard_index
@@ -15,6 +14,7 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from kip932.state_values import StateSummary
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.record_log.protocol import AppendRefusedError
+from shard_runtime.rpc.binding import NO_CALLER
 from share_persister import PersisterError
 from tests.support.group_admin import delete_groups, delete_offsets, deleted, emptied, groups_of
 from tests.support.group_cluster import Acls, GroupCluster, play
@@ -92,7 +92,11 @@ def test_state_in_quarantine_keeps_the_group_and_no_retry_is_asked_for() -> None
 
 @pytest.mark.rule("GC-90", "GC-139", "GC-149")
 def test_who_may_not_delete_a_group_learns_nothing_of_it() -> None:
-    acls = Acls((DELETE, GROUP, "open"), (READ, GROUP, "*"), (DESCRIBE, TOPIC, "*"))
+    acls = Acls(
+        "DELETE GROUP open",
+        "READ GROUP *",
+        "DESCRIBE TOPIC *",
+    )
 
     async def body(world: GroupCluster) -> None:
         await emptied(world, "foo", group_id="closed")
@@ -108,7 +112,12 @@ def test_who_may_not_delete_a_group_learns_nothing_of_it() -> None:
 
 @pytest.mark.rule("GC-96", "GC-149", "GC-139")
 def test_topics_that_may_not_be_read_are_refused_by_themselves() -> None:
-    acls = Acls((DELETE, GROUP, "*"), (READ, GROUP, "*"), (DESCRIBE, TOPIC, "*"), (READ, TOPIC, "t"))
+    acls = Acls(
+        "DELETE GROUP *",
+        "READ GROUP *",
+        "DESCRIBE TOPIC *",
+        "READ TOPIC t",
+    )
 
     async def body(world: GroupCluster) -> None:
         await emptied(world, "t", "u")
@@ -295,12 +304,8 @@ def test_an_order_that_is_never_answered_ends_and_is_resumed_by_the_sweep() -> N
 async def delete_groups_slowly(world: GroupCluster, group_id: str) -> dict[str, Any]:
     """Call DeleteGroups without a client's time-out."""
     handler = world.role.service.delete_groups
-    answer = await handler(groups_pb.DeleteGroupsRequest(groups_names=[group_id]), _caller())
+    answer = await handler(groups_pb.DeleteGroupsRequest(groups_names=[group_id]), NO_CALLER)
     return {found.group_id: found for found in answer.results}
-
-
-def _caller() -> Any:
-    return type("Caller", (), {"peer": "10.0.0.7", "principal": None})()
 
 
 @pytest.mark.rule("OP-6", "GC-80", "GC-94")

@@ -45,7 +45,7 @@ class SessionRequest(NamedTuple):
 
     `session_id`: None if the client does not support the field. `connection_id`: the stream that the request came over;
     None for a unary call (PL-524). `member_epoch`: the member's newest epoch; None if the client does not support the
-    field (PL-528).
+    field (PL-528). `principal`: who calls; None if that is not known (CM-60).
     """
 
     key: SessionKey
@@ -56,6 +56,7 @@ class SessionRequest(NamedTuple):
     forgotten: tuple[TopicIdPartition, ...] = ()
     has_acknowledgements: bool = False
     member_epoch: int | None = None
+    principal: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class _Session:
     connection_id: int | None
     last_request_ms: int
     member_epoch: int | None = None  # the highest in its requests so far
+    principal: str | None = None  # who opened it
     epoch: int = 1
     requests_running: int = 0
     empty_fetches: int = 0  # consecutive fetches without records, the present one included
@@ -189,6 +191,11 @@ class SessionCache:
         """The number of partitions of all sessions together."""
         return sum(len(session.partitions) for session in self._sessions.values())
 
+    def is_opened_by(self, key: SessionKey, principal: str | None) -> bool:
+        """Return whether the member has a session that this principal opened."""
+        session = self._sessions.get(key)
+        return session is not None and session.principal == principal
+
     def fetching(self, group_id: str, partition: TopicIdPartition) -> int:
         """Count the members of the group whose session here contains the partition. Reads every session."""
         return sum(
@@ -240,6 +247,8 @@ class SessionCache:
 
     def _open(self, request: SessionRequest, new_session_id: int, now_ms: int) -> SessionStep:
         key = request.key
+        if key in self._sessions:
+            _check_principal(request, self._sessions[key])
         if request.has_acknowledgements:
             raise InvalidRequestError(
                 f"acknowledgements in the opening ShareFetch (epoch 0) of member {key.member_id}: send them with the "
@@ -258,7 +267,7 @@ class SessionCache:
         # Replaced, not ended: the group keeps a session, so its share-partitions stay (12.6).
         closed = self._remove(key, replaced=True) if key in self._sessions else None
         session = _Session(new_session_id, request.connection_id, now_ms, requests_running=1, empty_fetches=1)
-        session.member_epoch = request.member_epoch
+        session.member_epoch, session.principal = request.member_epoch, request.principal
         session.partitions = dict.fromkeys(request.topics, True)
         self._sessions[key] = session
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
@@ -275,6 +284,7 @@ class SessionCache:
             raise ShareSessionNotFoundError(
                 f"no share session of member {key.member_id} in group {key.group_id!r} here; open one with epoch 0"
             )
+        _check_principal(request, session)
         if request.session_id is not None:
             foreign = request.session_id != session.session_id
         else:
@@ -405,6 +415,15 @@ class SessionCache:
             if not keys:
                 del self._by_connection[session.connection_id]
         return ClosedSession(key, tuple(session.partitions), not left and not replaced)
+
+
+def _check_principal(request: SessionRequest, session: _Session) -> None:
+    """Raise UnknownMemberIdError for another principal than the one that opened the session (PL-530)."""
+    if request.principal != session.principal:
+        raise UnknownMemberIdError(
+            f"the share session of member {request.key.member_id} was opened by another principal; join with a member "
+            "id of your own"
+        )
 
 
 def _rotated(partitions: tuple[TopicIdPartition, ...], empty_fetches: int) -> tuple[TopicIdPartition, ...]:

@@ -11,11 +11,11 @@ from kip932.api.v1 import list_offsets_pb2 as pb
 from kip932.ids import ACK_RELEASE, OFFSET_LATEST
 from partition_leader.share_partition.core.events import AckBatch
 from partition_leader.topic_rpc import fetch_and_offsets
-from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.binding import NO_CALLER
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, run
 from tests.unit.partition_leader.topic_log.harness import batch
 
-CONTEXT: Any = object.__new__(CallContext)
+CONTEXT = NO_CALLER
 Reported = tuple[int | None, int | None, int | None]
 
 

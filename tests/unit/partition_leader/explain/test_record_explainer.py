@@ -12,13 +12,13 @@ from kip932.errors import CoordinatorNotAvailableError, InQuarantineError, Inval
 from kip932.ids import EXPLAINED_OFFSETS_MAX, STATE_ARCHIVED
 from partition_leader.explain import record_explainer
 from partition_leader.topic_rpc.log_directory import Leader
-from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.binding import NO_CALLER
 from tests.unit.partition_leader.share_partition.persister import Stored
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, run, settle
 from tests.unit.partition_leader.topic_log.harness import batch
 
 Response = pb.ExplainRecordResponse
-CONTEXT: Any = object.__new__(CallContext)
+CONTEXT = NO_CALLER
 
 
 async def explain(world: World, first: int = 0, last: int | None = None, **fields: Any) -> Response:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from partition_leader.share_partition.partitions import DEFERRED_SLICE, Deferred
 from partition_leader.share_rpc import requests
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.produce import PendingProduce
-from shard_runtime.rpc.budget import UNBOUNDED
+from shard_runtime.rpc.binding import NO_CALLER
 from tests.support.virtual_time import now_s, turns_of
 from tests.unit.partition_leader.share_partition.slices import narrow
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, code, part, run, settle
@@ -58,7 +57,7 @@ def test_a_session_of_many_partitions_is_checked_and_answered_in_turns() -> None
         answers: list[pb.ShareFetchResponse] = []
 
         async def fetch() -> None:
-            context: Any = SimpleNamespace(share=UNBOUNDED)
+            context = NO_CALLER
             answers.append(await world.leader.service.share_fetch(request, context))
 
         # Each partition is waited for, checked, gathered and written.

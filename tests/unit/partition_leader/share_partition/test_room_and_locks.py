@@ -3,11 +3,14 @@ meanwhile."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from partition_leader.fetch.fetch import ShareFetchOperation
 from partition_leader.share_partition.core.events import AckBatch
 from partition_leader.share_partition.core.share_partition import SharePartition
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.budget import Budget, Share
 from tests.support.virtual_time import now_s
 
@@ -32,7 +35,7 @@ def test_a_fetch_without_room_for_an_answer_waits_without_looking_again_and_agai
         await started(world)
         bytes_in_flight = Budget(1)
         bytes_in_flight.add("c", 1)
-        pending = world.member("n").fetch(0, max_wait_ms=10_000, share=Share(bytes_in_flight, "c"))
+        pending = world.member("n").fetch(0, max_wait_ms=10_000, caller=_sharing(bytes_in_flight))
         await world.produce(2)
         await settle(500)
         assert not pending.done
@@ -60,7 +63,7 @@ def test_a_parked_fetch_is_answered_soon_after_its_connection_has_room_again() -
         await started(world)
         bytes_in_flight = Budget(1_000_000)
         bytes_in_flight.add("producer", 1_000_000)  # like a burst of Produce requests on other connections
-        pending = world.member("n").fetch(0, max_wait_ms=60_000, share=Share(bytes_in_flight, "c"))
+        pending = world.member("n").fetch(0, max_wait_ms=60_000, caller=_sharing(bytes_in_flight))
         await world.produce(2)
         await settle()
         assert not pending.done
@@ -70,6 +73,10 @@ def test_a_parked_fetch_is_answered_soon_after_its_connection_has_room_again() -
         assert pending.at_s - began <= 0.1
 
     run(scenario)
+
+
+def _sharing(budget: Budget) -> CallContext:
+    return replace(NO_CALLER, share=Share(budget, "c"))
 
 
 @pytest.mark.rule("PL-206")

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 from typing import Any
 
 from kip932.api.v1 import delete_records_pb2 as delete_pb
 from kip932.api.v1 import share_acknowledge_pb2 as ack_pb
 from kip932.api.v1 import share_fetch_pb2 as fetch_pb
 from kip932.api.v1.error_code_pb2 import ErrorCode
-from shard_runtime.rpc.budget import UNBOUNDED
+from shard_runtime.rpc.binding import NO_CALLER
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-CONTEXT: Any = SimpleNamespace(share=UNBOUNDED)
+CONTEXT = NO_CALLER
 Ack = tuple[int, int, int]
 
 

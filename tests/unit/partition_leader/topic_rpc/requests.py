@@ -6,6 +6,7 @@ from typing import Any
 
 from kip932.api.v1 import produce_pb2
 from kip932.errors import (
+    KafkaError,
     NotLeaderOrFollowerError,
     TopicAuthorizationFailedError,
     UnknownTopicIdError,
@@ -13,6 +14,7 @@ from kip932.errors import (
 from kip932.ids import TopicIdPartition
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.log_directory import Leader
+from shard_runtime.rpc.binding import CallContext
 from tests.unit.partition_leader.topic_log.harness import record_bytes
 
 TOPIC = bytes(range(16))
@@ -23,7 +25,7 @@ class Directory:
 
     def __init__(self, log: TopicLog) -> None:
         self.topic_log = log
-        self.forbidden: set[str] = set()
+        self.forbidden = False
 
     def log(self, partition: TopicIdPartition) -> TopicLog:
         if partition.topic_id != TOPIC:
@@ -38,9 +40,8 @@ class Directory:
     def max_message_bytes(self, topic_id: bytes) -> int:
         return 1000
 
-    def check_access(self, context: object, operation: str, topic_id: bytes) -> None:
-        if operation in self.forbidden:
-            raise TopicAuthorizationFailedError
+    def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
+        return TopicAuthorizationFailedError() if self.forbidden else None
 
 
 def wire_batch(records: int = 1, **fields: Any) -> produce_pb2.ProduceRequest.Batch:

@@ -23,7 +23,7 @@ from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc import produce_batches
 from partition_leader.topic_rpc.produce import ProduceService
-from shard_runtime.rpc.binding import CallContext
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.budget import Budget, Share
 from tests.support.missing_codecs import without
 from tests.unit.partition_leader.topic_log.harness import Cluster, batch, record_bytes
@@ -236,7 +236,7 @@ async def test_a_request_of_many_batches_is_taken_in_steps_or_refused_whole() ->
             many.topic_data[0].partition_data.add(index=index).batches.extend([wire_batch()] * PARTITION_BATCHES_MAX)
         beside = asyncio.ensure_future(others())
         try:
-            taken = await service._take(many, None)
+            taken = await service._take(many, NO_CALLER)
         finally:
             beside.cancel()
         assert turns >= PRODUCED_BATCHES_MAX // PARTITION_BATCHES_MAX
@@ -256,7 +256,7 @@ class Waves(Directory):
     """A directory that leads every partition itself; batches are stored a millisecond after they arrive."""
 
     def __init__(self) -> None:
-        self.forbidden = set()
+        self.forbidden = False
         self.under_way = self.most = 0
 
     def log(self, partition: TopicIdPartition) -> Any:

@@ -91,7 +91,7 @@ async def test_wrong_acks_and_missing_rights_are_refused() -> None:
         service = ProduceService(directory)
         assert only(await service.produce(request(wire_batch(), acks=0))).error_code == 21
         assert only(await service.produce(request(wire_batch(), acks=1))).error_code == 0
-        directory.forbidden.add("WRITE")
+        directory.forbidden = True
         assert only(await service.produce(request(wire_batch()))).error_code == TopicAuthorizationFailedError.code
         with pytest.raises(InvalidRequestError, match="16"):
             await service.produce(request(wire_batch(), topic=b"short"))

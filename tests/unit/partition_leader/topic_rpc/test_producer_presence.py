@@ -14,6 +14,7 @@ from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.cluster import topic_admin
+from shard_runtime.rpc.binding import NO_CALLER
 from tests.unit.partition_leader.topic_log.harness import Cluster, record_bytes
 
 from .requests import Directory, only, request
@@ -103,5 +104,5 @@ async def test_no_producer_is_given_id_0(monkeypatch: pytest.MonkeyPatch) -> Non
     drawn: Iterator[int] = iter([0, 0, 41])
     monkeypatch.setattr("secrets.randbits", lambda bits: next(drawn))
     admin = topic_admin.TopicAdmin.__new__(topic_admin.TopicAdmin)
-    answer = await admin.init_producer_id(InitProducerIdRequest(), None)  # type: ignore[arg-type]
+    answer = await admin.init_producer_id(InitProducerIdRequest(), NO_CALLER)
     assert (answer.producer_id, answer.producer_epoch) == (41, 0)

@@ -1,0 +1,179 @@
+"""Decides what callers may do: the one place that is asked (CM-61). An RPC's row in `rpc.table` has the operations that
+it needs; its handler asks for the resources that the request names, by way of the call's context.
+
+Without access control there is no `Access`, and every caller may do everything. Calls between nodes are checked as
+they arrive (CM-61 (f)), so their handlers ask for nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+import structlog
+
+from kip932.acls import ANONYMOUS, CLUSTER_NAME, Acl, AclRules, Decision, Operation, ResourceType
+from kip932.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
+)
+from shard_runtime.rate_limited_log import RateLimitedLog
+
+log = structlog.get_logger(__name__)
+
+Needs = Mapping[ResourceType, Operation]
+
+#: How many decisions are remembered until the entries change; then, or when there are more, all are forgotten.
+DECISIONS_MAX: Final = 20_000
+
+_ERRORS: Final[dict[ResourceType, type[KafkaError]]] = {
+    ResourceType.TOPIC: TopicAuthorizationFailedError,
+    ResourceType.GROUP: GroupAuthorizationFailedError,
+    ResourceType.CLUSTER: ClusterAuthorizationFailedError,
+    ResourceType.TRANSACTIONAL_ID: TransactionalIdAuthorizationFailedError,
+}
+_OPTIONS: Final = {
+    ResourceType.TOPIC: "topic",
+    ResourceType.GROUP: "group",
+    ResourceType.TRANSACTIONAL_ID: "transactional-id",
+}
+
+
+class Asked(NamedTuple):
+    """What a caller would do."""
+
+    principal: str
+    host: str
+    operation: Operation
+    resource: ResourceType
+    name: str
+
+
+class Access:
+    """The access control of one node. Nothing is allowed before `follow` was called, except to super users.
+
+    `own_principal` returns the principal of this node's certificate: nodes with the same one are its peers. `version`
+    grows whenever decisions may differ from earlier ones. `refused`: refusals by operation and type of resource.
+    """
+
+    def __init__(
+        self,
+        super_users: Iterable[str] = (),
+        own_principal: Callable[[], str | None] = lambda: None,
+        *,
+        lines: RateLimitedLog | None = None,
+    ) -> None:
+        self.version = 0
+        self.refused: Final[Counter[tuple[Operation, ResourceType]]] = Counter()
+        self._rules = AclRules((), super_users)
+        self._acls: frozenset[Acl] | None = None
+        self._own_principal = own_principal
+        self._lines = lines or RateLimitedLog(log)
+        self._decisions: dict[Asked, Decision] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def follow(self, acls: frozenset[Acl]) -> None:
+        """Decide by these entries from now on. Does nothing if they are the same object as before."""
+        if acls is self._acls:
+            return
+        self._acls, self._rules = acls, AclRules(acls, self._rules.super_users)
+        self._decisions.clear()
+        self.version += 1
+        for listener in self._listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change of the entries. It must not block or raise."""
+        self._listeners.append(listener)
+
+    def decide(self, asked: Asked) -> Decision:
+        """Return whether a caller may do something, and why."""
+        found = self._decisions.get(asked)
+        if found is None:
+            if len(self._decisions) >= DECISIONS_MAX:
+                self._decisions.clear()
+            found = self._decisions[asked] = self._rules.decide(*asked)
+        return found
+
+    def allowed_on_any(self, asked: Asked) -> bool:
+        """Return whether the caller may do the operation on at least one name that a resource of the type could have;
+        the question's name does not matter."""
+        return self._rules.allowed_on_any(asked.principal, asked.host, asked.operation, asked.resource)
+
+    def refusal(self, asked: Asked) -> KafkaError | None:
+        """Return the error for a caller who may not do this, and note the refusal; None if it is allowed."""
+        decision = self.decide(asked)
+        return None if decision.allowed else self._refuse(asked, decision)
+
+    def peer_refusal(self, principal: str | None, host: str) -> KafkaError | None:
+        """Return the error for a caller at the port for nodes that is no node: it has neither this node's principal,
+        nor CLUSTER_ACTION on the cluster."""
+        if principal is not None and principal == self._own_principal():
+            return None
+        operation, resource = Operation.CLUSTER_ACTION, ResourceType.CLUSTER
+        return self.refusal(Asked(principal or ANONYMOUS, host, operation, resource, CLUSTER_NAME))
+
+    @property
+    def has_administrator(self) -> bool:
+        """Whether there is a super user, or an entry that allows someone to change entries."""
+        alter = {Operation.ALTER, Operation.ALL}
+        allowed = any(
+            acl.resource_type == ResourceType.CLUSTER and acl.operation in alter and acl.allows
+            for acl in self._acls or ()
+        )
+        return bool(self._rules.super_users) or allowed
+
+    def _refuse(self, asked: Asked, decision: Decision) -> KafkaError:
+        who, host, operation, resource, name = asked
+        self.refused[operation, resource] += 1
+        what = "CLUSTER" if resource is ResourceType.CLUSTER else f"{resource.name} {name!r}"
+        self._lines.warning(
+            "access_refused",
+            key=(who, host, operation, resource),
+            principal=who,
+            host=host,
+            operation=operation.name,
+            resource=what,
+            decided_by="no entry allows it" if decision.rule is None else decision.rule.text,
+        )
+        option = _OPTIONS.get(resource)
+        target = "--cluster" if option is None else f"--{option} {name}"
+        return _ERRORS[resource](
+            f"{who}{' (a caller without a certificate)' if who == ANONYMOUS else ''} may not {operation.name} {what}. "
+            + (
+                "An entry denies it: sharegroups acls list"
+                if decision.rule is not None
+                else f"Allow it: sharegroups acls add --allow-principal {who} --operation {operation.name} {target}"
+            )
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """What one caller may do, as one RPC sees it. `needs`: the operation that the RPC needs on each type of
+    resource."""
+
+    access: Access
+    principal: str
+    host: str
+    needs: Needs
+
+    def may(self, resource: ResourceType, name: str, operation: Operation | None) -> bool:
+        """Return whether the operation, by default the one that the RPC needs, is allowed. Notes no refusal."""
+        return self.access.decide(self._asked(resource, name, operation)).allowed
+
+    def may_on_any(self, resource: ResourceType) -> bool:
+        """Return whether the operation that the RPC needs is allowed on at least one name."""
+        return self.access.allowed_on_any(self._asked(resource, "", None))
+
+    def refusal(self, resource: ResourceType, name: str, operation: Operation | None) -> KafkaError | None:
+        """Return the error if the operation is not allowed, by default the one that the RPC needs."""
+        return self.access.refusal(self._asked(resource, name, operation))
+
+    def _asked(self, resource: ResourceType, name: str, operation: Operation | None) -> Asked:
+        return Asked(self.principal, self.host, operation or self.needs[resource], resource, name)
