@@ -18,13 +18,14 @@ from kip932.errors import (
 )
 from kip932.ids import REQUEST_TRANSACTIONS_MAX, TRANSACTIONAL_ID_MAX, TopicIdPartition
 from shard_runtime.record_log.redis.keys import transaction_key
+from shard_runtime.rpc.binding import NO_CALLER
 from tests.support.virtual_time import virtual
 from tests.unit.transaction_coordinator.test_coordinator import ID, P, Q, World, opened
 from transaction_coordinator.core.transaction import PARTITIONS_MAX
 from transaction_coordinator.read_service import CURSOR_MAX, FILTERS_MAX, Surroundings
 from transaction_coordinator.service import TransactionService
 
-CONTEXT: Any = None
+CONTEXT = NO_CALLER
 
 
 def _service(world: World, name: str = "a") -> TransactionService:
