@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from group_coordinator.metrics import GroupCoordinatorMetrics
 from partition_leader.metrics import PartitionLeaderMetrics
 from shard_runtime.metrics.loop_time import LoopTime
-from shard_runtime.metrics.runtime import CallMemory, CertificateMetrics, RuntimeMetrics
+from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics, RuntimeMetrics
 from shard_runtime.metrics.store import watch_store
 from share_coordinator.metrics import ShareCoordinatorMetrics
 from share_metrics.gauges.gauges import Gauges
@@ -72,6 +72,7 @@ def node_rows() -> Iterator[Row]:
     watch_store(registry, 0, _UNREAD)
     registry.register(CallMemory(_UNREAD))
     registry.register(CertificateMetrics(_UNREAD))
+    registry.register(AccessMetrics(_UNREAD))
     registry.register(LoopTime())
     return _registered(registry)
 

@@ -32,7 +32,7 @@ def rpcs_part() -> str:
     """Return a table for each service, with a row for each of its RPCs."""
     lines: list[str] = []
     for service, rows in groupby(RPCS.values(), key=lambda row: row.service):
-        lines += [f"### {service}", "", "| RPC | Served at | Effect | Largest request |", "|---|---|---|---|"]
+        lines += [f"### {service}", "", "| RPC | Served at | Needs | Effect | Largest request |", "|---|---|---|---|---|"]
         lines += [*map(_line, rows), ""]
     return "\n".join(lines)
 
@@ -41,4 +41,5 @@ def _line(row: Rpc) -> str:
     served = ", ".join(_PORTS[port] for port in row.ports) or "no port"
     if row.unserved:
         served += f": {row.unserved}"
-    return f"| `{row.name}` | {served} | {_EFFECTS[row.effect]} | {_SIZES[row.request]} |"
+    needs = ", ".join(f"{operation.name} on {resource.name}" for resource, operation in row.needs.items())
+    return f"| `{row.name}` | {served} | {needs} | {_EFFECTS[row.effect]} | {_SIZES[row.request]} |"

@@ -9,7 +9,7 @@ from kip932.api.v1 import delete_records_pb2 as delete_pb
 from kip932.api.v1 import share_acknowledge_pb2 as ack_pb
 from kip932.api.v1 import share_fetch_pb2 as fetch_pb
 from kip932.api.v1.error_code_pb2 import ErrorCode
-from shard_runtime.rpc.binding import NO_CALLER
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -36,8 +36,9 @@ class Consumer:
     """One member of the group; its first fetch opens a session for partition 0. `epoch`: the epoch of the next
     request."""
 
-    def __init__(self, world: World, member_id: str) -> None:
+    def __init__(self, world: World, member_id: str, caller: CallContext = CONTEXT) -> None:
         self.world = world
+        self.caller = caller
         self.member_id = member_id
         self.epoch = 0
         self.session_id: int | None = None
@@ -61,7 +62,7 @@ class Consumer:
         if self.epoch == 0:
             request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
         opens, self.epoch = self.epoch == 0, self.epoch + 1
-        response = await self.world.leader.service.share_fetch(request, CONTEXT)
+        response = await self.world.leader.service.share_fetch(request, self.caller)
         if opens and response.HasField("session_id"):
             self.session_id = response.session_id
         return Fetched(response)
@@ -90,7 +91,7 @@ class Consumer:
         for first, last, kind in acks:
             part.acknowledgement_batches.add(first_offset=first, last_offset=last, acknowledge_types=[kind])
         self.epoch += 1
-        response = await self.world.leader.service.share_acknowledge(request, CONTEXT)
+        response = await self.world.leader.service.share_acknowledge(request, self.caller)
         assert not response.error_code, response.error_message
         (result,) = [one for topic in response.responses for one in topic.partitions]
         return name(result.error_code)

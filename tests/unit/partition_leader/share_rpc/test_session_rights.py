@@ -1,0 +1,166 @@
+"""What a member holds when a right is taken from its principal, at the leader's handlers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kip932.acls import ANY_HOST, Acl, Operation, PatternType, Permission, ResourceType
+from shard_runtime.rpc.access import Access, Rights
+from shard_runtime.rpc.binding import NO_CALLER, CallContext
+from tests.support.virtual_time import now_s
+from tests.unit.partition_leader.share_partition.wire import ACCEPT, Consumer
+from tests.unit.partition_leader.share_partition.worlds import GROUP, World, run, settle
+
+_NAMES = {ResourceType.GROUP: GROUP, ResourceType.TOPIC: "t"}
+
+
+class Entries:
+    """The entries of a cluster: READ for principals, on the group and the topic."""
+
+    def __init__(self, world: World) -> None:
+        self.access = Access()
+        self._entries: set[Acl] = set()
+        self.access.subscribe(world.leader.rights_changed)
+
+    def allow(self, who: str, *resources: ResourceType) -> None:
+        self._entries |= {_entry(who, resource) for resource in resources or _NAMES}
+        self.access.follow(frozenset(self._entries))
+
+    def take(self, who: str, *resources: ResourceType) -> None:
+        self._entries -= {_entry(who, resource) for resource in resources}
+        self.access.follow(frozenset(self._entries))
+
+    def caller(self, who: str) -> CallContext:
+        rights = Rights(self.access, who, "10.0.0.7", dict.fromkeys(_NAMES, Operation.READ))
+        return replace(NO_CALLER, principal=who, rights=rights)
+
+
+def _entry(who: str, resource: ResourceType) -> Acl:
+    name = _NAMES[resource]
+    return Acl(resource, name, PatternType.LITERAL, who, ANY_HOST, Operation.READ, Permission.ALLOW)
+
+
+def play(body: Callable[[World, Entries], Coroutine[Any, Any, None]]) -> None:
+    async def scenario(world: World) -> None:
+        entries = Entries(world)
+        entries.allow("User:a")
+        entries.allow("User:b")
+        await body(world, entries)
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-531", "CM-61")
+@pytest.mark.parametrize("taken", list(_NAMES))
+def test_what_a_member_may_no_longer_read_is_free_for_others_at_once(taken: ResourceType) -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        await world.produce(3)
+        assert await mine.acquired() == [(0, 2, 1)]
+        assert await other.acquired() == []
+        began_s = now_s()
+        entries.take("User:a", taken)
+        await settle()
+        assert await other.acquired() == [(0, 2, 2)]
+        assert now_s() - began_s < 1  # the locks last 30 s
+        refused = await mine.fetch()
+        group, topic = ("GROUP_AUTHORIZATION_FAILED", "NONE"), ("NONE", "TOPIC_AUTHORIZATION_FAILED")
+        assert (refused.error, refused.partition_error) == (group if taken is ResourceType.GROUP else topic)
+        mine.epoch -= taken is ResourceType.GROUP  # the epoch did not advance
+        entries.allow("User:a", taken)
+        await world.produce(1)
+        assert await mine.acquired() == [(3, 3, 1)]
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531", "CM-61")
+@pytest.mark.parametrize("taken", list(_NAMES))
+def test_a_parked_fetch_ends_when_its_right_is_taken_away_and_others_wait_on(taken: ResourceType) -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        assert await mine.acquired() == await other.acquired() == []
+        parked, waiting = mine.waiting(), other.waiting()
+        await settle()
+        began_s = now_s()
+        entries.take("User:a", taken)
+        await world.produce(1)
+        answer = await parked
+        assert (now_s() - began_s < 1, answer.error, answer.acquired, answer.batches) == (True, "NONE", [], [])
+        assert (await waiting).acquired[0][:2] == (0, 0)
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531")
+def test_a_change_that_takes_nothing_from_a_member_leaves_its_records_and_its_fetch_alone() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine = Consumer(world, "a", entries.caller("User:a"))
+        await world.produce(1)
+        assert await mine.acquired() == [(0, 0, 1)]
+        parked = mine.waiting()
+        await settle()
+        entries.take("User:b", *_NAMES)
+        await settle()
+        assert not parked.done()
+        assert await mine.acknowledge((0, 0, ACCEPT)) == "NONE"
+        await parked
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531")
+def test_two_changes_in_quick_succession_are_both_acted_on() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        members = [Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab"]
+        for consumer in members:
+            await world.produce(1)
+            assert len(await consumer.acquired()) == 1
+        entries.take("User:a", ResourceType.TOPIC)
+        await asyncio.sleep(0)
+        entries.take("User:b", ResourceType.TOPIC)
+        await settle()
+        entries.allow("User:c")
+        third = Consumer(world, "c", entries.caller("User:c"))
+        assert await third.acquired() == [(0, 0, 2), (1, 1, 2)]
+
+    play(body)
+
+
+@pytest.mark.rule("PL-530")
+def test_a_session_belongs_to_the_principal_that_opened_it() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine = Consumer(world, "m", entries.caller("User:a"))
+        await world.produce(1)
+        assert await mine.acquired() == [(0, 0, 1)]
+        thief = Consumer(world, "m", entries.caller("User:b"))
+        assert (await thief.fetch()).error == "UNKNOWN_MEMBER_ID"  # opening it anew
+        thief.epoch, thief.session_id = mine.epoch, mine.session_id
+        assert (await thief.fetch()).error == "UNKNOWN_MEMBER_ID"
+        thief.epoch = -1
+        assert (await thief.fetch(max_records=0)).error == "UNKNOWN_MEMBER_ID"
+        assert await mine.acknowledge((0, 0, ACCEPT)) == "NONE"
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531")
+def test_who_opened_a_session_may_close_it_without_the_right_to_read() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        assert await mine.acquired() == await other.acquired() == []
+        for who in "ab":
+            entries.take(f"User:{who}", ResourceType.GROUP)
+        await settle()
+        other.member_id, other.epoch, other.session_id = "a", -1, mine.session_id
+        assert (await other.fetch()).error == "GROUP_AUTHORIZATION_FAILED"
+        mine.epoch = -1
+        assert (await mine.fetch()).error == "NONE"
+        assert len(world.leader.requests.sessions) == 1
+
+    play(body)

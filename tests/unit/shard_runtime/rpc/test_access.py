@@ -1,0 +1,153 @@
+"""What callers may do, as a node decides it: remembered decisions, refusals, and peers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+from structlog.testing import capture_logs
+
+from kip932.acls import ANONYMOUS, Acl, Operation, PatternType, Permission, ResourceType
+from kip932.errors import ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError
+from shard_runtime.rpc import access as module
+from shard_runtime.rpc.access import Access, Asked, Rights
+
+TOPIC, GROUP, CLUSTER = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
+READ, DESCRIBE, WRITE = Operation.READ, Operation.DESCRIBE, Operation.WRITE
+
+
+def entry(
+    operation: Operation = READ,
+    resource: ResourceType = TOPIC,
+    name: str = "t",
+    who: str = "User:a",
+    deny: bool = False,
+) -> Acl:
+    permission = Permission.DENY if deny else Permission.ALLOW
+    return Acl(resource, name, PatternType.LITERAL, who, "*", operation, permission)
+
+
+def asked(operation: Operation = READ, resource: ResourceType = TOPIC, name: str = "t", who: str = "User:a") -> Asked:
+    return Asked(who, "10.0.0.7", operation, resource, name)
+
+
+@pytest.fixture(autouse=True)
+def loop() -> Iterator[None]:
+    """The rate-limited log needs a running loop."""
+
+    async def nothing() -> None:
+        pass
+
+    with asyncio.Runner() as runner:
+        runner.run(nothing())
+        asyncio.events._set_running_loop(runner.get_loop())
+        yield
+        asyncio.events._set_running_loop(None)
+
+
+@pytest.mark.rule("CM-61")
+def test_nothing_is_allowed_before_the_entries_are_known_except_to_super_users() -> None:
+    access = Access(["User:root"])
+    assert access.refusal(asked()) is not None
+    assert access.refusal(asked(who="User:root")) is None
+    access.follow(frozenset({entry()}))
+    assert access.refusal(asked()) is None
+
+
+@pytest.mark.rule("CM-61")
+def test_a_change_of_the_entries_forgets_decisions_and_is_passed_on_once() -> None:
+    access, heard = Access(), []
+    access.subscribe(lambda: heard.append(access.version))
+    first = frozenset({entry()})
+    access.follow(first)
+    assert access.decide(asked()).allowed
+    access.follow(first)
+    access.follow(frozenset({entry(), entry(deny=True)}))
+    assert not access.decide(asked()).allowed
+    assert heard == [1, 2]
+
+
+@pytest.mark.rule("CM-61")
+def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "DECISIONS_MAX", 10)
+    access = Access()
+    access.follow(frozenset({entry(name="*")}))
+    for number in range(25):
+        assert access.decide(asked(name=f"t{number}")).allowed
+    assert len(access._decisions) == 5
+
+
+@pytest.mark.rule("CM-61")
+def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted() -> None:
+    access = Access()
+    access.follow(frozenset({entry(WRITE, who="User:b", deny=True)}))
+    with capture_logs() as lines:
+        first = access.refusal(asked(READ, GROUP, "g"))
+        access.refusal(asked(READ, GROUP, "h"))
+        denied = access.refusal(asked(WRITE, who="User:b"))
+        anonymous = access.refusal(asked(DESCRIBE, CLUSTER, "kafka-cluster", ANONYMOUS))
+    assert isinstance(first, GroupAuthorizationFailedError)
+    assert first.message == (
+        "User:a may not READ GROUP 'g'. "
+        "Allow it: sharegroups acls add --allow-principal User:a --operation READ --group g"
+    )
+    assert isinstance(denied, TopicAuthorizationFailedError)
+    assert "An entry denies it" in denied.message
+    assert isinstance(anonymous, ClusterAuthorizationFailedError)
+    assert "without a certificate" in anonymous.message
+    assert anonymous.message.endswith("--cluster")
+    assert [(line["principal"], line["resource"]) for line in lines] == [  # one line for READ on groups by User:a
+        ("User:a", "GROUP 'g'"),
+        ("User:b", "TOPIC 't'"),
+        (ANONYMOUS, "CLUSTER"),
+    ]
+    assert lines[1]["decided_by"] == "DENY User:b from *: WRITE on TOPIC 't'"
+    assert access.refused == {(READ, GROUP): 2, (WRITE, TOPIC): 1, (DESCRIBE, CLUSTER): 1}
+
+
+@pytest.mark.rule("CM-61")
+def test_a_peer_has_the_nodes_own_principal_or_the_right_to_act_for_the_cluster() -> None:
+    own = "User:node"
+    access = Access(own_principal=lambda: own)
+    access.follow(frozenset({entry(Operation.CLUSTER_ACTION, CLUSTER, "kafka-cluster", "User:other-node")}))
+    assert access.peer_refusal("User:node", "10.0.0.7") is None
+    assert access.peer_refusal("User:other-node", "10.0.0.7") is None
+    assert isinstance(access.peer_refusal("User:app", "10.0.0.7"), ClusterAuthorizationFailedError)
+    assert isinstance(access.peer_refusal(None, "10.0.0.7"), ClusterAuthorizationFailedError)
+    own = "User:renewed"
+    assert access.peer_refusal("User:node", "10.0.0.7") is not None
+    assert Access().peer_refusal(None, "10.0.0.7") is not None  # a node without a common name is nobody's peer
+
+
+@pytest.mark.rule("CM-61")
+@pytest.mark.parametrize(
+    ("super_users", "entries", "found"),
+    [
+        ((), (), False),
+        (("User:root",), (), True),
+        ((), (entry(Operation.ALTER, CLUSTER, "kafka-cluster"),), True),
+        ((), (entry(Operation.ALL, CLUSTER, "kafka-cluster"),), True),
+        ((), (entry(Operation.ALTER, CLUSTER, "kafka-cluster", deny=True), entry(Operation.ALTER)), False),
+    ],
+)
+def test_an_administrator_is_a_super_user_or_can_alter_the_cluster(
+    super_users: tuple[str, ...], entries: tuple[Acl, ...], found: bool
+) -> None:
+    access = Access(super_users)
+    access.follow(frozenset(entries))
+    assert access.has_administrator is found
+
+
+@pytest.mark.rule("CM-61")
+def test_rights_ask_for_the_operation_of_their_rpc_or_for_another_one() -> None:
+    access = Access()
+    access.follow(frozenset({entry(WRITE)}))
+    rights = Rights(access, "User:a", "10.0.0.7", {TOPIC: READ})
+    assert not rights.may(TOPIC, "t", None)
+    assert rights.may(TOPIC, "t", WRITE)
+    assert not rights.may_on_any(TOPIC)
+    assert Rights(access, "User:a", "10.0.0.7", {TOPIC: WRITE}).may_on_any(TOPIC)
+    assert not access.refused  # questions are no refusals
+    assert rights.refusal(TOPIC, "t", None) is not None
+    assert rights.refusal(TOPIC, "t", WRITE) is None
