@@ -5,6 +5,7 @@ A node decides with `AclRules` for each request; `sharegroups acls explain` deci
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
@@ -17,6 +18,10 @@ ANY_HOST: Final = "*"
 #: As the name of a resource with a literal pattern: all resources of the type.
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
+#: How many characters a resource name, principal or host of an entry may have.
+NAME_MAX: Final = 290
+#: How many entries one request may create, and how many filters it may name (CM-62).
+REQUEST_ACLS_MAX: Final = 1_000
 
 
 class ResourceType(IntEnum):
@@ -84,6 +89,13 @@ IMPLIED_BY: Final = {
 }
 
 
+# As plain numbers, for what runs for every entry: a comparison with a member of an enumeration takes longer. ANY is the
+# same in all four.
+_ANY: Final = 1
+_MATCH: Final = int(PatternType.MATCH)
+_PREFIXED: Final = int(PatternType.PREFIXED)
+
+
 class Acl(NamedTuple):
     """An access control entry; the numbers are those of the enumerations above."""
 
@@ -97,9 +109,9 @@ class Acl(NamedTuple):
 
     def covers(self, name: str) -> bool:
         """Return whether the entry applies to the resource of this name."""
-        if self.resource_pattern_type == PatternType.PREFIXED:
+        if self.resource_pattern_type == _PREFIXED:
             return name.startswith(self.resource_name)
-        return self.resource_name in {name, WILDCARD}
+        return self.resource_name in (name, WILDCARD)
 
     @property
     def allows(self) -> bool:
@@ -130,21 +142,23 @@ class AclFilter(NamedTuple):
 
     def matches(self, acl: Acl) -> bool:
         """Return whether the entry is one of those meant."""
+        # Tuples, because it runs for each entry of a cluster and each filter of a request; a set takes twice as long.
+        kind, _, _, principal, host, operation, permission = self
         return (
-            self.resource_type in {ResourceType.ANY, acl.resource_type}
+            kind in (_ANY, acl.resource_type)
+            and operation in (_ANY, acl.operation)
+            and permission in (_ANY, acl.permission_type)
+            and principal in (None, acl.principal)
+            and host in (None, acl.host)
             and self._matches_name(acl)
-            and self.principal in {None, acl.principal}
-            and self.host in {None, acl.host}
-            and self.operation in {Operation.ANY, acl.operation}
-            and self.permission_type in {Permission.ANY, acl.permission_type}
         )
 
     def _matches_name(self, acl: Acl) -> bool:
-        if self.resource_pattern_type == PatternType.MATCH:
+        if self.resource_pattern_type == _MATCH:
             return self.resource_name is None or acl.covers(self.resource_name)
-        if self.resource_pattern_type not in {PatternType.ANY, acl.resource_pattern_type}:
+        if self.resource_pattern_type not in (_ANY, acl.resource_pattern_type):
             return False
-        return self.resource_name in {None, acl.resource_name}
+        return self.resource_name in (None, acl.resource_name)
 
 
 class Decision(NamedTuple):
@@ -162,13 +176,15 @@ class AclRules:
 
     def __init__(self, acls: Iterable[Acl], super_users: Iterable[str] = ()) -> None:
         self.super_users: Final = frozenset(super_users)
-        self._named: dict[tuple[int, str], list[Acl]] = {}
-        self._prefixed: dict[tuple[int, str], list[Acl]] = {}
+        self._entries: dict[tuple[int, str], list[Acl]] = {}
+        self._named: dict[tuple[int, str, str], list[Acl]] = {}
+        self._prefixed: dict[tuple[int, str, str], list[Acl]] = {}
         for acl in sorted(acls):
             prefixed = acl.resource_pattern_type == PatternType.PREFIXED
             kept = self._prefixed if prefixed else self._named
-            kept.setdefault((acl.resource_type, acl.resource_name), []).append(acl)
-        self._lengths = sorted({len(prefix) for _, prefix in self._prefixed})
+            kept.setdefault((acl.resource_type, acl.principal, acl.resource_name), []).append(acl)
+            self._entries.setdefault((acl.resource_type, acl.principal), []).append(acl)
+        self._lengths = sorted({len(prefix) for _, _, prefix in self._prefixed})
 
     def decide(
         self, principal: str, host: str, operation: Operation, resource_type: ResourceType, name: str
@@ -183,8 +199,8 @@ class AclRules:
             return Decision(True, super_user=True)
         enough = {operation, Operation.ALL} | IMPLIED_BY.get(operation, frozenset())
         allowing: Acl | None = None
-        for acl in self._about(resource_type, name):
-            if acl.principal not in {principal, ANY_PRINCIPAL} or acl.host not in {host, ANY_HOST}:
+        for acl in self._about(principal, resource_type, name):
+            if acl.host not in (host, ANY_HOST):
                 continue
             if acl.permission_type == Permission.ALLOW:
                 if allowing is None and acl.operation in enough:
@@ -200,48 +216,55 @@ class AclRules:
             return True
         mine = [
             acl
-            for acl in self._of_type(resource_type)
-            if acl.principal in {principal, ANY_PRINCIPAL} and acl.host in {host, ANY_HOST}
+            for name in (principal, ANY_PRINCIPAL)
+            for acl in self._entries.get((resource_type, name), ())
+            if acl.host in (host, ANY_HOST)
         ]
-        denied = [
+        denied = _Covered(
             acl
             for acl in mine
             if acl.permission_type != Permission.ALLOW and acl.operation in {operation, Operation.ALL}
-        ]
+        )
         enough = {operation, Operation.ALL} | IMPLIED_BY.get(operation, frozenset())
         return any(
-            acl.permission_type == Permission.ALLOW
-            and acl.operation in enough
-            and not any(_covers_all_of(denial, acl) for denial in denied)
+            acl.permission_type == Permission.ALLOW and acl.operation in enough and not denied.includes(acl)
             for acl in mine
         )
 
-    def _about(self, resource_type: int, name: str) -> Iterator[Acl]:
-        yield from self._named.get((resource_type, name), ())
-        if name != WILDCARD:
-            yield from self._named.get((resource_type, WILDCARD), ())
-        for length in self._lengths:
-            if length > len(name):
-                return
-            yield from self._prefixed.get((resource_type, name[:length]), ())
-
-    def _of_type(self, resource_type: int) -> Iterator[Acl]:
-        for kept in (self._named, self._prefixed):
-            for (found, _), acls in kept.items():
-                if found == resource_type:
-                    yield from acls
+    def _about(self, principal: str, resource_type: int, name: str) -> Iterator[Acl]:
+        """Yield the entries for the principal, then those for everyone, that apply to the resource."""
+        for whom in (principal, ANY_PRINCIPAL):
+            yield from self._named.get((resource_type, whom, name), ())
+            if name != WILDCARD:
+                yield from self._named.get((resource_type, whom, WILDCARD), ())
+            for length in self._lengths:
+                if length > len(name):
+                    break
+                yield from self._prefixed.get((resource_type, whom, name[:length]), ())
 
 
-def _covers_all_of(denial: Acl, allowed: Acl) -> bool:
-    """Return whether a denial applies to all names to which the other entry applies."""
-    if denial.resource_pattern_type == PatternType.PREFIXED:
-        if allowed.resource_pattern_type == PatternType.LITERAL and allowed.resource_name == WILDCARD:
-            return False
-        return allowed.resource_name.startswith(denial.resource_name)
-    if denial.resource_name == WILDCARD:
-        return True
-    literal = allowed.resource_pattern_type == PatternType.LITERAL
-    return literal and denial.resource_name == allowed.resource_name
+class _Covered:
+    """The names to which at least one of some entries about resources of one type applies."""
+
+    def __init__(self, acls: Iterable[Acl]) -> None:
+        self._names: set[str] = set()
+        self._prefixes: set[str] = set()
+        for acl in acls:
+            kept = self._prefixes if acl.resource_pattern_type == PatternType.PREFIXED else self._names
+            kept.add(acl.resource_name)
+        self._lengths = sorted({len(prefix) for prefix in self._prefixes})
+
+    def includes(self, acl: Acl) -> bool:
+        """Return whether all names to which `acl` applies are among them."""
+        name = acl.resource_name
+        if WILDCARD in self._names:
+            return True
+        if acl.resource_pattern_type != PatternType.PREFIXED:
+            if name == WILDCARD:
+                return False
+            if name in self._names:
+                return True
+        return any(name[:length] in self._prefixes for length in self._lengths if length <= len(name))
 
 
 _E = TypeVar("_E", bound=IntEnum)
@@ -254,18 +277,34 @@ def _name(kind: type[_E], number: int) -> str:
         return str(number)
 
 
+def _refused_numbers(entry: Acl | AclFilter, *, in_filter: bool) -> str:
+    for kind, number, what in (
+        (ResourceType, entry.resource_type, "resource type"),
+        (PatternType, entry.resource_pattern_type, "pattern type"),
+        (Operation, entry.operation, "operation"),
+        (Permission, entry.permission_type, "permission type"),
+    ):
+        usable = [member for member in kind if in_filter or member.name not in {"ANY", "MATCH"}]
+        if number not in usable:
+            found = f"{what} {number} is not known" if number else f"the {what} is not set"
+            return f"{found}; expected one of " + ", ".join(f"{member.value} {member.name}" for member in usable)
+    return ""
+
+
+def refused_filter(wanted: AclFilter) -> str:
+    """Return why a filter cannot be used, as a sentence; "" when it can. A number that is not set does not stand for
+    ANY: a filter that was left empty by mistake would remove all entries (CM-111)."""
+    if refused := _refused_numbers(wanted, in_filter=True):
+        return refused
+    if wanted.resource_pattern_type == PatternType.MATCH and wanted.resource_name is None:
+        return "pattern type 2 MATCH needs a resource name; give one, or use pattern type 1 ANY for all names"
+    return ""
+
+
 def refused_binding(acl: Acl) -> str:
     """Return why an entry cannot be added, as a sentence; "" when it can."""
-    for kind, number, what in (
-        (ResourceType, acl.resource_type, "resource type"),
-        (PatternType, acl.resource_pattern_type, "pattern type"),
-        (Operation, acl.operation, "operation"),
-        (Permission, acl.permission_type, "permission type"),
-    ):
-        usable = [member for member in kind if member.name not in {"ANY", "MATCH"}]
-        if number not in usable:
-            expected = ", ".join(f"{member.value} {member.name}" for member in usable)
-            return f"{what} {number} is not known; expected one of {expected}"
+    if refused := _refused_numbers(acl, in_filter=False):
+        return refused
     resource_type, operation = ResourceType(acl.resource_type), Operation(acl.operation)
     if operation not in {Operation.ALL, *OPERATIONS[resource_type]}:
         return f"{operation.name} is no operation on {resource_type.name}; expected one of " + ", ".join(
@@ -290,10 +329,16 @@ def _refused_caller(acl: Acl) -> str:
     kind, colon, name = acl.principal.partition(":")
     if kind != PRINCIPAL_TYPE or not colon or not name or len(acl.principal) > NAME_MAX:
         return f"the principal is {acl.principal[:NAME_MAX]!r}; expected User:NAME, or User:* for everyone"
-    if not acl.host or len(acl.host) > NAME_MAX:
-        return f"the host is {acl.host[:NAME_MAX]!r}; expected an address, or * for any"
-    return ""
+    return _refused_host(acl.host)
 
 
-#: How many characters a resource name, principal or host of an entry may have.
-NAME_MAX: Final = 290
+def _refused_host(host: str) -> str:
+    """Refuse what no connection's address is equal to: an entry with it would never apply, and a denial not deny."""
+    if host == ANY_HOST:
+        return ""
+    try:
+        address = ipaddress.ip_address("" if "%" in host else host)
+    except ValueError:
+        return f"the host is {host[:NAME_MAX]!r}; expected an IP address such as 10.0.0.7, or * for any"
+    written = str(getattr(address, "ipv4_mapped", None) or address)
+    return "" if written == host else f"the host is {host!r}; write it as {written}, as connections show it"

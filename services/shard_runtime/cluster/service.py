@@ -1,6 +1,6 @@
 """ClusterService: served by all three roles, so that a client can bootstrap from any node (CM section 1).
 
-It only wires the parts that do the work. The ACL RPCs are not served: UNIMPLEMENTED.
+It only wires the parts that do the work.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.acl_admin import AclAdmin
 from shard_runtime.cluster.config_admin import ConfigAdmin
 from shard_runtime.cluster.lookups import Lookups
 from shard_runtime.cluster.metadata_log import MetadataLog
@@ -49,6 +50,7 @@ class ClusterService:
         lookups = Lookups(metadata, registry, owners, settings[GROUP_SHARDS], settings[STATE_SHARDS])
         topics = TopicAdmin(metadata, configs, clock, transactions, history)
         admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id, circle)
+        acls = AclAdmin(metadata)
         self.find_coordinator = lookups.find_coordinator
         self.metadata = lookups.metadata
         self.describe_cluster = lookups.describe_cluster
@@ -62,3 +64,6 @@ class ClusterService:
             self.describe_transactions = transactions.describe_transactions
         self.describe_configs = admin.describe_configs
         self.incremental_alter_configs = admin.incremental_alter_configs
+        self.create_acls = acls.create_acls
+        self.describe_acls = acls.describe_acls
+        self.delete_acls = acls.delete_acls

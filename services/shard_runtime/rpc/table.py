@@ -73,7 +73,7 @@ _SESSIONS: Final = "kip932.internal.v1.MemberSessionsService"
 _STATE: Final = "kip932.internal.v1.ShareCoordinatorService"
 _SCALER: Final = "externalscaler.ExternalScaler"
 _READS, _WRITES = Effect.READS, Effect.WRITES
-_CLIENTS, _NODES, _NOWHERE = Port.CLIENTS, Port.NODES, Port(0)
+_CLIENTS, _NODES = Port.CLIENTS, Port.NODES
 _STATE_BATCHES, _RECORD_BATCHES = RequestSize.STATE_BATCHES, RequestSize.RECORD_BATCHES
 _O, _T, _G, _C, _X = (
     Operation,
@@ -83,7 +83,6 @@ _O, _T, _G, _C, _X = (
     ResourceType.TRANSACTIONAL_ID,
 )
 _PEER: Final[Needs] = {_C: _O.CLUSTER_ACTION}
-_ACLS: Final = "no access control yet, every caller may do everything"
 
 
 def _each(operation: Operation, *resources: ResourceType) -> Needs:
@@ -104,9 +103,9 @@ _ROWS: Final = (
     Rpc(_CLUSTER, "EndTxn", _WRITES, _CLIENTS, {_X: _O.WRITE}),
     Rpc(_CLUSTER, "ListTransactions", _READS, _CLIENTS, {_X: _O.DESCRIBE}),
     Rpc(_CLUSTER, "DescribeTransactions", _READS, _CLIENTS, {_X: _O.DESCRIBE, _T: _O.DESCRIBE}),
-    Rpc(_CLUSTER, "CreateAcls", _WRITES, _NOWHERE, {_C: _O.ALTER}, unserved=_ACLS),
-    Rpc(_CLUSTER, "DescribeAcls", _READS, _NOWHERE, {_C: _O.DESCRIBE}, unserved=_ACLS),
-    Rpc(_CLUSTER, "DeleteAcls", _WRITES, _NOWHERE, {_C: _O.ALTER}, unserved=_ACLS),
+    Rpc(_CLUSTER, "CreateAcls", _WRITES, _CLIENTS, {_C: _O.ALTER}),
+    Rpc(_CLUSTER, "DescribeAcls", _READS, _CLIENTS, {_C: _O.DESCRIBE}),
+    Rpc(_CLUSTER, "DeleteAcls", _WRITES, _CLIENTS, {_C: _O.ALTER}),
     Rpc(_GROUPS, "ShareGroupHeartbeat", _WRITES, _CLIENTS, {_G: _O.READ, _T: _O.DESCRIBE}),
     Rpc(_GROUPS, "ShareGroupDescribe", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
     Rpc(_GROUPS, "ListGroups", _READS, _CLIENTS, _each(_O.DESCRIBE, _C, _G)),
