@@ -235,8 +235,7 @@ class AclRules:
         """Yield the entries for the principal, then those for everyone, that apply to the resource."""
         for whom in (principal, ANY_PRINCIPAL):
             yield from self._named.get((resource_type, whom, name), ())
-            if name != WILDCARD:
-                yield from self._named.get((resource_type, whom, WILDCARD), ())
+            yield from self._named.get((resource_type, whom, WILDCARD), ())
             for length in self._lengths:
                 if length > len(name):
                     break
