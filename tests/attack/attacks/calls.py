@@ -22,7 +22,15 @@ from tests.attack.definition import Attack, Target
 
 #: Methods that change what the producers, consumers and canary depend on, or that create things that stay.
 _ADMINISTERS: Final = frozenset(
-    {"CreateTopics", "CreatePartitions", "DeleteTopics", "IncrementalAlterConfigs", "DeleteRecords", "CreateAcls"}
+    {
+        "CreateTopics",
+        "CreatePartitions",
+        "DeleteTopics",
+        "IncrementalAlterConfigs",
+        "DeleteRecords",
+        "CreateAcls",
+        "DeleteAcls",
+    }
 )
 #: How the server, or gRPC on its behalf, describes an unhandled error.
 _UNEXPECTED: Final = "nexpected "

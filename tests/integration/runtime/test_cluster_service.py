@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 
 from kip932 import errors
+from kip932.api.v1.acl_pb2 import AclBinding
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.cluster import config_admin, lookups, topic_admin
@@ -276,10 +277,28 @@ async def test_producer_ids_are_random_and_a_transactional_id_gets_an_epoch(wire
     assert (refused.error_code, refused.producer_id) == (errors.InvalidRequestError.code, -1)
 
 
-async def test_access_control_is_not_served(wire: Wire) -> None:
-    with pytest.raises(TransportError) as caught:
-        await wire.call("DescribeAcls")
-    assert caught.value.status is TransportStatus.UNIMPLEMENTED
+#: Denies everything on all topics to everyone.
+DENIAL: dict[str, Any] = {
+    "resource_type": 2, "resource_name": "*", "resource_pattern_type": 3, "principal": "User:*", "host": "*",
+    "operation": 2, "permission_type": 2,
+}  # fmt: skip
+
+
+@pytest.mark.rule("CM-61")
+async def test_access_control_entries_are_added_listed_and_removed(wire: Wire) -> None:
+    wanted = {"resource_type": 2, "resource_pattern_type": 1, "operation": 1, "permission_type": 1}
+    added = await wire.call("CreateAcls", creations=[DENIAL, DENIAL | {"host": "nowhere"}])
+    assert [result.error_code for result in added.results] == [0, errors.InvalidRequestError.code]
+    assert (await wire.call("DescribeAcls", filter=wanted)).acls == [AclBinding(**DENIAL)]
+    (removed,) = (await wire.call("DeleteAcls", filters=[wanted])).filter_results
+    assert removed.matching_acls == [AclBinding(**DENIAL)]
+    assert not (await wire.call("DescribeAcls", filter=wanted)).acls
+
+
+async def test_access_control_entries_are_not_applied(wire: Wire) -> None:
+    await wire.call("CreateAcls", creations=[DENIAL])
+    assert (await wire.create("t")).error_code == 0
+    assert [topic.name for topic in (await wire.call("Metadata")).topics] == ["t"]
 
 
 @pytest.mark.rule("CM-91")

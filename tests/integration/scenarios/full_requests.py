@@ -291,6 +291,35 @@ async def _incremental_alter_configs(world: World) -> Any:
     return request
 
 
+def _entry(world: World) -> dict[str, Any]:
+    """An access control entry that no other request has."""
+    return {
+        "resource_type": 2, "resource_name": world.topic, "resource_pattern_type": 3,
+        "principal": f"User:{world.group}", "host": "10.0.0.7", "operation": 3, "permission_type": 3,
+    }  # fmt: skip
+
+
+@full
+async def _create_acls(world: World) -> Any:
+    return _new("CreateAcls", creations=[_entry(world)])
+
+
+async def _entry_added(world: World) -> dict[str, Any]:
+    answer = await world.call("CreateAcls", await _create_acls(world))
+    assert [result.error_code for result in answer.results] == [0]
+    return _entry(world)
+
+
+@full
+async def _describe_acls(world: World) -> Any:
+    return _new("DescribeAcls", filter=await _entry_added(world))
+
+
+@full
+async def _delete_acls(world: World) -> Any:
+    return _new("DeleteAcls", filters=[await _entry_added(world)])
+
+
 @full
 async def _init_producer_id(world: World) -> Any:
     return _new("InitProducerId", transaction_timeout_ms=5, producer_id=-1, producer_epoch=-1)

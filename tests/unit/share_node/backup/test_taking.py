@@ -9,17 +9,20 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from kip932.acls import Acl
 from kip932.ids import topic_id_text
-from shard_runtime.cluster.metadata import Change, TopicCreated, TopicDeleted
-from shard_runtime.cluster.metadata_codec import encode_changes
+from shard_runtime.cluster.metadata import AclAdded, AclRemoved, Change, MetadataImage, TopicCreated, TopicDeleted
+from shard_runtime.cluster.metadata_codec import encode_changes, encode_snapshot
+from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.record_log.cluster_store import metadata_digest
 from shard_runtime.record_log.protocol import Entry, LogError, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.record_log.redis.codec import xadd
 from shard_runtime.record_log.redis.connection import Command, StoreSettings
+from shard_runtime.record_log.redis.restored_streams import RestoredStreams
 from shard_runtime.record_log.redis.stream_copies import HistoryChangedError, StreamCopies
 from share_node.backup.format import Item, StoredHash, StoredString, StreamPage
 from share_node.backup.manifest import Manifest
-from share_node.backup.restoring import check
+from share_node.backup.restoring import check, restore
 from share_node.backup.segments import SegmentWriter, items
 from share_node.backup.taking import BackupRun, Progress
 from tests.support.claims import claim
@@ -58,8 +61,19 @@ class Site:
         return await connection.run(commands, 5_000)
 
     async def change(self, *changes: Change) -> None:
+        await self._append(encode_changes(changes, b"%d" % (self._version + 1), 0))
+
+    async def fold(self, image: MetadataImage) -> None:
+        """Write a snapshot of the metadata, and trim what is before it."""
+        await self._append(encode_snapshot(image.snapshot(), b"%d" % (self._version + 1), 0))
+        await self.cluster.trim_metadata(self._version)
+
+    async def metadata(self) -> MetadataImage:
+        """Return the metadata that a node reads which starts now."""
+        return await MetadataLog(self.cluster, self.clock, await self.cluster.cluster_id() or "").load()
+
+    async def _append(self, payload: bytes) -> None:
         self._version += 1
-        payload = encode_changes(changes, b"%d" % self._version, 0)
         assert await self.cluster.append_metadata(self._version, payload, self._digest)
         self._digest = metadata_digest(payload)
 
@@ -360,3 +374,27 @@ async def test_a_damaged_entry_is_saved_as_it_is_and_reported_once(site: Site, t
     assert len(reported) == 1
     assert reported[0].startswith(f"{GROUP.streams[0]} {epoch}-2 is damaged in the store: its checksum is ")
     await site.close()
+
+
+@pytest.mark.rule("CM-61", "CM-141", "CM-144")
+@pytest.mark.parametrize("folded", [False, True], ids=["as changes", "in a snapshot"])
+async def test_access_control_entries_are_those_of_the_former_cluster_after_a_restore(
+    site: Site, tmp_path: Path, folded: bool
+) -> None:
+    allow, deny = Acl(2, "t", 3, "User:alice", "*", 3, 3), Acl(3, "b", 4, "User:*", "10.0.0.7", 2, 2)
+    gone = allow._replace(operation=4)
+    await site.change(AclAdded(allow), AclAdded(gone), AclAdded(deny))
+    await site.change(AclRemoved(gone))
+    if folded:
+        await site.fold(await site.metadata())
+    await site.take(tmp_path / "b")
+    await site.close()
+
+    target = Site()
+    streams = RestoredStreams(target.store.client("restore"), StoreSettings())
+    await restore(check(tmp_path / "b", Progress()), streams, "c2", Progress())
+    await streams.close()
+    image = await target.metadata()
+    assert image.acls == {allow, deny}
+    assert list(image.topics) == ["t"]
+    await target.close()
