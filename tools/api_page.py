@@ -196,8 +196,11 @@ def _call(name: str, method: Any) -> str:
 def _fields(given: type) -> str:
     """Return the fields of a value class, with their types as written."""
     if not dataclasses.is_dataclass(given):
+        usual: Mapping[str, object] = getattr(given, "_field_defaults", {})
         return ", ".join(
-            f"{name}: {_annotation(given.__annotations__[name])}" for name in getattr(given, "_fields", ())
+            f"{name}: {_annotation(given.__annotations__[name])}"
+            + (f" = {_value(usual[name])}" if name in usual else "")
+            for name in getattr(given, "_fields", ())
         )
     shown = (one for one in dataclasses.fields(given) if not one.name.startswith("_"))
     return ", ".join(f"{one.name}: {one.type}{_default(one)}" for one in shown)
@@ -226,10 +229,12 @@ def _parameter(parameter: inspect.Parameter) -> str:
     stars = "**" if parameter.kind is parameter.VAR_KEYWORD else ""
     if parameter.default is parameter.empty:
         return f"{stars}{parameter.name}: {_annotation(parameter.annotation)}"
-    default = repr(parameter.default)
-    if isinstance(parameter.default, Enum):
-        default = f"{type(parameter.default).__name__}.{parameter.default.name}"
-    return f"{parameter.name}: {_annotation(parameter.annotation)} = {default}"
+    return f"{parameter.name}: {_annotation(parameter.annotation)} = {_value(parameter.default)}"
+
+
+def _value(given: object) -> str:
+    """Return a default as written in a program."""
+    return f"{type(given).__name__}.{given.name}" if isinstance(given, Enum) else repr(given)
 
 
 def _alias(name: str, module: ModuleType) -> str:

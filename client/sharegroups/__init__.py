@@ -16,6 +16,7 @@ from sharegroups import errors
 from sharegroups.errors import *  # noqa: F403 - every error a method may raise or return; errors.__all__ is the list
 
 if TYPE_CHECKING:
+    from kip932.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
     from kip932.ids import TopicPartition
     from sharegroups import aio
     from sharegroups.admin import Admin
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Accept",
     "AcknowledgeType",
+    "Acl",
+    "AclFilter",
     "Admin",
     "AlterConfig",
     "ConfigResource",
@@ -37,9 +40,13 @@ __all__ = [
     "Message",
     "Messages",
     "NewTopic",
+    "Operation",
+    "PatternType",
+    "Permission",
     "Producer",
     "Reject",
     "Release",
+    "ResourceType",
     "Retry",
     "ShareConsumer",
     "TopicIdPartition",
@@ -54,6 +61,8 @@ __all__ += errors.__all__
 _HOMES: Final = {
     "Accept": "sharegroups.worker",
     "AcknowledgeType": "sharegroups.messages",
+    "Acl": "kip932.acls",
+    "AclFilter": "kip932.acls",
     "Admin": "sharegroups.admin",
     "AlterConfig": "sharegroups.admin_values",
     "ConfigResource": "sharegroups.admin_values",
@@ -62,9 +71,13 @@ _HOMES: Final = {
     "Message": "sharegroups.messages",
     "Messages": "sharegroups.messages",
     "NewTopic": "sharegroups.admin_values",
+    "Operation": "kip932.acls",
+    "PatternType": "kip932.acls",
+    "Permission": "kip932.acls",
     "Producer": "sharegroups.producer",
     "Reject": "sharegroups.worker",
     "Release": "sharegroups.worker",
+    "ResourceType": "kip932.acls",
     "Retry": "sharegroups.worker",
     "ShareConsumer": "sharegroups.consumer",
     "TopicIdPartition": "sharegroups.messages",

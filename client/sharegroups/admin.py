@@ -6,6 +6,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kip932.acls import Acl, AclFilter
 from kip932.errors import KafkaError
 from kip932.ids import TopicPartition
 from kip932.rpc.transport import Transport
@@ -34,7 +35,7 @@ T = TypeVar("T")
 
 
 class Admin(ProcessBound):
-    """Administers topics, configs, groups and transactions.
+    """Administers topics, configs, groups, transactions and access control entries.
 
     Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
     ConfigError. It works only in the process that created it: in a process forked from that one, every call but `close`
@@ -223,6 +224,24 @@ class Admin(ProcessBound):
         The producer is fenced; a new one may start with the same id (CM-158). Raises KafkaError.
         """
         return self._call(self._inner.abort_transaction(transactional_id))
+
+    def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, KafkaError | None]:
+        """Add access control entries.
+
+        Returns the error of each entry, or None, also for one that existed already (CL-157).
+        """
+        return self._call(self._inner.create_acls(acls))
+
+    def describe_acls(self, acl_filter: AclFilter | None = None) -> list[Acl]:
+        """Return the access control entries that the filter matches, or all, sorted (CL-157). Raises KafkaError."""
+        return self._call(self._inner.describe_acls(acl_filter))
+
+    def delete_acls(self, filters: Iterable[AclFilter]) -> dict[AclFilter, list[Acl] | KafkaError]:
+        """Remove the access control entries that each filter matches.
+
+        Returns the removed entries of each filter, or its error (CL-157).
+        """
+        return self._call(self._inner.delete_acls(filters))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import Final, NamedTuple, overload
 
+from kip932.acls import Operation
 from kip932.errors import KafkaError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC, TopicPartition
 
@@ -155,16 +155,6 @@ class MemberDescription:
     assignment: Mapping[str, tuple[int, ...]]
 
 
-class AclOperation(IntEnum):
-    """An operation on a group that a caller may be authorized for, with Kafka's number (GC-128)."""
-
-    READ = 3
-    DELETE = 6
-    DESCRIBE = 8
-    DESCRIBE_CONFIGS = 10
-    ALTER_CONFIGS = 11
-
-
 @dataclass(frozen=True, slots=True)
 class ShareGroupDescription:
     """One share group (GC-126).
@@ -179,7 +169,7 @@ class ShareGroupDescription:
     assignor: str
     members: tuple[MemberDescription, ...]
     coordinator: Node | None
-    authorized_operations: frozenset[AclOperation] | None = None
+    authorized_operations: frozenset[Operation] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
+from kip932.acls import OPERATIONS, Operation, ResourceType
 from kip932.api.v1.alter_share_group_offsets_pb2 import AlterShareGroupOffsetsRequest
 from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.delete_groups_pb2 import DeleteGroupsRequest
@@ -24,7 +25,6 @@ from kip932.errors import InQuarantineError, KafkaError, NetworkError, error_for
 from kip932.ids import TopicPartition
 from sharegroups import arguments
 from sharegroups.admin_values import (
-    AclOperation,
     GroupOffsets,
     ListGroupsResult,
     MemberDescription,
@@ -285,9 +285,9 @@ def _description(group: ShareGroupDescribeResponse.DescribedGroup, coordinator: 
     )
 
 
-def _operations(bits: int) -> frozenset[AclOperation] | None:
+def _operations(bits: int) -> frozenset[Operation] | None:
     """Return the operations in a bit field; None when it is negative, because they were not requested."""
-    return None if bits < 0 else frozenset(each for each in AclOperation if bits >> each & 1)
+    return None if bits < 0 else frozenset(each for each in OPERATIONS[ResourceType.GROUP] if bits >> each & 1)
 
 
 def _offsets(result: DescribeShareGroupOffsetsResponse.GroupResult) -> Offsets:

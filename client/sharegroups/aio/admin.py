@@ -1,4 +1,5 @@
-"""The admin client for asyncio: topics, logs, configs, and by inheritance share groups and transactions (CL-45)."""
+"""The admin client for asyncio: topics, logs, configs, and by inheritance share groups, transactions and access control
+entries (CL-45)."""
 
 from __future__ import annotations
 
@@ -41,6 +42,7 @@ from sharegroups.admin_values import (
     RecordsRead,
     TopicDescription,
 )
+from sharegroups.administration.acl_admin import AclAdmin
 from sharegroups.administration.explaining import Question, explained
 from sharegroups.administration.group_admin import GroupAdmin
 from sharegroups.administration.log_reading import READ_BYTES, Span, read
@@ -61,7 +63,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 LEADER_WAIT_S: Final = 2.0
 
 
-class Admin(GroupAdmin, TransactionAdmin):
+class Admin(GroupAdmin, TransactionAdmin, AclAdmin):
     """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
     `close`.
 

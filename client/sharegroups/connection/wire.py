@@ -11,12 +11,15 @@ from kip932.api.v1 import (
     alter_share_group_offsets_pb2 as alter_offsets,
 )
 from kip932.api.v1 import (
+    create_acls_pb2,
     create_partitions_pb2,
     create_topics_pb2,
+    delete_acls_pb2,
     delete_groups_pb2,
     delete_records_pb2,
     delete_share_group_offsets_pb2,
     delete_topics_pb2,
+    describe_acls_pb2,
     describe_cluster_pb2,
     describe_configs_pb2,
     describe_share_group_offsets_pb2,
@@ -114,6 +117,11 @@ DESCRIBE_TRANSACTIONS = _method(
     describe_transactions_pb2.DescribeTransactionsRequest,
     describe_transactions_pb2.DescribeTransactionsResponse,
 )
+CREATE_ACLS = _method(_CLUSTER, "CreateAcls", create_acls_pb2.CreateAclsRequest, create_acls_pb2.CreateAclsResponse)
+DESCRIBE_ACLS = _method(
+    _CLUSTER, "DescribeAcls", describe_acls_pb2.DescribeAclsRequest, describe_acls_pb2.DescribeAclsResponse
+)
+DELETE_ACLS = _method(_CLUSTER, "DeleteAcls", delete_acls_pb2.DeleteAclsRequest, delete_acls_pb2.DeleteAclsResponse)
 HEARTBEAT = _method(
     _GROUP,
     "ShareGroupHeartbeat",

@@ -20,12 +20,20 @@ class Configs:
     """DescribeConfigs and IncrementalAlterConfigs of one node."""
 
     def __init__(self, fake: FakeState, node: int) -> None:
+        self._state = fake
         metadata = _Metadata(fake)
         settings = load_settings(fake.flags.get(node))
         effective = EffectiveConfigs(settings, metadata, lambda: node)
         self._admin = ConfigAdmin(cast(MetadataLog, metadata), effective, lambda: node)
 
     async def describe_configs(self, request: Any, context: Any) -> DescribeConfigsResponse:
+        if code := self._state.take_error("describe_configs"):
+            response = DescribeConfigsResponse()
+            for each in request.resources:
+                response.results.add(
+                    error_code=code, resource_type=each.resource_type, resource_name=each.resource_name
+                )
+            return response
         return await self._admin.describe_configs(request, context)
 
     async def incremental_alter_configs(self, request: Any, context: Any) -> IncrementalAlterConfigsResponse:

@@ -19,6 +19,7 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import NULL_TOPIC_ID, TOPIC_NAME_RULE, TopicIdPartition, possible_topic_name
 from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError
+from tests.support.fake_cluster.acls import Acls
 from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.state import FakeState
 from transaction_coordinator.read_service import Surroundings, TransactionReads
@@ -31,7 +32,7 @@ INVALID_PARTITIONS: Final = 37
 UNKNOWN_TOPIC_ID: Final = 100
 
 
-class Cluster(Configs):
+class Cluster(Configs, Acls):
     def __init__(self, fake: FakeState, node: int = 0) -> None:
         super().__init__(fake, node)
         self.fake = fake

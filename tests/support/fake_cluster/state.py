@@ -7,6 +7,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import Any
 
+from kip932.acls import Acl
 from kip932.api.v1 import (
     alter_share_group_offsets_pb2,
     common_pb2,
@@ -54,6 +55,10 @@ class FakeState(Faults):
         self.flags: dict[int, dict[str, str]] = {}
         #: The configs set, by resource type and name.
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
+        #: The access control entries. They affect no other request.
+        self.acls: set[Acl] = set()
+        #: The requests about them, in order.
+        self.acl_requests: list[Any] = []
         #: Member epochs, and what the members last sent and received.
         self.members: dict[str, int] = {}
         self.group_of: dict[str, str] = {}

@@ -10,11 +10,17 @@ import pytest
 
 from sharegroups import (
     AcknowledgeType,
+    Acl,
+    AclFilter,
     Admin,
     AlterConfig,
     ConfigResource,
     NewTopic,
+    Operation,
+    PatternType,
+    Permission,
     Producer,
+    ResourceType,
     ShareConsumer,
     TopicPartition,
     aio,
@@ -31,6 +37,8 @@ ORDERS = ConfigResource.topic("orders")
 Topic: Any = NewTopic
 Alter: Any = AlterConfig
 Resource: Any = ConfigResource
+Filter: Any = AclFilter
+ACL: Any = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:a", "*", Operation.READ, Permission.ALLOW)
 
 Case = tuple[Callable[[Any], Any], str]
 OF_ADMIN: list[Case] = [
@@ -71,6 +79,13 @@ OF_ADMIN: list[Case] = [
     (lambda a: a.explain_record("workers", P0, "17"), r"offset is '17' \(str\).*Write 17"),
     (lambda a: a.explain_record("workers", P0, 0, 1.5), r"last_offset is 1.5 \(float\)"),
     (lambda a: a.delete_share_group_offsets(["workers"], ["orders"]), r"group_id is \['workers'\] \(list\)"),
+    (lambda a: a.create_acls(["User:a"]), r"create_acls needs a list of Acl, found 'User:a' \(str\) in it. Write"),
+    (lambda a: a.create_acls([ACL._replace(principal=7)]), r"create_acls: Acl.principal is 7 \(int\).*Write '7'"),
+    (lambda a: a.create_acls([ACL._replace(operation="Read")]), r"Acl.operation is 'Read' \(str\)"),
+    (lambda a: a.describe_acls("User:a"), r"acl_filter is 'User:a' \(str\); expected an AclFilter, or None. Write"),
+    (lambda a: a.describe_acls(Filter(host=7)), r"describe_acls: AclFilter.host is 7 \(int\)"),
+    (lambda a: a.delete_acls(Filter()), r"delete_acls needs a list of AclFilter, found <ResourceType.ANY: 1> "),
+    (lambda a: a.delete_acls([Filter(operation=None)]), r"delete_acls: AclFilter.operation is None"),
 ]  # fmt: skip
 OF_PRODUCER: list[Case] = [
     (lambda p: p.produce(["orders"], b"x"), r"produce: topic is \['orders'\] \(list\); expected the name"),

@@ -19,7 +19,7 @@ from kip932.errors import (
     UnsupportedVersionError,
 )
 from kip932.ids import TopicPartition
-from sharegroups.admin_values import AclOperation, ShareGroupDescription, ShareGroupOffset
+from sharegroups.admin_values import ShareGroupDescription, ShareGroupOffset
 from sharegroups.administration.group_admin import GROUPS_AT_ONCE
 from sharegroups.aio import Admin
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -219,8 +219,8 @@ async def test_what_the_caller_may_do_with_a_group_is_reported_when_it_asks(fake
     assert isinstance(plain, ShareGroupDescription)
     assert isinstance(asked, ShareGroupDescription)
     assert plain.authorized_operations is None
-    assert asked.authorized_operations == frozenset(AclOperation)
-    assert {each.name: each.value for each in AclOperation} == {
+    assert asked.authorized_operations is not None
+    assert {each.name: each.value for each in asked.authorized_operations} == {
         "READ": 3, "DELETE": 6, "DESCRIBE": 8, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11
     }  # fmt: skip
 
