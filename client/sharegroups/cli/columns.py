@@ -103,6 +103,16 @@ TRANSACTION: Final[Columns] = {
     "STARTED": "When the transaction began, UTC; - when none is open.",
     "PARTITIONS": "Where it may have records, topic:number,number;topic:number; - when none is open.",
 }
+ACLS: Final[Columns] = {
+    "RESOURCE": "What the entry is about: TOPIC, GROUP, TRANSACTIONAL_ID or CLUSTER.",
+    "NAME": "The name of the resource, or what it begins with; * with LITERAL: all of them.",
+    "PATTERN": "LITERAL: NAME is the whole name. PREFIXED: every name that begins with NAME.",
+    "PRINCIPAL": "The caller; User:* is everyone.",
+    "HOST": "The address that it calls from; * is any.",
+    "OPERATION": "What the caller does. READ, WRITE, DELETE and ALTER, where allowed, include DESCRIBE; ALTER_CONFIGS "
+    "includes DESCRIBE_CONFIGS; ALL is every operation on the resource.",
+    "PERMISSION": "ALLOW or DENY. A DENY counts before every ALLOW, whichever pattern is narrower.",
+}
 FEATURES: Final[Columns] = {
     "FEATURE": "Its name in Kafka.",
     "NODE": "The id of the node that reports it.",
@@ -120,6 +130,7 @@ TABLES: Final[Mapping[str, Columns]] = {
     "sharegroups features": FEATURES,
     "sharegroups transactions list": TRANSACTIONS,
     "sharegroups transactions describe": TRANSACTION,
+    "sharegroups acls list": ACLS,
     "sharegroups topics delete-records": DELETED_RECORDS,
     "sharegroups dlq list": LETTERS,
     "sharegroups dlq list --summary": LETTER_SUMMARY,

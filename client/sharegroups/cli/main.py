@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from sharegroups.cli.acls.command import acls
 from sharegroups.cli.configs import configs
 from sharegroups.cli.consume import consume
 from sharegroups.cli.dlq.command import dlq
@@ -73,5 +74,7 @@ def main() -> None:
     """
 
 
-for _command in (configs, consume, dlq, features, groups, perf, produce, topics, transactions, verify_consumer, worker):
+for _command in (
+    acls, configs, consume, dlq, features, groups, perf, produce, topics, transactions, verify_consumer, worker,
+):  # fmt: skip
     main.add_command(_command)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -21,7 +20,7 @@ from sharegroups.cli.dlq.core.letter_tally import Row, Tally
 from sharegroups.cli.dlq.reading import Bounds, Page, Queue, Reading, delete_before, queue_of
 from sharegroups.cli.dlq.rows import text_of
 from sharegroups.cli.dlq.times import duration_ms, time_text
-from sharegroups.cli.groups.asking import refuse, undecided
+from sharegroups.cli.groups.asking import can_ask, refuse, undecided
 from sharegroups.cli.output import (
     NAME,
     UsageFailure,
@@ -191,11 +190,6 @@ def _purge_end(page: Page, before_ms: int) -> int:
     none."""
     young = (found.record.offset for found in page.found if found.stored_ms >= before_ms)
     return min(next(young, page.next_offset), page.unreadable)
-
-
-def can_ask() -> bool:
-    """Return whether a person can be asked. Tests replace it."""
-    return sys.stdin.isatty()
 
 
 def _narrowed(queue: Queue, where: Where, before_offset: int) -> Queue:

@@ -71,6 +71,11 @@ def refuse(text: str) -> NoReturn:
     sys.exit(1)
 
 
+def can_ask() -> bool:
+    """Return whether a person can be asked. Tests replace it."""
+    return sys.stdin.isatty()
+
+
 @contextmanager
 def undecided(text: str) -> Iterator[None]:
     """Run a block that makes a change. If a signal interrupts it, print `text`, which says that the change may still be

@@ -11,6 +11,7 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
+from kip932.acls import Acl, Operation, PatternType, Permission, ResourceType
 from kip932.printable import printable
 from share_metrics.__main__ import main as share_metrics_main
 from share_node import health
@@ -58,6 +59,12 @@ SHOWN = printable(EVIL)
         "dlq purge --topic EVIL --all --dry-run",
         "transactions describe --transactional-id EVIL",
         "transactions abort --transactional-id EVIL",
+        "acls list",
+        "acls add --allow-principal User:EVIL --group EVIL",
+        "acls add --allow-principal EVIL --group EVIL",
+        "acls add --allow-principal User:EVIL --topic EVIL",
+        "acls remove --group EVIL --force",
+        "acls explain --principal User:EVIL --operation Read --group EVIL",
         "consume --topic EVIL-not --group EVIL --timeout-ms 1",
         "produce EVIL-not",
         "EVIL",
@@ -68,6 +75,9 @@ SHOWN = printable(EVIL)
 def test_a_command_shows_names_escaped(fake: FakeCluster, words: str) -> None:
     fake.add_topic(EVIL, 1)
     fake.add_member("m" + EVIL, EVIL)
+    fake.acls.add(
+        Acl(ResourceType.GROUP, EVIL, PatternType.LITERAL, f"User:{EVIL}", EVIL, Operation.READ, Permission.DENY)
+    )
     with capture_logs():  # logs of the fake cluster's services, which run in this process
         result = sharegroups(*(word.replace("EVIL", EVIL) for word in words.split()), stdin="a\n")
     said = result.stdout + result.stderr
