@@ -15,6 +15,7 @@ _PORTS: Final = {
     Port.NODES: "`internal.listen.port`",
     Port.SCALER: "the port of `sharegroups scaler`",
 }
+_HEAD: Final = ("| RPC | Served at | Needs | Effect | Largest request |", "|---|---|---|---|---|")
 _EFFECTS: Final = {Effect.READS: "reads", Effect.WRITES: "writes"}
 _SIZES: Final = {
     RequestSize.LISTS: "1 MiB",
@@ -32,7 +33,12 @@ def rpcs_part() -> str:
     """Return a table for each service, with a row for each of its RPCs."""
     lines: list[str] = []
     for service, rows in groupby(RPCS.values(), key=lambda row: row.service):
-        lines += [f"### {service}", "", "| RPC | Served at | Needs | Effect | Largest request |", "|---|---|---|---|---|"]
+        lines += [
+            f"### {service}",
+            "",
+            "| RPC | Served at | Needs | Effect | Largest request |",
+            "|---|---|---|---|---|",
+        ]
         lines += [*map(_line, rows), ""]
     return "\n".join(lines)
 

@@ -10,7 +10,16 @@ import itertools
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
-from kip932.acls import REQUEST_ACLS_MAX, Acl, AclFilter, Operation, PatternType, refused_binding, refused_filter
+from kip932.acls import (
+    CLUSTER_NAME,
+    REQUEST_ACLS_MAX,
+    Acl,
+    AclFilter,
+    PatternType,
+    ResourceType,
+    refused_binding,
+    refused_filter,
+)
 from kip932.api.v1 import acl_pb2
 from kip932.api.v1.create_acls_pb2 import CreateAclsRequest, CreateAclsResponse
 from kip932.api.v1.delete_acls_pb2 import DeleteAclsRequest, DeleteAclsResponse
@@ -45,7 +54,7 @@ class AclAdmin:
     async def create_acls(self, request: CreateAclsRequest, context: CallContext) -> CreateAclsResponse:
         """Add entries. One that exists already is no error and no change."""
         _bounded(len(request.creations), "entries")
-        if refusal := _refused(context, Operation.ALTER):
+        if refusal := context.refusal(ResourceType.CLUSTER, CLUSTER_NAME):
             return _created([refusal] * len(request.creations))
         checked: list[Acl | KafkaError] = []
         turns = Turns(ACLS_SLICE)
@@ -89,7 +98,7 @@ class AclAdmin:
     async def describe_acls(self, request: DescribeAclsRequest, context: CallContext) -> DescribeAclsResponse:
         """Return the entries that match, sorted."""
         wanted = _filter(request.filter)
-        error = _refused(context, Operation.DESCRIBE)
+        error = context.refusal(ResourceType.CLUSTER, CLUSTER_NAME)
         if error is None and (refusal := refused_filter(wanted)):
             error = InvalidRequestError(refusal)
         if error is not None:
@@ -108,7 +117,7 @@ class AclAdmin:
         _bounded(len(request.filters), "filters")
         filters = [_filter(each) for each in request.filters]
         outcomes: list[set[Acl] | KafkaError]
-        if refusal := _refused(context, Operation.ALTER):
+        if refusal := context.refusal(ResourceType.CLUSTER, CLUSTER_NAME):
             outcomes = [refusal] * len(filters)
         else:
             outcomes = await self._remove(filters, context)
@@ -228,12 +237,6 @@ async def _matching(wanted: AclFilter, acls: Collection[Acl], turns: Turns) -> s
         found.update(acl for acl in some if wanted.matches(acl))
         await turns.step(len(some))
     return found
-
-
-def _refused(context: CallContext, operation: Operation) -> KafkaError | None:
-    """Return ClusterAuthorizationFailedError when the caller may not do `operation` on the cluster (GC-139); None when
-    it may. No entry is asked yet: every caller may."""
-    return None
 
 
 def _acl(binding: acl_pb2.AclBinding) -> Acl:

@@ -75,6 +75,57 @@ def test_access_is_checked_in_order_and_one_hidden_topic_refuses_all() -> None:
     play(body, GroupCluster(access=acls))
 
 
+@pytest.mark.rule("GC-23b", "GC-24b")
+def test_a_member_belongs_to_the_principal_that_joined_it_also_after_a_load() -> None:
+    async def body(world: GroupCluster) -> None:
+        world.create("foo", 1)
+        plain = world.transport
+        mine, other = (world.network.transport("10.0.0.7", f"User:{name}") for name in "ab")
+        epoch = (await world.heartbeat("m", 0, ["foo"])).member_epoch  # no principal is known yet
+        world.transport = mine
+        assert (await world.heartbeat("m", epoch)).error_code == 0  # from now on it is a's
+        for _ in range(2):
+            for stranger in (other, plain):
+                world.transport = stranger
+                for sent in (epoch, 0, -1):
+                    answer = await world.heartbeat("m", sent, ["foo"] if sent == 0 else None)
+                    assert answer.error_code == errors.UnknownMemberIdError.code
+            world.transport = mine
+            assert (await world.heartbeat("m", epoch)).error_code == 0
+            await world.restart()
+        world.transport = mine
+        assert (await world.heartbeat("m", -1)).error_code == 0
+        world.transport = other
+        assert (await world.heartbeat("m", 0, ["foo"])).error_code == 0  # the id is free again
+
+    play(body)
+
+
+@pytest.mark.rule("GC-23b", "GC-11", "GC-149")
+def test_who_joined_may_leave_without_the_right_to_read_the_group() -> None:
+    acls = Acls("READ GROUP *", "DESCRIBE TOPIC *")
+
+    async def body(world: GroupCluster) -> None:
+        plain = world.transport
+        mine, other = (world.network.transport("10.0.0.7", f"User:{name}") for name in "ab")
+        await world.heartbeat("nameless", 0, ["foo"])
+        world.transport = mine
+        epoch = (await world.heartbeat("m", 0, ["foo"])).member_epoch
+        acls.take("READ GROUP *")
+        refused = errors.GroupAuthorizationFailedError.code
+        assert (await world.heartbeat("m", epoch)).error_code == refused
+        for member, group_id in (("m", "unknown"), ("x", "grp")):
+            assert (await world.heartbeat(member, -1, group_id=group_id)).error_code == refused
+        world.transport = other
+        assert (await world.heartbeat("m", -1)).error_code == refused
+        world.transport = plain
+        assert (await world.heartbeat("nameless", -1)).error_code == refused  # its principal is not known
+        world.transport = mine
+        assert (await world.heartbeat("m", -1)).error_code == 0
+
+    play(body, GroupCluster(access=acls))
+
+
 @pytest.mark.rule("GC-6", "CM-14")
 def test_a_shard_that_is_elsewhere_answers_with_its_owner() -> None:
     async def body(world: GroupCluster) -> None:

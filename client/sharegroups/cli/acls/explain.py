@@ -85,8 +85,7 @@ def explain(
 ) -> None:
     """Explain whether a caller may do something: by which entry it is allowed or denied, or that none allows it.
 
-    It decides as the nodes do, and changes nothing. The name in a node's own certificate is a super user of that node,
-    too, which no request shows.
+    It decides as the nodes do for their clients, and changes nothing.
     """
     questions = _questions(principal, host or ANY_HOST, operations, Given(**given))
     connection = settings(bootstrap_server, command_config)

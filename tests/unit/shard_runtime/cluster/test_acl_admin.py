@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from dataclasses import replace
 
 import pytest
 import pytest_asyncio
 import structlog.testing
 
 from kip932 import errors
-from kip932.acls import Acl, AclFilter, Operation
+from kip932.acls import Acl, AclFilter, Operation, ResourceType
 from kip932.api.v1.acl_pb2 import AclBinding
 from kip932.api.v1.acl_pb2 import AclFilter as FilterMessage
 from kip932.api.v1.create_acls_pb2 import CreateAclsRequest
@@ -22,14 +23,17 @@ from shard_runtime.cluster.acl_admin import AclAdmin
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.record_log.cluster_store import ClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.rpc.access import Access, Rights
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.status import RpcFailureError
+from shard_runtime.rpc.table import RPCS
 from tests.support.clocks import HandClock
 from tests.twin import FaultPoint, MemoryStore, Stage, memory_cluster_store
 
 pytestmark = pytest.mark.asyncio
 
 CALLER = CallContext("10.0.0.7", "c1", lambda: None, principal="User:root", client_id="admin-1")
+_PATH = "/kip932.api.v1.ClusterService/"
 READ = Acl(2, "orders", 3, "User:alice", "*", 3, 3)
 WRITE = Acl(2, "orders", 3, "User:alice", "*", 4, 3)
 DENIED = Acl(3, "bill", 4, "User:mallory", "10.0.0.1", 2, 2)
@@ -42,16 +46,17 @@ class Node:
     def __init__(self, log: MetadataLog) -> None:
         self.log = log
         self.admin = AclAdmin(log)
+        self.caller: Callable[[str], CallContext] = lambda rpc: CALLER
 
     async def create(self, *acls: Acl) -> list[int]:
         """Add entries; return the error number of each."""
         request = CreateAclsRequest(creations=[AclBinding(**acl._asdict()) for acl in acls])
-        response = await self.admin.create_acls(request, CALLER)
+        response = await self.admin.create_acls(request, self.caller("CreateAcls"))
         assert all(bool(each.error_code) == each.HasField("error_message") for each in response.results)
         return [each.error_code for each in response.results]
 
     async def describe(self, wanted: AclFilter = EVERYTHING) -> DescribeAclsResponse:
-        return await self.admin.describe_acls(DescribeAclsRequest(filter=message(wanted)), CALLER)
+        return await self.admin.describe_acls(DescribeAclsRequest(filter=message(wanted)), self.caller("DescribeAcls"))
 
     async def listed(self, wanted: AclFilter = EVERYTHING) -> list[Acl]:
         response = await self.describe(wanted)
@@ -61,7 +66,7 @@ class Node:
     async def delete(self, *filters: AclFilter) -> list[list[Acl] | int]:
         """Remove entries; return what was removed by each filter, or its error number."""
         request = DeleteAclsRequest(filters=map(message, filters))
-        response = await self.admin.delete_acls(request, CALLER)
+        response = await self.admin.delete_acls(request, self.caller("DeleteAcls"))
         assert all(bool(each.error_code) == each.HasField("error_message") for each in response.filter_results)
         return [each.error_code or values(each.matching_acls) for each in response.filter_results]
 
@@ -423,23 +428,18 @@ async def test_entries_outlive_the_folding_of_the_log(world: World, monkeypatch:
 
 
 @pytest.mark.rule("CM-61")
-async def test_what_the_caller_may_not_do_is_refused_where_kafka_refuses_it(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_the_caller_may_not_do_is_refused_where_kafka_refuses_it(world: World) -> None:
     node = await world.node()
     await node.create(READ)
-    asked: list[Operation] = []
-
-    def refused(context: CallContext, operation: Operation) -> errors.KafkaError:
-        assert context is CALLER
-        asked.append(operation)
-        return errors.ClusterAuthorizationFailedError()
-
-    monkeypatch.setattr(acl_admin, "_refused", refused)
+    access = Access()
     code = errors.ClusterAuthorizationFailedError.code
+    node.caller = lambda rpc: replace(CALLER, rights=Rights(access, "User:a", CALLER.peer, RPCS[_PATH + rpc].needs))
     assert await node.create(WRITE, READ._replace(operation=0)) == [code, code]
     assert await node.delete(EVERYTHING, AclFilter(9)) == [code, code]
     described = await node.describe(AclFilter(9))
     assert (described.error_code, len(described.acls)) == (code, 0)
-    assert asked == [Operation.ALTER, Operation.ALTER, Operation.DESCRIBE]
+    assert access.refused == {
+        (Operation.ALTER, ResourceType.CLUSTER): 2,
+        (Operation.DESCRIBE, ResourceType.CLUSTER): 1,
+    }
     assert node.log.image.acls == {READ}
