@@ -11,8 +11,8 @@ from tests.packaging.source_imports import ROOT, imports, modules
 PURE = frozenset(
     {
         "__future__", "abc", "array", "base64", "binascii", "bisect", "collections", "contextlib", "copy",
-        "dataclasses", "enum", "functools", "hashlib", "heapq", "itertools", "math", "operator", "re", "shlex",
-        "string", "struct", "types", "typing", "zlib",
+        "dataclasses", "enum", "functools", "hashlib", "heapq", "ipaddress", "itertools", "math", "operator", "re",
+        "shlex", "string", "struct", "types", "typing", "zlib",
     }
 )  # fmt: skip
 # Pure modules that cores may import: the vocabulary, and the shape of a shard, which a core implements.
@@ -25,7 +25,7 @@ VOCABULARY = frozenset(
 # Further pure modules that the runtime's own pure ones may import; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {
-        "kip932.setting", "shard_runtime.config.group_extensions", "shard_runtime.config.kafka_configs",
+        "kip932.acls", "kip932.setting", "shard_runtime.config.group_extensions", "shard_runtime.config.kafka_configs",
         "shard_runtime.ownership.lease_terms", "shard_runtime.ownership.placement",
         "shard_runtime.ownership.shard_claims", "shard_runtime.record_log.cluster_store",
         "shard_runtime.record_log.protocol", "shard_runtime.record_log.settlements",
