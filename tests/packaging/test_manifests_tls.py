@@ -46,7 +46,8 @@ def unreadable(paths: list[str], files: dict[str, frozenset[str]]) -> list[str]:
 
 
 def tls_faults(docs: list[Doc]) -> Iterator[str]:
-    """Find roles that do not serve TLS to everybody, files that are not mounted, and hosts without a certificate."""
+    """Find roles that do not serve TLS to everybody, or allow them everything, files that are not mounted, and hosts
+    without a certificate."""
     certificates = {each["spec"]["secretName"]: each["spec"] for each in of_kind(docs, "Certificate")}
     issuers = {each["metadata"]["name"] for each in of_kind(docs, "Issuer")}
     for name, spec in certificates.items():
@@ -61,6 +62,11 @@ def tls_faults(docs: list[Doc]) -> Iterator[str]:
         )
         if seen.get("SHAREGROUPS_SSL_CLIENT_AUTH") != "required" or seen["SHAREGROUPS_ALLOW_PLAINTEXT"] != "false":
             yield f"{name_of(doc)}: who has no certificate gets in"
+        if seen.get("SHAREGROUPS_ACCESS_CONTROL_ENABLE") != "true":
+            yield f"{name_of(doc)}: who gets in may do everything"
+        clients = {f"User:{spec['commonName']}" for spec in certificates.values() if "dnsNames" not in spec}
+        if not set(seen.get("SHAREGROUPS_SUPER_USERS", "").split(";")) & clients:
+            yield f"{name_of(doc)}: no client with a certificate can add entries"
         (secret,) = (each["secret"] for each in template(doc)["spec"]["volumes"] if "secret" in each)
         names = certificates[secret["secretName"]]["dnsNames"]
         hosts = [seen["SHAREGROUPS_ADVERTISED_HOST"], "sharegroups", "sharegroups.sharegroups.svc"]
@@ -122,6 +128,10 @@ def _without(docs: list[Doc], change: str) -> list[Doc]:
             role["volumeMounts"] = [each for each in role["volumeMounts"] if each["name"] != "tls"]
         case "the demand":
             role["env"] = [each for each in role["env"] if each["name"] != "SHAREGROUPS_SSL_CLIENT_AUTH"]
+        case "access control":
+            role["env"] = [each for each in role["env"] if each["name"] != "SHAREGROUPS_ACCESS_CONTROL_ENABLE"]
+        case "the administrator":
+            docs = [each for each in docs if name_of(each) != "Certificate sharegroups-admin"]
         case "the issuer":
             docs = [each for each in docs if name_of(each) != "Issuer sharegroups-authority"]
         case "the protocol":
@@ -135,6 +145,8 @@ def _without(docs: list[Doc], change: str) -> list[Doc]:
         ("a name", "its certificate is not for pod-0.partition-leader.sharegroups.svc"),
         ("the mount", "nothing is mounted at /etc/sharegroups/tls/tls.crt"),
         ("the demand", "who has no certificate gets in"),
+        ("access control", "who gets in may do everything"),
+        ("the administrator", "no client with a certificate can add entries"),
         ("the issuer", "there is no issuer sharegroups-authority"),
         ("the protocol", "says that its ports are without TLS"),
     ],

@@ -139,7 +139,7 @@ def test_a_session_belongs_to_the_principal_that_opened_it() -> None:
         await world.produce(1)
         assert await mine.acquired() == [(0, 0, 1)]
         thief = Consumer(world, "m", entries.caller("User:b"))
-        assert (await thief.fetch()).error == "UNKNOWN_MEMBER_ID"  # opening it anew
+        assert (await thief.fetch()).error == "UNKNOWN_MEMBER_ID"  # opening it again
         thief.epoch, thief.session_id = mine.epoch, mine.session_id
         assert (await thief.fetch()).error == "UNKNOWN_MEMBER_ID"
         thief.epoch = -1

@@ -117,7 +117,7 @@ def test_a_peer_has_the_nodes_own_principal_or_the_right_to_act_for_the_cluster(
     assert isinstance(access.peer_refusal(None, "10.0.0.7"), ClusterAuthorizationFailedError)
     own = "User:renewed"
     assert access.peer_refusal("User:node", "10.0.0.7") is not None
-    assert Access().peer_refusal(None, "10.0.0.7") is not None  # a node without a common name is nobody's peer
+    assert Access().peer_refusal(None, "10.0.0.7") is not None  # a node without a common name has no peers
 
 
 @pytest.mark.rule("CM-61")
