@@ -4,6 +4,7 @@ pins that satisfy pyproject.toml."""
 import re
 import tomllib
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -94,3 +95,12 @@ def test_what_the_project_needs_is_pinned_within_its_range(recipe: str, line: st
     again = "UPGRADE=1 make image" + ("" if recipe == "Dockerfile" else "-pipeline")
     assert pinned is not None, f"{needed.name} has no pin; run: {again}"
     assert needed.specifier.contains(pinned), f"{needed.name}=={pinned} is not {needed.specifier}; run: {again}"
+
+
+@every_recipe
+def test_the_python_code_in_it_runs(recipe: str) -> None:
+    """Its modules and names exist: nothing else would notice a move before an image is built."""
+    for code in re.findall(r"python3? -c '([^']+)'", "\n".join(instructions(recipe))):
+        exec(compile(code, recipe, "exec"), {})
+    for module in re.findall(r'"-m", "([\w.]+)"', "\n".join(instructions(recipe))):
+        assert find_spec(module) is not None, module
