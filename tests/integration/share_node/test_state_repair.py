@@ -87,6 +87,7 @@ def test_it_shows_what_is_known_of_each_entry_and_what_each_choice_loses(store: 
     assert (found["before"]["entry"], found["after"]["entry"]) == ("10-2", "10-4")
     assert found["before"]["appended"] == "1970-01-01T00:00:01.000+00:00"
     assert set(found["choices"]) == {"skip", "drop"}
+    assert reported.stderr == "1 damaged entries wait for a decision.\n"  # without log lines of the replay
     text = store.repair().stdout
     assert f"entry 10-3 of {STATE.streams[0]} is damaged" in text
     assert "--choose skip: acknowledgements in the entry are forgotten" in text

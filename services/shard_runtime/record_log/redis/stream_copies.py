@@ -126,9 +126,8 @@ class StreamCopies:
     async def transactions(self, take: Callable[[str, StoredTransaction], Awaitable[None]]) -> None:
         """Call `take` with each record of a transactional id, with some of them twice. Raises StoreUnavailableError,
         and HistoryChangedError when a node failed over meanwhile."""
-        cursor, tries = "", 0
-        while cursor or not tries:
-            tries += 1
+        cursor = ""
+        while True:
             try:
                 page = await self._transactions.page(cursor)
             except BadCursorError as error:
@@ -136,6 +135,8 @@ class StreamCopies:
             for transactional_id, stored in page.records:
                 await take(transactional_id, stored)
             cursor = page.next_cursor
+            if not cursor:
+                break
         if await self._queries.answered("of the store", self._current_histories) - self._histories:
             raise HistoryChangedError("the store failed over while records of transactions were read; begin again")
 

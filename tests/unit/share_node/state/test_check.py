@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from partition_leader.topic_log.codec import batch_entry, marker_entry
 from partition_leader.topic_log.core.batch import LogBatch
@@ -46,6 +47,17 @@ def test_what_a_command_refuses_while_the_store_runs_reaches_its_caller(tmp_path
     with pytest.raises(click.ClickException) as reported:
         asyncio.run(refused())
     assert reported.value.message == f"unix://{tmp_path}/store.sock has no such entry"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("--shard", "3", "--entry", "1-7"), ("--entry", "2-7"), ("--shard", "3", "--entry", "2-7")],
+    ids=["a shard", "another epoch", "both"],
+)
+def test_the_metadata_log_has_no_shards_and_one_epoch(words: tuple[str, ...]) -> None:
+    refused = CliRunner().invoke(check.skip, ["--store", "redis://h:1", "--kind", "meta", *words])
+    assert refused.exit_code == 2
+    assert "the metadata log has no shards, and its entries are 1-VERSION" in refused.output
 
 
 TOPIC = ShardId(ShardKind.TOPIC, "AAAAAAAAAAAAAAAAAAAAAQ:0")
