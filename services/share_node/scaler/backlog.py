@@ -21,7 +21,7 @@ from google.protobuf.message import DecodeError
 from kip932.api.v1.fetch_pb2 import FetchRequest, FetchResponse
 from kip932.api.v1.list_offsets_pb2 import ListOffsetsRequest, ListOffsetsResponse
 from kip932.api.v1.record_batch_pb2 import RecordBatch
-from kip932.errors import GroupIdNotFoundError, KafkaError
+from kip932.errors import GroupIdNotFoundError, KafkaError, TopicAuthorizationFailedError
 from kip932.ids import OFFSET_EARLIEST, OFFSET_LATEST, TopicPartition
 from kip932.rpc.transport import Method, Transport, TransportError
 from share_node.scaler.demand import PartitionBacklog, Trigger
@@ -50,7 +50,8 @@ class BacklogReader:
         self._transport = transport
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """Return one entry for each partition with a known lag. Raises KafkaError when the group cannot be described.
+        """Return one entry for each partition with a known lag. Raises KafkaError when the group cannot be described,
+        TopicAuthorizationFailedError also for a topic of the trigger that may not be described, or, for ages, read.
 
         A partition of `trigger.topics` that the group has not started reading counts in full, so that the first worker
         starts.
@@ -78,6 +79,9 @@ class BacklogReader:
 
     async def _not_begun(self, trigger: Trigger, begun: set[TopicPartition]) -> dict[TopicPartition, tuple[int, int]]:
         described = await self._admin.list_topics(trigger.topics) if trigger.topics else {}
+        for topic in described.values():
+            if isinstance(topic.error, TopicAuthorizationFailedError):
+                raise topic.error  # taken for a topic without work, it would scale the workers to none
         names = [
             TopicPartition(topic.name, part.partition)
             for topic in described.values()
@@ -153,11 +157,14 @@ def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
 
 def first_timestamp_ms(response: FetchResponse) -> int | None:
     """Return the first non-empty batch's timestamp, ms since 1970; None when there is no such batch, or it is invalid.
+    Raises TopicAuthorizationFailedError.
 
     It is the batch's base timestamp: records of a batch differ by at most the producer's linger.
     """
     for topic in response.responses:
         for part in topic.partitions:
+            if part.error_code == TopicAuthorizationFailedError.code:
+                raise TopicAuthorizationFailedError(part.error_message)
             for batch in part.records:
                 if not batch.is_control:
                     return _base_timestamp_ms(batch.batch)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from kip932.errors import KafkaError
+from kip932.errors import GroupAuthorizationFailedError, KafkaError, TopicAuthorizationFailedError
 from kip932.keda import external_scaler_pb2 as keda
 from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError, invalid_argument
@@ -21,7 +21,8 @@ class Backlog(Protocol):
     """The source of the numbers."""
 
     async def read(self, trigger: Trigger, *, ages: bool) -> list[PartitionBacklog]:
-        """Return one entry for each partition with a known lag. Raises KafkaError, which becomes UNAVAILABLE."""
+        """Return one entry for each partition with a known lag. Raises KafkaError, which
+        becomes PERMISSION_DENIED if the scaler's principal lacks a right, else UNAVAILABLE."""
         ...
 
 
@@ -67,14 +68,17 @@ class ExternalScaler:
         try:
             async with asyncio.timeout(READ_WAIT_S):
                 return await self._backlog.read(trigger, ages=ages)
+        except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+            raise _unread(TransportStatus.PERMISSION_DENIED, trigger, error.message) from error
         except KafkaError as error:
-            raise _unavailable(trigger, error.message) from error
+            raise _unread(TransportStatus.UNAVAILABLE, trigger, error.message) from error
         except TimeoutError as error:
-            raise _unavailable(trigger, f"the cluster gave no answer within {READ_WAIT_S:.0f} s") from error
+            why = f"the cluster gave no answer within {READ_WAIT_S:.0f} s"
+            raise _unread(TransportStatus.UNAVAILABLE, trigger, why) from error
 
 
-def _unavailable(trigger: Trigger, why: str) -> RpcFailureError:
-    return RpcFailureError(TransportStatus.UNAVAILABLE, f"the backlog of group {trigger.group!r} cannot be read: {why}")
+def _unread(status: TransportStatus, trigger: Trigger, why: str) -> RpcFailureError:
+    return RpcFailureError(status, f"the backlog of group {trigger.group!r} cannot be read: {why}")
 
 
 def _trigger(request: keda.ScaledObjectRef) -> Trigger:

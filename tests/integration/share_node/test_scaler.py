@@ -257,6 +257,21 @@ def test_a_cluster_that_is_not_there_is_no_reason_to_scale_to_nothing(tmp_path: 
         assert process.stop() == TERMINATED
 
 
+@pytest.mark.rule("CM-61")
+def test_a_scaler_without_rights_gets_them_named_and_scales_nothing(tmp_path: Path) -> None:
+    with Cluster({"access.control.enable": "true", "super.users": "User:root"}) as guarded:
+        process, powerless = started(tmp_path, guarded.bootstrap)
+        try:
+            for trigger in ({"group": "g", "lagTarget": "1"}, {"group": "g", "topics": "t", "ageTargetSeconds": "1"}):
+                with pytest.raises(grpc.RpcError) as refused:
+                    powerless.active(**trigger)
+                assert refused.value.code() == grpc.StatusCode.PERMISSION_DENIED
+                assert "User:ANONYMOUS" in str(refused.value.details())
+        finally:
+            powerless.channel.close()
+            assert process.stop() == TERMINATED
+
+
 @pytest.mark.rule("CM-60")
 def test_a_scaler_that_has_certificates_serves_tls(cluster: Cluster, tmp_path: Path) -> None:
     authority = Authority.made()

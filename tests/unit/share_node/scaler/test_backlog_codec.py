@@ -1,7 +1,10 @@
 """The age that the scaler reads from a leader's response: that of the first batch with records."""
 
+import pytest
+
 from kip932.api.v1.fetch_pb2 import FetchResponse
 from kip932.api.v1.record_batch_pb2 import RecordBatch
+from kip932.errors import TopicAuthorizationFailedError
 from share_node.scaler.backlog import fetch_request, first_timestamp_ms
 
 
@@ -30,3 +33,11 @@ def test_no_batch_and_no_such_batch_show_nothing() -> None:
     assert first_timestamp_ms(FetchResponse()) is None
     assert first_timestamp_ms(answer()) is None
     assert first_timestamp_ms(answer((b"\xff\xff", False))) is None
+
+
+@pytest.mark.rule("CM-61")
+def test_records_that_may_not_be_read_are_not_taken_for_none() -> None:
+    response = FetchResponse()
+    response.responses.add().partitions.add(error_code=29, error_message="User:scaler may not READ TOPIC 't'")
+    with pytest.raises(TopicAuthorizationFailedError, match="User:scaler"):
+        first_timestamp_ms(response)
