@@ -88,8 +88,10 @@ class ShareConsumer(ProcessBound):
 
         In implicit mode, this accepts the records of the previous poll (CL-21). `max_records`: the maximum number of
         records to request; 0 requests none and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError
-        without a subscription, and in explicit mode while a record is neither acknowledged nor kept alive; the
-        KafkaError that ended the membership.
+        without a subscription, and in explicit mode while a record is neither acknowledged nor kept alive; on every
+        call, the KafkaError that ended the membership. Raises TopicAuthorizationFailedError or
+        GroupAuthorizationFailedError once when this client lacks a right; if you go on polling, records come as soon as
+        it has it (CL-143).
         """
         arguments.seconds("poll", timeout)
         arguments.count("poll", "max_records", max_records)

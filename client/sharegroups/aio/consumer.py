@@ -78,8 +78,9 @@ class ShareConsumer(ProcessBound):
 
         In implicit mode the records of the previous poll are accepted. `max_records`: how many records to ask for at
         most; 0 asks for none, and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError without a
-        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; the KafkaError that
-        ended the membership.
+        subscription, and in explicit mode while a record is neither acknowledged nor kept alive; on every call, the
+        KafkaError that ended the membership. Raises TopicAuthorizationFailedError or GroupAuthorizationFailedError once
+        when this client lacks a right; if you go on polling, records come as soon as it has it (CL-143).
         """
         arguments.seconds("poll", timeout)
         arguments.count("poll", "max_records", max_records)

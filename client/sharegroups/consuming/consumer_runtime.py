@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final
 
-from kip932.errors import InvalidTopicError, KafkaError
+from kip932.errors import (
+    GroupAuthorizationFailedError,
+    InvalidTopicError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+)
+from kip932.ids import EPOCH_JOIN
 from kip932.rpc.transport import Transport
 from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.core.missing_rights import may_not_read
 from sharegroups.connection.security import transport_for
 from sharegroups.consuming.ack_outbox import PendingAck
+from sharegroups.consuming.core.denied_rights import DeniedRights, Resource
 from sharegroups.consuming.core.membership import Membership
 from sharegroups.consuming.fetcher import Fetcher
 from sharegroups.consuming.heartbeats import Heartbeats
@@ -49,6 +57,8 @@ class ConsumerRuntime:
         self._transport = transport if transport is not None else transport_for(member.config)
         self.metrics = ConsumerMetrics(asyncio.get_running_loop().time())
         self.cluster = Cluster(self._transport, member.config)
+        self._rights = DeniedRights()
+        self.cluster.listen(self._check_topics)  # before the sessions, which forget a topic without metadata
         self.fetcher = Fetcher(
             member=member,
             cluster=self.cluster,
@@ -56,6 +66,7 @@ class ConsumerRuntime:
             settled=settled,
             failed=failed,
             gave_up=self._give_up,
+            denied=self._denied,
             expired=expired,
             in_use=in_use,
         )
@@ -66,27 +77,52 @@ class ConsumerRuntime:
             member_id=member.member_id,
             metrics=self.metrics,
             assigned=self.fetcher.assign,
+            denied=self._member_denied,
             wake_owner=self.fetcher.wake,
         )
         self.watch = StallWatch(
             self.cluster, membership, self.heartbeats, member.group_id, member.config["bootstrap.servers"]
         )
-        self.cluster.listen(self._check_names)
         self.cluster.start()
         self.heartbeats.start()
         self.watch.start()
 
-    def _check_names(self) -> None:
+    def _check_topics(self) -> None:
         """Make the next poll raise an error for a subscribed name that is not a valid topic name, once per name
-        (CL-93)."""
+        (CL-93), and for a topic that this consumer may not see any more. Before it has joined, its heartbeats show
+        that."""
         names = self._membership.subscription
         errors = {name: self.cluster.errors[name] for name in names if name in self.cluster.errors}
+        if self._membership.epoch > EPOCH_JOIN and self._membership.denied is None:
+            self._denied(
+                "metadata",
+                {
+                    ("topic", name): may_not_read(error, self._group_id, [name])
+                    for name, error in errors.items()
+                    if isinstance(error, TopicAuthorizationFailedError)
+                },
+            )
         impossible = {name: error for name, error in errors.items() if isinstance(error, InvalidTopicError)}
         for name in impossible.keys() - self._impossible:
             self._failed(impossible[name])
         if impossible.keys() - self._impossible:
             self.fetcher.wake()
         self._impossible = frozenset(impossible)
+
+    def _member_denied(self, error: KafkaError | None) -> None:
+        """Note whether the coordinator's last answer refused this member for lack of a right."""
+        if error is None:
+            self._denied("coordinator", {})
+            return
+        is_group = isinstance(error, GroupAuthorizationFailedError)
+        resource = ("group", self._group_id) if is_group else ("membership", error.message)
+        self._denied("coordinator", {resource: may_not_read(error, self._group_id, self._membership.subscription)})
+
+    def _denied(self, source: Hashable, refused: Mapping[Resource, KafkaError]) -> None:
+        """Note what `source` refuses now; the next poll raises the errors that are new (CL-143)."""
+        for error in self._rights.note(source, refused):
+            self._failed(error)
+            self.fetcher.wake()
 
     def _give_up(self, error: KafkaError) -> None:
         """Leave the group, log why, and make every poll raise the error (CL-111)."""

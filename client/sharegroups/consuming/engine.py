@@ -99,13 +99,14 @@ class ConsumerEngine:
         self._member.records_cap = max(1, min(count, self._config["max.poll.records"]))
 
     def raise_background(self) -> None:
-        """Raise WakeupError after wakeup(), or a pending error of a session or the membership (CL-21)."""
+        """Raise WakeupError after wakeup(), or a pending error of a session or the membership (CL-21); a fatal one on
+        every call, any other once (CL-9, CL-143)."""
         if self._wakeup:
             self._raise_wakeup()
         if self._errors:
             raise self._errors.popleft()
-        if (error := self._membership.take_error()) is not None:
-            raise error
+        if self._membership.fatal is not None:
+            raise self._membership.fatal
 
     async def poll(self, timeout_s: float | None, max_records: int | None = None) -> Messages | None:
         """Send the acknowledgements of the previous poll, then wait for records (CL-21).

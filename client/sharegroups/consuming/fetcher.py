@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Final
 
 from kip932.errors import KafkaError
@@ -20,6 +20,7 @@ from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.signal import Signal
 from sharegroups.consuming.ack_outbox import PendingAck
 from sharegroups.consuming.closed_sessions import has_session_ended, session_of
+from sharegroups.consuming.core.denied_rights import Resource
 from sharegroups.consuming.member import Member
 from sharegroups.consuming.metrics import ConsumerMetrics
 from sharegroups.consuming.share_messages import cut_off
@@ -38,8 +39,9 @@ class Fetcher:
     """The sessions and the buffer.
 
     `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `gave_up` with
-    an error that ends the membership, `expired` with records that were dropped because their lock expired. `in_use`
-    returns whether the application holds records of a session.
+    an error that ends the membership, `denied` with all that a leader refuses now for lack of a right, `expired` with
+    records that were dropped because their lock expired. `in_use` returns whether the application holds records of a
+    session.
     """
 
     def __init__(
@@ -51,6 +53,7 @@ class Fetcher:
         settled: Callable[[PendingAck, KafkaError | None], None],
         failed: Callable[[KafkaError], None],
         gave_up: Callable[[KafkaError], None],
+        denied: Callable[[Hashable, Mapping[Resource, KafkaError]], None],
         expired: Callable[[Delivered], None],
         in_use: Callable[[ShareSession], bool],
     ) -> None:
@@ -61,6 +64,7 @@ class Fetcher:
         self._settled = settled
         self._failed = failed
         self._gave_up = gave_up
+        self._denied = denied
         self._expired = expired
         self._in_use = in_use
         self._sessions: dict[int, ShareSession] = {}
@@ -105,6 +109,10 @@ class Fetcher:
         """Pass on the error of a member that cannot read its records."""
         self._gave_up(error)
         self._signal.set()
+
+    def denied(self, node_id: int, refused: Mapping[Resource, KafkaError]) -> None:
+        """Pass on all that a leader refuses now for lack of a right."""
+        self._denied(node_id, refused)
 
     def wake(self) -> None:
         """Let a waiting poll continue."""
@@ -357,6 +365,7 @@ class Fetcher:
                 continue
             del self._sessions[node_id]
             self.lock_timeout_ms = session.lock_timeout_ms or self.lock_timeout_ms
+            self._denied(node_id, {})
             task = asyncio.create_task(session.close(self._cluster.timeout_s))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

@@ -1,6 +1,6 @@
 """Runs a Membership: sends its heartbeats to the coordinator, finds its topics' names and reports its assignment.
 
-Rules CL-11 to CL-18. `core.membership` decides; this host looks up the coordinator, waits and calls.
+Rules CL-11 to CL-18, CL-143. `core.membership` decides; this host looks up the coordinator, waits and calls.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
 from kip932.errors import (
     CoordinatorError,
+    GroupAuthorizationFailedError,
     KafkaError,
     RetriableError,
     UnsupportedVersionError,
@@ -51,7 +52,8 @@ _REMOVED: Final = (
 
 
 class Heartbeats:
-    """The heartbeat loop of one consumer. Calls `assigned` at every change of the assignment."""
+    """The heartbeat loop of one consumer. Calls `assigned` at every change of the assignment, and `denied` after every
+    heartbeat, with the error if the member lacks a right (CL-143)."""
 
     def __init__(
         self,
@@ -62,6 +64,7 @@ class Heartbeats:
         member_id: str,
         metrics: ConsumerMetrics,
         assigned: Callable[[frozenset[TopicIdPartition]], None],
+        denied: Callable[[KafkaError | None], None],
         wake_owner: Callable[[], None],
     ) -> None:
         self._membership = membership
@@ -70,6 +73,7 @@ class Heartbeats:
         self._member_id = member_id
         self._metrics = metrics
         self._assigned = assigned
+        self._denied = denied
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
         self._answered_s: float | None = None
@@ -176,7 +180,11 @@ class Heartbeats:
         except KafkaError as error:
             outcome = membership.refused(heartbeat, error, self._now_ms())
         except TransportError as error:
-            outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())
+            problem = fatal_error(error)
+            if isinstance(problem, GroupAuthorizationFailedError):  # a right that the member may get (CL-143)
+                outcome = membership.refused(heartbeat, problem, self._now_ms())
+            else:
+                outcome = membership.unanswered(heartbeat, problem, self._now_ms())
             if error.status is TransportStatus.RESOURCE_EXHAUSTED:
                 self._log_silence(error.address, 0)
                 outcome = Lookup.KEEP  # it is the right node, but has no capacity for the call
@@ -192,6 +200,7 @@ class Heartbeats:
             self._coordinator = None
         elif outcome is Lookup.HINT:
             self._coordinator = named
+        self._denied(membership.denied)
         self.wake()
         self._wake_owner()
 

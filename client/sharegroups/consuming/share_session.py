@@ -11,30 +11,34 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Final, Protocol
 
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.api.v1.share_stream_pb2 import ShareStreamRequest, ShareStreamResponse
 from kip932.errors import (
+    GroupAuthorizationFailedError,
     KafkaError,
     NetworkError,
     RetriableError,
     ShareSessionLimitReachedError,
     ThrottlingQuotaExceededError,
+    TopicAuthorizationFailedError,
     UnsupportedCompressionTypeError,
     error_for,
 )
-from kip932.ids import TopicIdPartition
+from kip932.ids import EPOCH_LEAVE, TopicIdPartition
 from kip932.rpc.transport import TransportError
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.core.missing_rights import REFUSED_MS, may_not_read
 from sharegroups.connection.leader_stream import LeaderStream
 from sharegroups.connection.signal import Signal
 from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.connection.streams import CorrelatedStream
 from sharegroups.consuming import share_messages
 from sharegroups.consuming.ack_outbox import OUTDATED, SESSION_LOST, AckOutbox, AckOwner, NothingToSendError, PendingAck
+from sharegroups.consuming.core.denied_rights import DeniedTopics, Resource
 from sharegroups.consuming.core.fetch_session import FetchSession, SessionStep
 from sharegroups.consuming.core.refused_partitions import RefusedPartitions
 from sharegroups.consuming.member import Member
@@ -63,32 +67,52 @@ class SessionOwner(AckOwner, Protocol):
         """Leave the group, since the member cannot read its records; every poll must raise this error (CL-111)."""
         ...
 
+    def denied(self, node_id: int, refused: Mapping[Resource, KafkaError]) -> None:
+        """Receive all that the leader `node_id` refuses now for lack of a right (CL-143)."""
+        ...
+
     def wake(self) -> None:
         """Let a waiting poll continue, because the state of this session changed."""
         ...
 
 
 class FetchRefusals:
-    """Handles the errors of single partitions in one leader's session (CL-34, CL-91).
+    """Handles the errors of single partitions in one leader's session (CL-34, CL-91), and missing rights (CL-143).
 
-    Call `answered` with each response to a ShareFetch.
+    Call `answered` with each response to a ShareFetch, or `group_denied`. `topics`: those that may not be read.
     """
 
-    def __init__(self, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
+    def __init__(self, node_id: int, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
+        self._node_id = node_id
+        self._group_id = group_id
         self._cluster = cluster
         self._owner = owner
         self._refusals = RefusedPartitions(group_id)
+        self.topics = DeniedTopics(cluster.backoff)
+        self._group_error: KafkaError | None = None
 
     def answered(
-        self, errors: Mapping[TopicIdPartition, KafkaError], wanted: Mapping[TopicIdPartition, str], now_ms: int
-    ) -> None:
-        """Handle the errors of one response. An error about an outdated leader or topic refreshes the metadata. A
-        permanent error is raised by the next poll, or ends the membership (CL-111). Others, including outdated ones,
-        are logged once they have lasted."""
-        if not errors and not self._refusals.refused:
-            return
+        self,
+        errors: Mapping[TopicIdPartition, KafkaError],
+        asked: Collection[TopicIdPartition],
+        wanted: Mapping[TopicIdPartition, str],
+        now_ms: int,
+    ) -> bool:
+        """Handle the errors of one response. Returns whether another ShareFetch must wait for a back-off.
+
+        An error about an outdated leader or topic refreshes the metadata. A permanent error is raised by the next poll,
+        or ends the membership (CL-111). Others, including outdated ones, are logged once they have lasted. A missing
+        right is reported once, and only its topic is left out for a while. `asked`: the partitions of the request's
+        session.
+        """
+        if not errors and not self._refusals.refused and not self.topics and self._group_error is None:
+            return False
         passing: dict[TopicIdPartition, str] = {}
+        denied: dict[bytes, TopicAuthorizationFailedError] = {}
         for partition, error in errors.items():
+            if isinstance(error, TopicAuthorizationFailedError):
+                denied[partition.topic_id] = error
+                continue
             if isinstance(error, OUTDATED):
                 self._cluster.request_refresh()
             elif not isinstance(error, RetriableError):
@@ -98,8 +122,30 @@ class FetchRefusals:
                 report(type(error)(f"{name}-{partition.partition}: {error.message}"))
                 continue
             passing[partition] = f"{error.name}: {error.message}"
-        for line in self._refusals.answered(passing, wanted, now_ms):
+        self.topics.answered(denied, asked, wanted, now_ms)
+        self._group_error = None
+        self._report_denied(wanted)
+        served = self.topics.askable(wanted, now_ms)
+        for line in self._refusals.answered(passing, served, now_ms):
             log.warning("%s", line)
+        return any(partition.topic_id not in denied for partition in errors)
+
+    def group_denied(self, error: KafkaError, wanted: Mapping[TopicIdPartition, str]) -> None:
+        """Note that the leader refuses every request of the group."""
+        self._group_error = error
+        self._report_denied(wanted)
+
+    def _report_denied(self, wanted: Mapping[TopicIdPartition, str]) -> None:
+        names = {partition.topic_id: name for partition, name in wanted.items()}
+        refused: dict[Resource, KafkaError] = {
+            ("topic", names[topic_id]): may_not_read(error, self._group_id, [names[topic_id]])
+            for topic_id, error in self.topics.errors().items()
+            if topic_id in names
+        }
+        if self._group_error is not None:
+            topics = sorted(set(wanted.values()))
+            refused["group", self._group_id] = may_not_read(self._group_error, self._group_id, topics)
+        self._owner.denied(self._node_id, refused)
 
 
 class ShareSession:
@@ -126,7 +172,7 @@ class ShareSession:
         self._template = member.fetch_request()
         self._session = FetchSession()
         self._backoff = cluster.backoff()
-        self._refusals = FetchRefusals(member.group_id, cluster, owner)
+        self._refusals = FetchRefusals(node_id, member.group_id, cluster, owner)
         self.outbox = AckOutbox(node_id, cluster, owner)
         self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: [self._session.known])
         self._flushed = Signal()
@@ -136,8 +182,10 @@ class ShareSession:
         self._wait_ms = int(member.config["fetch.max.wait.ms"])
         self.timeout_s = self._wait_ms / 1000 + cluster.timeout_s
         self.expected_s = self._wait_ms / 1000 + SILENCE_S
-        # The ShareFetch in flight. `_over`: a future that is set when it ends, while close() waits for that.
+        # The ShareFetch in flight. `_asked`: the partitions of its session. `_over`: a future that is set when it ends,
+        # while close() waits for that.
         self._sent: list[PendingAck] = []
+        self._asked: Mapping[TopicIdPartition, str] = {}
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
         self._over: asyncio.Future[None] | None = None
@@ -159,8 +207,11 @@ class ShareSession:
 
     @property
     def not_before_ms(self) -> int:
-        """When a ShareFetch may be sent: after the back-off and the node's throttle time."""
-        return max(self._retry_at_ms, self.link.free_at_ms)
+        """When a ShareFetch may be sent: after the back-off, that of topics that may not be read (if there are no
+        others), and the node's throttle time."""
+        denied = self._refusals.topics
+        at_ms = max(self._retry_at_ms, self.link.free_at_ms)
+        return max(at_ms, denied.not_before_ms(self.wanted)) if denied else at_ms
 
     def wants_fetch(self, now_ms: int) -> bool:
         """Return whether a ShareFetch may be sent now."""
@@ -247,10 +298,11 @@ class ShareSession:
         outbox, template, self._sent_ms = self.outbox, self._template, self._now_ms()
         outbox.drop_dead(self._session.generation)
         self._sent = outbox.take(renewals=False)
-        step = self._step = self._session.fetch_step(self.wanted)
+        self._asked = self._refusals.topics.askable(self.wanted, self._sent_ms)
+        step = self._step = self._session.fetch_step(self._asked)
         self._member.update(template)
         template.max_wait_ms = self._max_wait_ms
-        return share_messages.fetch_request(template, number, step, self._sent, self.wanted)
+        return share_messages.fetch_request(template, number, step, self._sent, self._asked)
 
     def answered(self, response: ShareStreamResponse) -> None:
         """Process the leader's response to the ShareFetch (streams.Exchange)."""
@@ -318,10 +370,10 @@ class ShareSession:
         self._member.ahead.answered(sum([part.records for part in delivered]), size, batches)
         self.outbox.fetch_answered(sent, results)
         self.flush()  # CL-97
-        self._refusals.answered(refused, self.wanted, self._now_ms())
-        if refused and not delivered:
+        must_wait = self._refusals.answered(refused, self._asked, self.wanted, self._now_ms())
+        if must_wait and not delivered:
             self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
-        elif not refused:
+        elif not must_wait:
             self._backoff.reset()
         self._hand_over(step, delivered)
 
@@ -444,12 +496,19 @@ class ShareSession:
 
     def _refused(self, step: SessionStep, sent: list[PendingAck], error: KafkaError) -> None:
         """Handle an error of a whole request (CL-31)."""
+        least_ms = 0
         if step.epoch == 0 or isinstance(error, SESSION_LOST):
             self._session.lost(step.generation)
         if isinstance(error, ThrottlingQuotaExceededError):  # the leader did not process it
             self._session.refused(step)
             self.outbox.put_back(sent, error)
             self.flush()  # it may be long before the application polls (CL-87)
+        elif isinstance(error, GroupAuthorizationFailedError):
+            if step.epoch != EPOCH_LEAVE:  # the leader did not process it; the end of the stream closes the session
+                self._session.refused(step)
+            self.outbox.fail(sent, error)
+            self._refusals.group_denied(error, self.wanted)
+            least_ms = REFUSED_MS
         elif isinstance(error, SESSION_LOST):
             gone = error if isinstance(error, ShareSessionLimitReachedError) else NetworkError(error.message)
             self.outbox.fail(sent, gone)
@@ -457,7 +516,7 @@ class ShareSession:
             self.outbox.fail(sent, error)
             if not isinstance(error, RetriableError):
                 self._owner.failed(error)
-        self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
+        self._retry_at_ms = self._now_ms() + max(least_ms, self._backoff.next_ms())
 
     def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
         """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524)."""

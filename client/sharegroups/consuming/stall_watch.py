@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
-from kip932.errors import UnknownTopicOrPartitionError
+from kip932.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.stall_diagnosis import (
@@ -108,6 +108,8 @@ class StallWatch:
             return Trouble(UNREACHABLE, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
         names = self._membership.subscription
         failed = {name: cluster.errors[name] for name in names if name in cluster.errors}
+        # A missing right is raised by poll() (CL-143).
+        failed = {name: why for name, why in failed.items() if not isinstance(why, TopicAuthorizationFailedError)}
         if unknown := tuple(name for name in failed if isinstance(failed[name], UnknownTopicOrPartitionError)):
             return Trouble(UNKNOWN, self._where, unknown)
         if failed:

@@ -12,6 +12,7 @@ from kip932.api.v1 import (
 )
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
+from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.group_changes import GROUP_ID_NOT_FOUND, LEADER_NOT_AVAILABLE, GroupChanges
 
 UNKNOWN_MEMBER_ID: Final = 25
@@ -33,6 +34,13 @@ class Coordinator(GroupChanges):
         fake, member = self.fake, request.member_id
         fake.heartbeats.append(request)
         response = share_group_heartbeat_pb2.ShareGroupHeartbeatResponse()
+        if text := fake.denial("READ", "group", request.group_id):
+            fake.refuse(response, GROUP_AUTHORIZATION_FAILED, text)
+            return response
+        texts = (fake.denial("DESCRIBE", "topic", name) for name in request.subscribed_topic_names.values)
+        if text := next(filter(None, texts), ""):
+            fake.refuse(response, TOPIC_AUTHORIZATION_FAILED, text)
+            return response
         if error := fake.take_error("heartbeat") or self._refusal(request):
             fake.refuse(response, error)
             return response

@@ -16,6 +16,8 @@ from kip932.ids import TopicIdPartition
 
 #: THROTTLING_QUOTA_EXCEEDED
 NO_ROOM: Final = 89
+TOPIC_AUTHORIZATION_FAILED: Final = 29
+GROUP_AUTHORIZATION_FAILED: Final = 30
 
 
 class Faults:
@@ -32,15 +34,25 @@ class Faults:
         #: Shards of the group log whose groups no node lists, with the error. The test decides which groups are in
         #: them.
         self.unserved: dict[int, int] = {}
+        #: The rights that every client lacks, such as "READ on topic 't'" or "READ on group 'g'". The errors are those
+        #: of a Kafka broker with an authorizer, whose checks come before all others. No right implies another one here.
+        self.denied: set[str] = set()
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
 
     def take_error(self, what: str) -> ErrorCode.ValueType:
         """Return the next planned error of a kind; 0 if none is planned."""
         return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
-    def refuse(self, response: Any, error: int) -> None:
+    def denial(self, operation: str, kind: str, name: str) -> str:
+        """Return the text of an answer to a client that lacks this right; "" if it has it."""
+        right = f"{operation} on {kind} {name!r}"
+        return f"User:alice has no right to {right}." if right in self.denied else ""
+
+    def refuse(self, response: Any, error: int, text: str = "") -> None:
         """Set this error in a response, with the throttle time for NO_ROOM."""
         response.error_code = error
+        if text:
+            response.error_message = text
         response.throttle_time_ms = self.throttle_ms if error == NO_ROOM else 0
 
     def drop_streams(self, node: int) -> None:

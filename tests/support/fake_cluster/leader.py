@@ -8,6 +8,7 @@ from kip932.api.v1 import delete_records_pb2, explain_record_pb2, fetch_pb2, lis
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
+from tests.support.fake_cluster.faults import TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.log import INVALID_RECORD, OFFSET_OUT_OF_RANGE
 from tests.support.fake_cluster.share import ShareRequests
 
@@ -93,6 +94,10 @@ class Leader(ShareRequests):
             for part in topic.partition_data:
                 partition = TopicIdPartition(topic.topic_id, part.index)
                 outcome = result.partition_responses.add(index=part.index, base_offset=-1)
+                if text := self.fake.denial("WRITE", "topic", self.name_of(topic.topic_id)):
+                    outcome.error_code = ErrorCode.ValueType(TOPIC_AUTHORIZATION_FAILED)
+                    outcome.error_message = text
+                    continue
                 error = self.fake.take_error("produce") or self.fake.unloadable.get(partition, 0)
                 error = error or self._refusal(request) or self.trouble(partition, outcome, response)
                 outcome.error_code = ErrorCode.ValueType(

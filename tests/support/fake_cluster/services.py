@@ -21,6 +21,7 @@ from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.acls import Acls
 from tests.support.fake_cluster.configs import Configs
+from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.state import FakeState
 from transaction_coordinator.read_service import Surroundings, TransactionReads
 
@@ -54,7 +55,10 @@ class Cluster(Configs, Acls):
         by_id = {topic_id: name for name, (topic_id, _) in fake.topics.items()}
         for asked, topic_id in wanted:
             name = asked or by_id.get(topic_id, "")
-            if name in fake.topics:
+            if text := fake.denial("DESCRIBE", "topic", name):
+                named = {"name": asked, "topic_id": NULL_TOPIC_ID} if asked else {"topic_id": topic_id}
+                response.topics.add(error_code=TOPIC_AUTHORIZATION_FAILED, error_message=text, **named)
+            elif name in fake.topics:
                 self._add(response, name)
             elif not topic_id and not possible_topic_name(asked):
                 text = f"topic name {asked!r} cannot be: a name has {TOPIC_NAME_RULE}"
@@ -87,6 +91,10 @@ class Cluster(Configs, Acls):
     async def find_coordinator(self, request: Any, context: Any) -> find_coordinator_pb2.FindCoordinatorResponse:
         response = find_coordinator_pb2.FindCoordinatorResponse()
         for key in request.coordinator_keys:
+            if text := self.fake.denial("DESCRIBE", "group", key):
+                code = ErrorCode.ValueType(GROUP_AUTHORIZATION_FAILED)
+                response.coordinators.add(key=key, node_id=-1, error_code=code, error_message=text)
+                continue
             node = self.fake.endpoint(self.fake.coordinator)
             response.coordinators.add(key=key, node_id=node.node_id, host=node.host, port=node.port)
         return response

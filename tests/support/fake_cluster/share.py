@@ -12,6 +12,7 @@ from kip932.compression.kinds import Compression, install_command
 from kip932.ids import TopicIdPartition
 from kip932.record_batches import compression_of
 from shard_runtime.rpc.binding import ServerStream
+from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.log import DELAY_MAX_MS, INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE
 from tests.support.fake_cluster.state import FakeState, Session
 from tests.support.virtual_time import now_s
@@ -89,6 +90,8 @@ class ShareRequests:
         request: Any = message.fetch if is_fetch else message.acknowledge
         requests: list[Any] = self.fake.fetches if is_fetch else self.fake.acknowledges
         requests.append(request)
+        if self.fake.denial("READ", "group", request.group_id):
+            return _Run(request, GROUP_AUTHORIZATION_FAILED)
         error = self.fake.take_error("fetch_top" if is_fetch else "acknowledge_top")
         error_or_session = error or self._step(request, is_fetch, stream)
         if not isinstance(error_or_session, Session):
@@ -146,7 +149,8 @@ class ShareRequests:
         self.fake.notify()
 
     def _acknowledge(self, request: Any, partition: TopicIdPartition, batches: Any) -> int:
-        if error := self.fake.take_error("acknowledge") or self.trouble(partition):
+        denied = TOPIC_AUTHORIZATION_FAILED if self._denial(partition) else 0
+        if error := denied or self.fake.take_error("acknowledge") or self.trouble(partition):
             return error
         if request.group_id not in self.fake.logs[partition].states:
             return UNKNOWN_TOPIC_OR_PARTITION  # the group has never fetched from it
@@ -156,6 +160,13 @@ class ShareRequests:
         for offset, delay_ms in delays.items():
             self.fake.delay(partition, request.group_id, offset, delay_ms)
         return error
+
+    def _denial(self, partition: TopicIdPartition) -> str:
+        """Return why clients may not read from the partition; "" if they may."""
+        return self.fake.denial("READ", "topic", self.name_of(partition.topic_id))
+
+    def name_of(self, topic_id: bytes) -> str:
+        return next((name for name, (found, _) in self.fake.topics.items() if found == topic_id), "")
 
     def trouble(self, partition: TopicIdPartition, result: Any = None, response: Any = None) -> int:
         """Return the error with which this node refuses a partition, 0 if it serves it. Fills in the leader in
@@ -179,7 +190,7 @@ class ShareRequests:
     def _acknowledged(self, run: _Run) -> share_acknowledge_pb2.ShareAcknowledgeResponse:
         response = share_acknowledge_pb2.ShareAcknowledgeResponse()
         if run.error:
-            self.fake.refuse(response, run.error)
+            self.fake.refuse(response, run.error, self._text(run))
             return response
         began_ms = run.lock_ms if run.request.is_renew_ack else self.fake.lock_ms  # PL-254
         response.acquisition_lock_timeout_ms = min(began_ms, self.fake.lock_ms)
@@ -194,7 +205,7 @@ class ShareRequests:
         """Respond once there are records, there is nothing to wait for, or the time is up."""
         request, session = run.request, run.session
         if session is None:
-            return self._refused(run.error)
+            return self._refused(run.error, self._text(run))
         response = share_fetch_pb2.ShareFetchResponse()
         deadline = now_s() + request.max_wait_ms / 1000
         while request.share_session_epoch != CLOSE:
@@ -220,10 +231,13 @@ class ShareRequests:
         self._report(session, response)
         return response
 
-    def _refused(self, error: int) -> share_fetch_pb2.ShareFetchResponse:
+    def _refused(self, error: int, text: str = "") -> share_fetch_pb2.ShareFetchResponse:
         response = share_fetch_pb2.ShareFetchResponse()
-        self.fake.refuse(response, error)
+        self.fake.refuse(response, error, text)
         return response
+
+    def _text(self, run: _Run) -> str:
+        return self.fake.denial("READ", "group", run.request.group_id)
 
     def _acquire(self, request: Any, session: Session, response: Any) -> bool:
         """Fill the response; return whether it may be sent before the deadline."""
@@ -231,6 +245,11 @@ class ShareRequests:
             return True
         left, erroneous = request.max_records, 0
         for partition in session.partitions:
+            if text := self._denial(partition):
+                result = _partition(response, partition)
+                result.error_code, result.error_message = TOPIC_AUTHORIZATION_FAILED, text
+                erroneous += 1
+                continue
             planned = self.fake.take_error("fetch")
             if planned or self.trouble(partition):
                 result = _partition(response, partition)

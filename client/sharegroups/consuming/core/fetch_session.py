@@ -34,7 +34,16 @@ class SessionStep(NamedTuple):
 class FetchSession:
     """Epochs and partitions of one share session."""
 
-    __slots__ = ("_before_close", "_epoch", "_established", "_known", "_last_known", "_session_id", "generation")
+    __slots__ = (
+        "_before_close",
+        "_epoch",
+        "_established",
+        "_known",
+        "_last_known",
+        "_session_id",
+        "_unused",
+        "generation",
+    )
 
     def __init__(self) -> None:
         self._epoch = _OPEN
@@ -43,6 +52,8 @@ class FetchSession:
         self._known: dict[TopicIdPartition, None] = {}
         self._last_known: dict[TopicIdPartition, None] = {}
         self._before_close = (_OPEN, self._known)
+        #: The epochs of refused steps that a later step, still without an answer, has overtaken.
+        self._unused: set[int] = set()
         self.generation = 0
 
     @property
@@ -97,18 +108,20 @@ class FetchSession:
         return step
 
     def refused(self, step: SessionStep) -> None:
-        """Undo a step that the leader was too busy to process (CL-87), so that its session is unchanged.
+        """Undo a step that the leader did not process (CL-87, CL-143), so that its session is unchanged.
 
         The next request repeats the step's changes. It also reuses the epoch, unless a later step has used the next
-        one.
+        one; if that step is refused too, both epochs are reused.
         """
         if step.epoch == EPOCH_LEAVE:
             if self.generation == step.generation + 1 and not self.is_open:
                 self._epoch, self._known = self._before_close
                 self._session_id, self._established, self.generation = step.session_id, True, step.generation
         elif step.generation == self.generation:
-            if self._epoch == _next(step.epoch):
-                self._epoch = step.epoch
+            self._unused.add(step.epoch)
+            while (last := next((epoch for epoch in self._unused if _next(epoch) == self._epoch), None)) is not None:
+                self._unused.remove(last)
+                self._epoch = last
             for partition in step.added:
                 self._known.pop(partition, None)
             self._known.update(dict.fromkeys(step.forgotten))
@@ -140,6 +153,7 @@ class FetchSession:
         self._epoch = _OPEN
         self._session_id = None
         self._established = False
+        self._unused.clear()
         self._last_known = self._known or self._last_known
         self._known = {}
         self.generation += 1

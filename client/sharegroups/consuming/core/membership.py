@@ -1,8 +1,8 @@
 """The membership of one consumer in a share group: a state machine that decides which heartbeat is due and when.
 
-Rules CL-1 to CL-18. The host must call `heartbeat` at `next_deadline`, send what it returns, and report the outcome
-with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight: a leave waits for its outcome, and a
-join waits for the end of a leave (CL-11). Pure: it never waits or sends; times are passed in, in ms.
+Rules CL-1 to CL-18, CL-143. The host must call `heartbeat` at `next_deadline`, send what it returns, and report the
+outcome with `succeeded`, `refused` or `unanswered`. At most one heartbeat is in flight: a leave waits for its outcome,
+and a join waits for the end of a leave (CL-11). Pure: it never waits or sends; times are passed in, in ms.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from kip932 import errors
 from kip932.errors import KafkaError
 from kip932.ids import EPOCH_JOIN, EPOCH_LEAVE, TopicIdPartition
 from sharegroups.connection.core.backoff import Backoff
+from sharegroups.connection.core.missing_rights import REFUSED_MS
 
 
 class MemberState(StrEnum):
@@ -44,9 +45,10 @@ _BACK_OFF: Final = frozenset(
         errors.CoordinatorNotAvailableError,
         errors.CoordinatorLoadInProgressError,
         errors.UnknownServerError,
-        errors.TopicAuthorizationFailedError,
     )
 )
+#: The member lacks a right, which it may get (back) at any time (CL-143).
+_DENIED: Final = frozenset({errors.GroupAuthorizationFailedError.code, errors.TopicAuthorizationFailedError.code})
 _REJOIN: Final = frozenset({errors.FencedMemberEpochError.code, errors.UnknownMemberIdError.code})
 
 
@@ -77,6 +79,8 @@ class Membership:
         self.epoch = EPOCH_JOIN
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.fatal: KafkaError | None = None
+        #: Why the coordinator refused the last heartbeat, if the member lacks a right; None once it accepts one.
+        self.denied: KafkaError | None = None
         self.rebalances = 0
         #: How many times the group or the poll timer has removed this member.
         self.fenced = 0
@@ -96,7 +100,6 @@ class Membership:
         self._after_leave = MemberState.UNSUBSCRIBED
         self._leave_deadline_ms: int | None = None
         self._redirects = 0
-        self._raised: KafkaError | None = None
         self._is_late = False
 
     @property
@@ -120,11 +123,6 @@ class Membership:
         if self._target is None:
             return frozenset()
         return frozenset(partition.topic_id for partition in self._target - self.assignment)
-
-    def take_error(self) -> KafkaError | None:
-        """Return the error that poll() must raise now: a fatal one on every call, any other once (CL-9, CL-17)."""
-        raised, self._raised = self._raised, None
-        return self.fatal or raised
 
     def take_poll_timeout(self) -> bool:
         """Return whether the member has started to leave because the application did not poll (CL-18). Returns True
@@ -245,6 +243,7 @@ class Membership:
         self._backoff.reset()
         self._redirects = 0
         self._retry_at_ms = None
+        self.denied = None
         if self.state not in _ACTIVE or member_epoch < 0:  # CL-10, CL-13
             return
         self.epoch = member_epoch
@@ -260,7 +259,7 @@ class Membership:
             self.state = MemberState.RECONCILING if self._target is not None else MemberState.STABLE
 
     def refused(self, request: Heartbeat, error: KafkaError, now_ms: int) -> Lookup:
-        """Apply a coordinator's response with an error (CL-6, CL-15 to CL-17)."""
+        """Apply a coordinator's response with an error (CL-6, CL-15 to CL-17, CL-143)."""
         if not self._ended(request):
             return Lookup.KEEP
         self._forget_sent()
@@ -279,9 +278,10 @@ class Membership:
         unknown_group = error.code == errors.GroupIdNotFoundError.code and request.member_epoch > EPOCH_JOIN
         if error.code in _REJOIN or unknown_group:
             self._fenced()
+        elif error.code in _DENIED:
+            self.denied = error
+            self._wait(now_ms, REFUSED_MS)
         elif error.code in _BACK_OFF:
-            if error.code == errors.TopicAuthorizationFailedError.code:
-                self._raised = error
             self._wait(now_ms)
             return Lookup.AGAIN if error.code == errors.CoordinatorNotAvailableError.code else Lookup.KEEP
         else:
@@ -313,6 +313,7 @@ class Membership:
 
     def _fenced(self) -> None:
         """Drop the assignment and join again immediately, with the same member id (CL-6)."""
+        self.denied = None
         self.state = MemberState.FENCED
         self.fenced += 1
         self._drop_assignment()
@@ -320,7 +321,7 @@ class Membership:
 
     def _fail(self, error: KafkaError) -> None:
         self.state = MemberState.FATAL
-        self.fatal = error
+        self.fatal, self.denied = error, None
         self._drop_assignment()
 
     def _begin_leave(self, after: MemberState) -> None:
@@ -333,6 +334,7 @@ class Membership:
 
     def _left(self) -> None:
         self.state = self._after_leave
+        self.denied = None
         self.epoch = EPOCH_JOIN
         self._forget_sent()
         if self._wants_join and self._subscription:
@@ -378,5 +380,5 @@ class Membership:
         self._sent_topics = None
         self._sent_rack = False
 
-    def _wait(self, now_ms: int) -> None:
-        self._retry_at_ms = now_ms + self._backoff.next_ms()
+    def _wait(self, now_ms: int, least_ms: int = 0) -> None:
+        self._retry_at_ms = now_ms + max(least_ms, self._backoff.next_ms())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kip932.errors import (
-    GroupAuthorizationFailedError,
+    GroupMaxSizeReachedError,
     InvalidTopicError,
     KafkaError,
     RequestTimedOutError,
@@ -282,7 +282,7 @@ async def test_close_does_all_it_has_to_and_raises_the_first_error_then(fake: Fa
     c.subscribe(["t"])
     first, _ = await c.poll(5)
     c.acknowledge(first)
-    fake.errors["heartbeat"].append(GroupAuthorizationFailedError.code)
+    fake.errors["heartbeat"].append(GroupMaxSizeReachedError.code)
     await asyncio.sleep(6)
     with pytest.raises(LookupError, match="mine"):
         await c.close()

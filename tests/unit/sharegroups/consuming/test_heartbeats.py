@@ -12,7 +12,7 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatResponse
 from kip932.errors import (
     ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
+    GroupMaxSizeReachedError,
     InvalidRequestError,
     KafkaError,
     TopicAuthorizationFailedError,
@@ -210,17 +210,17 @@ async def test_after_a_fatal_error_nothing_is_asked_any_more(fake: FakeCluster) 
     c = consumer(fake)
     c.subscribe(["t"])
     assert len(await c.poll(5)) == 1
-    fake.errors["heartbeat"].append(30)  # GROUP_AUTHORIZATION_FAILED
-    with pytest.raises(GroupAuthorizationFailedError):
+    fake.errors["heartbeat"].append(GroupMaxSizeReachedError.code)
+    with pytest.raises(GroupMaxSizeReachedError):
         await c.poll(10)
     await asyncio.sleep(1)
     asked = len(fake.heartbeats), len(fake.fetches), len(fake.acknowledges)
     for _ in range(3):
         await asyncio.sleep(30)
-        with pytest.raises(GroupAuthorizationFailedError):
+        with pytest.raises(GroupMaxSizeReachedError):
             await c.poll(1)
     assert (len(fake.heartbeats), len(fake.fetches), len(fake.acknowledges)) == asked
-    with pytest.raises(GroupAuthorizationFailedError):
+    with pytest.raises(GroupMaxSizeReachedError):
         await c.close()
 
 
@@ -244,12 +244,13 @@ async def test_a_status_that_may_pass_is_tried_again_after_a_back_off(
 
 
 @pytest.mark.rule("CL-16")
-@pytest.mark.parametrize("status", sorted(set(TransportStatus) - RETRIABLE_STATUSES))
+@pytest.mark.parametrize(
+    "status", sorted(set(TransportStatus) - RETRIABLE_STATUSES - {TransportStatus.PERMISSION_DENIED})
+)
 @on_fake_cluster()
 async def test_a_status_that_cannot_pass_is_fatal(fake: FakeCluster, status: TransportStatus) -> None:
     kinds: dict[TransportStatus, type[KafkaError]] = {
         TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
-        TransportStatus.PERMISSION_DENIED: GroupAuthorizationFailedError,
         TransportStatus.UNIMPLEMENTED: UnsupportedVersionError,
         TransportStatus.INVALID_ARGUMENT: InvalidRequestError,
     }

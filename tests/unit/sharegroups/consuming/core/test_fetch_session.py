@@ -69,3 +69,28 @@ def test_a_refused_step_leaves_the_epoch_of_a_later_one_alone() -> None:
     session.refused(step)
     again = session.fetch_step({B: "b"})
     assert (again.epoch, again.added, again.forgotten) == (3, [B], [A])
+
+
+@pytest.mark.rule("CL-143")
+def test_the_epochs_of_two_steps_in_flight_are_reused_when_both_are_refused() -> None:
+    for order in ((0, 1), (1, 0)):
+        session = FetchSession()
+        session.opened(session.fetch_step({A: "a"}).generation, 55)
+        steps = session.fetch_step({A: "a"}), session.acknowledge_step()
+        assert [step.epoch for step in steps] == [1, 2]
+        for number in order:
+            session.refused(steps[number])
+        assert [session.acknowledge_step().epoch, session.fetch_step({A: "a"}).epoch] == [1, 2]
+
+
+@pytest.mark.rule("CL-143")
+def test_a_refused_step_of_a_lost_session_does_not_disturb_the_next_one() -> None:
+    session = FetchSession()
+    session.opened(session.fetch_step({A: "a"}).generation, 55)
+    step = session.fetch_step({A: "a"})
+    session.acknowledge_step()
+    session.refused(step)
+    assert session.lost(step.generation)
+    session.opened(session.fetch_step({A: "a"}).generation, 56)
+    session.refused(session.fetch_step({A: "a"}))
+    assert session.fetch_step({A: "a"}).epoch == 1

@@ -188,7 +188,7 @@ def test_a_leave_ends_whatever_is_answered() -> None:
     m.leave()
     assert m.refused(beat(m, 5001), errors.GroupIdNotFoundError(), 5001) is Lookup.KEEP
     assert state(m) is MemberState.UNSUBSCRIBED
-    assert m.take_error() is None
+    assert (m.fatal, m.denied) == (None, None)
 
 
 @pytest.mark.rule("CL-15")
@@ -224,7 +224,6 @@ def test_a_busy_coordinator_is_asked_again_after_a_pause(error: errors.KafkaErro
 @pytest.mark.parametrize(
     "error",
     [
-        errors.GroupAuthorizationFailedError(),
         errors.InvalidRequestError(),
         errors.GroupMaxSizeReachedError(),
         errors.UnsupportedVersionError(),
@@ -237,20 +236,60 @@ def test_other_errors_of_a_join_are_fatal(error: errors.KafkaError) -> None:
     m.poll(0)
     m.refused(beat(m, 0), error, 0)
     assert state(m) is MemberState.FATAL
-    assert m.take_error() is error
-    assert m.take_error() is error
+    assert m.fatal is error
     m.poll(1)
     assert m.next_deadline() is None
 
 
-@pytest.mark.rule("CL-17")
-def test_a_refused_topic_is_raised_once_and_the_member_keeps_trying() -> None:
+@pytest.mark.rule("CL-17", "CL-143")
+@pytest.mark.parametrize("error", [errors.TopicAuthorizationFailedError("t"), errors.GroupAuthorizationFailedError()])
+def test_a_member_without_a_right_keeps_its_partitions_and_tries_again_with_a_back_off(
+    error: errors.KafkaError,
+) -> None:
     m = stable()
-    error = errors.TopicAuthorizationFailedError()
-    m.refused(beat(m, 5001), error, 5001)
-    assert m.take_error() is error
-    assert m.take_error() is None
-    assert beat(m, 5101).topics == ("t",)
+    now_ms, waits = 5001, []
+    for _ in range(6):
+        assert m.refused(beat(m, now_ms), error, now_ms) is Lookup.KEEP
+        assert (m.denied, m.fatal, m.assignment) == (error, None, frozenset({P0}))
+        due = m.next_deadline()
+        assert due is not None
+        waits.append(due - now_ms)
+        now_ms = due
+    assert waits == [100, 200, 400, 800, 1000, 1000]
+    m.succeeded(beat(m, now_ms), 1, 5000, None)
+    assert (m.denied, m.next_deadline()) == (None, now_ms + 5000)
+
+
+@pytest.mark.rule("CL-143")
+def test_a_member_that_never_had_the_right_keeps_trying_to_join_and_leaves_at_once() -> None:
+    m = member()
+    m.poll(0)
+    for now_ms in (0, 100, 300, 700):
+        m.refused(beat(m, now_ms), errors.GroupAuthorizationFailedError(), now_ms)
+    m.leave()
+    assert beat(m, 701).member_epoch == -1, "it does not wait for the back-off"
+    m = member()
+    m.poll(0)
+    m.refused(beat(m, 0), errors.GroupAuthorizationFailedError(), 0)
+    m.succeeded(beat(m, 100), 1, 5000, frozenset({P0}))
+    assert (state(m), m.denied) == (MemberState.RECONCILING, None)
+
+
+@pytest.mark.rule("CL-143")
+def test_a_member_without_a_right_waits_a_tenth_of_a_second_whatever_its_settings() -> None:
+    m = Membership("", 300_000, 1, 1, lambda: 0.5)
+    m.subscribe(["t"])
+    m.poll(0)
+    m.refused(beat(m, 0), errors.GroupAuthorizationFailedError(), 0)
+    assert m.next_deadline() == 100
+
+
+@pytest.mark.rule("CL-143")
+def test_a_member_that_is_removed_has_passed_the_check_of_its_rights() -> None:
+    m = stable()
+    m.refused(beat(m, 5001), errors.GroupAuthorizationFailedError(), 5001)
+    m.refused(beat(m, 5101), errors.UnknownMemberIdError(), 5101)
+    assert (state(m), m.denied) == (MemberState.JOINING, None)
 
 
 @pytest.mark.rule("CL-13")
@@ -304,7 +343,7 @@ def test_a_stale_member_that_leaves_is_out_at_once_and_one_that_failed_stays_fai
     m.leave()
     assert state(m) is MemberState.UNSUBSCRIBED
     m = stable()
-    m.unanswered(beat(m, 5001), errors.GroupAuthorizationFailedError("no"), 5002)
+    m.unanswered(beat(m, 5001), errors.InvalidRequestError("no"), 5002)
     assert state(m) is MemberState.FATAL
     m.leave()
     assert state(m) is MemberState.FATAL
@@ -323,9 +362,9 @@ def test_a_member_that_gives_up_leaves_and_is_failed_for_good() -> None:
     m.succeeded(leave, -1, 5000, None)
     assert state(m) is MemberState.FATAL
     assert m.has_left
-    assert (m.take_error(), m.take_error()) == (why, why)
+    assert m.fatal is why
     m.give_up(errors.UnsupportedCompressionTypeError("another"))
-    assert m.take_error() is why
+    assert m.fatal is why
     assert m.heartbeat(1_000_000) is None
 
 
@@ -339,7 +378,7 @@ def test_a_member_that_has_left_already_fails_without_a_heartbeat() -> None:
     m.subscribe(["t"])
     assert not m.poll(0)
     assert m.heartbeat(0) is None
-    assert m.take_error() is why
+    assert m.fatal is why
     back = stable()
     back.leave()
     leave = beat(back, 0)
@@ -352,4 +391,4 @@ def test_a_member_that_has_left_already_fails_without_a_heartbeat() -> None:
     assert late.heartbeat(300_000) is not None, "the application did not poll"
     late.give_up(why)
     assert not late.poll(300_000)
-    assert late.take_error() is why
+    assert late.fatal is why
