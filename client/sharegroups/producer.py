@@ -84,7 +84,8 @@ class Producer(ProcessBound):
 
         Without a callback, a failure is logged as an error. `timestamp`: ms since 1970, by default now. Waits for
         metadata and for space in the buffer, at most max.block.ms each. Raises BufferFullError, MessageTooLargeError,
-        UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist.
+        UnknownTopicOrPartitionError, InvalidRequestError for a partition that does not exist,
+        TopicAuthorizationFailedError at once without the right (CL-143).
         """
         if self._closed:
             self._check_open()

@@ -21,12 +21,14 @@ from kip932.errors import (
     KafkaError,
     MessageTooLargeError,
     NetworkError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.config import producer_config
 from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.core.missing_rights import may_not_write
 from sharegroups.connection.core.stall_diagnosis import EXAMINE_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.connection.security import transport_for
 from sharegroups.errors import BufferFullError
@@ -153,7 +155,7 @@ class Producer(ProcessBound):
         Without `on_delivery` a failure is logged as an error. `timestamp` is in ms since 1970, now by default. Waits
         for metadata and for space in the buffer, at most max.block.ms each. A cancelled call may have put the record
         into the buffer. Raises BufferFullError, MessageTooLargeError, UnknownTopicOrPartitionError, InvalidRequestError
-        for a partition that does not exist.
+        for a partition that does not exist, TopicAuthorizationFailedError at once without the right (CL-143).
         """
         if not self.knows(topic):
             await self.ensure_topic(topic)
@@ -274,6 +276,8 @@ class Producer(ProcessBound):
                     error = self.cluster.errors.get(topic)
                     if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                         self.cluster.forget([topic])
+                        if isinstance(error, TopicAuthorizationFailedError):
+                            error = may_not_write(error, topic)
                         raise error
         except TimeoutError:
             self.cluster.forget([topic])

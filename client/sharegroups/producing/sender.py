@@ -28,6 +28,7 @@ from kip932.errors import (
     OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     RetriableError,
+    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
@@ -38,6 +39,7 @@ from kip932.rpc.transport import TransportError
 from sharegroups.config import Config
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster, wait_for_event
+from sharegroups.connection.core.missing_rights import may_not_write
 from sharegroups.connection.leader_stream import LeaderStream
 from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.errors import NotSentError
@@ -173,6 +175,7 @@ class Sender:
         now_ms = self._now_ms()
         self._expire(now_ms)
         self._fail_outlived()
+        self._fail_denied()
         with self.lock:
             ready = self.buffer.ready(now_ms)
             following = self.buffer.following(now_ms)
@@ -389,6 +392,8 @@ class Sender:
                     self._cluster.learn(partition, result.current_leader, response.node_endpoints)
                 if isinstance(error, _OUTDATED):
                     self._cluster.request_refresh()
+                if isinstance(error, TopicAuthorizationFailedError):
+                    error = may_not_write(error, group.partition.topic)
                 failed.append((group, error))
             else:
                 self._backoff.reset()
@@ -480,6 +485,26 @@ class Sender:
             self._cluster.request_refresh()
         for group in groups:
             self._report_failure(group, created_again(group.partition.topic))
+        if groups:
+            self._changed()
+
+    def _fail_denied(self) -> None:
+        """Fail the waiting records of topics that this producer may not see any more, according to the metadata
+        (CL-143)."""
+        denied = {
+            topic: may_not_write(error, topic)
+            for topic, error in self._cluster.errors.items()
+            if isinstance(error, TopicAuthorizationFailedError)
+        }
+        if not denied:
+            return
+        with self.lock:
+            groups = self.buffer.take_topics(denied)
+        for group in groups:
+            error = denied[group.partition.topic]
+            if group.batches[0].unconfirmed is not None:
+                error = TopicAuthorizationFailedError(f"sent, but not known to be stored or not: {error.message}")
+            self._report_failure(group, error)
         if groups:
             self._changed()
 

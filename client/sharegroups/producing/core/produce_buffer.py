@@ -11,7 +11,7 @@ in. Not thread-safe: the host holds a lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, Generic, NamedTuple
 
 from kip932.ids import TopicPartition
@@ -318,6 +318,19 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 lane.given_up(old)
                 groups.append(Group(lane.partition, old))
                 self._free(old)
+        return groups
+
+    def take_topics(self, topics: Container[str]) -> list[Group[RecordT, WatcherT]]:
+        """Remove and return the waiting batches of these topics, except behind batches in flight. They are finished, as
+        with `expired`."""
+        groups: list[Group[RecordT, WatcherT]] = []
+        for lane in self._lanes.values():
+            if lane.partition.topic in topics and lane.waiting and not lane.in_flight:
+                groups.append(Group(lane.partition, list(lane.waiting)))
+                lane.waiting.clear()
+                lane.not_before_ms = 0
+                lane.given_up(groups[-1].batches)
+                self._free(groups[-1].batches)
         return groups
 
     def give_up(self) -> list[Group[RecordT, WatcherT]]:

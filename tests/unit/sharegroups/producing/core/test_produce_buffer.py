@@ -188,3 +188,19 @@ def test_what_is_taken_back_and_what_stays() -> None:
     buffer.retry(buffer.take([T0], NEXT, 1000, IDS)[0], 0, IDS["t"])
     assert taken_back("e") is False, "it may be stored"
     assert buffer.records == 1
+
+
+@pytest.mark.rule("CL-143")
+def test_what_waits_for_some_topics_is_taken_out_but_not_behind_what_is_in_flight() -> None:
+    buffer: ProduceBuffer[int, None] = ProduceBuffer(10_000, 100, 1)
+    other = TopicPartition("u", 0)
+    for partition in (T0, T0, T1, other):
+        buffer.append(partition, 1, 10, 0)
+    (flying,) = buffer.take([T0], ME, 10, IDS)
+    taken = buffer.take_topics({"t"})
+    assert [(group.partition, len(group.batches)) for group in taken] == [(T1, 1)]
+    assert (buffer.records, buffer.used_bytes) == (3, 30)
+    buffer.failed(flying)
+    assert [group.partition for group in buffer.take_topics({"t"})] == [T0]
+    assert buffer.take_topics({"t"}) == []
+    assert (buffer.records, buffer.ready(0)) == (1, [other])
