@@ -13,7 +13,13 @@ from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
 from sharegroups.cli.output import print_stderr
 from sharegroups.cli.stall_warning import warn
 from sharegroups.consumer import ShareConsumer
-from sharegroups.errors import ConcurrentModificationError, KafkaError, WakeupError
+from sharegroups.errors import (
+    ConcurrentModificationError,
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    WakeupError,
+)
 from sharegroups.messages import AcknowledgeType, Message
 
 #: Time-out of closing, in seconds: the library's default. After a signal it is LEAVE_S.
@@ -36,6 +42,8 @@ class Console:
     ) -> None:
         self.processed = 0
         self.ok = True
+        #: True once a poll has succeeded after a leader's response.
+        self._served = False
         self._stopping = False
         self._writing = False
         self._write = write
@@ -44,7 +52,10 @@ class Console:
         self._limit = limit
 
     def run(self, consumer: ConsoleConsumer, timeout_ms: int | None) -> None:
-        """Consume until the limit is reached or no record has arrived for `timeout_ms`. Raises KafkaError."""
+        """Consume until the limit is reached or no record has arrived for `timeout_ms`. Raises KafkaError.
+
+        A right that is missing from the start is such an error; one that is taken away later is only printed (CL-143).
+        """
         patience_s = float("inf") if timeout_ms is None else timeout_ms / 1000
         last = time.monotonic()
         while self.goes_on and time.monotonic() - last < patience_s:
@@ -54,6 +65,12 @@ class Console:
                 messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
             except WakeupError:
                 break
+            except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
+                if not self._served:
+                    raise
+                warn(f"a right was taken away; records come again when it is back: {error.name}: {error.message}")
+                continue
+            self._served = self._served or consumer.acquisition_lock_timeout_ms() is not None
             if messages:
                 last = time.monotonic()
             for message in messages:

@@ -17,6 +17,7 @@ from sharegroups.errors import (
     KafkaError,
     RequestTimedOutError,
     RetriableError,
+    TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
 from sharegroups.worker.acknowledging import DELAY_MAX_S
@@ -204,7 +205,8 @@ async def _log_new_group(admin: Admin, group: str, reset: str) -> None:
 
 
 async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
-    """Log and return the topics that do not exist. Raises WorkerError for a topic that cannot be read."""
+    """Log and return the topics that do not exist. Raises WorkerError for a topic that cannot be read, unless a right
+    is missing, which the consumer reports (CL-143)."""
     missing = set()
     for name, described in (await admin.list_topics(names)).items():
         error = described.error
@@ -212,7 +214,7 @@ async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
             missing.add(name)
             hint = did_you_mean(name, await admin.list_topics())
             log.warning("topic %r does not exist.%s Waiting for it: sharegroups topics create %s", name, hint, name)
-        elif error is not None and not isinstance(error, RetriableError):
+        elif error is not None and not isinstance(error, RetriableError | TopicAuthorizationFailedError):
             raise WorkerError(f"topic {name!r} cannot be read: {error}")
     return frozenset(missing)
 

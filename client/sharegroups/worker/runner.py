@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip932.printable import printable
 from sharegroups.aio import ShareConsumer
-from sharegroups.errors import KafkaError, WakeupError
+from sharegroups.errors import (
+    GroupAuthorizationFailedError,
+    KafkaError,
+    TopicAuthorizationFailedError,
+    WakeupError,
+)
 from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
 from sharegroups.worker.checks import GroupLimits
@@ -218,6 +223,9 @@ class Runner:
         try:
             messages = await self._consumer.poll(min(_POLL_S, due_s or _POLL_S), max_records=wanted)
         except WakeupError:
+            return
+        except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:  # raised once (CL-143)
+            log.error("a right is missing; this worker goes on trying: %s: %s", error.name, error.message)
             return
         finally:
             self._polling = False

@@ -1,0 +1,57 @@
+"""A worker that lacks a right logs it once, goes on trying, and works as soon as it has the right."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from functools import partial
+
+import pytest
+
+from sharegroups import aio
+from sharegroups.worker import Worker, checks, runner
+from tests.support.fake_cluster.cluster import FakeCluster
+from tests.support.fake_cluster.stories import on_fake_cluster, produce
+from tests.support.virtual_time import now_s
+
+READ_T, DESCRIBE_T, READ_G, DESCRIBE_G = (
+    f"{operation} on {resource}" for resource in ("topic 't'", "group 'g'") for operation in ("READ", "DESCRIBE")
+)
+
+
+@pytest.mark.rule("CL-143", "CL-125")
+@pytest.mark.parametrize("denied", [{READ_G}, {READ_G, DESCRIBE_G}, {READ_T}, {READ_T, DESCRIBE_T}])
+@on_fake_cluster()
+async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_change(
+    fake: FakeCluster, denied: set[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(aio.ShareConsumer, transport=fake.transport()))
+    monkeypatch.setattr(checks, "Admin", partial(aio.Admin, transport=fake.transport()))
+    done: list[bytes] = []
+    worker = Worker(bootstrap_servers=fake.bootstrap, group_id="g", grace=1)
+
+    @worker.job("t")
+    async def job(value: bytes) -> None:
+        done.append(value)
+
+    def logged() -> list[str]:
+        found = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
+        return [line for line in found if "configs of group" not in line]
+
+    fake.denied = set(denied)
+    produce(fake)
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.sleep(60)
+    (line,) = logged()
+    assert line.startswith("a right is missing; this worker goes on trying: ")
+    assert "_AUTHORIZATION_FAILED: User:alice has no right to " in line
+    fake.denied = set()
+    await asyncio.sleep(3)
+    assert done == [b"v0"]
+    fake.denied = set(denied)
+    await asyncio.sleep(30)
+    assert len(logged()) == 2
+    began = now_s()
+    worker.stop()
+    await serving
+    assert now_s() - began < 1
