@@ -140,7 +140,7 @@ async def test_a_group_that_may_not_be_read_any_more_is_reported_once_and_its_se
         fake.denied = set()
         produce(fake)
         assert await polls(c, 2) == (["t:v0"], [])
-        assert list(fake.sessions[0].values()) == [session], "it was neither lost nor opened anew"
+        assert list(fake.sessions[0].values()) == [session], "it was neither lost nor replaced"
         assert len(fake.members) == 1
 
 
