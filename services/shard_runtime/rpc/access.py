@@ -7,6 +7,7 @@ they arrive (CM-61 (f)), so their handlers ask for nothing.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from kip932.acls import ANONYMOUS, CLUSTER_NAME, Acl, AclRules, Decision, Operation, ResourceType
+from kip932.acls import ANONYMOUS, CLUSTER_NAME, NAME_MAX, Acl, AclRules, Decision, Operation, ResourceType
 from kip932.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
@@ -22,13 +23,16 @@ from kip932.errors import (
     TopicAuthorizationFailedError,
     TransactionalIdAuthorizationFailedError,
 )
+from kip932.printable import printable
 from shard_runtime.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger(__name__)
 
 Needs = Mapping[ResourceType, Operation]
 
-#: How many decisions are remembered until the entries change; then, or when there are more, all are forgotten.
+#: How many decisions are remembered until the entries change; then, or when there are more, all are forgotten. None
+#: about longer names than entries may have: rights are asked for before a name is checked, and a name may be as long as
+#: a request.
 DECISIONS_MAX: Final = 20_000
 
 _ERRORS: Final[dict[ResourceType, type[KafkaError]]] = {
@@ -95,9 +99,12 @@ class Access:
         """Return whether a caller may do something, and why."""
         found = self._decisions.get(asked)
         if found is None:
+            found = self._rules.decide(*asked)
+            if len(asked.name) > NAME_MAX or len(asked.principal) > NAME_MAX:
+                return found
             if len(self._decisions) >= DECISIONS_MAX:
                 self._decisions.clear()
-            found = self._decisions[asked] = self._rules.decide(*asked)
+            self._decisions[asked] = found
         return found
 
     def allowed_on_any(self, asked: Asked) -> bool:
@@ -131,6 +138,7 @@ class Access:
     def _refuse(self, asked: Asked, decision: Decision) -> KafkaError:
         who, host, operation, resource, name = asked
         self.refused[operation, resource] += 1
+        name = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}…"
         what = "CLUSTER" if resource is ResourceType.CLUSTER else f"{resource.name} {name!r}"
         self._lines.warning(
             "access_refused",
@@ -142,15 +150,20 @@ class Access:
             decided_by="no entry allows it" if decision.rule is None else decision.rule.text,
         )
         option = _OPTIONS.get(resource)
-        target = "--cluster" if option is None else f"--{option} {name}"
-        return _ERRORS[resource](
-            f"{who}{' (a caller without a certificate)' if who == ANONYMOUS else ''} may not {operation.name} {what}. "
-            + (
-                "An entry denies it: sharegroups acls list"
-                if decision.rule is not None
-                else f"Allow it: sharegroups acls add --allow-principal {who} --operation {operation.name} {target}"
-            )
+        target = "--cluster" if option is None else f"--{option} {_argument(name)}"
+        known = " (a caller without a certificate)" if who == ANONYMOUS else ""
+        hint = (
+            f"Allow it: sharegroups acls add --allow-principal {_argument(who)} --operation {operation.name} {target}"
+            if decision.rule is None
+            else "An entry denies it: sharegroups acls list"
         )
+        return _ERRORS[resource](f"{printable(who)}{known} may not {operation.name} {what}. {hint}")
+
+
+def _argument(text: str) -> str:
+    """Quote a name that a caller has chosen for the command line that a refusal proposes: it must neither begin
+    another command nor control the terminal into which it is copied."""
+    return shlex.quote(printable(text))
 
 
 @dataclass(frozen=True, slots=True)

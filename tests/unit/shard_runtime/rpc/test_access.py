@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -76,6 +77,36 @@ def test_remembered_decisions_are_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     for number in range(25):
         assert access.decide(asked(name=f"t{number}")).allowed
     assert len(access._decisions) == 5
+
+
+@pytest.mark.rule("CM-61", "CM-62")
+def test_a_name_as_long_as_a_request_is_decided_but_kept_nowhere() -> None:
+    access = Access()
+    access.follow(frozenset({entry(name="x", who="User:b")}))
+    name = "x" * 1_000_000
+    with capture_logs() as lines:
+        error = access.refusal(asked(name=name))
+    assert error is not None
+    assert len(error.message) < 1_000
+    assert not access._decisions
+    assert len(lines[0]["resource"]) < 400
+    prefix = entry()._replace(resource_name="x", resource_pattern_type=PatternType.PREFIXED)
+    access.follow(frozenset({prefix}))
+    assert access.refusal(asked(name=name)) is None
+
+
+@pytest.mark.rule("CM-61")
+def test_the_command_that_a_refusal_proposes_is_one_command_whatever_the_names_are() -> None:
+    access = Access()
+    name, who = "g; rm -rf ~ #\x1b[2J", "User:a b"
+    error = access.refusal(asked(READ, GROUP, name, who))
+    assert error is not None
+    assert "\x1b" not in error.message
+    _, _, command = error.message.partition("Allow it: ")
+    assert shlex.split(command) == [
+        *("sharegroups", "acls", "add", "--allow-principal", who),
+        *("--operation", "READ", "--group", "g; rm -rf ~ #\\x1b[2J"),
+    ]
 
 
 @pytest.mark.rule("CM-61")
