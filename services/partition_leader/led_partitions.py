@@ -139,9 +139,14 @@ class LedPartitions:
 
     def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
         """Return the error for a caller that may not do to the topic what its RPC does. It names the topic only to
-        callers that may DESCRIBE it."""
+        callers that may DESCRIBE it. Rights are to names: with access control an id without one is unknown, also while
+        a partition of it is still led, as when its topic was deleted while the log was being loaded."""
+        if caller.rights is None:
+            return None
         name = self._facts.name(topic_id)
-        error = caller.refusal(ResourceType.TOPIC, name) if name else None
+        if not name:
+            return UnknownTopicIdError(f"topic id {topic_id_text(topic_id)} is not known to this node")
+        error = caller.refusal(ResourceType.TOPIC, name)
         if error is None or caller.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
             return error
         return TopicAuthorizationFailedError(f"not authorised for the topic with the id {topic_id_text(topic_id)}")

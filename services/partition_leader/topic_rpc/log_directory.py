@@ -37,8 +37,8 @@ class LogDirectory(Protocol):
         ...
 
     def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
-        """Return the error for a caller that may not do to the topic what its RPC does (CM-61), else None; also None
-        for an id without a topic, which `log` refuses. Call it before using the log."""
+        """Return the error for a caller that may not do to the topic what its RPC does (CM-61), else None. With access
+        control an id without a name is refused, too. Call it before using the log."""
         ...
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 from kip932.acls import ANY_HOST, Acl, Operation, PatternType, Permission, ResourceType
+from kip932.api.v1 import fetch_pb2
 from shard_runtime.rpc.access import Access, Rights
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from tests.support.virtual_time import now_s
-from tests.unit.partition_leader.share_partition.wire import ACCEPT, Consumer
-from tests.unit.partition_leader.share_partition.worlds import GROUP, World, run, settle
+from tests.unit.partition_leader.share_partition.wire import ACCEPT, Consumer, name
+from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, run, settle
 
 _NAMES = {ResourceType.GROUP: GROUP, ResourceType.TOPIC: "t"}
 
@@ -162,5 +163,24 @@ def test_who_opened_a_session_may_close_it_without_the_right_to_read() -> None:
         mine.epoch = -1
         assert (await mine.fetch()).error == "NONE"
         assert len(world.leader.requests.sessions) == 1
+
+    play(body)
+
+
+@pytest.mark.rule("CM-61", "PL-531")
+def test_a_deleted_topic_that_is_still_led_has_no_records_for_callers_whose_rights_cannot_be_decided() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        await world.produce(1)
+        mine, stranger = Consumer(world, "a", entries.caller("User:a")), entries.caller("User:stranger")
+        assert await mine.acquired() == [(0, 0, 1)]
+        world.facts.names.clear()  # the metadata has the deletion; the partition is given up a moment later
+        world.facts.topics.clear()
+        request = fetch_pb2.FetchRequest(max_bytes=1 << 20)
+        request.topics.add(topic_id=TOPIC).partitions.add(partition_max_bytes=1 << 20, current_leader_epoch=-1)
+        response = await world.leader.service.fetch(request, stranger)
+        (found,) = response.responses[0].partitions
+        assert (name(found.error_code), list(found.records)) == ("UNKNOWN_TOPIC_ID", [])
+        await world.produce(1)
+        assert (await mine.fetch()).partition_error == "UNKNOWN_TOPIC_ID"
 
     play(body)
