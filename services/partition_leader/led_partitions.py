@@ -137,6 +137,10 @@ class LedPartitions:
         """Return `max.message.bytes` of the topic."""
         return self._facts.max_message_bytes(topic_id)
 
+    def name(self, topic_id: bytes) -> str:
+        """Return the topic's name; "" when it is not known."""
+        return self._facts.name(topic_id)
+
     def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
         """Return the error for a caller that may not do to the topic what its RPC does. It names the topic only to
         callers that may DESCRIBE it. Rights are to names: with access control an id without one is unknown, also while

@@ -144,7 +144,7 @@ class ShareRequests:
         self._delayed: dict[_DelayedRefusal, None] = {}
         self._gathering: set[asyncio.Task[None]] = set()
         self._draining = False
-        self.rights: Final = SessionRights(partitions, led.refusal, self._conclude)
+        self.rights: Final = SessionRights(partitions, led.name, self._conclude)
 
     @property
     def running(self) -> int:
@@ -168,7 +168,7 @@ class ShareRequests:
         run = _Run(request, step, on_answer)
         if request.is_renew_ack:
             run.lock_ms = self._partitions.config(request.group_id).lock_ms
-        self._check_topics(run)
+        fetched = self._check_topics(run)
         self._runs[run] = None
         self._by_session.setdefault(step.key, {})[run] = None
         self._counts.acknowledging(request.acknowledgements)
@@ -177,7 +177,7 @@ class ShareRequests:
         if step.closed is not None:
             self._release(step.closed)
         if not step.is_final:
-            self.rights.note(step.key, request.caller)
+            self.rights.note(step.key, request.caller, fetched)
         if request.limits is not None and step.fetch and not request.is_renew_ack:
             self._fetch(run, request.limits)
         self._part_done(run)
@@ -295,15 +295,17 @@ class ShareRequests:
         if not closes or not self.sessions.is_opened_by(key, request.caller.principal):
             raise error
 
-    def _check_topics(self, run: _Run) -> None:
-        """Note the topics of the request that its caller may not read."""
+    def _check_topics(self, run: _Run) -> set[bytes]:
+        """Note the topics of the request that its caller may not read. Returns those that it may fetch."""
         caller = run.request.caller
         if caller.rights is None:
-            return
+            return set()
         run.rights_version = caller.rights.access.version
-        topics = {partition.topic_id for partition in (*run.step.fetch, *run.request.acknowledgements)}
+        fetched = {partition.topic_id for partition in run.step.fetch}
+        topics = fetched.union(partition.topic_id for partition in run.request.acknowledgements)
         errors = {topic_id: self._led.refusal(caller, topic_id) for topic_id in topics}
         run.refused = {topic_id: error for topic_id, error in errors.items() if error is not None}
+        return fetched - run.refused.keys()
 
     def _acknowledge(self, run: _Run, partition: TopicIdPartition, batches: tuple[ev.AckBatch, ...]) -> None:
         """Validate and apply one partition's acknowledgements (PL-401, PL-402)."""

@@ -12,11 +12,11 @@ from typing import Final
 
 import structlog
 
-from kip932.acls import ANONYMOUS, ResourceType
-from kip932.errors import KafkaError
+from kip932.acls import ResourceType
 from kip932.ids import SharePartitionKey
 from partition_leader.sessions.core.session import SessionKey
 from partition_leader.share_partition.partitions import SharePartitions
+from shard_runtime.rpc.access import Rights
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns
 
@@ -25,37 +25,52 @@ log = structlog.get_logger(__name__)
 #: How many decisions are made before other tasks get a turn: about 2 ms.
 _SLICE: Final = 500
 
-Refusal = Callable[[CallContext, bytes], KafkaError | None]
+
+class _Session:
+    """Who sent a session's newest request, and the topics that its member may have records of or a fetch waiting for:
+    those that its requests were allowed to fetch, also when it has forgotten their partitions since."""
+
+    __slots__ = ("rights", "topics")
+
+    def __init__(self, rights: Rights) -> None:
+        self.rights = rights
+        self.topics: set[bytes] = set()
 
 
 class SessionRights:
     """The callers of this leader's sessions, as long as access control is on.
 
-    `refusal` returns the error for a caller that may not read a topic. `conclude` answers the parked fetches of a
-    session.
+    `name_of` returns a topic's name, "" when it is not known. `conclude` answers the parked fetches of a session.
     """
 
-    def __init__(self, partitions: SharePartitions, refusal: Refusal, conclude: Callable[[SessionKey], None]) -> None:
+    def __init__(
+        self, partitions: SharePartitions, name_of: Callable[[bytes], str], conclude: Callable[[SessionKey], None]
+    ) -> None:
         self._partitions = partitions
-        self._refusal = refusal
+        self._name_of = name_of
         self._conclude = conclude
-        self._callers: dict[SessionKey, CallContext] = {}
+        self._sessions: dict[SessionKey, _Session] = {}
         self._sweep: asyncio.Task[None] | None = None
         self._again = False
 
-    def note(self, key: SessionKey, caller: CallContext) -> None:
-        """Note who sent the newest request of a session."""
-        if caller.rights is not None:
-            self._callers[key] = caller
+    def note(self, key: SessionKey, caller: CallContext, topics: Iterable[bytes]) -> None:
+        """Note who sent the newest request of a session, and the topics that it was allowed to fetch."""
+        if caller.rights is None:
+            return
+        session = self._sessions.get(key)
+        if session is None:
+            session = self._sessions[key] = _Session(caller.rights)
+        session.rights = caller.rights
+        session.topics.update(topics)
 
     def forget(self, key: SessionKey) -> None:
         """Forget a session that has ended."""
-        self._callers.pop(key, None)
+        self._sessions.pop(key, None)
 
     def changed(self) -> None:
         """Check all sessions against the present entries, in steps."""
         self._again = True
-        if self._callers and (self._sweep is None or self._sweep.done()):
+        if self._sessions and (self._sweep is None or self._sweep.done()):
             self._sweep = asyncio.get_running_loop().create_task(self._check_all(), name="session-rights")
 
     async def close(self) -> None:
@@ -68,24 +83,23 @@ class SessionRights:
         turns = Turns(_SLICE)
         while self._again:
             self._again = False
-            topics: dict[str, frozenset[bytes]] = {}
-            for key in list(self._callers):
-                if key.group_id not in topics:
-                    found = self._partitions.of_group(key.group_id)
-                    topics[key.group_id] = frozenset(each.topic_id for each in found)
-                    await turns.step(len(found))
-                await turns.step(1 + len(topics[key.group_id]))
-                caller = self._callers.get(key)  # the session may have ended meanwhile
-                if caller is not None:
-                    self._check(key, caller, topics[key.group_id])
+            for key in list(self._sessions):
+                session = self._sessions.get(key)  # it may have ended meanwhile
+                if session is not None:
+                    await turns.step(1 + len(session.topics))
+                    self._check(key)
 
-    def _check(self, key: SessionKey, caller: CallContext, topics: Iterable[bytes]) -> None:
-        if caller.may(ResourceType.GROUP, key.group_id):
-            lost = {topic_id for topic_id in topics if self._refusal(caller, topic_id) is not None}
+    def _check(self, key: SessionKey) -> None:
+        session = self._sessions.get(key)
+        if session is None:
+            return
+        if session.rights.may(ResourceType.GROUP, key.group_id, None):
+            lost = {topic_id for topic_id in session.topics if not self._may_read(session.rights, topic_id)}
         else:
-            lost = set(topics)
+            lost = set(session.topics)
         if not lost:
             return
+        session.topics -= lost
         held = [each for each in self._partitions.of_group(key.group_id) if each.topic_id in lost]
         self._conclude(key)
         self._free(key, held)
@@ -93,10 +107,15 @@ class SessionRights:
             "rights_of_member_lost",
             group=key.group_id,
             member=key.member_id,
-            principal=caller.principal or ANONYMOUS,
+            principal=session.rights.principal,
             share_partitions=len(held),
             effect="the records that it holds there go to other members",
         )
+
+    def _may_read(self, rights: Rights, topic_id: bytes) -> bool:
+        """Return whether the topic may be read; also True without a name: what a deleted topic had is dropped."""
+        name = self._name_of(topic_id)
+        return not name or rights.may(ResourceType.TOPIC, name, None)
 
     def _free(self, key: SessionKey, held: Iterable[SharePartitionKey]) -> None:
         self._partitions.later(held, lambda host: host.release(key.member_id))

@@ -5,14 +5,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932.acls import ANY_HOST, Acl, Operation, PatternType, Permission, ResourceType
 from kip932.api.v1 import fetch_pb2
+from kip932.ids import TopicIdPartition
+from partition_leader.partition_owners import topic_shard
+from shard_runtime.ownership.lease import Lease
 from shard_runtime.rpc.access import Access, Rights
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
+from tests.support.claims import LEASE_MS, claim
 from tests.support.virtual_time import now_s
 from tests.unit.partition_leader.share_partition.wire import ACCEPT, Consumer, name
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, run, settle
@@ -30,6 +36,10 @@ class Entries:
 
     def allow(self, who: str, *resources: ResourceType) -> None:
         self._entries |= {_entry(who, resource) for resource in resources or _NAMES}
+        self.access.follow(frozenset(self._entries))
+
+    def allow_topic(self, who: str, name: str) -> None:
+        self._entries.add(_entry(who, ResourceType.TOPIC)._replace(resource_name=name))
         self.access.follow(frozenset(self._entries))
 
     def take(self, who: str, *resources: ResourceType) -> None:
@@ -111,6 +121,68 @@ def test_a_change_that_takes_nothing_from_a_member_leaves_its_records_and_its_fe
         assert not parked.done()
         assert await mine.acknowledge((0, 0, ACCEPT)) == "NONE"
         await parked
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531", "CM-61")
+def test_a_topic_that_only_other_members_of_the_group_read_is_nothing_that_a_member_can_lose() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        other_topic = bytes(15) + b"\x02"
+        world.facts.topics[other_topic], world.facts.names[other_topic] = 1, "u"
+        shard = topic_shard(TopicIdPartition(other_topic, 0))
+        claimed = await claim(world.record_log, shard, floor=1)
+        lease = Lease(shard, 1, claimed.epoch, deadline_ms=LEASE_MS, clock=world.lease_clock, give_up=lambda *_: None)
+        await world.leader.owner(shard).gained(claimed, lease)
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        entries.allow_topic("User:b", "u")
+        await other.fetch()
+        await other.fetch(topics=[{"topic_id": other_topic, "partitions": [{"partition_index": 0}]}])
+        assert await mine.acquired() == []
+        parked = mine.waiting()
+        await settle()
+        with capture_logs() as lines:
+            for who in ("User:c", "User:d"):
+                entries.allow(who)
+                await settle()
+        assert (parked.done(), lines, dict(entries.access.refused)) == (False, [], {})
+        await parked
+        world.leader.owner(shard).lost("test")
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531")
+def test_what_was_lost_is_acted_on_once_until_it_is_read_again() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine = Consumer(world, "a", entries.caller("User:a"))
+        with capture_logs() as lines:
+            for _ in range(2):
+                assert await mine.acquired() == []
+                for change in (
+                    partial(entries.take, "User:a"),
+                    partial(entries.allow, "User:c"),
+                    partial(entries.take, "User:c"),
+                ):
+                    change(ResourceType.TOPIC)
+                    await settle()
+                entries.allow("User:a")
+        assert [line["event"] for line in lines].count("rights_of_member_lost") == 2
+        assert not entries.access.refused
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531")
+def test_records_of_a_forgotten_partition_are_freed_too() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        await world.produce(1)
+        assert await mine.acquired() == [(0, 0, 1)]
+        assert (await mine.fetch(forgotten_topics_data=[{"topic_id": TOPIC, "partitions": [0]}])).acquired == []
+        entries.take("User:a", ResourceType.TOPIC)
+        await settle()
+        assert await other.acquired() == [(0, 0, 2)]
 
     play(body)
 
