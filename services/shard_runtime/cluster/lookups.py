@@ -148,6 +148,7 @@ class Lookups:
         turns = Turns(PARTITIONS_SLICE)
         if not request.HasField("topics"):
             for topic in image.topics.values():
+                await turns.step()
                 if context.may(ResourceType.TOPIC, topic.name):
                     await self._add_topic(response, topic, leaders, turns)
             return leaders
@@ -171,12 +172,13 @@ class Lookups:
         error is added. A refused name is answered alike whether a topic has it or not."""
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
-        known = topic.topic_id if topic is not None else asked.topic_id if by_id else asked.name
+        name = asked.name if topic is None else topic.name
+        refused = None if by_id and topic is None else context.refusal(ResourceType.TOPIC, name)
+        # A refused name and a refused id are two entries, even of one topic: else a guess at the name could be checked.
+        known = topic.topic_id if topic is not None and refused is None else asked.topic_id if by_id else asked.name
         if known in answered:
             return None
         answered.add(known)
-        name = asked.name if topic is None else topic.name
-        refused = None if by_id and topic is None else context.refusal(ResourceType.TOPIC, name)
         if refused is not None and by_id:
             text = f"not authorised to DESCRIBE the topic with the id {topic_id_text(asked.topic_id)}"
             response.topics.add(error_code=refused.code, error_message=text, topic_id=asked.topic_id)

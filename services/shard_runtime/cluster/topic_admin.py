@@ -260,7 +260,7 @@ class TopicAdmin:
             else:
                 topic = image.topics.get(asked.name)
                 if topic is None:
-                    context.require(ResourceType.TOPIC, asked.name, Operation.DESCRIBE)
+                    _require_to_be_shown(context, asked.name)
                     raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
             if not context.may(ResourceType.CLUSTER, CLUSTER_NAME):
                 context.require(ResourceType.TOPIC, topic.name)
@@ -353,6 +353,13 @@ def _require_creation(context: CallContext, name: str) -> None:
     """Raise unless the caller may create topics, or this one. A name that exists is refused alike (GC-139)."""
     if not context.may(ResourceType.CLUSTER, CLUSTER_NAME):
         context.require(ResourceType.TOPIC, name)
+
+
+def _require_to_be_shown(context: CallContext, name: str) -> None:
+    """Raise unless the caller may learn that there is no topic of this name, with the text for one that exists."""
+    if not context.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
+        context.require(ResourceType.TOPIC, name)
+        context.require(ResourceType.TOPIC, name, Operation.DESCRIBE)
 
 
 def _without_name(error: KafkaError, asked: DeleteTopicsRequest.Topic) -> str:
