@@ -47,7 +47,7 @@ class Node:
         return CallContext("10.0.0.7", "c1", lambda: None, "User:a", rights=rights)
 
     async def delete(self, *names: str) -> list[tuple[int, str]]:
-        request = DeleteTopicsRequest(topics=[{"name": name} for name in names])
+        request = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(name=name) for name in names])
         response = await self.topics.delete_topics(request, self.caller("DeleteTopics"))
         return [(one.error_code, one.error_message.replace(one.name, "NAME")) for one in response.responses]
 
@@ -76,7 +76,9 @@ def _entry(operation: Operation, permission: Permission = Permission.ALLOW) -> A
 async def test_a_guessed_name_and_an_id_are_answered_alike_whether_they_are_of_one_topic_or_not() -> None:
     node = Node(topics=2)
     for guessed in ("t0", "t1", "none"):
-        asked = MetadataRequest(topics={"values": [{"name": guessed}, {"topic_id": _id(0)}]})
+        asked = MetadataRequest()
+        asked.topics.values.add(name=guessed)
+        asked.topics.values.add(topic_id=_id(0))
         response = await node.lookups.metadata(asked, node.caller("Metadata"))
         found = [(one.error_code, one.name, one.topic_id) for one in response.topics]
         code = TopicAuthorizationFailedError.code
