@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from group_coordinator.core import commands as c
-from group_coordinator.core.validation import check_heartbeat, check_member_id
+from group_coordinator.core.validation import check_heartbeat, check_member_id, check_names
 from group_coordinator.core.views import Assignment, TopicsView
 from group_coordinator.ports import Shards
 from kip932 import errors
@@ -198,14 +198,24 @@ class GroupCoordinator:
     # ---- heartbeat
 
     def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext) -> c.Heartbeat:
-        """Check the request (GC-10…GC-18, in that order), and make its command."""
-        around = self._around
-        around.require_enabled()
+        """Check the request (GC-10…GC-18, in that order), and make its command. A leave without the right to read the
+        group may be that of who joined (GC-23b); a wrong one is refused like all others (GC-149)."""
+        self._around.require_enabled()
         refused = context.refusal(ResourceType.GROUP, request.group_id)
         if refused is not None and request.member_epoch != EPOCH_LEAVE:
             raise refused
+        try:
+            return self._checked_command(request, context, refused)
+        except errors.KafkaError as error:
+            raise refused or error from None
+
+    @staticmethod
+    def _checked_command(
+        request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext, refused: errors.KafkaError | None
+    ) -> c.Heartbeat:
         check_member_id(request.member_id)
         names = tuple(request.subscribed_topic_names.values) if request.HasField("subscribed_topic_names") else None
+        check_names(names or ())
         for name in names or ():
             context.require(ResourceType.TOPIC, name)
         command = c.Heartbeat(

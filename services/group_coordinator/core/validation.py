@@ -6,6 +6,7 @@ makes the checks that need the group (GC-19…GC-23).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from group_coordinator.core.commands import Heartbeat
@@ -46,7 +47,12 @@ def _check_bounds(command: Heartbeat) -> None:
         )
     if command.rack_id is not None and len(command.rack_id) > GROUP_ID_MAX:
         raise InvalidRequestError(f"RackId has {len(command.rack_id)} characters; at most {GROUP_ID_MAX} are allowed.")
-    names = command.subscribed or ()
+    check_names(command.subscribed or ())
+
+
+def check_names(names: Sequence[str]) -> None:
+    """Check how many topics are named, and their names' lengths (GC-23a). The edge calls this before it authorises them
+    one by one. Raises InvalidRequestError."""
     if len(names) > TOPIC_NAMES_MAX:
         raise InvalidRequestError(
             f"SubscribedTopicNames has {len(names)} names; at most {TOPIC_NAMES_MAX} are allowed."

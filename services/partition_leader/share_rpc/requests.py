@@ -287,13 +287,11 @@ class ShareRequests:
     def _require_group(self, request: ShareRequest) -> None:
         """Raise unless the caller may read the group (GC-139); who opened a session may close it without that right
         (PL-531)."""
-        error = request.caller.refusal(ResourceType.GROUP, request.group_id)
-        if error is None:
-            return
-        closes = request.epoch == CLOSING_EPOCH and not request.acknowledgements
-        key = SessionKey(request.group_id, request.member_id)
-        if not closes or not self.sessions.is_opened_by(key, request.caller.principal):
-            raise error
+        if request.epoch == CLOSING_EPOCH and not request.acknowledgements:
+            key = SessionKey(request.group_id, request.member_id)
+            if self.sessions.is_opened_by(key, request.caller.principal):
+                return
+        request.caller.require(ResourceType.GROUP, request.group_id)
 
     def _check_topics(self, run: _Run) -> set[bytes]:
         """Note the topics of the request that its caller may not read. Returns those that it may fetch."""

@@ -10,7 +10,7 @@ import pytest
 from group_coordinator import service
 from group_coordinator.service import NO_OPERATIONS
 from kip932 import errors
-from kip932.acls import Operation
+from kip932.acls import Operation, ResourceType
 from kip932.api.v1.alter_share_group_offsets_pb2 import AlterShareGroupOffsetsRequest
 from kip932.api.v1.common_pb2 import StringList
 from kip932.api.v1.delete_groups_pb2 import DeleteGroupsRequest
@@ -75,6 +75,19 @@ def test_access_is_checked_in_order_and_one_hidden_topic_refuses_all() -> None:
     play(body, GroupCluster(access=acls))
 
 
+@pytest.mark.rule("GC-13", "GC-23a", "CM-62")
+def test_no_more_topics_are_authorised_than_a_heartbeat_may_name() -> None:
+    acls = Acls("READ GROUP *", "DESCRIBE TOPIC *")
+
+    async def body(world: GroupCluster) -> None:
+        many = [str(number) for number in range(1_001)]
+        assert (await world.heartbeat("m", 0, many)).error_code == errors.InvalidRequestError.code
+        assert (await world.heartbeat("m", 0, ["x" * 250])).error_code == errors.InvalidRequestError.code
+        assert {asked.resource for asked in acls._decisions} == {ResourceType.GROUP}
+
+    play(body, GroupCluster(access=acls))
+
+
 @pytest.mark.rule("GC-23b", "GC-24b")
 def test_a_member_belongs_to_the_principal_that_joined_it_also_after_a_load() -> None:
     async def body(world: GroupCluster) -> None:
@@ -116,8 +129,12 @@ def test_who_joined_may_leave_without_the_right_to_read_the_group() -> None:
         assert (await world.heartbeat("m", epoch)).error_code == refused
         for member, group_id in (("m", "unknown"), ("x", "grp")):
             assert (await world.heartbeat(member, -1, group_id=group_id)).error_code == refused
+        for member in ("", " ", "m" * 37):  # a malformed leave is refused like any other
+            assert (await world.heartbeat(member, -1)).error_code == refused
         world.transport = other
         assert (await world.heartbeat("m", -1)).error_code == refused
+        acls.take("DESCRIBE TOPIC *")
+        assert (await world.heartbeat("m", -1, ["hidden"])).error_code == refused  # it hides what holds for topics
         world.transport = plain
         assert (await world.heartbeat("nameless", -1)).error_code == refused  # its principal is not known
         world.transport = mine

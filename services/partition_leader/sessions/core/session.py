@@ -192,9 +192,9 @@ class SessionCache:
         return sum(len(session.partitions) for session in self._sessions.values())
 
     def is_opened_by(self, key: SessionKey, principal: str | None) -> bool:
-        """Return whether the member has a session that this principal opened."""
+        """Return whether the member has a session that this principal opened; False for a caller that is not known."""
         session = self._sessions.get(key)
-        return session is not None and session.principal == principal
+        return session is not None and principal is not None and session.principal == principal
 
     def fetching(self, group_id: str, partition: TopicIdPartition) -> int:
         """Count the members of the group whose session here contains the partition. Reads every session."""

@@ -233,7 +233,9 @@ def test_who_opened_a_session_may_close_it_without_the_right_to_read() -> None:
         other.member_id, other.epoch, other.session_id = "a", -1, mine.session_id
         assert (await other.fetch()).error == "GROUP_AUTHORIZATION_FAILED"
         mine.epoch = -1
+        entries.access.refused.clear()
         assert (await mine.fetch()).error == "NONE"
+        assert not entries.access.refused
         assert len(world.leader.requests.sessions) == 1
 
     play(body)
@@ -254,5 +256,21 @@ def test_a_deleted_topic_that_is_still_led_has_no_records_for_callers_whose_righ
         assert (name(found.error_code), list(found.records)) == ("UNKNOWN_TOPIC_ID", [])
         await world.produce(1)
         assert (await mine.fetch()).partition_error == "UNKNOWN_TOPIC_ID"
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531", "CM-61")
+def test_callers_without_a_certificate_cannot_close_each_others_sessions_without_a_right() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        nameless = replace(entries.caller("User:ANONYMOUS"), principal=None)
+        entries.allow("User:ANONYMOUS")
+        mine = Consumer(world, "m", nameless)
+        assert await mine.acquired() == []
+        entries.take("User:ANONYMOUS", *_NAMES)
+        await settle()
+        stranger = Consumer(world, "m", nameless)
+        stranger.epoch, stranger.session_id = -1, mine.session_id
+        assert (await stranger.fetch()).error == "GROUP_AUTHORIZATION_FAILED"
 
     play(body)
