@@ -176,14 +176,17 @@ class AclRules:
 
     def __init__(self, acls: Iterable[Acl], super_users: Iterable[str] = ()) -> None:
         self.super_users: Final = frozenset(super_users)
-        self._entries: dict[tuple[int, str], list[Acl]] = {}
         self._named: dict[tuple[int, str, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str, str], list[Acl]] = {}
-        for acl in sorted(acls):
-            prefixed = acl.resource_pattern_type == PatternType.PREFIXED
-            kept = self._prefixed if prefixed else self._named
-            kept.setdefault((acl.resource_type, acl.principal, acl.resource_name), []).append(acl)
-            self._entries.setdefault((acl.resource_type, acl.principal), []).append(acl)
+        # In one step of a node's event loop, for up to 10,000 entries: so it does no more than decisions on names need.
+        for acl in acls:
+            resource_type, name, pattern, principal, _, _, _ = acl
+            kept = self._prefixed if pattern == _PREFIXED else self._named
+            kept.setdefault((resource_type, principal, name), []).append(acl)
+        for entries in (*self._named.values(), *self._prefixed.values()):
+            if len(entries) > 1:
+                entries.sort()
+        self._by_principal: dict[tuple[int, str], list[Acl]] | None = None
         self._lengths = sorted({len(prefix) for _, _, prefix in self._prefixed})
 
     def decide(
@@ -217,7 +220,7 @@ class AclRules:
         mine = [
             acl
             for name in (principal, ANY_PRINCIPAL)
-            for acl in self._entries.get((resource_type, name), ())
+            for acl in self._of(resource_type, name)
             if acl.host in (host, ANY_HOST)
         ]
         denied = _Covered(
@@ -230,6 +233,14 @@ class AclRules:
             acl.permission_type == Permission.ALLOW and acl.operation in enough and not denied.includes(acl)
             for acl in mine
         )
+
+    def _of(self, resource_type: int, principal: str) -> list[Acl]:
+        """Return the entries for the principal about resources of the type."""
+        if self._by_principal is None:
+            self._by_principal = {}
+            for (kind, whom, _), entries in (*self._named.items(), *self._prefixed.items()):
+                self._by_principal.setdefault((kind, whom), []).extend(entries)
+        return self._by_principal.get((resource_type, principal), [])
 
     def _about(self, principal: str, resource_type: int, name: str) -> Iterator[Acl]:
         """Yield the entries for the principal, then those for everyone, that apply to the resource."""

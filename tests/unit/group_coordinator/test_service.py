@@ -88,6 +88,33 @@ def test_no_more_topics_are_authorised_than_a_heartbeat_may_name() -> None:
     play(body, GroupCluster(access=acls))
 
 
+@pytest.mark.rule("CM-94", "GC-122")
+def test_others_get_turns_while_groups_are_left_out_for_a_caller_without_rights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(service, "LISTED_SLICE", 1)
+    acls = Acls("READ GROUP *", "DESCRIBE TOPIC *")
+
+    async def body(world: GroupCluster) -> None:
+        for number in range(60):
+            await world.heartbeat("m", 0, ["foo"], f"grp-{number}")
+        acls.take("READ GROUP *")
+        turns = 0
+
+        async def other() -> None:
+            nonlocal turns
+            while True:
+                turns += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.get_running_loop().create_task(other())
+        assert not (await _list(world)).groups
+        task.cancel()
+        assert turns > 60
+
+    play(body, GroupCluster(access=acls))
+
+
 @pytest.mark.rule("GC-23b", "GC-24b")
 def test_a_member_belongs_to_the_principal_that_joined_it_also_after_a_load() -> None:
     async def body(world: GroupCluster) -> None:
