@@ -215,10 +215,13 @@ async def test_after_a_fatal_error_nothing_is_asked_any_more(fake: FakeCluster) 
         await c.poll(10)
     await asyncio.sleep(1)
     asked = len(fake.heartbeats), len(fake.fetches), len(fake.acknowledges)
+    frames = []
     for _ in range(3):
         await asyncio.sleep(30)
         with pytest.raises(GroupMaxSizeReachedError):
             await c.poll(1)
+        frames.append(len(raised.traceback))
+    assert len(set(frames)) == 1  # raising it again and again keeps no frames
     assert (len(fake.heartbeats), len(fake.fetches), len(fake.acknowledges)) == asked
     with pytest.raises(GroupMaxSizeReachedError):
         await c.close()
