@@ -97,8 +97,7 @@ class NodeProcess:
             self.certificates,
             failed=self._end,
             budget=Budget(memory),
-            # Without TLS nodes have no principal; the port is then on loopback (`node_access`).
-            access=self.access if self.certificates is not None else None,
+            access=self.access,
             peers_only=True,
         )
         self._health: HealthServer | None = None

@@ -25,6 +25,7 @@ from kip932.api.v1 import (
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Transport, TransportError, TransportStatus, service_methods
+from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.binding import CallContext, ServerStream, snake_case
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer
 from tests.twin.transport import InMemoryNetwork
@@ -370,3 +371,25 @@ async def test_a_server_that_took_its_port_and_never_started_gives_it_back() -> 
     second = RpcServer("127.0.0.1", port)
     assert await second.start() == port
     await second.drain(0)
+
+
+@pytest.mark.rule("CM-61")
+async def test_without_tls_a_port_for_nodes_refuses_no_caller_and_describes_nothing() -> None:
+    access = Access()
+    server = RpcServer("127.0.0.1", access=access, peers_only=True)
+    server.add(CLUSTER, Echo())
+    address = f"127.0.0.1:{await server.start()}"
+    transport = GrpcTransport()
+    try:
+        request = find_coordinator_pb2.FindCoordinatorRequest(coordinator_keys=["g"])
+        found: Any = await transport.call(address, FIND, request, 5.0)
+        assert found.coordinators[0].node_id == 7
+        assert not access.refused
+        async with grpc.aio.insecure_channel(address) as channel:
+            reflection: Any = channel.stream_stream("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo")
+            with pytest.raises(grpc.aio.AioRpcError) as refused:
+                await reflection(iter([b""])).read()
+            assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    finally:
+        await transport.close()
+        await server.drain(0)
