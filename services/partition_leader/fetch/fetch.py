@@ -64,7 +64,11 @@ class FetchedPartition:
         """Release what was acquired, because it cannot be delivered (PL-411, PL-505)."""
         if self.host is not None and self.ranges:
             self.host.release(member_id, self.ranges)
-            self.ranges, self.batches = (), ()
+            self.drop()
+
+    def drop(self) -> None:
+        """Deliver nothing, because what was acquired has been released."""
+        self.ranges, self.batches = (), ()
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ waits for a parked fetch (P-5). A result that needed no write is returned only w
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from random import Random
@@ -91,6 +91,8 @@ class _Run:
     #: The errors of topics that the caller may not read, and the version of the entries that decided so.
     refused: Mapping[bytes, KafkaError] = field(default_factory=dict)
     rights_version: int = 0
+    #: The topics of which everything acquired so far was released, because the right to them was lost meanwhile.
+    freed: set[bytes] = field(default_factory=set)
 
     def fetched(self, one: FetchedPartition) -> None:
         result = self.result(one.key.topic_partition)
@@ -144,7 +146,7 @@ class ShareRequests:
         self._delayed: dict[_DelayedRefusal, None] = {}
         self._gathering: set[asyncio.Task[None]] = set()
         self._draining = False
-        self.rights: Final = SessionRights(partitions, led.name, self._conclude)
+        self.rights: Final = SessionRights(partitions, led.name, self._take_away)
 
     @property
     def running(self) -> int:
@@ -451,6 +453,8 @@ class ShareRequests:
         for partition, result in run.results.items():
             if result.fetched is None:
                 continue
+            if partition.topic_id in run.freed:  # even if the right is back: others may hold the records by now
+                result.fetched.drop()
             error = self._led.refusal(caller, partition.topic_id)
             if error is not None:
                 result.error = error
@@ -470,6 +474,13 @@ class ShareRequests:
             if fetched is not None and fetched.ranges and fetched.host is not None and not fetched.host.lease_valid():
                 fetched.give_back(run.request.member_id)
                 result.error = NotLeaderOrFollowerError("the lease of this leader has lapsed")
+
+    def _take_away(self, key: SessionKey, topics: Collection[bytes]) -> None:
+        """Answer the parked fetches of a session now, and let no request of it deliver what it has acquired of these
+        topics so far, which is being released."""
+        for run in self._by_session.get(key, ()):
+            run.freed.update(topics)
+        self._conclude(key)
 
     def _conclude(self, key: SessionKey) -> None:
         """Answer the parked fetches of a session now; they acquire nothing more."""

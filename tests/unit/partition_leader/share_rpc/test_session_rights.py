@@ -205,6 +205,30 @@ def test_two_changes_in_quick_succession_are_both_acted_on() -> None:
     play(body)
 
 
+@pytest.mark.rule("PL-531")
+def test_what_a_fetch_had_acquired_is_not_delivered_when_its_right_was_away_for_a_moment() -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        await world.produce(1)
+        assert await mine.acquired() == [(0, 0, 1)]
+        await world.produce(1)
+        world.persister.hold("write")
+        done = {"first_offset": 0, "last_offset": 0, "acknowledge_types": [ACCEPT]}
+        part = {"partition_index": 0, "acknowledgement_batches": [done]}
+        slow = mine.waiting(max_records=1, topics=[{"topic_id": TOPIC, "partitions": [part]}])
+        await settle()
+        entries.take("User:a", ResourceType.TOPIC)
+        await settle()
+        world.persister.let_go("write")
+        entries.allow("User:a")
+        assert await other.acquired() == [(1, 1, 2)]
+        answer = await slow
+        assert (answer.acquired, answer.batches, answer.partition_error) == ([], [], "NONE")
+        assert await other.acknowledge((1, 1, ACCEPT)) == "NONE"
+
+    play(body)
+
+
 @pytest.mark.rule("PL-530")
 def test_a_session_belongs_to_the_principal_that_opened_it() -> None:
     async def body(world: World, entries: Entries) -> None:
