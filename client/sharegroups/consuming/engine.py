@@ -106,7 +106,8 @@ class ConsumerEngine:
         if self._errors:
             raise self._errors.popleft()
         if self._membership.fatal is not None:
-            raise self._membership.fatal
+            # Every poll raises it: without this it would keep the frames of all of them.
+            raise self._membership.fatal.with_traceback(None)
 
     async def poll(self, timeout_s: float | None, max_records: int | None = None) -> Messages | None:
         """Send the acknowledgements of the previous poll, then wait for records (CL-21).

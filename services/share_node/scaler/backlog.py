@@ -126,7 +126,6 @@ class BacklogReader:
             )
         except TransportError:
             return None  # the lag is known; the age follows at the next request
-        refuse_unreadable(answer)
         return first_timestamp_ms(answer)
 
     async def _empty_offsets(self, group: str, address: str, topic_id: bytes, partition: int, start: int) -> int | None:
@@ -154,14 +153,6 @@ def fetch_request(topic_id: bytes, partition: int, offset: int) -> FetchRequest:
         partition=partition, current_leader_epoch=-1, fetch_offset=offset, partition_max_bytes=1
     )
     return request
-
-
-def refuse_unreadable(response: FetchResponse) -> None:
-    """Raise TopicAuthorizationFailedError if the topic may not be read: an age of 0 would mean that nothing waits."""
-    for topic in response.responses:
-        for part in topic.partitions:
-            if part.error_code == TopicAuthorizationFailedError.code:
-                raise TopicAuthorizationFailedError(part.error_message)
 
 
 def first_timestamp_ms(response: FetchResponse) -> int | None:

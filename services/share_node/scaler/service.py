@@ -15,12 +15,6 @@ from share_node.scaler.demand import AGE, PartitionBacklog, Trigger, TriggerErro
 
 #: KEDA's requests time out after seconds; a later response is useless.
 READ_WAIT_S: Final = 5.0
-#: What the cluster answers when the scaler's principal lacks a right (CM-61).
-_REFUSED: Final = (
-    ClusterAuthorizationFailedError,
-    GroupAuthorizationFailedError,
-    TopicAuthorizationFailedError,
-)
 
 
 class Backlog(Protocol):

@@ -218,7 +218,7 @@ async def test_after_a_fatal_error_nothing_is_asked_any_more(fake: FakeCluster) 
     frames = []
     for _ in range(3):
         await asyncio.sleep(30)
-        with pytest.raises(GroupMaxSizeReachedError):
+        with pytest.raises(GroupMaxSizeReachedError) as raised:
             await c.poll(1)
         frames.append(len(raised.traceback))
     assert len(set(frames)) == 1  # raising it again and again keeps no frames
