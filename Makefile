@@ -34,7 +34,7 @@ RELEASED := $(shell ls protos/released/*.json 2>/dev/null | sort -V | tail -n 1)
 .PHONY: help setup protos style types test test-slow test-changed durations sim model mutants mutation up demo bench
 .PHONY: timeline report screenshot ingest-kills docs conformance format
 .PHONY: release-protos clean
-.PHONY: image-base lock image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
+.PHONY: image-base lock sbom image image-pipeline image-pipeline-check image-check chaos sabotages attack manifests
 
 help: ## Say what the words mean.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)$$/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -148,6 +148,9 @@ lock: setup ## Lock what the images install: versions within pyproject.toml's bo
 	$(LOCK) --extra server --extra cli --extra speed --output-file deploy/docker/lock.txt pyproject.toml
 	$(LOCK) --extra cli --extra metrics --output-file deploy/docker/pipeline-lock.txt pyproject.toml
 	echo setuptools | $(LOCK) --output-file deploy/docker/pipeline-build-lock.txt -
+
+sbom: setup ## Write an SBOM and a licence list of what each image installs into build/sbom: SBOM=services for one image.
+	$(PY) -m tools.sbom $(SBOM)
 
 # The driver's libraries. They have their own stamp, because nothing else needs them.
 CHAOS_READY := $(VENV)/.chaos
