@@ -23,6 +23,7 @@ HELD = [path for path in PYTHON if path != Path(__file__).resolve()]
 #: The pages for users; those for contributors, and the specification, are not.
 PAGES = [
     ROOT / "README.md",
+    ROOT / "SECURITY.md",
     *(path for folder in (".", "howto", "reference") for path in sorted((ROOT / "docs" / folder).glob("*.md"))),
 ]
 PROTOS = [path for path in tracked(".proto") if name_of(path).startswith("protos/")]
