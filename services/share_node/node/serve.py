@@ -92,7 +92,10 @@ def identity(settings: Settings) -> NodeIdentity:
     DataDirectoryError."""
     name = node_name(settings)
     if settings[DATA_DIR]:
-        return DataDirectory(Path(settings[DATA_DIR])).identity(name, NAME_WAIT_S)
+        directory = DataDirectory(Path(settings[DATA_DIR]))
+        held = directory.identity(name, NAME_WAIT_S)
+        directory.keep_private()
+        return held
     return NodeIdentity(name, new_incarnation(), frozenset(), None)
 
 

@@ -107,6 +107,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
     directory = DataDirectory(options.data)
     lock = directory.lock("up")
     lock.acquire(f"process {os.getpid()} (sharegroups up)", 1.0)
+    directory.keep_private()
     store: EmbeddedStore | None = None
     failed = ""
     try:

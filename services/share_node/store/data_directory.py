@@ -4,6 +4,8 @@ A process that has the exclusive lock knows that every earlier incarnation of it
 can take its shards back at once (CM-12 `dead`, CM-73). The lock is `flock`: it ends with the process and never has to
 be cleaned up. A data directory on NFS is not supported.
 
+Only its owner can read it: directories have the mode 0700 and files 0600, whatever the umask (CM-185).
+
 A directory is identified by its device and inode, so that a copy of it, made while the original is in use, is not
 mistaken for the original: it takes no shards of the original's nodes, and leaves the original's socket alone.
 """
@@ -11,16 +13,32 @@ mistaken for the original: it takes no shards of the original's nodes, and leave
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
+import re
 import secrets
 import shutil
+import stat
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
+import structlog
+
+log = structlog.get_logger(__name__)
+
+#: The modes of everything in a data directory (CM-185).
+DIRECTORY_MODE: Final = 0o700
+FILE_MODE: Final = 0o600
+_OTHERS: Final = 0o077
+#: Names that this suite gives to entries of a data directory. A directory that holds others may be a home directory.
+_OWN_ENTRY: Final = re.compile(r"nodes|store|cluster-id|store\..+|[\w-]+\.lock|.+\.new")
 INCARNATIONS_KEPT: Final = 64
+#: Directories whose rights this process has reported.
+_reported: Final[set[Path]] = set()
 #: How many characters are shown of the command of a process that holds a lock.
 _COMMAND_SHOWN: Final = 80
 
@@ -80,7 +98,7 @@ class FileLock:
 
     def acquire(self, owner: str, wait_s: float = 0.0) -> None:
         """Take the lock, waiting up to `wait_s` seconds. Raises DataDirectoryError, which names the present owner."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o600)
+        fd = os.open(self.path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         deadline = time.monotonic() + wait_s
         while True:
             try:
@@ -97,6 +115,8 @@ class FileLock:
                         "Stop that process first, or give this one a directory of its own with --data DIR."
                     ) from None
                 time.sleep(0.02)
+        with contextlib.suppress(PermissionError):  # another user made it, and has let this one write it
+            os.fchmod(fd, FILE_MODE)
         os.ftruncate(fd, 0)
         os.pwrite(fd, owner.encode(), 0)
         self._fd = fd
@@ -134,14 +154,37 @@ def default_data() -> Path:
     return Path(base) / "sharegroups"
 
 
+def make_private(path: Path) -> None:
+    """Make a directory, and those missing above it, for this user alone, whatever the umask. One that exists keeps its
+    rights. Raises OSError."""
+    missing = [each for each in (path, *path.parents) if not each.exists()]
+    for each in reversed(missing):
+        with contextlib.suppress(FileExistsError):  # another process has just made it
+            each.mkdir(mode=DIRECTORY_MODE)
+            each.chmod(DIRECTORY_MODE)  # a umask takes rights away, its owner's too
+    if not path.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(path))
+
+
+def write_private(path: Path, text: str) -> None:
+    """Make a file with this text for this user alone, whatever the umask. Raises OSError, also when it exists."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE_MODE)
+    try:
+        os.fchmod(fd, FILE_MODE)
+        os.write(fd, text.encode())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 class DataDirectory:
     """The directory in which one `up` (or one service) keeps its files."""
 
     def __init__(self, path: Path) -> None:
         self.path = path.expanduser().resolve()
         try:
-            self.path.mkdir(parents=True, exist_ok=True, mode=0o700)
-            (self.path / "nodes").mkdir(exist_ok=True, mode=0o700)
+            make_private(self.path)
+            make_private(self.path / "nodes")
         except OSError as error:
             raise DataDirectoryError(
                 f"cannot create data directory {self.path}: {error.strerror}. Choose another with --data DIR."
@@ -160,6 +203,42 @@ class DataDirectory:
     def store(self) -> Path:
         """The directory of the embedded store's append-only file."""
         return self.path / "store"
+
+    def keep_private(self, *, quiet: bool = False) -> None:
+        """Take the rights of all but this user from the directory and its entries. If others had access, that is logged,
+        once per process and unless `quiet` (CM-185).
+
+        An earlier version left some files readable by every user, if the umask allowed it. A directory that belongs to
+        another user, or that holds more than this suite's entries, keeps its own rights, since it may be a mounted
+        volume or a home directory; what this suite made in it is narrowed.
+        """
+        found = self.path.stat()
+        foreign = _why_foreign(self.path, found)
+        narrowed = sum([_narrow(entry) for entry in self._entries()])
+        if not stat.S_IMODE(found.st_mode) & _OTHERS:
+            return
+        if not foreign:
+            self.path.chmod(DIRECTORY_MODE)
+        if quiet or self.path in _reported:
+            return
+        _reported.add(self.path)
+        fields = {"data": str(self.path), "mode": f"{stat.S_IMODE(found.st_mode):04o}", "entries_narrowed": narrowed}
+        if foreign:
+            effect = "it keeps its mode; the entries made in it are this user's alone"
+            log.info("data_directory_shared", cause=foreign, effect=effect, **fields)
+        else:
+            log.warning(
+                "data_directory_narrowed", cause="other users had access to it", effect="it is 0700 now", **fields
+            )
+
+    def _entries(self) -> Iterator[Path]:
+        """Yield what this suite and its store made in the directory, the outermost first."""
+        for entry in self.path.iterdir():
+            if _OWN_ENTRY.fullmatch(entry.name):
+                yield entry
+        for name in ("nodes", "store"):
+            for folder, folders, files in os.walk(self.path / name):  # it follows no link
+                yield from (Path(folder, each) for each in (*folders, *files))
 
     def lock(self, name: str) -> FileLock:
         """The lock file `<name>.lock` of this directory, not yet taken."""
@@ -198,6 +277,25 @@ class DataDirectory:
             raise _unwritable(self.path / name, error) from error
 
 
+def _why_foreign(path: Path, found: os.stat_result) -> str:
+    """Return why the rights of a data directory are not this process's to change; "" when they are."""
+    if found.st_uid != os.geteuid():
+        return f"it belongs to user {found.st_uid}, and this process runs as {os.geteuid()}"
+    other = next((entry.name for entry in path.iterdir() if not _OWN_ENTRY.fullmatch(entry.name)), None)
+    return f"it holds something else too: {other}" if other is not None else ""
+
+
+def _narrow(entry: Path) -> bool:
+    """Take all rights on a file or directory of this user from others. Returns whether they had any."""
+    with contextlib.suppress(FileNotFoundError):  # a lock or a temporary file of another process
+        found = entry.lstat()
+        plain = stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)
+        if plain and found.st_uid == os.geteuid() and found.st_mode & _OTHERS:
+            entry.chmod(DIRECTORY_MODE if stat.S_ISDIR(found.st_mode) else FILE_MODE)
+            return True
+    return False
+
+
 def _unwritable(path: Path, error: OSError) -> DataDirectoryError:
     free = ""
     with contextlib.suppress(OSError):
@@ -222,12 +320,7 @@ def _read_incarnations(ledger: Path, mark: str) -> list[int]:
 def _write_durably(path: Path, text: str) -> None:
     # A unique name: role processes of one machine share the directory and may write the same file at the same time.
     temporary = path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        os.write(fd, text.encode())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    write_private(temporary, text)
     temporary.replace(path)
     directory = os.open(path.parent, os.O_RDONLY)
     try:

@@ -30,7 +30,16 @@ from shard_runtime.record_log.redis.connection import (
 )
 from shard_runtime.record_log.redis.keys import META_TOUCH
 from shard_runtime.record_log.redis.topology import open_store
-from share_node.store.data_directory import DataDirectory, DataDirectoryError, Holder, holders
+from share_node.store.data_directory import (
+    DIRECTORY_MODE,
+    FILE_MODE,
+    DataDirectory,
+    DataDirectoryError,
+    Holder,
+    holders,
+    make_private,
+    write_private,
+)
 
 log = structlog.get_logger(__name__)
 
@@ -174,7 +183,8 @@ class EmbeddedStore:
         """Start the store and wait until it answers. Raises EmbeddedStoreError or DataDirectoryError."""
         binary = store_binary()
         await self._take_lock()
-        self._directory.store.mkdir(exist_ok=True, mode=0o700)
+        make_private(self._directory.store)
+        self._directory.keep_private(quiet=True)  # `up` has reported it
         self._fresh_socket_dir()
         self._endings.begin()
         await self._launch(binary)
@@ -246,7 +256,7 @@ class EmbeddedStore:
         settings = {
             "dir": str(self._directory.store),
             "unixsocket": str(self.socket_path),
-            "unixsocketperm": "700",
+            "unixsocketperm": f"{FILE_MODE:o}",
             "port": "0",
             "appendonly": "yes",
             "appendfsync": self._fsync,
@@ -364,7 +374,8 @@ class EmbeddedStore:
             elif Path(left).exists():
                 log.info("foreign_socket_directory_kept", directory=left, cause="it belongs to another data directory")
         self._socket_dir = Path(tempfile.mkdtemp(prefix="sharegroups-"))
-        (self._socket_dir / _OWNER).write_text(self._directory.mark)
+        self._socket_dir.chmod(DIRECTORY_MODE)  # a umask takes rights away, its owner's too
+        write_private(self._socket_dir / _OWNER, self._directory.mark)
         self._directory.remember(_SOCKET_MEMO, str(self._socket_dir))
 
 

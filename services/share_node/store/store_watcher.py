@@ -16,6 +16,8 @@ import sys
 def main() -> int:
     """Run the store until it ends by itself or the parent has ended. Returns the store's exit status."""
     grace_s, command = float(sys.argv[1]), sys.argv[2:]
+    # The store makes its files with 0666, its directory with 0755, and its socket with 0777 until it has narrowed it.
+    os.umask(0o077)
     # A session of its own: Ctrl-C at the terminal must reach the roles, which then flush, and not the store.
     store = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, close_fds=False)
     pidfd = os.pidfd_open(store.pid)

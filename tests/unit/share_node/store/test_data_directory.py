@@ -2,9 +2,12 @@
 
 import os
 import shutil
+import stat
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from share_node.store.data_directory import DataDirectory, DataDirectoryError
 
@@ -71,3 +74,103 @@ def test_two_processes_may_remember_the_same_thing_at_once(tmp_path: Path, monke
     directory.remember("cluster-id", "c1")
     assert directory.remembered("cluster-id") == "c1"
     assert {path.name for path in tmp_path.iterdir()} == {"cluster-id", "nodes"}
+
+
+@pytest.fixture(params=[0o000, 0o077, 0o277], ids=oct)
+def umask(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A umask of the process: the widest, the usual narrow one, and one that takes rights from the owner."""
+    before = os.umask(request.param)
+    yield
+    os.umask(before)
+
+
+def modes(root: Path) -> dict[str, str]:
+    """Return the mode of a directory and of all in it."""
+    return {
+        str(path.relative_to(root.parent)): oct(stat.S_IMODE(path.lstat().st_mode)) for path in [root, *root.rglob("*")]
+    }
+
+
+def private(root: Path) -> dict[str, str]:
+    """Return the modes that `modes` is to return: 0700 for directories, 0600 for files."""
+    return {
+        str(path.relative_to(root.parent)): oct(0o700 if path.is_dir() else 0o600) for path in [root, *root.rglob("*")]
+    }
+
+
+@pytest.mark.rule("CM-185")
+@pytest.mark.usefixtures("umask")
+def test_what_is_made_is_its_owners_alone_whatever_the_umask(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "new" / "data")
+    directory.identity("node-a")
+    directory.lock("up").acquire("the test")
+    directory.remember("cluster-id", "c1")
+    found = modes(tmp_path / "new")
+    assert found == private(tmp_path / "new")
+    assert len(found) == 7
+
+
+@pytest.mark.rule("CM-185")
+def test_a_directory_of_an_earlier_version_is_narrowed_and_reported_once(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    for folder in (data, data / "nodes", data / "store", data / "store" / "appendonlydir"):
+        folder.mkdir()
+        folder.chmod(0o755)
+    for file in ("cluster-id", "store.log", "nodes/up.lock", "store/appendonlydir/appendonly.aof.1.incr.aof"):
+        (data / file).write_text("kept")
+        (data / file).chmod(0o666)
+    with capture_logs() as lines:
+        DataDirectory(data).keep_private()
+        DataDirectory(data).keep_private()
+    assert modes(data) == private(data)
+    assert (data / "cluster-id").read_text() == "kept"
+    (line,) = lines
+    assert (line["event"], line["mode"], line["entries_narrowed"]) == ("data_directory_narrowed", "0755", 7)
+
+
+@pytest.mark.rule("CM-185")
+def test_files_that_no_other_user_could_reach_are_narrowed_without_a_word(tmp_path: Path) -> None:
+    directory = DataDirectory(tmp_path / "data")
+    directory.remember("cluster-id", "c1")
+    (directory.path / "cluster-id").chmod(0o644)
+    with capture_logs() as lines:
+        directory.keep_private()
+    assert modes(directory.path) == private(directory.path)
+    assert lines == []
+
+
+@pytest.mark.rule("CM-185")
+def test_a_directory_that_holds_something_else_keeps_its_mode(tmp_path: Path) -> None:
+    """As a home directory given as --data: others may need to enter it."""
+    tmp_path.chmod(0o755)
+    other = tmp_path / "letters.txt"
+    other.write_text("mine")
+    other.chmod(0o644)
+    (tmp_path / "store").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere").chmod(0o755)
+    directory = DataDirectory(tmp_path)
+    directory.remember("cluster-id", "c1")
+    (tmp_path / "cluster-id").chmod(0o644)
+    with capture_logs() as lines:
+        directory.keep_private()
+        directory.keep_private()
+    found = modes(tmp_path)
+    name = tmp_path.name
+    assert (found[name], found[f"{name}/letters.txt"], found[f"{name}/elsewhere"]) == ("0o755", "0o644", "0o755")
+    assert (found[f"{name}/cluster-id"], found[f"{name}/nodes"]) == ("0o600", "0o700")
+    (line,) = lines
+    assert line["event"] == "data_directory_shared"
+    assert "something else" in line["cause"]
+
+
+@pytest.mark.rule("CM-185")
+def test_a_directory_of_another_user_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a volume that Kubernetes mounts, which belongs to root."""
+    directory = DataDirectory(tmp_path / "data")
+    directory.path.chmod(0o777)
+    monkeypatch.setattr(os, "geteuid", lambda: directory.path.stat().st_uid + 1)
+    with capture_logs() as lines:
+        directory.keep_private()
+    assert modes(directory.path)["data"] == "0o777"
+    assert "belongs to user" in lines[0]["cause"]
