@@ -205,7 +205,7 @@ class DataDirectory:
         return self.path / "store"
 
     def keep_private(self, *, quiet: bool = False) -> None:
-        """Take the rights of all but this user from the directory and its entries. If others had access, that is logged,
+        """Take the rights of all but this user from the directory and its entries. Former access of others is logged,
         once per process and unless `quiet` (CM-185).
 
         An earlier version left some files readable by every user, if the umask allowed it. A directory that belongs to
