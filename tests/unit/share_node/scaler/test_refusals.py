@@ -23,7 +23,7 @@ from share_node.scaler.demand import AGE
 from share_node.scaler.service import ExternalScaler
 from sharegroups.admin_values import Node, PartitionDescription, ShareGroupOffset, TopicDescription
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.rule("CM-61")]
+pytestmark = pytest.mark.asyncio
 
 
 class Cluster:
@@ -59,6 +59,7 @@ class Cluster:
         return refused.value.status
 
 
+@pytest.mark.rule("CM-61")
 @pytest.mark.parametrize(
     ("error", "expected"),
     [
@@ -72,12 +73,14 @@ async def test_a_group_that_may_not_be_described_is_refused(error: KafkaError, e
     assert await cluster.status() is expected
 
 
+@pytest.mark.rule("CM-61")
 async def test_a_topic_of_the_trigger_that_may_not_be_described_is_refused() -> None:
     cluster = Cluster()
     cluster.topic = TopicDescription("t", bytes(16), (), error=TopicAuthorizationFailedError("no"))
     assert await cluster.status(topics="t") is TransportStatus.PERMISSION_DENIED
 
 
+@pytest.mark.rule("CM-61")
 async def test_an_age_that_may_not_be_read_is_refused() -> None:
     cluster = Cluster()
     topic = cluster.fetched.responses.add()
