@@ -12,7 +12,7 @@ import structlog
 from google.protobuf.message import Message
 
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
-from shard_runtime.rpc.binding import BoundMethod, CallContext
+from shard_runtime.rpc.binding import BoundMethod
 from shard_runtime.rpc.status import expected, failure_status
 from tests.simulation.clock import SimTask, context_of
 from tests.simulation.points import Point
@@ -120,7 +120,7 @@ class Call:
 
     async def _serve(self, bound: BoundMethod) -> None:
         connection, network = self._connection, self._network
-        context = CallContext(connection.client.name, connection.id, lambda: self._until_s - network.loop.time())
+        context = connection.caller(bound.needs, lambda: self._until_s - network.loop.time())
         failure: tuple[TransportStatus, str] | None = None
         data = b""
         try:
@@ -238,7 +238,7 @@ class _ServerEnd:
     __slots__ = ("_connection", "_down", "_parse", "_up", "context")
 
     def __init__(self, bound: BoundMethod, connection: Connection, up: _Lane, down: _Lane) -> None:
-        self.context = CallContext(connection.client.name, connection.id, lambda: None)
+        self.context = connection.caller(bound.needs, lambda: None)
         self._connection = connection
         self._parse = bound.parse
         self._up = up

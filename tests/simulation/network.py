@@ -15,8 +15,10 @@ from typing import Final
 
 from google.protobuf.descriptor import ServiceDescriptor
 
+from kip932.acls import ANONYMOUS
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
-from shard_runtime.rpc.binding import BoundMethod, bind
+from shard_runtime.rpc.access import Access, Needs, Rights
+from shard_runtime.rpc.binding import BoundMethod, CallContext, bind
 from tests.simulation.calls import Call, Running, Stream
 from tests.simulation.clock import Life, SimLoop, context_of
 from tests.simulation.points import CrashPoints
@@ -28,11 +30,12 @@ DELAY_MS: Final = (0.1, 2.0)
 
 
 class Served:
-    """The services of one life of a process at its address."""
+    """The services of one life of a process at its address. `access`: its access control; None without it."""
 
-    def __init__(self, life: Life, address: str) -> None:
+    def __init__(self, life: Life, address: str, access: Access | None) -> None:
         self.life = life
         self.address = address
+        self.access = access
         self.methods: dict[str, BoundMethod] = {}
         self.accepting = True
 
@@ -40,15 +43,22 @@ class Served:
 class Connection:
     """One connection of one transport to one served address. It ends once, together with its calls and streams."""
 
-    def __init__(self, network: SimNetwork, number: int, client: Life, served: Served) -> None:
+    def __init__(self, network: SimNetwork, number: int, client: Life, served: Served, principal: str | None) -> None:
         self.id = f"sim:{number}"
         self.network = network
         self.client = client
         self.served = served
+        self.principal = principal
         self.open = True
         self._up_s = self._down_s = 0.0
         #: Its current calls and streams, in the order in which they started.
         self.running: dict[Running, None] = {}
+
+    def caller(self, needs: Needs, remaining: Callable[[], float | None]) -> CallContext:
+        """Describe the caller of an RPC that comes over this connection; its host is the client's name."""
+        host, access = self.client.name, self.served.access
+        rights = None if access is None else Rights(access, self.principal or ANONYMOUS, host, needs)
+        return CallContext(host, self.id, remaining, self.principal, rights=rights)
 
     def ends(self) -> tuple[str, str]:
         """Return the names of both ends."""
@@ -134,11 +144,13 @@ class SimNetwork:
 
     # ---- addresses
 
-    def serve(self, life: Life, address: str, descriptor: ServiceDescriptor, service: object) -> None:
+    def serve(
+        self, life: Life, address: str, descriptor: ServiceDescriptor, service: object, access: Access | None = None
+    ) -> None:
         """Serve the RPCs for which `service` has methods, in addition to those that this life already serves there."""
         served = self._served.get(address)
         if served is None or served.life is not life:
-            served = self._served[address] = Served(life, address)
+            served = self._served[address] = Served(life, address, access)
         for bound in bind(descriptor, service):
             served.methods[bound.method.path] = bound
 
@@ -163,9 +175,9 @@ class SimNetwork:
             elif connection.client is life:
                 connection.lost_client()
 
-    def transport(self, life: Life) -> SimTransport:
-        """Return a transport for a process, with its own connections."""
-        return SimTransport(self, life)
+    def transport(self, life: Life, principal: str | None = None) -> SimTransport:
+        """Return a transport for a process, with its own connections, on which it is known as `principal`."""
+        return SimTransport(self, life, principal)
 
     # ---- faults
 
@@ -252,12 +264,12 @@ class SimNetwork:
 
     # ---- connections
 
-    def connect(self, client: Life, address: str) -> Connection | None:
+    def connect(self, client: Life, address: str, principal: str | None = None) -> Connection | None:
         """Return a new connection; None if the address is not served or the connection is refused."""
         served = self._served.get(address)
         if served is None or client.severed or self.refused(client.name, served.life.name):
             return None
-        connection = Connection(self, next(self._numbers), client, served)
+        connection = Connection(self, next(self._numbers), client, served, principal)
         self._connections[connection] = None
         return connection
 
@@ -269,9 +281,10 @@ class SimNetwork:
 class SimTransport:
     """`Transport` of one process over a `SimNetwork`."""
 
-    def __init__(self, network: SimNetwork, life: Life) -> None:
+    def __init__(self, network: SimNetwork, life: Life, principal: str | None = None) -> None:
         self._network = network
         self._life = life
+        self._principal = principal
         self._connections: dict[str, Connection] = {}
         self._closed = False
 
@@ -302,7 +315,7 @@ class SimTransport:
             raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed")
         connection = self._connections.get(address)
         if connection is None or not connection.open:
-            connection = self._network.connect(self._life, address)
+            connection = self._network.connect(self._life, address, self._principal)
             if connection is None:
                 await asyncio.sleep(self._network.delay_ms[1] / 1000)
                 raise TransportError(TransportStatus.UNAVAILABLE, address, "connection refused")

@@ -19,6 +19,7 @@ from kip932.ids import TopicIdPartition
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.rpc.access import Access
 from share_node.node.internal import LeaderForNodes
 from share_node.node.process import NodeProcess
 from share_node.node.process_store import StoreClient
@@ -136,8 +137,9 @@ class Process:
 class _Server:
     """An `RpcServer` of the process that created it: the first one serves clients, the second serves nodes (CM-80)."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, access: Access | None) -> None:
         self.host = process.name
+        self._access = access
         self.port = PORT + process.servers
         process.servers += 1
         self._process = process
@@ -156,7 +158,7 @@ class _Server:
     async def start(self) -> int:
         process = self._process
         for descriptor, service in self._services:
-            self._world.network.serve(process.life, f"{self.host}:{self.port}", descriptor, service)
+            self._world.network.serve(process.life, f"{self.host}:{self.port}", descriptor, service, self._access)
         return self.port
 
     async def ready(self, serving: bool) -> None:
@@ -187,8 +189,8 @@ def _current() -> Process:
 def wired() -> Iterator[None]:
     """Inside the block, give a process that requests an RPC server or a transport a simulated one."""
 
-    def server(*_: object, **__: object) -> _Server:
-        return _Server(_current())
+    def server(*_: object, access: Access | None = None, **__: object) -> _Server:
+        return _Server(_current(), access)
 
     def transport(*_: object, **__: object) -> object:
         process = _current()

@@ -311,9 +311,9 @@ class World:
 
     # ---- clients
 
-    def transport(self, client_name: str) -> SimTransport:
-        """Return a transport for a client process."""
-        return self.network.transport(self._client(client_name))
+    def transport(self, client_name: str, principal: str | None = None) -> SimTransport:
+        """Return a transport for a client process, which has this principal on it."""
+        return self.network.transport(self._client(client_name), principal)
 
     @contextmanager
     def client(self, name: str) -> Iterator[None]:
