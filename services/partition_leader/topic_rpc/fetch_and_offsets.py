@@ -74,9 +74,10 @@ class OffsetsService:
                 partition = TopicIdPartition(topic_id, asked.partition_index)
                 one = results.add(partition_index=asked.partition_index, timestamp=-1, offset=-1, leader_epoch=-1)
                 try:
+                    if asked.HasField("share_group_id"):  # first, so that a refusal reveals nothing (GC-149)
+                        context.require(ResourceType.GROUP, asked.share_group_id)
                     await self._list_offset(partition, asked, one, context, committed=committed)
                     if asked.HasField("share_group_id"):
-                        context.require(ResourceType.GROUP, asked.share_group_id)
                         await self._add_backlog(partition, asked, one, allowance)
                         await turns.step(_LOADED_COST if one.HasField("group_waiting") else 1)
                 except KafkaError as error:
