@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from tests.simulation.mutants.access import ACCESS
 from tests.simulation.mutants.changes import CHANGES
 from tests.simulation.mutants.clocks import CLOCKS
 from tests.simulation.mutants.consumption import CONSUMPTION
@@ -20,5 +21,5 @@ from tests.simulation.mutants.wiring import WIRING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
-    *DELAYS, *REMOVED_MEMBERS, *CLOCKS,
+    *DELAYS, *REMOVED_MEMBERS, *CLOCKS, *ACCESS,
 )  # fmt: skip

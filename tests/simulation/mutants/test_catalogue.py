@@ -24,6 +24,9 @@ CHEAP = (
     "no-retention",
     "slow-store-expires",
     "gap-resolved-unseen",
+    "share-fetch-describes",
+    "list-offsets-reads",
+    "groups-deleted-unasked",
 )
 IDS = [mutant.name for mutant in MUTANTS]
 
