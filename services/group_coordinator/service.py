@@ -127,9 +127,7 @@ class GroupCoordinator:
     ) -> heartbeat_pb.ShareGroupHeartbeatResponse:
         """Join a group, stay in it, or leave it (GC-10…GC-35)."""
         try:
-            command = self._heartbeat_command(request, context)
-            reply = await self._around.ask(request.group_id, command)
-            assert isinstance(reply, c.HeartbeatReply)
+            reply = await self._beat(request, context)
         except Exception as error:
             answer, text = self._around.failure(error)
             return heartbeat_pb.ShareGroupHeartbeatResponse(
@@ -199,17 +197,29 @@ class GroupCoordinator:
 
     # ---- heartbeat
 
+    async def _beat(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext) -> c.HeartbeatReply:
+        command = self._heartbeat_command(request, context)
+        try:
+            reply = await self._around.ask(request.group_id, command)
+        except errors.GroupAuthorizationFailedError:  # another than who joined would leave
+            self._around.require_group(context, request.group_id)
+            raise
+        assert isinstance(reply, c.HeartbeatReply)
+        return reply
+
     def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext) -> c.Heartbeat:
         """Check the request (GC-10…GC-18, in that order), and make its command. A leave without the right to read the
         group may be that of who joined (GC-23b); a wrong one is refused like all others (GC-149)."""
-        self._around.require_enabled()
-        refused = context.refusal(ResourceType.GROUP, request.group_id)
-        if refused is not None and request.member_epoch != EPOCH_LEAVE:
-            raise refused
+        around = self._around
+        around.require_enabled()
+        if request.member_epoch != EPOCH_LEAVE:
+            around.require_group(context, request.group_id)
+        reads = context.may(ResourceType.GROUP, request.group_id)
         try:
-            return self._checked_command(request, context, refused)
-        except errors.KafkaError as error:
-            raise refused or error from None
+            return self._checked_command(request, context, None if reads else errors.GroupAuthorizationFailedError())
+        except errors.KafkaError:
+            around.require_group(context, request.group_id)
+            raise
 
     @staticmethod
     def _checked_command(

@@ -189,8 +189,8 @@ def _current() -> Process:
 def wired() -> Iterator[None]:
     """Inside the block, give a process that requests an RPC server or a transport a simulated one."""
 
-    def server(*_: object, access: Access | None = None, **__: object) -> _Server:
-        return _Server(_current(), access)
+    def server(*_: object, access: Access | None = None, peers_only: bool = False, **__: object) -> _Server:
+        return _Server(_current(), None if peers_only else access)  # simulated nodes have no certificates
 
     def transport(*_: object, **__: object) -> object:
         process = _current()
