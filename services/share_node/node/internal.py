@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
+from kip932.acls import ANONYMOUS
 from kip932.rpc.loopback import is_loopback
 from kip932.setting import Setting
 from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS, super_users
@@ -26,12 +29,15 @@ from shard_runtime.config.process_settings import (
     METRICS_PORT,
     SSL_CA,
     SSL_CERTIFICATE,
+    SSL_CLIENT_AUTH,
     SSL_KEY,
     Settings,
 )
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates, read_certificates
 from shard_runtime.rpc.server import ListenError
+
+log = structlog.get_logger(__name__)
 
 
 class LeaderForNodes:
@@ -130,6 +136,13 @@ def node_access(settings: Settings, certificates: NodeCertificates | None) -> Ac
             "could read and write share state. Turn TLS on with the settings ssl.certificate.location, "
             f"ssl.key.location and ssl.ca.location, or let it listen on this machine only: "
             f"{INTERNAL_LISTEN_HOST.name}=127.0.0.1."
+        )
+    if settings[SSL_CLIENT_AUTH] != "required":
+        log.warning(
+            "access_control_without_principals",
+            cause=f"clients are not asked for certificates ({SSL_CLIENT_AUTH.name} is {settings[SSL_CLIENT_AUTH]})",
+            effect=f"every client is {ANONYMOUS}, and may do what entries allow that name",
+            try_next=f"turn TLS on with {SSL_CLIENT_AUTH.name}=required",
         )
     own = (lambda: None) if certificates is None else (lambda: certificates.principal)
     return Access(super_users(settings[SUPER_USERS]), own)

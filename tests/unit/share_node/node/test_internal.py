@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.rpc.server import ListenError
-from share_node.node.internal import internal_address, internal_host
+from share_node.node.internal import internal_address, internal_host, node_access
 from share_node.node.process_store import refuse_unusable
 from share_node.node.up import UpOptions, _child_arguments, _flags
 from tests.support.certificates import node_files
@@ -71,3 +72,27 @@ def test_up_listens_for_nodes_on_loopback_only_and_each_process_on_a_port_of_its
     assert flags["internal.listen.host"] == "127.0.0.1"
     assert "internal.listen.port=7933" in _child_arguments(flags, "group_coordinator", keeps_port=True)
     assert "internal.listen.port=0" in _child_arguments(flags, "share_coordinator", keeps_port=False)
+
+
+@pytest.mark.rule("CM-61")
+def test_access_control_is_off_unless_it_is_turned_on() -> None:
+    assert node_access(load_settings({}, {}), None) is None
+
+
+@pytest.mark.rule("CM-61")
+def test_access_control_says_that_clients_without_certificates_are_all_one() -> None:
+    given = {"access.control.enable": "true", "super.users": "User:a;User:b"}
+    with capture_logs() as lines:
+        access = node_access(load_settings(given, {}), None)
+    assert access is not None
+    assert access.has_administrator
+    (line,) = lines
+    assert (line["event"], line["log_level"]) == ("access_control_without_principals", "warning")
+    assert "User:ANONYMOUS" in line["effect"]
+
+
+@pytest.mark.rule("CM-61")
+def test_access_control_without_tls_needs_a_port_for_nodes_on_this_machine() -> None:
+    given = {"access.control.enable": "true", "internal.listen.host": "10.0.0.1"}
+    with pytest.raises(ListenError, match="the port for nodes is at .* without TLS"):
+        node_access(load_settings(given, {}), None)
