@@ -94,5 +94,5 @@ def test_access_control_says_that_clients_without_certificates_are_all_one() -> 
 @pytest.mark.rule("CM-61")
 def test_access_control_without_tls_needs_a_port_for_nodes_on_this_machine() -> None:
     given = {"access.control.enable": "true", "internal.listen.host": "10.0.0.1"}
-    with pytest.raises(ListenError, match="the port for nodes is at .* without TLS"):
+    with pytest.raises(ListenError, match=r"the port for nodes is at .* without TLS"):
         node_access(load_settings(given, {}), None)
