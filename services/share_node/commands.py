@@ -89,7 +89,8 @@ def up(  # noqa: PLR0917 - click passes options by name
     settings = dict(_assignment(text) for text in assignments)
     if log_level is not None:
         settings[LOG_LEVEL.name] = log_level
-    shown = " ".join((store or "", settings.get(STORE_URL.name, "")))
+    # Beside a password of its own, the word before the @ is the user's name.
+    shown = " ".join(("" if password_env else store or "", settings.get(STORE_URL.name, "")))
     if store is not None or password_env:
         store = url_with_password(store, password_env)
     options = UpOptions(

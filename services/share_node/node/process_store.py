@@ -14,12 +14,14 @@ from shard_runtime.config.process_settings import (
     CLOCK_SKEW_MAX_MS,
     DATA_DIR,
     LISTEN_HOST,
+    NODE_ROLES,
     STORE_FSYNC_ALWAYS,
     STORE_REPLICAS,
     STORE_UNSAFE_STOP,
     STORE_URL,
     Settings,
 )
+from shard_runtime.ownership.placement import ROLE_OF_KIND
 from shard_runtime.record_log.cluster_store import ClusterStore, IncompleteRestoreError
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import NameTakenError, StoreUnavailableError
@@ -27,6 +29,7 @@ from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, StoreNeeds, check_store
+from shard_runtime.record_log.redis.store_rights import check_rights
 from shard_runtime.record_log.redis.store_watch import StoreWatch
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked_url
@@ -126,6 +129,7 @@ async def open_clients(
     always = settings[STORE_FSYNC_ALWAYS]
     # After a fail-over one replica may be missing.
     accepted = await check_store(store, expected, copies.claim_replicas, allow=allow, fsync_always=always)
+    await check_rights(store, [kind for kind, role in ROLE_OF_KIND.items() if role in settings[NODE_ROLES]])
     damage = DamageNotes()
     cluster = StoreClusterStore(store, copies, damage)
     record_log: StoreRecordLog | None = None

@@ -35,6 +35,9 @@ _DISK: Final = (
 )
 
 
+_RIGHTS: Final = "[give the store's user this right; docs/howto/deploy.md has the rules of each user]"
+
+
 class ErrorReply(NamedTuple):
     """An error that the store returned, as a value: the other replies of its pipeline are still valid."""
 
@@ -43,7 +46,14 @@ class ErrorReply(NamedTuple):
 
     def __str__(self) -> str:
         said = f"{self.code} {self.message}".strip()
-        return f"{said} {_DISK}" if self.code == "MISCONF" or "No space left on device" in self.message else said
+        if self.code == "MISCONF" or "No space left on device" in self.message:
+            return f"{said} {_DISK}"
+        return f"{said} {_RIGHTS}" if self.is_missing_right else said
+
+    @property
+    def is_missing_right(self) -> bool:
+        """True when the user of the store may not do this. A function replies with ERR then, EXEC with EXECABORT."""
+        return "NOPERM" in (self.code, *self.message.split()) or "ACL failure in script" in self.message
 
 
 UNAVAILABLE_CODES: Final = frozenset({"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN"})

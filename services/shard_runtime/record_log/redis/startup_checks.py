@@ -307,12 +307,14 @@ async def _facts(connection: StoreConnection, node: str) -> _Facts:
         _served(node, reply)
     for refused in (server, replication):
         if isinstance(refused, ErrorReply):
-            message = f"store {node}: INFO is refused: {refused.message}. Give this user of the store all its commands"
+            message = f"store {node}: INFO is refused: {refused}"
             raise StoreCheckError([Finding("credentials", message)])
     for name, reply in zip(settings, answers, strict=True):
         value = reply.get(name.encode()) if isinstance(reply, dict) else _second(reply)
         if isinstance(value, bytes):
             config[name] = value.decode()
+        elif isinstance(reply, ErrorReply) and reply.is_missing_right:
+            config[name] = "not shown to this user (give it the right +config|get)"
     return _Facts(node, _info(server), _info(replication), config)
 
 
