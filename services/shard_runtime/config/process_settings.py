@@ -87,6 +87,14 @@ ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without T
 DATA_DIR = string("data.dir", "", "Where this node keeps its lock and, with an embedded store, its data.")
 STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.",
                    sensitive=True)  # fmt: skip
+STORE_USERNAME = string(
+    "store.username", "", "User of the store (ACL); empty for the one in store.url, else its default user."
+)
+STORE_PASSWORD = string(  # CM-184
+    "store.password.location", "",
+    "File with the password of the store's user: one line. It is read again for each new connection, so that a "
+    "changed password needs no restart.",
+)  # fmt: skip
 STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with.", low=0)  # CM-12
 STORE_FSYNC_ALWAYS = boolean(
     "store.fsync.always", False, "Whether the store syncs every write to disk before it answers."

@@ -16,9 +16,11 @@ from shard_runtime.config.process_settings import (
     LISTEN_HOST,
     NODE_ROLES,
     STORE_FSYNC_ALWAYS,
+    STORE_PASSWORD,
     STORE_REPLICAS,
     STORE_UNSAFE_STOP,
     STORE_URL,
+    STORE_USERNAME,
     Settings,
 )
 from shard_runtime.ownership.placement import ROLE_OF_KIND
@@ -26,7 +28,7 @@ from shard_runtime.record_log.cluster_store import ClusterStore, IncompleteResto
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import NameTakenError, StoreUnavailableError
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
-from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, StoreNeeds, check_store
 from shard_runtime.record_log.redis.store_rights import check_rights
@@ -99,11 +101,19 @@ def refuse_unusable(settings: Settings) -> None:
     be used, or an address at which no caller would reach this process.
     """
     if settings[STORE_URL]:
-        open_store(settings[STORE_URL])
+        opened_store(settings)
     if not check_certificates(settings):
         refuse_plaintext(settings[LISTEN_HOST], settings[ALLOW_PLAINTEXT])
         refuse_plaintext(internal_host(settings), settings[ALLOW_PLAINTEXT])
     refuse_uncallable(settings)
+
+
+def opened_store(settings: Settings) -> Store:
+    """Return the store of these settings, not connected yet. Raises ValueError for a URL or a password file that cannot
+    be used."""
+    location = settings[STORE_PASSWORD]
+    username, file = settings[STORE_USERNAME], Path(location) if location else None
+    return open_store(settings[STORE_URL], username=username, password_file=file)
 
 
 async def open_clients(
@@ -123,7 +133,7 @@ async def open_clients(
     directory = DataDirectory(Path(settings[DATA_DIR])) if settings[DATA_DIR] else None
     known = directory.remembered(CLUSTER_MEMO) if directory is not None else None
     expected = None if initialise else known
-    store = open_store(settings[STORE_URL])
+    store = opened_store(settings)
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
     copies = StoreSettings(replicas=replicas, min_insync_replicas=in_sync)
     always = settings[STORE_FSYNC_ALWAYS]

@@ -29,7 +29,9 @@ from shard_runtime.config.process_settings import (
     NODE_NAME,
     NODE_SETTINGS,
     STORE_FSYNC_ALWAYS,
+    STORE_PASSWORD,
     STORE_URL,
+    STORE_USERNAME,
     STORE_WHOLE_HISTORIES,
     Settings,
     load_settings,
@@ -273,6 +275,8 @@ _ASSIGNOR: Final = "shared"
 def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
     """Return the settings that `up` makes; those that the user gives by name override them."""
     always = options.store is None and options.fsync == "always"
+    # The embedded store has no users: its socket is its user's alone. The environment may be for another store.
+    credentials = {STORE_USERNAME.name: "", STORE_PASSWORD.name: ""} if options.store is None else {}
     return {
         NODE_NAME.name: _ONLY,
         LISTEN_HOST.name: options.host,
@@ -280,6 +284,7 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
         INTERNAL_LISTEN_HOST.name: LOOPBACK,
         DATA_DIR.name: str(data),
         STORE_URL.name: url,
+        **credentials,
         STORE_FSYNC_ALWAYS.name: "true" if always else "false",
         kafka_configs.AUTO_OFFSET_RESET.name: kafka_configs.EARLIEST,
         kafka_configs.EMPTY_RETENTION_MS.name: str(_EMPTY_RETENTION_MS),

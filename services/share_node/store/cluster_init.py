@@ -18,8 +18,8 @@ from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, Set
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, Show, check_store
-from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked
+from share_node.node.process_store import opened_store
 from share_node.node.serve import START_ERRORS, run
 from share_node.store.store_option import password_option, url_with_password
 from share_node.store.stored_copy import warn
@@ -37,7 +37,7 @@ async def init_cluster(
     Two processes that do this at the same time get the same id. `wait_s`: how long to wait for the store.
     Raises StoreCheckError, LogError; ValueError for an invalid URL.
     """
-    store = open_store(settings[STORE_URL])
+    store = opened_store(settings)
     replicas, in_sync = settings[STORE_REPLICAS], settings[kafka_configs.MIN_INSYNC_REPLICAS]
     await check_store(store, None, replicas, wait_ms=int(wait_s * 1000), allow=allow, show=show)
     cluster = StoreClusterStore(store, StoreSettings(replicas=replicas, min_insync_replicas=in_sync))

@@ -14,6 +14,7 @@ import socket
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from pathlib import Path
 from typing import Any, Final, cast
 
 import hiredis
@@ -31,6 +32,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreAccessError,
     StoreLoadingError,
 )
+from shard_runtime.record_log.redis.credentials import PasswordFileError, StoreCredentials
 
 #: redis-py's own packer is written in Python and costs five times as much (P-9). The cast corrects hiredis' type hint.
 _pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", hiredis.pack_command)
@@ -224,7 +226,14 @@ class _NamedSSLConnection(SSLConnection):
 class StoreAddress:
     """Opens connections to one server, by redis-py's connection class and arguments."""
 
-    def __init__(self, kind: type[AbstractConnection], options: Mapping[str, Any], connect_ms: int) -> None:
+    def __init__(
+        self,
+        kind: type[AbstractConnection],
+        options: Mapping[str, Any],
+        connect_ms: int,
+        credentials: StoreCredentials | None = None,
+    ) -> None:
+        self._credentials = credentials
         self._kind = _NamedSSLConnection if issubclass(kind, SSLConnection) else kind
         self._options = dict(options)
         self._connect_ms = connect_ms
@@ -240,7 +249,22 @@ class StoreAddress:
         """The address of another server, with the same credentials and TLS."""
         options = {key: value for key, value in self._options.items() if key != "path"}
         kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
-        return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms)
+        return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms, self._credentials)
+
+    def known_as(self, username: str, password_file: Path | None) -> StoreAddress:
+        """The same address for a user, and with the password in a file. Raises ValueError when the address has them
+        already, or the file cannot be used."""
+        named = str(self._options.get("username") or "")
+        if username and named and username != named:
+            raise ValueError(f"it names the user {named}, and store.username is {username}")
+        if password_file is None:
+            options = {**self._options, "username": username or named}
+            return StoreAddress(self._kind, options, self._connect_ms)
+        if self._options.get("password"):
+            raise ValueError(f"it holds a password, and store.password.location={password_file} names another")
+        credentials = StoreCredentials(username or named, password_file)
+        credentials.read()
+        return StoreAddress(self._kind, self._options, self._connect_ms, credentials)
 
     async def connect(self) -> RespConnection:
         """Open a connection, handshake included.
@@ -250,7 +274,9 @@ class StoreAddress:
         """
         try:
             async with asyncio.timeout(self._connect_ms / 1000):
-                return RespConnection(await self._open_first(await self._resolve()), self.address)
+                return RespConnection(await self._open_known(await self._resolve()), self.address)
+        except PasswordFileError as error:
+            raise StoreAccessError(f"{self.address}: {error}") from error
         except (TimeoutError, RedisError, OSError, UnicodeError) as error:  # UnicodeError: not a possible host name
             if isinstance(error, AuthenticationError):
                 raise StoreAccessError(self._refusal(error)) from error
@@ -277,6 +303,23 @@ class StoreAddress:
             raise OSError("its name has no address")
         named = {"server_hostname": host} if issubclass(self._kind, _NamedSSLConnection) else {}
         return [{**self._options, **named, "host": one} for one in hosts]
+
+    async def _open_known(self, ways: Sequence[Mapping[str, Any]]) -> AbstractConnection:
+        """Connect with each known password until one is accepted. Raises AuthenticationError, PasswordFileError."""
+        if self._credentials is None:
+            return await self._open_first(ways)
+        user = {"username": self._credentials.username} if self._credentials.username else {}
+        refusal: AuthenticationError | None = None
+        for password in self._credentials.candidates():
+            try:
+                opened = await self._open_first([{**way, **user, "password": password} for way in ways])
+            except AuthenticationError as error:
+                refusal = refusal or error
+            else:
+                self._credentials.accepted(password, refused=refusal is not None)
+                return opened
+        assert refusal is not None
+        raise refusal
 
     async def _open_first(self, ways: Sequence[Mapping[str, Any]]) -> AbstractConnection:
         """Connect to the first address that answers; raise the last one's error when none does."""
@@ -305,6 +348,9 @@ class StoreAddress:
         return connection
 
     def _refusal(self, error: AuthenticationError) -> str:
+        if self._credentials is not None:
+            cause = f"{str(error).rstrip('.')}; the password is from store.password.location={self._credentials.path}"
+            return f"{self.address} refuses the user or the password it was given (WRONGPASS): {cause}"
         if self._options.get("password") or self._options.get("username"):
             cause = str(error).rstrip(".")
             return f"{self.address} refuses the user or the password it was given (WRONGPASS): {cause}"

@@ -11,6 +11,7 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from weakref import WeakSet
@@ -34,8 +35,14 @@ _CONNECT_MS: Final = 2_000
 _ASK_MS: Final = 2_000
 
 
-def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
-    """The store that a URL names. It is not connected yet. Raises ValueError for a URL that cannot be parsed."""
+def open_store(
+    url: str, connect_ms: int = _CONNECT_MS, *, username: str = "", password_file: Path | None = None
+) -> Store:
+    """The store that a URL names. It is not connected yet. `username`: for a URL that names none; `password_file` is
+    read again for each connection.
+
+    Raises ValueError for a URL that cannot be parsed, for what is given twice, and for a file that cannot be used.
+    """
     shown = masked_url(url)
     if "://" not in url:
         raise ValueError(f"store URL {shown}: it has no scheme; try redis://{shown}")
@@ -50,6 +57,8 @@ def open_store(url: str, connect_ms: int = _CONNECT_MS) -> Store:
         )
     try:
         base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
+        if username or password_file is not None:
+            base = base.known_as(username, password_file)
         others = _addresses(parts.netloc)
     except ValueError as error:  # from redis-py, or for a port that is not a number
         raise ValueError(f"store URL {shown}: {error}") from None

@@ -1,0 +1,75 @@
+"""The user and password of the store, with the password from a file that is read for each new connection (CM-184).
+
+A password is rotated without a restart: add the new one to the store's user, change the file, remove the old one. While
+the store refuses what is in the file, or the file cannot be read, the last password that worked is used.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+#: More than any password; a wrong path may name a large file.
+_PASSWORD_BYTES_MAX: Final = 4_096
+
+
+class PasswordFileError(ValueError):
+    """The file with the store's password cannot be used; the message names it, and never shows what is in it."""
+
+
+class StoreCredentials:
+    """A user, "" for the default one, and the file with its password. One object serves all connections of a store."""
+
+    def __init__(self, username: str, path: Path) -> None:
+        self.username: Final = username
+        self.path: Final = path
+        self._accepted: str | None = None
+        self._reported = ""
+
+    def read(self) -> str:
+        """Read the password: the whole file, without one line end after it. Raises PasswordFileError."""
+        setting = f"store.password.location={self.path}"
+        try:
+            with self.path.open("rb") as file:
+                found = file.read(_PASSWORD_BYTES_MAX + 1)
+            text = found.decode()
+        except OSError as error:
+            raise PasswordFileError(f"{setting}: it cannot be read: {error.strerror}; expected a file") from error
+        except UnicodeDecodeError:
+            raise PasswordFileError(f"{setting}: it is not text; expected the password in UTF-8") from None
+        password = text.removesuffix("\n").removesuffix("\r")
+        if not password or "\n" in password or len(found) > _PASSWORD_BYTES_MAX:
+            shape = f"{len(text.splitlines())} lines, {len(found)} bytes" if found else "nothing"
+            raise PasswordFileError(f"{setting}: it holds {shape}; expected one line with the password")
+        return password
+
+    def candidates(self) -> list[str]:
+        """Return the passwords to try, in order. Raises PasswordFileError when there is none."""
+        try:
+            found = [self.read()]
+        except PasswordFileError as error:
+            if self._accepted is None:
+                raise
+            self._report("store_password_unreadable", str(error))
+            found = []
+        return found + ([self._accepted] if self._accepted is not None and self._accepted not in found else [])
+
+    def accepted(self, password: str, *, refused: bool) -> None:
+        """Note the password with which the store let this process in; `refused`: it did not accept the file's."""
+        self._accepted = password
+        if refused:
+            self._report("store_password_refused", f"the store refuses the password in {self.path}")
+        else:
+            self._reported = ""
+
+    def _report(self, event: str, cause: str) -> None:
+        if cause != self._reported:
+            self._reported = cause
+            log.warning(
+                event, cause=cause, effect="the last password that worked is used",
+                try_next="add the new password to the store's user before you change the file",
+            )  # fmt: skip
