@@ -15,6 +15,8 @@ log = structlog.get_logger(__name__)
 
 #: More than any password; a wrong path may name a large file.
 _PASSWORD_BYTES_MAX: Final = 4_096
+_EFFECT: Final = "the last password that worked is used"
+_TRY_NEXT: Final = "add the new password to the store's user before you change the file"
 
 
 class PasswordFileError(ValueError):
@@ -54,22 +56,22 @@ class StoreCredentials:
         except PasswordFileError as error:
             if self._accepted is None:
                 raise
-            self._report("store_password_unreadable", str(error))
+            if self._is_news(str(error)):
+                log.warning("store_password_unreadable", cause=str(error), effect=_EFFECT, try_next=_TRY_NEXT)
             found = []
         return found + ([self._accepted] if self._accepted is not None and self._accepted not in found else [])
 
     def accepted(self, password: str, *, refused: bool) -> None:
         """Note the password with which the store let this process in; `refused`: it did not accept the file's."""
         self._accepted = password
-        if refused:
-            self._report("store_password_refused", f"the store refuses the password in {self.path}")
-        else:
+        if not refused:
             self._reported = ""
+            return
+        cause = f"the store refuses the password in {self.path}"
+        if self._is_news(cause):
+            log.warning("store_password_refused", cause=cause, effect=_EFFECT, try_next=_TRY_NEXT)
 
-    def _report(self, event: str, cause: str) -> None:
-        if cause != self._reported:
-            self._reported = cause
-            log.warning(
-                event, cause=cause, effect="the last password that worked is used",
-                try_next="add the new password to the store's user before you change the file",
-            )  # fmt: skip
+    def _is_news(self, cause: str) -> bool:
+        """Return whether this cause is another than the last one, and note it."""
+        before, self._reported = self._reported, cause
+        return cause != before
