@@ -246,7 +246,7 @@ async def _produce(settings: dict[str, Any]) -> None:
                 await producer.produce(TOPIC, value, partition=number // BATCH % partitions)
             await asyncio.sleep(0)  # let the sender run, which is a task of this loop
         waiting = await producer.flush()
-        # The records of a failed batch are missing when the run counts acknowledgements, which fails the run.
+        # The records of a failed batch are never acknowledged, so the count falls short and the run fails.
         say(produced=records - waiting, at=time.monotonic())
         await asyncio.to_thread(sys.stdin.readline)
 

@@ -254,7 +254,7 @@ def _attempt(effect: object) -> int:
 def _of_each(
     wanted: Collection[TopicIdPartition], found: Mapping[TopicIdPartition, Outcome]
 ) -> dict[TopicIdPartition, Outcome]:
-    """Each partition's outcome; if the response lacks it, it is unknown, never a success."""
+    """The outcome for each partition; one that the response lacks is unknown, never a success."""
     return {partition: found.get(partition, _UNANSWERED) for partition in wanted}
 
 

@@ -69,7 +69,7 @@ class Story:
         self.buffer.forget_sequences()
 
     def expire(self, count: int) -> None:
-        """Let the `count` oldest records time out; records are numbered in the order of their age."""
+        """Let the `count` oldest records time out; records are numbered from the oldest on."""
         for group in self.buffer.expired(len(self.reported) + count):
             self.fail(group)
 

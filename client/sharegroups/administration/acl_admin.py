@@ -30,7 +30,7 @@ class AclAdmin:
         """Add access control entries, all in one request (CL-157). Returns the error of each entry, or None; an entry
         that exists already is no error.
 
-        Raises KafkaError, RequestTimedOutError, after which the entries may or may not exist.
+        Raises KafkaError; after a RequestTimedOutError the entries may or may not exist.
         """
         call = "create_acls"
         given = arguments.items(call, acls, "Acl", Acl, f"{call}([{_ACL}])")
@@ -68,7 +68,7 @@ class AclAdmin:
         entries of each filter, or its error.
 
         If a response is lost, the request is repeated: what the first attempt removed is then not in the result. Raises
-        KafkaError, RequestTimedOutError, after which the entries may or may not be removed.
+        KafkaError; after a RequestTimedOutError the entries may or may not be removed.
         """
         call = "delete_acls"
         given = arguments.items(call, filters, "AclFilter", AclFilter, f"{call}([{_FILTER}])")

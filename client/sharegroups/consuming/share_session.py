@@ -72,7 +72,7 @@ class SessionOwner(AckOwner, Protocol):
         ...
 
     def wake(self) -> None:
-        """Let a waiting poll continue, because the state of this session changed."""
+        """Wake a waiting poll, because the state of this session has changed."""
         ...
 
 

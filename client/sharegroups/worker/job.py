@@ -64,7 +64,7 @@ class JobInfo:
 
     @property
     def lost(self) -> bool:
-        """True if the lock was lost, so that another worker runs this job, or will. Always False for a handler that
+        """True if the lock was lost: another worker runs this job, or soon will. Always False for a handler that
         runs in a separate process."""
         return self._job is not None and self._job.is_lost
 

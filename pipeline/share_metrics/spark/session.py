@@ -55,7 +55,7 @@ _SETTINGS: Final = {
     "spark.sql.sources.partitionOverwriteMode": "dynamic",
     "spark.sql.parquet.compression.codec": "zstd",
     # With a byte limit for the batches sent to Python, Spark adds up the sizes of all columns at each row, which takes
-    # 18 of 22 µs for a row of this package. At this value it does not. A batch has 10,000 rows at most in any case.
+    # 18 of the 22 µs for one of our rows. With this value it does not. A batch has at most 10,000 rows anyway.
     "spark.sql.execution.arrow.maxBytesPerBatch": "2147483647b",
 }
 #: Use the loopback, and fewer shuffle tasks: Spark's default of 200 is for a cluster, and most would be empty here.

@@ -73,7 +73,7 @@ class FetchedPartition:
 
 @dataclass(slots=True)
 class Reading:
-    """One locked share-partition in an attempt: what to read, and the result; None until it is known."""
+    """One locked share-partition in an attempt: what to read, and the result (None until it is known)."""
 
     host: SharePartitionHost
     order: ReadLog

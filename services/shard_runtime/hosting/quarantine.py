@@ -13,7 +13,8 @@ from shard_runtime.hosting.shard import DamagedEntry
 
 
 class Healed(NamedTuple):
-    """The entries that a copy of a key made irrelevant; `Quarantine.restore` puts them back."""
+    """The quarantined entries that a later snapshot of their key made irrelevant; `Quarantine.restore` puts them
+    back."""
 
     named: tuple[DamagedEntry, ...]
     newly_whole: bool

@@ -30,7 +30,7 @@ from shard_runtime.record_log.protocol import (
 )
 
 _HISTORIES_MAX: Final = 64
-#: How many shards' targets one reconcile computes, which takes some 10 ms.
+#: For how many shards one pass computes the targets: about 10 ms of work.
 _TARGETS_MAX: Final = 1_000
 
 

@@ -193,8 +193,8 @@ class Renewal(NamedTuple):
 
 
 class Renewed(NamedTuple):
-    """A durable reply to one renewal. When `ok` is false, ownership is lost or `RecordLog.lost` is set: stop answering
-    and drop the shard."""
+    """The reply to one lease renewal, which is durable by then. When `ok` is false, ownership is lost or
+    `RecordLog.lost` is set: stop answering and drop the shard."""
 
     ok: bool
     history: str

@@ -243,7 +243,7 @@ async def _abort(
 
 
 def _forget_frames(error: BaseException) -> None:
-    """Drop the tracebacks of an exception and of those before it, and so the objects that their frames hold."""
+    """Clear the tracebacks of an exception and of those chained to it, to free the objects that their frames hold."""
     seen: BaseException | None = error
     while seen is not None:
         seen.__traceback__ = None

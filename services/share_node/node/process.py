@@ -58,7 +58,7 @@ _CHECKS_PER_LEASE: Final = 3
 
 
 class NodeProcess:
-    """A process of the cluster. `ended` is set, with the reason, when it cannot go on."""
+    """A process of the cluster. `ended` is set, with the reason, when it can no longer run."""
 
     def __init__(self, settings: Settings, identity: NodeIdentity, store: StoreClient, clock: Clock) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()

@@ -30,12 +30,9 @@ PIECES_MAX: Final = SHARE_PARTITION_BATCHES_MAX
 
 class DeadLetters:
     """Numbers the dead letters that are sent, and archives their records when they are done. `waiting`: the number of
-    records whose dead letters are outstanding.
-
-    `_front`: the first offset found that is neither finished nor Archiving. It only rises, so the search visits each
-    batch once. `_passed`: how many outstanding dead letters are below it. `_lowest_ahead`: a lower bound for the
-    offsets of the outstanding ones from `_front` on.
-    """
+    records with outstanding dead letters. `_front`: the lowest offset known to be neither finished nor Archiving. It
+    only rises, so the search visits each batch once. `_passed`: how many outstanding dead letters are below it.
+    `_lowest_ahead`: a lower bound for the offsets of the outstanding ones from `_front` on."""
 
     __slots__ = ("_front", "_lowest_ahead", "_next_id", "_out", "_passed", "_squeeze_at", "_squeezed", "waiting")
 

@@ -192,8 +192,8 @@ def check_hints(batches: Iterable[InFlightBatch], hints: Sequence[int]) -> None:
 
 
 def check_locks(batches: Iterable[InFlightBatch], entries: Iterable[LockEntry], now_ms: int) -> None:
-    """Check that no lock is overdue, and that each has a lock entry (PL-303). A pending record needs its entry until
-    its lock ends, because a roll-back restores the lock (PL-307, PL-414)."""
+    """Check that no lock is past its deadline, and that each acquired record has a lock entry (PL-303). A pending
+    record needs its entry until its lock ends, because a roll-back restores the lock (PL-307, PL-414)."""
     ends: dict[int, list[tuple[int, int]]] = {}
     for deadline, first, last in sorted(entries):
         ends.setdefault(deadline, []).append((first, last))
