@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import stat
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -32,6 +34,14 @@ def wide(root: Path) -> list[str]:
     return found
 
 
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A short path: that of a socket has at most 107 characters."""
+    made = Path(tempfile.mkdtemp(prefix="sg-"))
+    yield made
+    shutil.rmtree(made)
+
+
 def listening_ports(pid: int) -> list[int]:
     """Return the TCP ports on which a process listens."""
     sockets = {os.readlink(entry) for entry in Path(f"/proc/{pid}/fd").iterdir() if entry.is_symlink()}
@@ -45,39 +55,37 @@ def listening_ports(pid: int) -> list[int]:
 
 
 def started(data: Path, folder: Path) -> tuple[StartedProcess, dict[str, str]]:
-    """Start `up` with a temporary directory of its own; return it and its first line."""
-    temporary = folder / "tmp"
-    temporary.mkdir(exist_ok=True)
-    node = StartedProcess(up_words(data, None), folder, {"TMPDIR": str(temporary)})
+    """Start `up` with the folder as its temporary directory; return it and its first line."""
+    node = StartedProcess(up_words(data, None), folder, {"TMPDIR": str(folder)})
     return node, json.loads(node.first_line())
 
 
 @pytest.mark.rule("CM-185", "CM-70")
 @pytest.mark.usefixtures("umask")
-def test_all_that_an_embedded_store_makes_is_its_owners_alone(tmp_path: Path) -> None:
-    data = tmp_path / "share" / "data"
-    node, ready = started(data, tmp_path)
+def test_all_that_an_embedded_store_makes_is_its_owners_alone(folder: Path) -> None:
+    data = folder / "share" / "data"
+    node, ready = started(data, folder)
     try:
         with Admin(bootstrap_servers=ready["bootstrap"]) as admin:
             assert admin.create_topics(["jobs"]) == {"jobs": None}
         with Producer(bootstrap_servers=ready["bootstrap"]) as producer:
             producer.send("jobs", b"kept")
-        (sockets,) = (tmp_path / "tmp").glob("sharegroups-*")
+        (sockets,) = folder.glob("sharegroups-*")
         assert {path.name for path in sockets.iterdir()} == {"store.sock", "data-directory"}
         assert ready["store"] == f"unix://{sockets}/store.sock"
         assert list((data / "store").rglob("*.aof"))
-        assert wide(tmp_path / "share") + wide(sockets) == []
+        assert wide(folder / "share") + wide(sockets) == []
         assert listening_ports(int(ready["store_pid"])) == []
         assert listening_ports(node.pid)
     finally:
         assert node.stop() == TERMINATED
-    assert wide(tmp_path / "share") == []
+    assert wide(folder / "share") == []
 
 
 @pytest.mark.rule("CM-185")
-def test_the_data_of_an_earlier_version_is_narrowed_and_served(tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    node, ready = started(data, tmp_path)
+def test_the_data_of_an_earlier_version_is_narrowed_and_served(folder: Path) -> None:
+    data = folder / "data"
+    node, ready = started(data, folder)
     try:
         with Admin(bootstrap_servers=ready["bootstrap"]) as admin:
             assert admin.create_topics(["jobs"]) == {"jobs": None}
@@ -85,7 +93,7 @@ def test_the_data_of_an_earlier_version_is_narrowed_and_served(tmp_path: Path) -
         assert node.stop() == TERMINATED
     for path in [data, *data.rglob("*")]:
         path.chmod(0o755 if path.is_dir() else 0o644)
-    node, ready = started(data, tmp_path)
+    node, ready = started(data, folder)
     try:
         with Admin(bootstrap_servers=ready["bootstrap"]) as admin:
             assert "jobs" in admin.list_topics()

@@ -162,9 +162,9 @@ CHECKS: Final = (
         (
             Edit(
                 "shard_runtime.cluster.topic_admin",
-                "                        context.require(ResourceType.TOPIC, asked.name)  # the words for a topic that"
-                " exists\n",
-                "",
+                "        context.require(ResourceType.TOPIC, name)\n"
+                "        context.require(ResourceType.TOPIC, name, Operation.DESCRIBE)\n",
+                "        context.require(ResourceType.TOPIC, name, Operation.DESCRIBE)\n",
             ),
         ),
         _LEAKS,
@@ -226,8 +226,8 @@ ENTRIES: Final = (
         (
             Edit(
                 "kip932.acls",
-                "            if acl.principal not in {principal, ANY_PRINCIPAL} or acl.host not in {host, ANY_HOST}:\n",
-                "            if acl.principal not in {principal, ANY_PRINCIPAL}:\n",
+                "            if acl.host not in (host, ANY_HOST):\n                continue\n",
+                "",
             ),
         ),
         _MATRIX,
@@ -239,8 +239,8 @@ ENTRIES: Final = (
         (
             Edit(
                 "kip932.acls",
-                "            and not any(_covers_all_of(denial, acl) for denial in denied)\n",
-                "",
+                " and not denied.includes(acl)\n",
+                "\n",
             ),
         ),
         _MATRIX,
@@ -272,7 +272,7 @@ LIVE: Final = (
         "waits-go-on",
         "the fetches that wait are not answered when a right is taken",
         ("PL-531",),
-        (Edit("partition_leader.share_rpc.session_rights", "        self._conclude(key)\n", ""),),
+        (Edit("partition_leader.share_rpc.session_rights", "        self._conclude(key, lost)\n", ""),),
         _TAKEN,
     ),
     Mutant(
@@ -296,7 +296,7 @@ LIVE: Final = (
         (
             Edit(
                 "partition_leader.share_rpc.requests",
-                "            if self.sessions.is_opened_by(key, caller.principal):\n                return\n",
+                "            if self.sessions.is_opened_by(key, request.caller.principal):\n                return\n",
                 "",
             ),
         ),

@@ -97,9 +97,9 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
             ),
             Edit(
                 _HEARTBEATS,
-                "            outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())\n",
-                "            outcome = membership.unanswered(heartbeat, fatal_error(error), self._now_ms())\n"
-                "            self._sent_s = asyncio.get_running_loop().time()\n",
+                "                outcome = membership.unanswered(heartbeat, problem, self._now_ms())\n",
+                "                outcome = membership.unanswered(heartbeat, problem, self._now_ms())\n"
+                "                self._sent_s = asyncio.get_running_loop().time()\n",
             ),
         ),
     ),
