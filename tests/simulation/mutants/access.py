@@ -287,7 +287,7 @@ LIVE: Final = (
         "what was acquired is delivered although the group may no longer be read",
         ("PL-531",),
         (Edit("partition_leader.share_rpc.requests", "if error is not None or not reads:", "if error is not None:"),),
-        _TAKEN,
+        ("tests/unit/partition_leader/share_rpc/test_session_rights.py",),
     ),
     Mutant(
         "sessions-stay-locked-in",

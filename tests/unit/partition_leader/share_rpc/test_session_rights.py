@@ -298,3 +298,21 @@ def test_callers_without_a_certificate_cannot_close_each_others_sessions_without
         assert (await stranger.fetch()).error == "GROUP_AUTHORIZATION_FAILED"
 
     play(body)
+
+
+@pytest.mark.rule("PL-531")
+@pytest.mark.parametrize("taken", list(_NAMES))
+def test_a_fetch_that_ends_before_its_session_is_checked_delivers_nothing(taken: ResourceType) -> None:
+    async def body(world: World, entries: Entries) -> None:
+        mine, other = (Consumer(world, name, entries.caller(f"User:{name}")) for name in "ab")
+        assert await mine.acquired() == await other.acquired() == []
+        parked = mine.waiting()
+        await settle()
+        world.leader.requests.rights.changed = lambda: None  # type: ignore[method-assign]  # its turn comes later
+        entries.take("User:a", taken)
+        await world.produce(1)
+        answer = await parked
+        assert (answer.error, answer.acquired, answer.batches) == ("NONE", [], [])
+        assert await other.acquired() == [(0, 0, 2)]
+
+    play(body)
