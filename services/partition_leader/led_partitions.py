@@ -11,11 +11,9 @@ from typing import Final, Protocol
 
 import structlog
 
-from kip932.acls import Operation, ResourceType
 from kip932.errors import (
     KafkaError,
     NotLeaderOrFollowerError,
-    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -142,18 +140,15 @@ class LedPartitions:
         return self._facts.name(topic_id)
 
     def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
-        """Return the error for a caller that may not do to the topic what its RPC does. It names the topic only to
-        callers that may DESCRIBE it. Rights are to names: with access control an id without one is unknown, also while
-        a partition of it is still led, as when its topic was deleted while the log was being loaded."""
+        """Return the error for a caller that may not do to the topic what its RPC does. Rights are to names, so an id
+        without one is unknown with access control, even while a partition of it is led: its topic was deleted while the
+        log was being loaded."""
         if caller.rights is None:
             return None
         name = self._facts.name(topic_id)
         if not name:
             return UnknownTopicIdError(f"topic id {topic_id_text(topic_id)} is not known to this node")
-        error = caller.refusal(ResourceType.TOPIC, name)
-        if error is None or caller.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
-            return error
-        return TopicAuthorizationFailedError(f"not authorised for the topic with the id {topic_id_text(topic_id)}")
+        return caller.refusal_by_id(topic_id, name)
 
     # --- called by owners
 

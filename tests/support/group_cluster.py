@@ -321,7 +321,7 @@ def assigned(response: ShareGroupHeartbeatResponse) -> dict[bytes, list[int]]:
 
 
 class Acls(Access):
-    """Access control whose entries, such as `READ GROUP g`, allow something to everyone; `*` stands for all names."""
+    """Access control whose entries, such as `READ GROUP g`, allow something to everyone; `*` means all names."""
 
     def __init__(self, *entries: str) -> None:
         super().__init__()

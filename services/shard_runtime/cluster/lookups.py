@@ -173,15 +173,17 @@ class Lookups:
         by_id = asked.HasField("topic_id") and asked.topic_id != NULL_TOPIC_ID
         topic = image.by_id.get(checked_topic_id(asked.topic_id)) if by_id else image.topics.get(asked.name)
         name = asked.name if topic is None else topic.name
-        refused = None if by_id and topic is None else context.refusal(ResourceType.TOPIC, name)
+        if not by_id:
+            refused = context.refusal(ResourceType.TOPIC, name)
+        else:
+            refused = None if topic is None else context.refusal_by_id(asked.topic_id, name)
         # A refused name and a refused id are two entries, even of one topic: else a guess at the name could be checked.
         known = topic.topic_id if topic is not None and refused is None else asked.topic_id if by_id else asked.name
         if known in answered:
             return None
         answered.add(known)
         if refused is not None and by_id:
-            text = f"not authorised to DESCRIBE the topic with the id {topic_id_text(asked.topic_id)}"
-            response.topics.add(error_code=refused.code, error_message=text, topic_id=asked.topic_id)
+            response.topics.add(error_code=refused.code, error_message=refused.message, topic_id=asked.topic_id)
             return None
         if refused is not None:
             response.topics.add(

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import itertools
 import secrets
+import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from kip932.acls import CLUSTER_NAME, Operation, ResourceType
+from kip932.acls import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest, CreatePartitionsResponse
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest, CreateTopicsResponse
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest, DeleteTopicsResponse
@@ -22,6 +23,7 @@ from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest, InitProducerIdResponse
 from kip932.api.v1.list_transactions_pb2 import ListTransactionsRequest, ListTransactionsResponse
 from kip932.errors import (
+    ClusterAuthorizationFailedError,
     InvalidConfigError,
     InvalidPartitionsError,
     InvalidRequestError,
@@ -29,7 +31,6 @@ from kip932.errors import (
     KafkaError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
-    TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
@@ -41,6 +42,7 @@ from kip932.ids import (
     topic_id_text,
     valid_topic_name,
 )
+from kip932.printable import printable
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.lookups import checked_topic_id
 from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdded, TopicCreated, TopicDeleted
@@ -263,7 +265,12 @@ class TopicAdmin:
                     _require_to_be_shown(context, asked.name)
                     raise UnknownTopicOrPartitionError(f"topic {asked.name!r} does not exist")
             if not context.may(ResourceType.CLUSTER, CLUSTER_NAME):
-                context.require(ResourceType.TOPIC, topic.name)
+                if asked.HasField("topic_id"):
+                    refused = context.refusal_by_id(topic.topic_id, topic.name)
+                else:
+                    refused = context.refusal(ResourceType.TOPIC, topic.name)
+                if refused is not None:
+                    raise refused
             return TopicDeleted(topic.topic_id, topic.name, self._clock.wall_ms(), topic.partitions)
 
         for asked in request.topics:
@@ -279,7 +286,7 @@ class TopicAdmin:
                     name=asked.name if asked.HasField("name") else None,
                     topic_id=asked.topic_id or NULL_TOPIC_ID,
                     error_code=outcome.code,
-                    error_message=_without_name(outcome, asked),
+                    error_message=outcome.message,
                 )
         gone = {outcome.topic_id: outcome.name for outcome in outcomes if isinstance(outcome, TopicDeleted)}
         log_changes("topics_deleted", context, [f"{name} ({topic_id_text(key)})" for key, name in gone.items()])
@@ -291,8 +298,7 @@ class TopicAdmin:
         """Return a producer id: random, since a counter could repeat one after the store lost its tail (CM-43a)."""
         try:
             if not request.HasField("transactional_id"):
-                if not context.may_on_any(ResourceType.TOPIC):
-                    context.require(ResourceType.CLUSTER, CLUSTER_NAME)
+                _require_writer(context)
                 return InitProducerIdResponse(producer_id=new_producer_id(), producer_epoch=0)
             context.require(ResourceType.TRANSACTIONAL_ID, request.transactional_id)
             if not request.transactional_id:
@@ -355,18 +361,23 @@ def _require_creation(context: CallContext, name: str) -> None:
         context.require(ResourceType.TOPIC, name)
 
 
+def _require_writer(context: CallContext) -> None:
+    """Raise unless the caller may write to some topic, or IDEMPOTENT_WRITE on the cluster. The error names the former:
+    the latter alone would let it write nowhere."""
+    if context.may_on_any(ResourceType.TOPIC) or context.refusal(ResourceType.CLUSTER, CLUSTER_NAME) is None:
+        return
+    who = context.principal or ANONYMOUS
+    raise ClusterAuthorizationFailedError(
+        f"{printable(who)} may not WRITE to any topic. Which entries there are: sharegroups acls list; to allow it: "
+        f"sharegroups acls add --allow-principal {shlex.quote(printable(who))} --producer --topic NAME"
+    )
+
+
 def _require_to_be_shown(context: CallContext, name: str) -> None:
     """Raise unless the caller may learn that there is no topic of this name, with the text for one that exists."""
     if not context.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
         context.require(ResourceType.TOPIC, name)
         context.require(ResourceType.TOPIC, name, Operation.DESCRIBE)
-
-
-def _without_name(error: KafkaError, asked: DeleteTopicsRequest.Topic) -> str:
-    """Return the error's text; a refusal by id does not name the topic."""
-    if asked.HasField("topic_id") and isinstance(error, TopicAuthorizationFailedError):
-        return f"not authorised to DELETE the topic with the id {topic_id_text(asked.topic_id)}"
-    return error.message
 
 
 def _created_text(topic: TopicCreated) -> str:

@@ -19,6 +19,7 @@ from google.protobuf.message import Message
 
 from kip932.acls import OPERATIONS, Operation, ResourceType
 from kip932.errors import KafkaError
+from kip932.ids import topic_id_text
 from kip932.rpc.transport import Method, service_methods
 from shard_runtime.rpc.access import Needs, Rights
 from shard_runtime.rpc.budget import UNBOUNDED, Share
@@ -65,6 +66,14 @@ class CallContext:
     def refusal(self, resource: ResourceType, name: str, operation: Operation | None = None) -> KafkaError | None:
         """Return the error for the response if `may` is not the case, else None. Refusals are logged and counted."""
         return None if self.rights is None else self.rights.refusal(resource, name, operation)
+
+    def refusal_by_id(self, topic_id: bytes, name: str) -> KafkaError | None:
+        """As `refusal`, for a topic that was named by its id: the error has the topic's name only for a caller that may
+        DESCRIBE it (CM-61 (d))."""
+        error = self.refusal(ResourceType.TOPIC, name)
+        if error is None or self.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
+            return error
+        return type(error)(f"not authorised for the topic with the id {topic_id_text(topic_id)}")
 
     def require(self, resource: ResourceType, name: str, operation: Operation | None = None) -> None:
         """Raise the error that `refusal` returns."""

@@ -48,7 +48,7 @@ class Port(Flag):
 @dataclass(frozen=True, slots=True)
 class Rpc:
     """One row. `needs`: the operation that a client needs on each type of resource that its request names; what is
-    needed beyond that stands in the handler (CM-61). At the port for nodes each RPC needs CLUSTER_ACTION. `unserved`:
+    needed beyond that, the handler checks (CM-61). At the port for nodes each RPC needs CLUSTER_ACTION. `unserved`:
     why an RPC of a service for clients is not served to them; empty for all others."""
 
     service: str

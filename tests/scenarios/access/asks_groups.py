@@ -55,7 +55,7 @@ class Beat(_Heartbeat):
 
 
 class Leave(_Heartbeat):
-    clauses = ()  # GC-23b (b): no permission
+    clauses = ()  # GC-23b (b) alone: no permission; that others cannot is in test_owners
 
     async def request(self, stage: Stage, number: int) -> Any:
         return new("ShareGroupHeartbeat", group_id=GROUP, member_id=f"m{number}", member_epoch=-1)

@@ -12,7 +12,7 @@ from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import KEY_TYPE_SHARE, RESOURCE_GROUP, RESOURCE_TOPIC, SharePartitionKey
 from tests.integration.scenarios.wire import METHODS
 from tests.scenarios.access.members import joined
-from tests.scenarios.access.stage import GROUP, SHORT, TOPIC, Caller, Stage, acl, on_stage
+from tests.scenarios.access.stage import GROUP, SHORT, TOPIC, Caller, Stage, acl, error_name, on_stage
 
 USER = "User:u"
 G, T, C = ResourceType.GROUP, ResourceType.TOPIC, ResourceType.CLUSTER
@@ -273,3 +273,29 @@ async def test_the_operations_on_the_cluster_are_those_that_the_caller_may_do(st
         await stage.allow(*entries)
         assert (await answer(caller, "DescribeCluster", asked))["cluster_authorized_operations"] == expected
     assert (await answer(caller, "DescribeCluster", {}))["cluster_authorized_operations"] == -(1 << 31)
+
+
+@pytest.mark.rule("CM-61")
+@on_stage()
+async def test_a_topic_named_by_its_id_is_named_in_the_refusal_only_to_who_may_describe_it(stage: Stage) -> None:
+    request = METHODS["DeleteTopics"].request_type()
+    request.topics.add(topic_id=stage.topic_id)
+    texts = []
+    for entries in ((), (acl(USER, Operation.DESCRIBE, ResourceType.TOPIC),)):
+        await stage.allow(*entries)
+        (answer,) = (await stage.caller(USER).call("DeleteTopics", request)).responses
+        assert error_name(answer.error_code) == "TAF"
+        texts.append(answer.error_message)
+    assert TOPIC not in texts[0]
+    assert f"{USER} may not DELETE TOPIC '{TOPIC}'" in texts[1]
+
+
+@pytest.mark.rule("CM-61")
+@on_stage()
+async def test_a_producer_that_may_write_nowhere_reads_of_write_and_not_of_a_right_that_does_not_help(
+    stage: Stage,
+) -> None:
+    answer = await stage.caller(USER).call("InitProducerId", METHODS["InitProducerId"].request_type())
+    assert error_name(answer.error_code) == "CAF"
+    assert answer.error_message.startswith(f"{USER} may not WRITE to any topic.")
+    assert "IDEMPOTENT_WRITE" not in answer.error_message

@@ -1,5 +1,6 @@
 """A member and a share session belong to the principal that joined and opened them (GC-23b, PL-530).
 
+Of "as long as it lives" (PL-530) these show a session that was closed; not one whose stream ended, or that was idle.
 In Kafka everyone with READ on group and topic may act for any member (kafka-answers/access.md, surprise 9).
 """
 

@@ -84,6 +84,12 @@ def test_no_more_topics_are_authorised_than_a_heartbeat_may_name() -> None:
         assert (await world.heartbeat("m", 0, many)).error_code == errors.InvalidRequestError.code
         assert (await world.heartbeat("m", 0, ["x" * 250])).error_code == errors.InvalidRequestError.code
         assert {asked.resource for asked in acls._decisions} == {ResourceType.GROUP}
+        assert (await world.heartbeat("m", 0, ["foo"], "g" * 256)).error_code == errors.InvalidRequestError.code
+        unknown = await world.heartbeat("m", 0, ["nowhere", "nowhere", "a+b*"])
+        assert (unknown.error_code, len(unknown.assignment.topic_partitions)) == (0, 0)
+        (group,) = await _describe(world, "grp")
+        assert list(group.members[0].subscribed_topic_names) == ["a+b*", "nowhere"]
+        assert (await world.heartbeat("m", -1)).error_code == 0  # at any epoch
 
     play(body, GroupCluster(access=acls))
 

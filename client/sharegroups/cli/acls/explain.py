@@ -110,7 +110,7 @@ def _questions(principal: str, host: str, operations: Sequence[Operation], given
     require_resource(given)
     for resource in given.resources:
         if resource.name == WILDCARD:
-            raise UsageFailure(f"{WILDCARD!r} stands for all names; expected the name of one resource")
+            raise UsageFailure(f"{WILDCARD!r} means all names; expected the name of one resource")
         if resource.type is ResourceType.TOPIC and not possible_topic_name(resource.name or ""):
             raise UsageFailure(f"no topic can be named {resource.name!r}: a name has {TOPIC_NAME_RULE}")
         for operation in operations:

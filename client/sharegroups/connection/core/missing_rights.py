@@ -16,7 +16,7 @@ E = TypeVar("E", bound=KafkaError)
 
 #: The shortest wait before a refused request is repeated, in ms, whatever `retry.backoff.ms` is.
 REFUSED_MS: Final = 100
-_COMMAND: Final = "sharegroups acls add"
+_COMMANDS: Final = "sharegroups acls"
 _TOPICS_MAX: Final = 5
 
 
@@ -40,7 +40,7 @@ def _about(error: KafkaError, topic: str) -> str:
 
 
 def _explained(error: E, about: str, role: str) -> E:
-    if _COMMAND in error.message:
+    if _COMMANDS in error.message:  # a server that names a denial proposes to look at it: to allow more would not help
         return type(error)(about + error.message)
     said = error.message.rstrip(".")
-    return type(error)(f"{about}{said}. Ask for it: {_COMMAND} --allow-principal User:NAME {role}")
+    return type(error)(f"{about}{said}. Allow it: {_COMMANDS} add --allow-principal User:NAME {role}")

@@ -21,8 +21,8 @@ ASK = "sharegroups acls add --allow-principal User:NAME --producer --topic t"
 @pytest.mark.parametrize(
     ("denied", "said"),
     [
-        ({WRITE_T}, f"User:alice has no right to WRITE on topic 't'. Ask for it: {ASK}"),
-        ({DESCRIBE_T, WRITE_T}, f"User:alice has no right to DESCRIBE on topic 't'. Ask for it: {ASK}"),
+        ({WRITE_T}, f"User:alice has no right to WRITE on topic 't'. Allow it: {ASK}"),
+        ({DESCRIBE_T, WRITE_T}, f"User:alice has no right to DESCRIBE on topic 't'. Allow it: {ASK}"),
     ],
 )
 @on_fake_cluster()
@@ -52,7 +52,7 @@ async def test_an_error_without_a_text_names_the_topic_too(fake: FakeCluster) ->
         fake.errors["produce"].append(TopicAuthorizationFailedError.code)
         with pytest.raises(TopicAuthorizationFailedError) as raised:
             await p.send("t", b"x")
-        assert raised.value.message == f"topic 't': Not authorised for the topic. Ask for it: {ASK}"
+        assert raised.value.message == f"topic 't': Not authorised for the topic. Allow it: {ASK}"
 
 
 @pytest.mark.rule("CL-143")
