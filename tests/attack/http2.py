@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import threading
 import time
 from types import TracebackType
 from typing import Final, Self
@@ -113,11 +114,11 @@ class Connection:
         """Send this many pings at once."""
         self._send(ping_frame() * count)
 
-    def flood(self, frame: bytes, seconds: float) -> int:
-        """Send a frame repeatedly as fast as the peer reads, and read its responses; return how many were sent before
-        the peer closed."""
-        several, deadline, sent = frame * (_FLOOD_BYTES // len(frame)), time.monotonic() + seconds, 0
-        while not self.closed and time.monotonic() < deadline:
+    def flood(self, frame: bytes, end: threading.Event) -> int:
+        """Until `end` is set, send a frame repeatedly as fast as the peer reads, and read its responses; return how
+        many were sent before the peer closed."""
+        several, sent = frame * (_FLOOD_BYTES // len(frame)), 0
+        while not self.closed and not end.is_set():
             self._send(several)
             sent += 0 if self.closed else len(several) // len(frame)
             self._drop_read()

@@ -16,11 +16,11 @@ from tests.attack.http2 import Connection, message, ping_frame, window_frame
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
-#: How long other clients may wait for a response meanwhile, in seconds. Before the fix each call waited for 5 to 20 s.
-#: The limit for a single call leaves room for a machine that is busy with other tests; most calls take some
-#: milliseconds.
-TYPICAL_S: Final = 1.0
-WORST_S: Final = 4.0
+#: So many calls of other clients must be answered while the floods go on, which last for `FLOOD_MAX_S` seconds
+#: at most. Where a flood starves others, a call waits for 5 to 20 s; else for some milliseconds, apart from the first
+#: ones (CM-180). This counts calls instead of timing them, since the machine may be busy with other tests.
+CALLS_MIN: Final = 20
+FLOOD_MAX_S: Final = 40.0
 _PAUSE_S: Final = 0.02
 
 
@@ -29,37 +29,36 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         address, floods = rng.choice(listeners(target)), rng.randint(1, CONNECTIONS_MAX)
-        deadline = time.monotonic() + seconds
+        began, end = time.monotonic(), threading.Event()
         sent: list[int] = []
-        threads = [threading.Thread(target=_flood, args=(address, frame, deadline, sent)) for _ in range(floods)]
-        waits = []
+        threads = [threading.Thread(target=_flood, args=(address, frame, end, sent)) for _ in range(floods)]
+        waits: list[float] = []
         with Connection(address) as there_before:
             for thread in threads:
                 thread.start()
             try:
-                while time.monotonic() < deadline:
+                while (lasted := time.monotonic() - began) < seconds or len(waits) < CALLS_MIN:
+                    calls = f"{len(waits)} calls of others were answered in {lasted:.0f} s beside {floods} floods"
+                    assert lasted < FLOOD_MAX_S, f"{calls}; at least {CALLS_MIN} are expected"
                     waits.append(_wait_s(there_before))
                     with Connection(address) as newcomer:
                         waits.append(_wait_s(newcomer))
                     time.sleep(_PAUSE_S)
             finally:
+                end.set()
                 for thread in threads:
                     thread.join()
-        typical, worst = statistics.median(waits), max(waits)
-        calls = f"{len(waits)} calls beside them, median {typical:.2f} s, worst {worst:.2f} s"
-        saw = f"{sum(sent)} frames from {floods} at a time; {calls}"
-        assert typical <= TYPICAL_S, f"{saw}; at most {TYPICAL_S} s"
-        assert worst <= WORST_S, f"{saw}; at most {WORST_S} s"
-        return saw
+        calls = f"{len(waits)} calls beside them, median {statistics.median(waits):.2f} s, worst {max(waits):.2f} s"
+        return f"{sum(sent)} frames from {floods} at a time; {calls}"
 
     return run
 
 
-def _flood(address: str, frame: bytes, deadline: float, sent: list[int]) -> None:
+def _flood(address: str, frame: bytes, end: threading.Event, sent: list[int]) -> None:
     """Flood on one connection after another: gRPC closes a connection that sends too many pings."""
-    while (left := deadline - time.monotonic()) > 0:
+    while not end.is_set():
         with Connection(address) as connection:
-            sent.append(connection.flood(frame, left))
+            sent.append(connection.flood(frame, end))
 
 
 def _wait_s(connection: Connection) -> float:
