@@ -22,6 +22,7 @@ from tests.simulation.checkers.fencing import Fencing
 from tests.simulation.checkers.passing import NothingSkipped
 from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive, misshapen
 from tests.simulation.checkers.start_offset import StartOffset
+from tests.simulation.delay_events import TakeBackAsked
 from tests.simulation.final import LogEnd
 from tests.simulation.history import Administered, LagSeen, Settled, StateSeen
 from tests.simulation.made import SHARE, TOPIC, Made, found
@@ -108,6 +109,19 @@ class TestNothingSkipped:
         made = Made().produced(0).reads(0).acquires("A", 0, count=3).at(50).writes(1).at(60)
         made.add(Administered, "IncrementalAlterConfigs", "g", "share.delivery.count.limit=3", "UNKNOWN", 40)
         assert not found(NothingSkipped(), made)
+
+    @pytest.mark.rule("INV-5", "PL-941")
+    def test_a_delivery_that_was_taken_back_does_not_count_towards_the_limit(self) -> None:
+        def archived(count: int, limit: int, back: str = "A") -> Made:
+            made = Made().produced(0).reads(0).acquires("A", 0, count=3).limits(limit)
+            made.add(TakeBackAsked, 1, made.share, back, made.object_id, ((0, 0),))
+            return made.writes(0, (0, 0, STATE_ARCHIVED, count))
+
+        assert not found(NothingSkipped(), archived(2, limit=2))
+        assert not found(NothingSkipped(), archived(3, limit=3))  # the eleventh time in a row: it was not taken back
+        assert found(NothingSkipped(), archived(2, limit=3)) == ["INV-9"]
+        assert found(NothingSkipped(), archived(1, limit=1)) == ["INV-5"]
+        assert found(NothingSkipped(), archived(2, limit=2, back="B")) == ["INV-5"]
 
     def test_what_has_left_the_log_may_be_passed(self) -> None:
         made = Made().produced(0, 1).reads(0).writes(2)

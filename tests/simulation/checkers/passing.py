@@ -21,10 +21,12 @@ from tests.simulation.checkers.reading import (
     Records,
     StateKey,
     doomed,
+    object_of,
     offsets,
     partition_of,
     typed,
 )
+from tests.simulation.delay_events import TakeBackAsked
 from tests.simulation.final import Final
 from tests.simulation.history import (
     Delivered,
@@ -48,11 +50,17 @@ _ANY_GENERATION = 1 << 31
 
 @dataclass(slots=True)
 class _Given:
-    """A delivery of a record."""
+    """A delivery of a record. `taken_back`: its holder asked for that, so it need not count (PL-941)."""
 
     pair: Pair
     position: int
     event: Locked
+    taken_back: bool = False
+
+    @property
+    def count_min(self) -> int:
+        """The least delivery count at which the record may be finished from now on."""
+        return self.event.delivery_count - self.taken_back
 
 
 @dataclass(slots=True)
@@ -92,9 +100,19 @@ class _Judge:
     def locked(self, position: int, event: Locked) -> None:
         """Note a range that was locked."""
         given = self._lives[StateKey(event.share, event.state_epoch)].given
-        one = _Given((event.leader_epoch, event.generation), position, event)
+        pair = (event.leader_epoch, event.generation)
         for offset in offsets(event.first_offset, event.last_offset):
-            given[offset].append(one)
+            given[offset].append(_Given(pair, position, event))
+
+    def taken_back(self, event: TakeBackAsked) -> None:
+        """Note that a holder takes its delivery back. If this is refused or its write fails, the delivery counts."""
+        name = (event.process, event.incarnation, event.object_id)
+        for life in (life for key, life in self._lives.items() if key.share == event.share):
+            for first, last in event.ranges:
+                for offset in offsets(first, last):
+                    given = life.given.get(offset)
+                    if given and object_of(given[-1].event) == name and given[-1].event.member_id == event.member_id:
+                        given[-1].taken_back = True
 
     def delivered(self, event: Delivered) -> None:
         """Note that an application received a record; from now on its member may acknowledge it in any way."""
@@ -139,12 +157,14 @@ class _Judge:
             if offset >= log_start and self.records.holds(partition, offset):
                 last = _holder(life.given.get(offset, ()), seen)
                 count = terminal.get(offset)
-                if last is not None and count is not None and count < last.event.delivery_count:
+                if last is not None and count is not None and count < last.count_min:
                     yield _outdated(key, offset, count, last.event, seen)
                 else:
-                    yield from self._unfounded(key, last, offset, seen)
+                    yield from self._unfounded(key, last, offset, count, seen)
 
-    def _unfounded(self, key: StateKey, last: _Given | None, offset: int, seen: _Seen) -> Iterator[Violation]:
+    def _unfounded(
+        self, key: StateKey, last: _Given | None, offset: int, count: int | None, seen: _Seen
+    ) -> Iterator[Violation]:
         shown = (seen.event,) if seen.event is not None else ()
         if last is None:
             yield Violation("INV-1", f"{key.share} offset {offset} is finished, but no member was given it", shown)
@@ -152,7 +172,8 @@ class _Judge:
         given, asked = last.event, self._asked[key.share].get(offset, [])
         if any(_by(request, given) and last.position < when < seen.position for when, request in asked):
             return
-        if given.delivery_count >= self._limits.lowest(key.share.group_id, last.position, seen.at_ms):
+        reached = given.delivery_count if count is None else count
+        if reached >= self._limits.lowest(key.share.group_id, last.position, seen.at_ms):
             return
         earlier = [request for when, request in asked if when < last.position]
         why = "an older request of another holder asked for that" if earlier else "no holder asked for that"
@@ -213,6 +234,8 @@ class NothingSkipped:
         for position, event in enumerate(history.events):
             if isinstance(event, Locked):
                 judge.locked(position, event)
+            elif isinstance(event, TakeBackAsked):
+                judge.taken_back(event)
             elif isinstance(event, Delivered):
                 judge.delivered(event)
             elif isinstance(event, SessionAsked):
