@@ -172,7 +172,11 @@ class Lifecycle:
         return Lifecycle(topics, deleting)
 
     def returned(self, partitions: Collection[TopicIdPartition], attempt: int, before: Lifecycle) -> Lifecycle:
-        """Move entries of this attempt back to their place in `before`, since their alteration was refused (GC-103)."""
+        """Move entries of this attempt back to their place in `before`, since their alteration was refused (GC-103).
+
+        Those whose state was to be deleted put their topic into deleting again, although other partitions of it may be
+        in use: only that list records their state.
+        """
         result = self
         for topic_id, indexes in _by_topic(partitions).items():
             state = result.topics.get(topic_id)
@@ -183,7 +187,7 @@ class Lifecycle:
             entries.update((index, old.initializing[index]) for index in mine if index in old.initializing)
             initialized = tuple(sorted({*state.initialized, *mine.intersection(old.initialized)}))
             result = result._with(replace(state, initializing=dict(sorted(entries.items())), initialized=initialized))
-            if topic_id not in result.topics and topic_id in before.deleting:
+            if topic_id in before.deleting and mine.difference(old.initialized, old.initializing):
                 result = replace(result, deleting={**result.deleting, topic_id: before.deleting[topic_id]})
         return result
 

@@ -127,6 +127,20 @@ def test_what_is_refused_returns_to_where_it_was() -> None:
     assert (topic.initialized, topic.initializing) == ((0, 1), {2: was.topics[T].initializing[2]})
 
 
+@pytest.mark.rule("GC-103", "GC-107", "OP-12")
+def test_a_refused_partition_returns_to_deleting_beside_one_of_unknown_outcome() -> None:
+    driver = _emptied()
+    driver.run(c.DeleteGroup("g", 0, 0))
+    driver.take_effects()
+    driver.advance(60_000)  # the deletion ended without an outcome
+    _alter(driver, {T0: 5, T1: 6})
+    assert list(_states(driver).deleting) == []
+    _finish(driver, _order(driver), failed=(T0,))
+    states = _states(driver)
+    assert list(states.deleting) == [T], "the state of t-0 is still to be deleted"
+    assert list(states.topics[T].initializing) == [1]
+
+
 @pytest.mark.rule("GC-103", "GC-72", "OP-12")
 @pytest.mark.parametrize("reload", [False, True])
 def test_what_is_unknown_stays_and_the_next_member_completes_it(reload: bool) -> None:
