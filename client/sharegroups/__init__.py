@@ -18,6 +18,7 @@ from sharegroups.errors import *  # noqa: F403 - every error a method may raise 
 if TYPE_CHECKING:
     from kip932.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
     from kip932.ids import TopicPartition
+    from kip932.quotas import QuotaEntity
     from sharegroups import aio
     from sharegroups.admin import Admin
     from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic
@@ -44,6 +45,7 @@ __all__ = [
     "PatternType",
     "Permission",
     "Producer",
+    "QuotaEntity",
     "Reject",
     "Release",
     "ResourceType",
@@ -75,6 +77,7 @@ _HOMES: Final = {
     "PatternType": "kip932.acls",
     "Permission": "kip932.acls",
     "Producer": "sharegroups.producer",
+    "QuotaEntity": "kip932.quotas",
     "Reject": "sharegroups.worker",
     "Release": "sharegroups.worker",
     "ResourceType": "kip932.acls",

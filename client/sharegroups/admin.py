@@ -9,6 +9,7 @@ from typing import Any, Self, TypeVar
 from kip932.acls import Acl, AclFilter
 from kip932.errors import KafkaError
 from kip932.ids import TopicPartition
+from kip932.quotas import QuotaEntity
 from kip932.rpc.transport import Transport
 from sharegroups.admin_values import (
     AlterConfig,
@@ -242,6 +243,19 @@ class Admin(ProcessBound):
         Returns the removed entries of each filter, or its error (CL-157).
         """
         return self._call(self._inner.delete_acls(filters))
+
+    def alter_client_quotas(
+        self, changes: Mapping[QuotaEntity, Mapping[str, float | None]], validate_only: bool = False
+    ) -> dict[QuotaEntity, KafkaError | None]:
+        """Set quotas of clients, and remove those whose value is None.
+
+        Returns the error of each entity, or None: all its changes are made, or none (CL-160). Raises KafkaError.
+        """
+        return self._call(self._inner.alter_client_quotas(changes, validate_only))
+
+    def describe_client_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        """Return the quotas of all entities that have any (CL-160). Raises KafkaError."""
+        return self._call(self._inner.describe_client_quotas())
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:

@@ -1,5 +1,5 @@
-"""The admin client for asyncio: topics, logs, configs, and by inheritance share groups, transactions and access control
-entries (CL-45)."""
+"""The admin client for asyncio: topics, logs, configs, and by inheritance share groups, transactions, access control
+entries and quotas (CL-45)."""
 
 from __future__ import annotations
 
@@ -46,6 +46,7 @@ from sharegroups.administration.acl_admin import AclAdmin
 from sharegroups.administration.explaining import Question, explained
 from sharegroups.administration.group_admin import GroupAdmin
 from sharegroups.administration.log_reading import READ_BYTES, Span, read
+from sharegroups.administration.quota_admin import QuotaAdmin
 from sharegroups.administration.transaction_admin import TransactionAdmin
 from sharegroups.arguments import partition, text, whole
 from sharegroups.config import ADMIN, Config, given_settings
@@ -63,7 +64,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 LEADER_WAIT_S: Final = 2.0
 
 
-class Admin(GroupAdmin, TransactionAdmin, AclAdmin):
+class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin):
     """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
     `close`.
 

@@ -1,5 +1,5 @@
-"""`sharegroups configs`: describes and changes configs of topics, groups and nodes, as kafka-configs.sh does
-(CT-35)."""
+"""`sharegroups configs`: describes and changes configs of topics, groups and nodes, and quotas of users and client ids,
+as kafka-configs.sh does (CT-35, CT-139)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import OP_DELETE, AlterConfig, ConfigEntry, ConfigResource, ListGroupsResult
+from sharegroups.cli.client_quotas import QUOTA_TYPES, QuotaParts, alter_quotas, describe_quotas, quota_parts
 from sharegroups.cli.config_changes import NOUNS, change, changes_of, listed, name_of, own_source
 from sharegroups.cli.kafka_layout import KafkaLayout
 from sharegroups.cli.output import (
@@ -49,7 +50,7 @@ _SOURCES: Final = {
     5: "DEFAULT_CONFIG",
     8: "DYNAMIC_GROUP_CONFIG",
 }
-_WHOSE: Final = "--group G, --topic T, --broker ID, or --entity-type with --entity-name"
+_WHOSE: Final = "--group G, --topic T, --broker ID, --user U, --client C, or --entity-type with --entity-name"
 #: Printed instead of a value that the services keep secret; Kafka prints null, as for a missing value.
 _HIDDEN: Final = "(hidden)"
 _DLQ_NAME: Final = "errors.deadletterqueue.topic.name"
@@ -66,7 +67,7 @@ class _Kafkas(KafkaLayout):
 
 @click.group(cls=_Kafkas)
 def configs() -> None:
-    """Show and change configs of topics, groups and nodes while they are in use.
+    """Show and change configs of topics, groups and nodes, and quotas of users and client ids, while they are in use.
 
     A value set on a group or topic overrides the cluster's. Kafka's options work too:
     sharegroups configs --describe --entity-type groups --entity-name workers.
@@ -75,14 +76,21 @@ def configs() -> None:
 
 def _entity_options(function: F) -> F:
     options = (
-        click.option("--entity-type", type=click.Choice(list(_TYPES)), help="With --entity-name: what it names."),
-        click.option("--entity-name", type=NAME, help="The topic, the group, or the id of the node."),
-        click.option("--entity-default", is_flag=True, help="With --entity-type brokers: the default of all nodes."),
+        click.option("--entity-type", "entity_types", multiple=True, type=click.Choice([*_TYPES, *QUOTA_TYPES]),
+                     help="With --entity-name: what it names; users and clients go together."),
+        click.option("--entity-name", "entity_names", multiple=True, type=NAME,
+                     help="The topic, the group, the id of the node, the user, or the client id."),
+        click.option("--entity-default", "entity_defaults", count=True,
+                     help="With --entity-type brokers, users or clients: their default."),
         click.option("--topic", type=NAME, help="A topic."),
         click.option("--group", type=NAME, help="A group; it need not exist yet."),
         click.option("--broker", "--node", "broker", type=NAME, help="The id of a node."),
         click.option("--broker-defaults", is_flag=True, help="The default of all nodes."),
-    )
+        click.option("--user", type=NAME, help="A user, to limit its clients together; without User:."),
+        click.option("--user-defaults", is_flag=True, help="Each user without a quota of its own."),
+        click.option("--client", type=NAME, help="A client id; with --user: of that user."),
+        click.option("--client-defaults", is_flag=True, help="Each client id without a quota of its own."),
+    )  # fmt: skip
     for option in reversed(options):
         function = option(function)
     return function
@@ -101,6 +109,10 @@ def describe(*, every: bool, bootstrap_server: str, command_config: Path | None,
     """
     kind, name = _entity(**entity)
     given = settings(bootstrap_server, command_config)
+    if isinstance(kind, QuotaParts):
+        with failures("Describing quotas"), open_reachable_admin(given) as admin:
+            describe_quotas(admin, kind, output)
+        return
     with failures("Describing configs"), open_reachable_admin(given) as admin:
         names, groups_listed = _all_names(admin, kind) if name is None else ([name], ListGroupsResult(()))
         resources = [ConfigResource(kind, each) for each in names]
@@ -145,14 +157,19 @@ def alter(
     An unknown config name is refused, even in a deletion. A group need not exist yet.
     """
     kind, name = _entity(**entity)
-    noun = NOUNS[kind]
-    if name is None:
-        raise UsageFailure(f"An entity name must be specified with alter of {noun}s; give --{noun} or --entity-name")
     changes = changes_of([*lines_of(add_config_file), *listed(add_config)], listed(delete_config))
     if not changes:
         raise UsageFailure("nothing to change; give --add-config, --add-config-file or --delete-config")
-    resource = ConfigResource(kind, name)
     given = settings(bootstrap_server, command_config)
+    if isinstance(kind, QuotaParts):
+        whose = kind.entity.text
+        with failures(f"Altering quotas of {printable(whose)}"), open_reachable_admin(given) as admin:
+            alter_quotas(admin, kind, changes, output)
+        return
+    noun = NOUNS[kind]
+    if name is None:
+        raise UsageFailure(f"An entity name must be specified with alter of {noun}s; give --{noun} or --entity-name")
+    resource = ConfigResource(kind, name)
     with failures(f"Altering configs of {name_of(resource)}"), open_reachable_admin(given) as admin:
         change(admin, resource, changes)
         with suppress(KafkaError):  # the change was made; only the note is missing
@@ -169,29 +186,37 @@ def alter(
 
 def _entity(
     *,
-    entity_type: str | None,
-    entity_name: str | None,
-    entity_default: bool,
+    entity_types: tuple[str, ...],
+    entity_names: tuple[str, ...],
+    entity_defaults: int,
     topic: str | None,
     group: str | None,
     broker: str | None,
     broker_defaults: bool,
-) -> tuple[int, str | None]:
-    """Return the resource type and name that the options give; the name is None for all resources of the type. Raises
-    UsageFailure."""
+    **quotas: Any,
+) -> tuple[int | QuotaParts, str | None]:
+    """Return the resource type and name that the options give; the name is None for all resources of the type. For
+    quotas it is the parts of the entity, and None. Raises UsageFailure."""
     short = ((RESOURCE_TOPIC, topic), (RESOURCE_GROUP, group), (RESOURCE_BROKER, broker))
-    said: list[tuple[int, str | None]] = [(kind, name) for kind, name in short if name is not None]
+    said: list[tuple[int | QuotaParts, str | None]] = [(kind, name) for kind, name in short if name is not None]
     if broker_defaults:
         said.append((RESOURCE_BROKER, ""))
-    if entity_type is not None:
-        if entity_default and (entity_name is not None or _TYPES[entity_type] != RESOURCE_BROKER):
-            raise UsageFailure("--entity-default goes with --entity-type brokers, and without --entity-name")
-        said.append((_TYPES[entity_type], "" if entity_default else entity_name))
-    elif entity_name is not None or entity_default:
+    if parts := quota_parts(entity_types, entity_names, entity_defaults, **quotas):
+        said.append((parts, None))
+    if any(each in _TYPES for each in entity_types):
+        kinds = [_TYPES[each] for each in entity_types]
+        if entity_defaults and (entity_names or kinds != [RESOURCE_BROKER]):
+            raise UsageFailure(
+                "--entity-default goes with --entity-type brokers, users or clients, and without --entity-name"
+            )
+        if len(kinds) > 1 or len(entity_names) > 1:
+            raise UsageFailure(f"say once whose configs are meant; give {_WHOSE}")
+        said.append((kinds[0], "" if entity_defaults else next(iter(entity_names), None)))
+    elif not entity_types and (entity_names or entity_defaults):
         raise UsageFailure("--entity-name and --entity-default need --entity-type")
     if len(said) != 1:
         raise UsageFailure(f"say once whose configs are meant; give {_WHOSE}")
-    return said[0][0], said[0][1]
+    return said[0]
 
 
 def _all_names(admin: Admin, kind: int) -> tuple[list[str], ListGroupsResult]:

@@ -8,9 +8,7 @@ from typing import Final, TypeVar
 from google.protobuf.message import Message
 
 from kip932.api.v1 import (
-    alter_share_group_offsets_pb2 as alter_offsets,
-)
-from kip932.api.v1 import (
+    alter_client_quotas_pb2,
     create_acls_pb2,
     create_partitions_pb2,
     create_topics_pb2,
@@ -20,6 +18,7 @@ from kip932.api.v1 import (
     delete_share_group_offsets_pb2,
     delete_topics_pb2,
     describe_acls_pb2,
+    describe_client_quotas_pb2,
     describe_cluster_pb2,
     describe_configs_pb2,
     describe_share_group_offsets_pb2,
@@ -38,6 +37,9 @@ from kip932.api.v1 import (
     share_group_describe_pb2,
     share_group_heartbeat_pb2,
     share_stream_pb2,
+)
+from kip932.api.v1 import (
+    alter_share_group_offsets_pb2 as alter_offsets,
 )
 from kip932.api.v1.common_pb2 import NodeEndpoint
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
@@ -122,6 +124,18 @@ DESCRIBE_ACLS = _method(
     _CLUSTER, "DescribeAcls", describe_acls_pb2.DescribeAclsRequest, describe_acls_pb2.DescribeAclsResponse
 )
 DELETE_ACLS = _method(_CLUSTER, "DeleteAcls", delete_acls_pb2.DeleteAclsRequest, delete_acls_pb2.DeleteAclsResponse)
+ALTER_CLIENT_QUOTAS = _method(
+    _CLUSTER,
+    "AlterClientQuotas",
+    alter_client_quotas_pb2.AlterClientQuotasRequest,
+    alter_client_quotas_pb2.AlterClientQuotasResponse,
+)
+DESCRIBE_CLIENT_QUOTAS = _method(
+    _CLUSTER,
+    "DescribeClientQuotas",
+    describe_client_quotas_pb2.DescribeClientQuotasRequest,
+    describe_client_quotas_pb2.DescribeClientQuotasResponse,
+)
 HEARTBEAT = _method(
     _GROUP,
     "ShareGroupHeartbeat",

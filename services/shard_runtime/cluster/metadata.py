@@ -1,4 +1,5 @@
-"""The metadata of the cluster as one immutable, versioned value: topics, configs, access control entries (CM-20). Pure.
+"""The metadata of the cluster as one immutable, versioned value: topics, configs, access control entries,
+quotas (CM-20). Pure.
 
 An image is built from its predecessor and the changes of the next version, or from a snapshot entry.
 """
@@ -12,6 +13,7 @@ from typing import Final, NamedTuple
 
 from kip932.acls import Acl
 from kip932.ids import RESOURCE_TOPIC, parse_topic_id, topic_id_text
+from kip932.quotas import QuotaEntity, QuotasOf
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 DELETED_TOPICS_KEPT: Final = 10_000
@@ -81,8 +83,32 @@ class AclRemoved(NamedTuple):
     acl: Acl
 
 
+class QuotaSet(NamedTuple):
+    """A quota of clients was set."""
+
+    entity: QuotaEntity
+    key: str
+    value: float
+
+
+class QuotaRemoved(NamedTuple):
+    """A quota of clients was removed."""
+
+    entity: QuotaEntity
+    key: str
+
+
 Change = (
-    TopicCreated | PartitionsAdded | TopicDeleted | StreamsRemoved | ConfigSet | ConfigRemoved | AclAdded | AclRemoved
+    TopicCreated
+    | PartitionsAdded
+    | TopicDeleted
+    | StreamsRemoved
+    | ConfigSet
+    | ConfigRemoved
+    | AclAdded
+    | AclRemoved
+    | QuotaSet
+    | QuotaRemoved
 )
 ConfigsOf = Mapping[tuple[int, str], Mapping[str, str]]
 
@@ -97,6 +123,7 @@ class Snapshot:
     configs: tuple[ConfigSet, ...]
     acls: tuple[Acl, ...]
     deleted: tuple[TopicDeleted, ...]
+    quotas: tuple[QuotaSet, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -114,6 +141,7 @@ class MetadataImage:
     deleted: Mapping[bytes, TopicDeleted] = field(default_factory=dict)
     shards: frozenset[ShardId] = frozenset()
     remains: Mapping[bytes, int] = field(default_factory=dict)
+    quotas: QuotasOf = field(default_factory=dict)
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         """Return the configs set on a resource; `EffectiveConfigs` reads overrides through it."""
@@ -148,6 +176,7 @@ class MetadataImage:
             ),
             tuple(sorted(self.acls)),
             tuple(self.deleted.values()),
+            tuple(QuotaSet(entity, *one) for entity, values in self.quotas.items() for one in values.items()),
         )
 
 
@@ -162,6 +191,8 @@ def image_of(version: int, snapshot: Snapshot) -> MetadataImage:
         builder.apply(AclAdded(acl))
     for deleted in snapshot.deleted:
         builder.apply(deleted)
+    for quota in snapshot.quotas:
+        builder.apply(quota)
     return builder.build(version)
 
 
@@ -174,6 +205,8 @@ class _Builder:
         self._new_acls: set[Acl] | None = None
         self.deleted = dict(image.deleted)
         self._remains = image.remains
+        self._quotas = image.quotas
+        self._new_quotas: dict[QuotaEntity, dict[str, float]] | None = None
         self._shards = image.shards
         self._topics_changed = False
         self._deleted_changed = False
@@ -201,6 +234,10 @@ class _Builder:
                 self._changed_acls().add(change.acl)
             case AclRemoved():
                 self._changed_acls().discard(change.acl)
+            case QuotaSet():
+                self._changed_quotas().setdefault(change.entity, {})[change.key] = change.value
+            case QuotaRemoved():
+                self._remove_quota(change)
 
     def build(self, version: int) -> MetadataImage:
         if self._deleted_changed:
@@ -215,7 +252,17 @@ class _Builder:
                 for partition in range(topic.partitions)
             )
         acls = self._acls if self._new_acls is None else frozenset(self._new_acls)
-        return MetadataImage(version, self.topics, self.by_id, self.configs, acls, self.deleted, shards, self._remains)
+        return MetadataImage(
+            version,
+            self.topics,
+            self.by_id,
+            self.configs,
+            acls,
+            self.deleted,
+            shards,
+            self._remains,
+            self._quotas if self._new_quotas is None else self._new_quotas,
+        )
 
     def _changed_acls(self) -> set[Acl]:
         if self._new_acls is None:
@@ -257,3 +304,16 @@ class _Builder:
             values.pop(change.key, None)
             if not values:
                 del self.configs[resource]
+
+    def _changed_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+        if self._new_quotas is None:
+            self._new_quotas = {entity: dict(values) for entity, values in self._quotas.items()}
+        return self._new_quotas
+
+    def _remove_quota(self, change: QuotaRemoved) -> None:
+        quotas = self._changed_quotas()
+        values = quotas.get(change.entity)
+        if values is not None:
+            values.pop(change.key, None)
+            if not values:
+                del quotas[change.entity]

@@ -9,6 +9,7 @@ from typing import Any, Final
 from google.protobuf.message import DecodeError
 
 from kip932.acls import Acl
+from kip932.quotas import QuotaEntity
 from kip932.records.v1 import metadata_log_pb2 as pb
 from shard_runtime.cluster.metadata import (
     AclAdded,
@@ -17,6 +18,8 @@ from shard_runtime.cluster.metadata import (
     ConfigRemoved,
     ConfigSet,
     PartitionsAdded,
+    QuotaRemoved,
+    QuotaSet,
     Snapshot,
     StreamsRemoved,
     TopicCreated,
@@ -55,6 +58,7 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
             configs=[pb.ConfigSet(**config._asdict()) for config in snapshot.configs],
             acls=[pb.AclAdded(**acl._asdict()) for acl in snapshot.acls],
             deleted_topics=[pb.TopicDeleted(**deleted._asdict()) for deleted in snapshot.deleted],
+            quotas=[_quota(quota) for quota in snapshot.quotas],
         ),
     ).SerializeToString()
 
@@ -86,6 +90,10 @@ def _topic(topic: TopicCreated) -> pb.TopicCreated:
     )
 
 
+def _quota(quota: QuotaSet) -> pb.QuotaSet:
+    return pb.QuotaSet(**quota.entity._asdict(), key=quota.key, value=quota.value)
+
+
 _FIELDS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     TopicCreated: ("topic_created", _topic),
     PartitionsAdded: ("partitions_added", lambda change: pb.PartitionsAdded(**change._asdict())),
@@ -95,6 +103,8 @@ _FIELDS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     ConfigRemoved: ("config_removed", lambda change: pb.ConfigRemoved(**change._asdict())),
     AclAdded: ("acl_added", lambda change: pb.AclAdded(**change.acl._asdict())),
     AclRemoved: ("acl_removed", lambda change: pb.AclRemoved(**change.acl._asdict())),
+    QuotaSet: ("quota_set", _quota),
+    QuotaRemoved: ("quota_removed", lambda change: pb.QuotaRemoved(**change.entity._asdict(), key=change.key)),
 }
 
 
@@ -124,6 +134,16 @@ def _read_config(config: pb.ConfigSet) -> ConfigSet:
     return ConfigSet(config.resource_type, config.resource_name, config.key, config.value)
 
 
+def _read_entity(quota: pb.QuotaSet | pb.QuotaRemoved) -> QuotaEntity:
+    return QuotaEntity(
+        quota.user if quota.HasField("user") else None, quota.client_id if quota.HasField("client_id") else None
+    )
+
+
+def _read_quota(quota: pb.QuotaSet) -> QuotaSet:
+    return QuotaSet(_read_entity(quota), quota.key, quota.value)
+
+
 def _read_deleted(deleted: pb.TopicDeleted) -> TopicDeleted:
     return TopicDeleted(deleted.topic_id, deleted.name, deleted.deleted_at_ms, deleted.partitions)
 
@@ -137,6 +157,8 @@ _READERS: Final[dict[str, Callable[[Any], Change]]] = {
     "config_removed": lambda removed: ConfigRemoved(removed.resource_type, removed.resource_name, removed.key),
     "acl_added": lambda acl: AclAdded(_read_acl(acl)),
     "acl_removed": lambda acl: AclRemoved(_read_acl(acl)),
+    "quota_set": _read_quota,
+    "quota_removed": lambda quota: QuotaRemoved(_read_entity(quota), quota.key),
 }
 
 
@@ -153,4 +175,5 @@ def _read_snapshot(snapshot: pb.MetadataSnapshot) -> Snapshot:
         tuple(_read_config(config) for config in snapshot.configs),
         tuple(_read_acl(acl) for acl in snapshot.acls),
         tuple(_read_deleted(deleted) for deleted in snapshot.deleted_topics),
+        tuple(_read_quota(quota) for quota in snapshot.quotas),
     )

@@ -14,6 +14,7 @@ from shard_runtime.cluster.lookups import Lookups
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.cluster.nodes import NodeRegistry
 from shard_runtime.cluster.owners import Owners
+from shard_runtime.cluster.quota_admin import QuotaAdmin
 from shard_runtime.cluster.topic_admin import TopicAdmin, Transactional
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
@@ -51,6 +52,7 @@ class ClusterService:
         topics = TopicAdmin(metadata, configs, clock, transactions, history)
         admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id, circle)
         acls = AclAdmin(metadata)
+        quotas = QuotaAdmin(metadata)
         self.find_coordinator = lookups.find_coordinator
         self.metadata = lookups.metadata
         self.describe_cluster = lookups.describe_cluster
@@ -67,3 +69,5 @@ class ClusterService:
         self.create_acls = acls.create_acls
         self.describe_acls = acls.describe_acls
         self.delete_acls = acls.delete_acls
+        self.alter_client_quotas = quotas.alter_client_quotas
+        self.describe_client_quotas = quotas.describe_client_quotas

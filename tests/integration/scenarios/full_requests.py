@@ -321,6 +321,27 @@ async def _delete_acls(world: World) -> Any:
 
 
 @full
+async def _alter_client_quotas(world: World) -> Any:
+    request = _new("AlterClientQuotas", validate_only=True)
+    entry = request.entries.add(entity=[{"entity_type": "user", "entity_name": world.group}])
+    entry.ops.add(key="producer_byte_rate", value=1e9, remove=False)
+    return request
+
+
+@full
+async def _describe_client_quotas(world: World) -> Any:
+    request = await _alter_client_quotas(world)
+    request.validate_only = False
+    answer = await world.call("AlterClientQuotas", request)
+    assert [result.error_code for result in answer.entries] == [0]
+    return _new(
+        "DescribeClientQuotas",
+        components=[{"entity_type": "user", "match_type": 0, "match": world.group}],
+        strict=True,
+    )
+
+
+@full
 async def _init_producer_id(world: World) -> Any:
     return _new("InitProducerId", transaction_timeout_ms=5, producer_id=-1, producer_epoch=-1)
 

@@ -125,6 +125,9 @@ CODES: Final[dict[str, object]] = {
     "IncrementalAlterConfigs.resources.configs.value": {42},
     **{field: {42} for field in ROWS if field.startswith("CreateAcls.creations.")},
     "DescribeAcls.filter": {42},
+    **{f"AlterClientQuotas.entries.{field}": {42}
+       for field in ("entity", "entity.entity_type", "ops.key", "ops.value")},
+    **{f"DescribeClientQuotas.components.{field}": {42} for field in ("entity_type", "match")},
     **{f"{filters}.{name}": {42} for filters in ("DescribeAcls.filter", "DeleteAcls.filters")
        for name in ("resource_type", "resource_pattern_type", "operation", "permission_type")},
     "InitializeShareGroupState.topics.partitions.state_epoch": {124},
@@ -315,6 +318,33 @@ async def _the_entry_is_listed(world: World, answer: Any) -> None:
 @means(*[f"DeleteAcls.filters.{name}" for name in ("resource_name", "principal", "host")])
 async def _the_entry_is_removed(world: World, answer: Any) -> None:
     assert world.topic in {entry.resource_name for entry in answer.filter_results[0].matching_acls}
+
+
+@means("DescribeClientQuotas.components")
+async def _no_entity_is_without_parts(world: World, answer: Any) -> None:
+    assert not answer.entries  # the request is strict
+
+
+@means("AlterClientQuotas.entries")
+async def _no_entity_has_a_result(world: World, answer: Any) -> None:
+    assert not answer.ListFields()
+
+
+@means(
+    "AlterClientQuotas.entries.ops",
+    "AlterClientQuotas.entries.entity.entity_name",
+    "AlterClientQuotas.entries.ops.remove",
+    "AlterClientQuotas.validate_only",
+)
+async def _the_entity_has_no_error(world: World, answer: Any) -> None:
+    assert [entry.error_code for entry in answer.entries] == [0]
+    if answer.entries[0].entity[0].HasField("entity_name"):
+        assert answer.entries[0].entity[0].entity_name == world.group
+
+
+@means(*[f"DescribeClientQuotas.{field}" for field in ("components.match_type", "strict")])
+async def _the_quota_is_listed(world: World, answer: Any) -> None:
+    assert world.group in {entry.entity[0].entity_name for entry in answer.entries}
 
 
 @means(*[field for field in ROWS if field.startswith("InitProducerId.")])

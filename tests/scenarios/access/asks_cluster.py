@@ -414,6 +414,26 @@ class DescribeAcls(_Entries):
         return request
 
 
+class AlterClientQuotas(Ask):
+    rpc = "AlterClientQuotas"
+    clauses = (need(Op.ALTER_CONFIGS, C, "CAF", "entries"),)
+
+    async def request(self, stage: Stage, number: int) -> Any:
+        request = new("AlterClientQuotas")
+        entry = request.entries.add()
+        entry.entity.add(entity_type="user", entity_name="unused")
+        entry.ops.add(key="producer_byte_rate", value=1)
+        return request
+
+
+class DescribeClientQuotas(Ask):
+    rpc = "DescribeClientQuotas"
+    clauses = (need(Op.DESCRIBE_CONFIGS, C, "CAF"),)
+
+    async def request(self, stage: Stage, number: int) -> Any:
+        return new("DescribeClientQuotas")
+
+
 #: The questions by name.
 QUESTIONS: Final[dict[str, type[Ask]]] = {
     "FindCoordinator of a group": FindGroup,
@@ -447,4 +467,6 @@ QUESTIONS: Final[dict[str, type[Ask]]] = {
     "CreateAcls": CreateAcls,
     "DeleteAcls": DeleteAcls,
     "DescribeAcls": DescribeAcls,
+    "AlterClientQuotas": AlterClientQuotas,
+    "DescribeClientQuotas": DescribeClientQuotas,
 }

@@ -12,6 +12,7 @@ The tests in `tests/contracts/services`, which the real services also pass, chec
     share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
     transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, reports on transactions
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
+    client_quotas.py no contract: AlterClientQuotas, DescribeClientQuotas, checked by the product's own rules
     acls.py          no contract yet, since no service has these RPCs: CreateAcls, DescribeAcls, DeleteAcls
 
 RPCs that are missing here are not faked, and a response has only the fields that a client reads. A test's own

@@ -20,6 +20,7 @@ from kip932.ids import NULL_TOPIC_ID, TOPIC_NAME_RULE, TopicIdPartition, possibl
 from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.acls import Acls
+from tests.support.fake_cluster.client_quotas import ClientQuotas
 from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.state import FakeState
@@ -33,7 +34,7 @@ INVALID_PARTITIONS: Final = 37
 UNKNOWN_TOPIC_ID: Final = 100
 
 
-class Cluster(Configs, Acls):
+class Cluster(Configs, Acls, ClientQuotas):
     def __init__(self, fake: FakeState, node: int = 0) -> None:
         super().__init__(fake, node)
         self.fake = fake

@@ -18,6 +18,7 @@ from kip932.api.v1 import (
     share_group_heartbeat_pb2,
 )
 from kip932.ids import TopicIdPartition
+from kip932.quotas import QuotaEntity
 from tests.support.fake_cluster.faults import Faults
 from tests.support.fake_cluster.log import Log
 from tests.support.fake_cluster.transactions import FakeTransactions
@@ -57,6 +58,8 @@ class FakeState(Faults):
         self.configs: dict[tuple[int, str], dict[str, str]] = {}
         #: The access control entries. They affect no other request.
         self.acls: set[Acl] = set()
+        self.quotas: dict[QuotaEntity, dict[str, float]] = {}
+        self.quota_requests: list[Any] = []
         #: The requests about them, in order.
         self.acl_requests: list[Any] = []
         #: Member epochs, and what the members last sent and received.
