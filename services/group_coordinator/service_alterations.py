@@ -19,9 +19,11 @@ from kip932 import errors
 from kip932.acls import ResourceType
 from kip932.api.v1 import alter_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID, TopicIdPartition
+from kip932.quotas import MUTATION_RATE
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import Turns, check_groups, check_partitions
 from shard_runtime.rpc.change_log import log_changes
+from shard_runtime.rpc.quotas import Mutations
 
 #: How many partitions are processed before other tasks get to run.
 SLICE: Final = 500
@@ -59,11 +61,13 @@ class OffsetAlterations:
         InvalidRequestError for too many partitions (CM-62)."""
         check_groups(1, [request.group_id])
         check_partitions((request.topics.values, "partitions"))
-        around = self._around
+        around, mutations = self._around, Mutations(context.quota(MUTATION_RATE))
         try:
             around.require_enabled()
             around.require_group(context, request.group_id)
             around.require_group_id(request.group_id)
+            mutations.admit(1)
+            mutations.made()
             asked = await self._asked(request, context)
             failed = await self._alter(request.group_id, asked) if asked else {}
             done = [one for one in asked if one.error is None and one.key not in failed]
@@ -72,6 +76,7 @@ class OffsetAlterations:
         except Exception as error:
             answer, text = around.failure(error)
             return Response(
+                throttle_time_ms=mutations.made(),
                 error_code=error_code(answer),
                 error_message=text,
                 coordinator=around.coordinator_hint(answer, request.group_id),

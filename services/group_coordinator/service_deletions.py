@@ -18,9 +18,11 @@ from kip932.acls import ResourceType
 from kip932.api.v1 import delete_groups_pb2 as groups_pb
 from kip932.api.v1 import delete_share_group_offsets_pb2 as pb
 from kip932.ids import NULL_TOPIC_ID
+from kip932.quotas import MUTATION_RATE
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_groups, check_topics
 from shard_runtime.rpc.change_log import log_changes
+from shard_runtime.rpc.quotas import Mutations
 
 #: How many groups are deleted at the same time for one request.
 DELETED_TOGETHER: Final = 16
@@ -45,18 +47,21 @@ class Deletions:
         check_groups(len(request.groups_names), request.groups_names)
         group_ids = list(dict.fromkeys(request.groups_names))
         slots = asyncio.Semaphore(DELETED_TOGETHER)
+        mutations = Mutations(context.quota(MUTATION_RATE))
 
         async def one(group_id: str) -> Result:
             async with slots:
-                return await self._delete_group(group_id, context)
+                return await self._delete_group(group_id, context, mutations)
 
-        return groups_pb.DeleteGroupsResponse(results=await asyncio.gather(*map(one, group_ids)))
+        results = await asyncio.gather(*map(one, group_ids))
+        return groups_pb.DeleteGroupsResponse(results=results, throttle_time_ms=mutations.made())
 
-    async def _delete_group(self, group_id: str, context: CallContext) -> Result:
+    async def _delete_group(self, group_id: str, context: CallContext, mutations: Mutations) -> Result:
         around = self._around
         try:
             around.require_group(context, group_id)
             around.require_group_id(group_id)
+            mutations.admit(1)
             with self._outcomes.waiting() as place:
                 command = c.DeleteGroup(group_id, self._complete_since_ms(), place.call_id)
                 begun = await around.ask(group_id, command)
@@ -86,16 +91,19 @@ class Deletions:
         (CM-62)."""
         check_groups(1, [request.group_id])
         check_topics(len(request.topics.values))
-        around = self._around
+        around, mutations = self._around, Mutations(context.quota(MUTATION_RATE))
         try:
             around.require_enabled()
             around.require_group(context, request.group_id)
             around.require_group_id(request.group_id)
+            mutations.admit(1)
+            mutations.made()
             names = list(dict.fromkeys(topic.topic_name for topic in request.topics.values))
             results = await self._delete_offsets(request.group_id, names, context)
         except Exception as error:
             answer, text = around.failure(error)
             return pb.DeleteShareGroupOffsetsResponse(
+                throttle_time_ms=mutations.made(),
                 error_code=error_code(answer),
                 error_message=text,
                 coordinator=around.coordinator_hint(answer, request.group_id),

@@ -19,6 +19,7 @@ from kip932.acls import ANONYMOUS
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
 from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.binding import BoundMethod, CallContext, bind
+from shard_runtime.rpc.quotas import ClientQuotas
 from tests.simulation.calls import Call, Running, Stream
 from tests.simulation.clock import Life, SimLoop, context_of
 from tests.simulation.points import CrashPoints
@@ -30,12 +31,14 @@ DELAY_MS: Final = (0.1, 2.0)
 
 
 class Served:
-    """The services of one life of a process at its address. `access`: its access control; None without it."""
+    """The services of one life of a process at its address. `access`: its access control, `quotas`: those of clients;
+    None without them."""
 
-    def __init__(self, life: Life, address: str, access: Access | None) -> None:
+    def __init__(self, life: Life, address: str, access: Access | None, quotas: ClientQuotas | None) -> None:
         self.life = life
         self.address = address
         self.access = access
+        self.quotas = quotas
         self.methods: dict[str, BoundMethod] = {}
         self.accepting = True
 
@@ -58,7 +61,7 @@ class Connection:
         """Describe the caller of an RPC that comes over this connection; its host is the client's name."""
         host, access = self.client.name, self.served.access
         rights = None if access is None else Rights(access, self.principal or ANONYMOUS, host, needs)
-        return CallContext(host, self.id, remaining, self.principal, rights=rights)
+        return CallContext(host, self.id, remaining, self.principal, rights=rights, quotas=self.served.quotas)
 
     def ends(self) -> tuple[str, str]:
         """Return the names of both ends."""
@@ -145,12 +148,19 @@ class SimNetwork:
     # ---- addresses
 
     def serve(
-        self, life: Life, address: str, descriptor: ServiceDescriptor, service: object, access: Access | None = None
+        self,
+        life: Life,
+        address: str,
+        descriptor: ServiceDescriptor,
+        service: object,
+        access: Access | None = None,
+        *,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         """Serve the RPCs for which `service` has methods, in addition to those that this life already serves there."""
         served = self._served.get(address)
         if served is None or served.life is not life:
-            served = self._served[address] = Served(life, address, access)
+            served = self._served[address] = Served(life, address, access, quotas)
         for bound in bind(descriptor, service):
             served.methods[bound.method.path] = bound
 

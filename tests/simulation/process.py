@@ -20,6 +20,7 @@ from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.rpc.access import Access
+from shard_runtime.rpc.quotas import ClientQuotas
 from share_node.node.internal import LeaderForNodes
 from share_node.node.process import NodeProcess
 from share_node.node.process_store import StoreClient
@@ -137,9 +138,10 @@ class Process:
 class _Server:
     """An `RpcServer` of the process that created it: the first one serves clients, the second serves nodes (CM-80)."""
 
-    def __init__(self, process: Process, access: Access | None) -> None:
+    def __init__(self, process: Process, access: Access | None, quotas: ClientQuotas | None) -> None:
         self.host = process.name
         self._access = access
+        self._quotas = quotas
         self.port = PORT + process.servers
         process.servers += 1
         self._process = process
@@ -158,7 +160,8 @@ class _Server:
     async def start(self) -> int:
         process = self._process
         for descriptor, service in self._services:
-            self._world.network.serve(process.life, f"{self.host}:{self.port}", descriptor, service, self._access)
+            address = f"{self.host}:{self.port}"
+            self._world.network.serve(process.life, address, descriptor, service, self._access, quotas=self._quotas)
         return self.port
 
     async def ready(self, serving: bool) -> None:
@@ -189,8 +192,14 @@ def _current() -> Process:
 def wired() -> Iterator[None]:
     """Inside the block, give a process that requests an RPC server or a transport a simulated one."""
 
-    def server(*_: object, access: Access | None = None, peers_only: bool = False, **__: object) -> _Server:
-        return _Server(_current(), None if peers_only else access)  # simulated nodes have no certificates
+    def server(
+        *_: object,
+        access: Access | None = None,
+        peers_only: bool = False,
+        quotas: ClientQuotas | None = None,
+        **__: object,
+    ) -> _Server:
+        return _Server(_current(), None if peers_only else access, quotas)  # simulated nodes have no certificates
 
     def transport(*_: object, **__: object) -> object:
         process = _current()

@@ -26,6 +26,7 @@ from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.topic_log.topic_log import LogBatch, ReadResult
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.budget import UNBOUNDED, Share
+from shard_runtime.rpc.quotas import CallerQuota
 
 log = structlog.get_logger(__name__)
 
@@ -36,7 +37,8 @@ _ROOM_CHECK_S: Final = 0.05
 
 class FetchParameters(NamedTuple):
     """The parameters of one fetch. `share` is its connection's share of the bytes in flight at this node (CM-92);
-    `readable` names the compression types that its member can read (PL-257)."""
+    `readable` names the compression types that its member can read (PL-257); `quota` limits its caller's bytes a second
+    (PL-532)."""
 
     fetch_id: int
     member_id: str
@@ -46,6 +48,7 @@ class FetchParameters(NamedTuple):
     mode: int
     share: Share = UNBOUNDED
     readable: frozenset[int] = BY_ALL
+    quota: CallerQuota | None = None
 
 
 @dataclass(slots=True)
@@ -163,7 +166,7 @@ class ShareFetchOperation:
 
     def attempt(self) -> None:
         """Try once to complete. Does nothing if the fetch is done or is reading (PL-206 … PL-212)."""
-        if self._done or self._reading is not None:
+        if self._done or self._reading is not None or self._waits_for_quota():
             return
         hosts = self._lockable(self._keys)
         if self._acknowledging and not self._expired and not self._budget.is_filled_by(map(self._acquirable, hosts)):
@@ -192,8 +195,21 @@ class ShareFetchOperation:
         delay_s = self._parameters.max_wait_ms / 1000
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
 
+    def _waits_for_quota(self) -> bool:
+        """Return whether its caller's quota is used up (PL-532). Then it acquires nothing: it tries again as soon as it
+        may, and when its wait is over it is answered without records."""
+        quota = self._parameters.quota
+        delay_ms = 0 if quota is None else quota.delay_ms()
+        if not delay_ms:
+            return False
+        if self._expired:
+            self._complete()
+        elif self._room_timer is None:
+            self._room_timer = asyncio.get_running_loop().call_later(delay_ms / 1000, self._check_room)
+        return True
+
     def _check_room(self) -> None:
-        """Check again whether the connection has room for the response (CM-92); no event reports it."""
+        """Check again whether the connection has room for the response (CM-92), and the quota; no event reports it."""
         self._room_timer = None
         self.attempt()
 
@@ -352,6 +368,8 @@ class ShareFetchOperation:
             return 0
         self._comes_alone = holds_throttled(ranges, settings.delivery_count_limit)
         result.batches = read.covering(ranges[0].first_offset, ranges[-1].last_offset)
+        if self._parameters.quota is not None:
+            self._parameters.quota.charge(sum([batch.size for batch in result.batches]))
         return sum([last - first + 1 for first, last, _ in ranges])
 
     def _read_failed(self, host: SharePartitionHost, error: KafkaError) -> None:

@@ -78,6 +78,8 @@ class WideShareFetch(ShareFetchOperation):
             await asyncio.sleep(0)
 
     async def _attempt(self) -> None:
+        if self._waits_for_quota():
+            return
         lockable, available = await self._count_available()
         if self._done:
             return

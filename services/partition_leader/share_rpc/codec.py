@@ -118,6 +118,7 @@ async def fill_fetch_response(
     response.release_delay_max_ms = answer.delay_max_ms
     response.delivery_count_limit = answer.delivery_count_limit
     response.dead_letter_topic = answer.dead_letter_topic
+    response.throttle_time_ms = answer.throttle_ms
     if answer.session_id is not None:
         response.session_id = answer.session_id
     names, turns = LeaderNames(directory), Turns(_SLICE)

@@ -27,6 +27,7 @@ from kip932.errors import (
     UnsupportedVersionError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
+from kip932.quotas import CONSUMER_BYTE_RATE
 from partition_leader.fetch.core.fetch_policy import FetchLimits, effective_sizes
 from partition_leader.fetch.fetch import FetchedPartition, FetchParameters, ShareFetchOperation
 from partition_leader.fetch.wide_fetch import WIDE, WideShareFetch
@@ -53,6 +54,7 @@ from partition_leader.share_rpc.session_rights import SessionRights
 from partition_leader.share_rpc.values import FETCH_MAX_BYTES, OnAnswer, PartitionAnswer, ShareAnswer, ShareRequest
 from shard_runtime.clock import Clock
 from shard_runtime.rpc.bounds import Turns
+from shard_runtime.rpc.quotas import CallerQuota
 
 log = structlog.get_logger(__name__)
 
@@ -91,6 +93,8 @@ class _Run:
     #: The errors of topics that the caller may not read, and the version of the entries that decided so.
     refused: Mapping[bytes, KafkaError] = field(default_factory=dict)
     rights_version: int = 0
+    #: What limits the bytes that the caller fetches (PL-532).
+    quota: CallerQuota | None = None
     #: The topics of which everything acquired so far was released, because the right to them was lost meanwhile.
     freed: set[bytes] = field(default_factory=set)
 
@@ -344,15 +348,18 @@ class ShareRequests:
     def _fetch(self, run: _Run, limits: FetchLimits) -> None:
         self._counts.fetching(run.step.fetch)
         self._fetch_ids += 1
+        quota = run.quota = run.request.caller.quota(CONSUMER_BYTE_RATE)
+        room_bytes = run.request.room_bytes if quota is None else min(run.request.room_bytes, quota.at_once)
         parameters = FetchParameters(
             fetch_id=self._fetch_ids,
             member_id=run.request.member_id,
             max_wait_ms=0 if self._draining else min(limits.max_wait_ms, MAX_WAIT_MS),
-            sizes=effective_sizes(limits, run.request.room_bytes, self._fetch_max_bytes),
+            sizes=effective_sizes(limits, room_bytes, self._fetch_max_bytes),
             batch_size=max(1, run.request.batch_size),
             mode=run.request.mode,
             share=run.request.caller.share,
             readable=run.request.readable,
+            quota=quota,
         )
         keys = []
         for partition in run.step.fetch:
@@ -441,6 +448,7 @@ class ShareRequests:
             dead_letter_topic=settings.dead_letter_topic,
             session_id=run.step.session_id,
             partitions=[run.results[partition] for partition in reported],
+            throttle_ms=0 if run.quota is None else run.quota.throttle_ms(),
         )
 
     def _check_rights_again(self, run: _Run) -> None:

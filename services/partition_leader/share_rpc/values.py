@@ -76,6 +76,7 @@ class ShareAnswer:
     dead_letter_topic: str = ""
     session_id: int | None = None
     partitions: Sequence[PartitionAnswer] = ()
+    throttle_ms: int = 0
 
 
 OnAnswer = Callable[[ShareAnswer], None]

@@ -14,6 +14,7 @@ from kip932.api.v1 import delete_records_pb2, fetch_pb2, list_offsets_pb2
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
 from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError, ThrottlingQuotaExceededError
 from kip932.ids import OFFSET_MAX_TIMESTAMP, READ_COMMITTED, READ_UNCOMMITTED, TopicIdPartition
+from kip932.quotas import CONSUMER_BYTE_RATE
 from partition_leader.topic_log.core.batch import NO_PRODUCER, LogBatch
 from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
@@ -28,6 +29,7 @@ from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions
 from shard_runtime.rpc.budget import WAIT_S
 from shard_runtime.rpc.change_log import log_changes
+from shard_runtime.rpc.quotas import CallerQuota
 
 FETCH_MAX_BYTES: Final = 8 << 20
 #: How many bytes a fetch may read even if the budget has little room left; it waits until there is that much.
@@ -136,36 +138,56 @@ class OffsetsService:
             into.group_empty = found.empty
 
     async def fetch(self, request: fetch_pb2.FetchRequest, context: CallContext = NO_CALLER) -> fetch_pb2.FetchResponse:
-        """Read batches; wait up to `max_wait_ms` for `min_bytes`. Raises InvalidRequestError like `list_offsets`."""
+        """Read batches; wait up to `max_wait_ms` for `min_bytes`, and until the caller's quota admits more (CM-192).
+        Raises InvalidRequestError like `list_offsets`."""
         check_partitions((request.topics, "partitions"))
         _reads_committed(request.isolation_level)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + min(max(request.max_wait_ms, 0), FETCH_WAIT_MAX_MS) / 1000
         growth = _LogWatch()
+        quota = context.quota(CONSUMER_BYTE_RATE)
         try:
             while True:
                 growth.changed.clear()
-                attempt = await self._attempt(request, growth, context)
+                delay_s = 0 if quota is None else quota.delay_ms() / 1000
                 remaining = deadline - loop.time()
-                if attempt.failed or attempt.size >= request.min_bytes or remaining <= 0:
-                    return attempt.finish()
+                if 0 < delay_s <= remaining:
+                    await asyncio.sleep(delay_s)
+                    continue
+                if delay_s:
+                    await asyncio.sleep(max(remaining, 0))
+                attempt = await self._attempt(request, growth, context, None if delay_s else quota, read=not delay_s)
+                remaining = deadline - loop.time()
+                if attempt.failed or attempt.size >= request.min_bytes or remaining <= 0 or delay_s:
+                    return attempt.finish(quota)
                 try:
                     async with asyncio.timeout(remaining):
                         await growth.changed.wait()
                 except TimeoutError:
-                    return attempt.finish()
+                    return attempt.finish(quota)
         finally:
             growth.forget()
 
-    async def _attempt(self, request: fetch_pb2.FetchRequest, growth: _LogWatch, context: CallContext) -> _FetchAttempt:
+    async def _attempt(
+        self,
+        request: fetch_pb2.FetchRequest,
+        growth: _LogWatch,
+        context: CallContext,
+        quota: CallerQuota | None,
+        *,
+        read: bool,
+    ) -> _FetchAttempt:
         """Read all partitions once, after reserving room for the response (CM-92). Raises ThrottlingQuotaExceededError
-        if there is no room."""
+        if there is no room. `read`: whether batches are read, too, and not only offsets."""
         share = context.share
         max_bytes = max(1, min(request.max_bytes, self._fetch_max_bytes, max(share.room_bytes, FETCH_MIN_BYTES)))
+        if quota is not None:
+            max_bytes = min(max_bytes, quota.at_once)
         if not await share.wait(max_bytes, WAIT_S):
             raise ThrottlingQuotaExceededError("this node has no memory left for a Fetch at present; try again later")
         try:
-            attempt = _FetchAttempt(self._directory, max_bytes, growth, _reads_committed(request.isolation_level))
+            committed = _reads_committed(request.isolation_level)
+            attempt = _FetchAttempt(self._directory, max_bytes if read else 0, growth, committed)
             for topic in request.topics:
                 await self._fetch_topic(attempt, topic, context)
             return attempt
@@ -274,7 +296,7 @@ class _LogWatch:
 
 
 class _FetchAttempt:
-    """One read of all partitions of a fetch."""
+    """One read of all partitions of a fetch; with a `max_bytes` of 0, of their offsets alone."""
 
     def __init__(self, directory: LogDirectory, max_bytes: int, growth: _LogWatch, committed: bool) -> None:
         self.response = fetch_pb2.FetchResponse()
@@ -295,7 +317,7 @@ class _FetchAttempt:
         """Add one partition's batches, or only its offsets if the fetch is full."""
         self._growth.watch(topic_log)
         room = min(asked.partition_max_bytes, self._max_bytes - self.size)
-        if room > 0 or not self.size:
+        if room > 0 or (self._max_bytes and not self.size):
             result = await topic_log.read(asked.fetch_offset, max(room, 1), committed=self._committed)
             into.records.extend(map(_fetched, result.batches))
             for aborted in result.aborted:
@@ -314,8 +336,11 @@ class _FetchAttempt:
         into.high_watermark = into.last_stable_offset = into.log_start_offset = -1
         self._names.fill(into.current_leader, partition, error)
 
-    def finish(self) -> fetch_pb2.FetchResponse:
-        """Return the response, with the endpoints of all leaders named in it."""
+    def finish(self, quota: CallerQuota | None) -> fetch_pb2.FetchResponse:
+        """Return the response, with the endpoints of all leaders named in it, and charge it to the caller's quota."""
+        if quota is not None:
+            quota.charge(self.size)
+            self.response.throttle_time_ms = quota.throttle_ms()
         self.response.node_endpoints.extend(self._names.endpoints)
         return self.response
 

@@ -20,14 +20,17 @@ from kip932.acls import ResourceType
 from kip932.api.v1 import produce_pb2 as pb
 from kip932.errors import InvalidRequestError, InvalidRequiredAcksError, KafkaError
 from kip932.ids import TopicIdPartition
+from kip932.quotas import PRODUCER_BYTE_RATE
 from partition_leader.topic_log.state import AppendOutcome
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
 from partition_leader.topic_rpc.produce_batches import ProducedPart, check_rest
+from partition_leader.topic_rpc.produce_quota import admitted
 from partition_leader.topic_rpc.produce_transactions import Transactions, join_transaction
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share
+from shard_runtime.rpc.quotas import CallerQuota
 
 Write = Callable[[pb.ProduceStreamResponse], Awaitable[None]]
 
@@ -50,10 +53,18 @@ _Result = tuple[TopicIdPartition, "asyncio.Future[AppendOutcome] | AppendOutcome
 class PendingProduce:
     """One request from its submission to its response. `when_done` callbacks run when all partitions are settled."""
 
-    __slots__ = ("_directory", "_left", "_results", "_when_done", "correlation_id")
+    __slots__ = ("_directory", "_left", "_quota", "_results", "_when_done", "correlation_id")
 
-    def __init__(self, results: Sequence[_Result], directory: LogDirectory, correlation_id: int = 0) -> None:
+    def __init__(
+        self,
+        results: Sequence[_Result],
+        directory: LogDirectory,
+        correlation_id: int = 0,
+        quota: CallerQuota | None = None,
+    ) -> None:
+        """`quota`: the one that limits the caller, if any."""
         self.correlation_id = correlation_id
+        self._quota = quota
         self._results = results
         self._directory = directory
         self._when_done: Callable[[PendingProduce], None] | None = None
@@ -103,6 +114,8 @@ class PendingProduce:
                 one.error_message = outcome.error.message
                 names.fill(one.current_leader, partition, outcome.error)
         response.node_endpoints.extend(names.endpoints)
+        if self._quota is not None:
+            response.throttle_time_ms = self._quota.throttle_ms()
         return response
 
 
@@ -172,10 +185,12 @@ class ProduceService:
         check_batches(sum(len(data.batches) for topic in request.topic_data for data in topic.partition_data))
         ids = [checked_topic_id(topic.topic_id) for topic in request.topic_data]
         timeout_ms = min(request.timeout_ms, TIMEOUT_MAX_MS) if request.timeout_ms > 0 else TIMEOUT_MS
+        quota = context.quota(PRODUCER_BYTE_RATE)
+        over = None if quota is None else await admitted(quota, request)
         parts: list[ProducedPart] = []
         room, taken = _CHECKED_AT_ONCE, 0
         for topic_id, topic in zip(ids, request.topic_data, strict=True):
-            refusal = self._refusal(request, topic_id, context)
+            refusal = self._refusal(request, topic_id, context) or over
             for data in topic.partition_data:
                 part = ProducedPart(TopicIdPartition(topic_id, data.index))
                 parts.append(part)
@@ -185,9 +200,9 @@ class ProduceService:
                 room = self._read(part, data.batches, refusal, room, request.transactional_id)
         if any(part.unchecked for part in parts):
             await asyncio.get_running_loop().run_in_executor(self._checks, check_rest, parts)
-        if request.transactional_id and self._transactions is not None:
+        if request.transactional_id and self._transactions is not None and over is None:
             await join_transaction(self._transactions, self._directory, request.transactional_id, parts)
-        return PendingProduce(await self._submitted(parts, timeout_ms), self._directory, correlation_id)
+        return PendingProduce(await self._submitted(parts, timeout_ms), self._directory, correlation_id, quota)
 
     def _read(
         self,

@@ -43,6 +43,7 @@ from kip932.ids import (
     valid_topic_name,
 )
 from kip932.printable import printable
+from kip932.quotas import MUTATION_RATE
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.lookups import checked_topic_id
 from shard_runtime.cluster.metadata import Change, MetadataImage, PartitionsAdded, TopicCreated, TopicDeleted
@@ -53,6 +54,7 @@ from shard_runtime.record_log.protocol import LogError
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_configs
 from shard_runtime.rpc.change_log import log_changes
+from shard_runtime.rpc.quotas import Mutations
 from shard_runtime.rpc.status import invalid_argument
 
 PARTITIONS_MAX: Final = 10_000
@@ -126,14 +128,17 @@ class TopicAdmin:
         check_configs(sum(len(topic.configs) for topic in request.topics))
         names = Counter(topic.name for topic in request.topics)
         plan: list[TopicCreated | KafkaError] = []
+        mutations = _mutations(context, request.validate_only)
 
         def decide(image: MetadataImage) -> Sequence[Change]:
             plan.clear()
+            mutations.begin()
             partitions = image.partitions
             for asked in request.topics:
                 try:
                     _require_creation(context, asked.name)
                     topic = self._checked_topic(image, asked, names[asked.name], partitions)
+                    mutations.admit(topic.partitions)
                 except KafkaError as error:
                     plan.append(error)
                 else:
@@ -142,7 +147,7 @@ class TopicAdmin:
             return [] if request.validate_only else [topic for topic in plan if isinstance(topic, TopicCreated)]
 
         failure = await self._change(decide)
-        response = CreateTopicsResponse()
+        response = CreateTopicsResponse(throttle_time_ms=mutations.made())
         for asked, outcome in itertools.zip_longest(request.topics, plan):
             error = outcome if isinstance(outcome, KafkaError) else failure
             if error is not None:
@@ -211,10 +216,12 @@ class TopicAdmin:
         _bounded(request.topics)
         names = Counter(topic.name for topic in request.topics)
         grown = 0  # partitions added to earlier topics of this request: they count towards the cluster's bound
+        mutations = _mutations(context, request.validate_only)
 
         def begin() -> None:
             nonlocal grown
             grown = 0
+            mutations.begin()
 
         def one(image: MetadataImage, asked: Any) -> Change:
             nonlocal grown
@@ -229,11 +236,12 @@ class TopicAdmin:
                     f"topic {asked.name!r} has {topic.partitions} partitions; {asked.count} would not grow it"
                 )
             _check_count(asked.name, asked.count, image.partitions - topic.partitions + grown)
+            mutations.admit(asked.count - topic.partitions)
             grown += asked.count - topic.partitions
             return PartitionsAdded(topic.topic_id, asked.count)
 
         outcomes = await self._each(request.topics, one, request.validate_only, begin)
-        response = CreatePartitionsResponse()
+        response = CreatePartitionsResponse(throttle_time_ms=mutations.made())
         for asked, outcome in zip(request.topics, outcomes, strict=True):
             error = outcome if isinstance(outcome, KafkaError) else None
             response.results.add(
@@ -253,6 +261,7 @@ class TopicAdmin:
     async def delete_topics(self, request: DeleteTopicsRequest, context: CallContext) -> DeleteTopicsResponse:
         """Delete topics. Their owners remove the streams afterwards."""
         _bounded(request.topics)
+        mutations = _mutations(context, False)
 
         def one(image: MetadataImage, asked: Any) -> Change:
             if asked.HasField("topic_id"):
@@ -271,13 +280,14 @@ class TopicAdmin:
                     refused = context.refusal(ResourceType.TOPIC, topic.name)
                 if refused is not None:
                     raise refused
+            mutations.admit(topic.partitions)
             return TopicDeleted(topic.topic_id, topic.name, self._clock.wall_ms(), topic.partitions)
 
         for asked in request.topics:
             if asked.HasField("topic_id"):
                 checked_topic_id(asked.topic_id)
-        outcomes = await self._each(request.topics, one, False)
-        response = DeleteTopicsResponse()
+        outcomes = await self._each(request.topics, one, False, mutations.begin)
+        response = DeleteTopicsResponse(throttle_time_ms=mutations.made())
         for asked, outcome in zip(request.topics, outcomes, strict=True):
             if isinstance(outcome, TopicDeleted):
                 response.responses.add(name=outcome.name, topic_id=outcome.topic_id)
@@ -353,6 +363,11 @@ class TopicAdmin:
         except LogError as error:
             return RequestTimedOutError(f"not confirmed by the store, it may still take effect: {error}")
         return None
+
+
+def _mutations(context: CallContext, validate_only: bool) -> Mutations:
+    """Return what counts the partitions that a request creates or deletes; if it changes nothing, none counts."""
+    return Mutations(None if validate_only else context.quota(MUTATION_RATE))
 
 
 def _require_creation(context: CallContext, name: str) -> None:

@@ -18,6 +18,7 @@ from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.certificates import NodeCertificates
+from shard_runtime.rpc.quotas import KINDS, ClientQuotas
 from shard_runtime.rpc.server import RpcServer
 
 _SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
@@ -172,6 +173,25 @@ class AccessMetrics(ComputedMetrics):
         for (operation, resource), number in sorted(self._access.refused.items()):
             family.add_metric((operation.name, resource.name), number)
         yield family
+
+
+class QuotaMetrics(ComputedMetrics):
+    """How the quotas of clients limit them at this node (CM-192)."""
+
+    throttled = counter("quota_throttled_requests", "Requests that waited, or whose callers were asked to.", "kind")
+    seconds = counter("quota_throttle_seconds", "For how long they waited, or were asked to.", "kind")
+    tracked = gauge("quota_tracked_callers", "Users, client ids and pairs of both whose use of a quota is known.")
+
+    def __init__(self, quotas: ClientQuotas) -> None:
+        self._quotas = quotas
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the throttled requests and their times by kind, and the callers known."""
+        throttled, seconds = self.throttled.empty(), self.seconds.empty()
+        for key, kind in KINDS.items():
+            throttled.add_metric([kind], self._quotas.throttled[key])
+            seconds.add_metric([kind], self._quotas.throttled_ms[key] / 1000)
+        return [throttled, seconds, self.tracked.of(self._quotas.tracked)]
 
 
 class CallMemory(ComputedMetrics):

@@ -22,6 +22,7 @@ from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
+from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.status import expected, rich_status
 from shard_runtime.rpc.table import Effect
 from shard_runtime.rpc.unfinished import Unfinished
@@ -66,7 +67,7 @@ class OpenCalls:
 class Gate:
     """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
     the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
-    without access control; `peers_only`: whether only nodes may call (CM-61)."""
+    without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192)."""
 
     budget: Budget
     unfinished: Unfinished
@@ -75,6 +76,7 @@ class Gate:
     tls: bool = False
     access: Access | None = None
     peers_only: bool = False
+    quotas: ClientQuotas | None = None
 
     def admit(self, caller: CallContext) -> None:
         """Raise ClusterAuthorizationFailedError for a caller that is no node at a port for nodes. Without TLS nodes
@@ -99,7 +101,10 @@ def call_context(context: GrpcContext, gate: Gate, needs: Needs) -> CallContext:
     if gate.access is not None and not gate.peers_only:
         rights = Rights(gate.access, principal or ANONYMOUS, host, needs)
     share = Share(gate.budget, connection)
-    return CallContext(host, connection, context.time_remaining, principal, _client_id(context), share, rights=rights)
+    client_id = _client_id(context)
+    return CallContext(
+        host, connection, context.time_remaining, principal, client_id, share, rights=rights, quotas=gate.quotas
+    )
 
 
 def _principal(context: GrpcContext) -> str | None:

@@ -24,6 +24,7 @@ from kip932.rpc.transport import Method, service_methods
 from shard_runtime.rpc.access import Needs, Rights
 from shard_runtime.rpc.budget import UNBOUNDED, Share
 from shard_runtime.rpc.fields import COUNTED_FROM_BYTES, ENTRY_BYTES, FIELDS_MAX, count, shape_of
+from shard_runtime.rpc.quotas import CallerQuota, ClientQuotas
 from shard_runtime.rpc.status import RpcFailureError, invalid_argument
 from shard_runtime.rpc.table import RPCS, Effect, Port
 
@@ -40,7 +41,8 @@ class CallContext:
     """The caller. `client_id`: the name it gives itself; `share`: its part of the node's byte budget (CM-92);
     `message_bytes`: the memory that the last message read from a stream takes (`BoundMethod.memory_bytes`).
 
-    `rights`: what it may do; None if it may do everything (CM-61).
+    `rights`: what it may do; None if it may do everything (CM-61). `quotas`: those of this node's clients; None for
+    callers that have none, as nodes (CM-192).
 
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
@@ -53,6 +55,11 @@ class CallContext:
     share: Share = UNBOUNDED
     message_bytes: int = 0
     rights: Rights | None = None
+    quotas: ClientQuotas | None = None
+
+    def quota(self, key: str) -> CallerQuota | None:
+        """Return the quota that applies to the caller; None without one."""
+        return None if self.quotas is None else self.quotas.of(key, self.principal, self.client_id)
 
     def may(self, resource: ResourceType, name: str, operation: Operation | None = None) -> bool:
         """Return whether the caller may do `operation`, by default the one that its RPC needs, on the resource (CM-61).

@@ -27,6 +27,7 @@ from shard_runtime.rpc.binding import bind, check_whole
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
+from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.table import Port
 from shard_runtime.rpc.unfinished import Unfinished
 
@@ -130,6 +131,7 @@ class RpcServer:
         budget: Budget | None = None,
         access: Access | None = None,
         peers_only: bool = False,
+        quotas: ClientQuotas | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -146,6 +148,7 @@ class RpcServer:
             tls=certificates is not None,
             access=access,
             peers_only=peers_only,
+            quotas=quotas,
         )
         self.connections_cut = 0
         self._certificates = certificates

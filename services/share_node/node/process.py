@@ -39,9 +39,10 @@ from shard_runtime.config.process_settings import (
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
-from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics
+from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics, QuotaMetrics
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
 from share_node.node.internal import client_address, internal_address, internal_host, node_access, node_certificates
 from share_node.node.process_store import StoreClient
@@ -72,6 +73,7 @@ class NodeProcess:
         memory = settings[MEMORY_BYTES] or default_bytes()
         self.certificates: Final = node_certificates(settings)
         self.access: Final = node_access(settings, self.certificates)
+        self.quotas: Final = ClientQuotas(clock.now_ms)
         self.server: Final = RpcServer(
             settings[LISTEN_HOST],
             settings[LISTEN_PORT],
@@ -81,8 +83,10 @@ class NodeProcess:
             failed=self._end,
             budget=Budget(memory),
             access=self.access,
+            quotas=self.quotas,
         )
         self.registry.register(CallMemory(self.server))
+        self.registry.register(QuotaMetrics(self.quotas))
         if self.certificates is not None:
             self.registry.register(CertificateMetrics(self.certificates))
         if self.access is not None:
@@ -140,6 +144,8 @@ class NodeProcess:
         self._node = node
         if self.access is not None:
             self._follow_entries(self.access, node)
+        node.metadata.subscribe(lambda image, _: self.quotas.follow(image.quotas))
+        self.quotas.follow(node.metadata.image.quotas)
         self._roles = Roles(node, settings, self._store, self._clock, self.registry, certificates=self.certificates)
         self._roles.serve(self.server, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
