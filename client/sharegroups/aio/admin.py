@@ -4,7 +4,7 @@ entries and quotas (CL-45)."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
@@ -23,6 +23,7 @@ from kip932.errors import (
     InvalidRequestError,
     KafkaError,
     LeaderNotAvailableError,
+    ThrottlingQuotaExceededError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     error_for,
@@ -96,7 +97,7 @@ class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin):
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
-        """Create topics (CM-21); a plain name means one partition."""
+        """Create topics (CM-21); a plain name means one partition. What a quota refuses is tried again (CL-160)."""
         request = CreateTopicsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         instead = 'create_topics(["orders"]), or create_topics([NewTopic("orders", 2)])'
         for given in arguments.items("create_topics", topics, "topics or their names", (NewTopic, str), instead):
@@ -109,27 +110,38 @@ class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin):
                 entry.configs.add(
                     name=text(call, "a config's name", config), value=text(call, f"config {config}", value)
                 )
-        response = await at_any(self._cluster, wire.CREATE_TOPICS, request, self._timeout_s)
-        return {result.name: error_for(result.error_code, result.error_message) for result in response.topics}
+
+        async def attempt(names: Collection[str], timeout_s: float) -> Errors:
+            _keep(request.topics, names)
+            response = await at_any(self._cluster, wire.CREATE_TOPICS, request, timeout_s)
+            return {result.name: error_for(result.error_code, result.error_message) for result in response.topics}
+
+        return await self._until_admitted([topic.name for topic in request.topics], attempt)
 
     async def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Increase the partition counts of topics; they cannot decrease."""
+        """Increase the partition counts of topics; they cannot decrease. What a quota refuses is tried again
+        (CL-160)."""
         request = CreatePartitionsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         call, instead = "create_partitions", 'create_partitions({"orders": 4})'
         for name, count in arguments.mapping(call, "counts", counts, "topic names to counts", instead).items():
             request.topics.add(
                 name=text(call, "a topic's name", name), count=whole(call, f"the count of {name}", count)
             )
-        response = await at_any(self._cluster, wire.CREATE_PARTITIONS, request, self._timeout_s)
-        return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
+
+        async def attempt(names: Collection[str], timeout_s: float) -> Errors:
+            _keep(request.topics, names)
+            response = await at_any(self._cluster, wire.CREATE_PARTITIONS, request, timeout_s)
+            return {result.name: error_for(result.error_code, result.error_message) for result in response.results}
+
+        return await self._until_admitted([topic.name for topic in request.topics], attempt)
 
     async def delete_topics(self, names: Iterable[str]) -> Errors:
         """Delete topics with their records. A delayed attempt never deletes a newer topic with the same name
-        (CL-156)."""
+        (CL-156). What a quota refuses is tried again (CL-160)."""
         left = arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])')
         clock, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
         began_s = clock()
-        errors = await self._delete_topics(left, self._timeout_s)
+        errors = await self._until_admitted(left, self._delete_topics)
         # An earlier attempt of this call deleted them, or the node that was asked for their ids has outdated metadata.
         while left := [name for name, error in errors.items() if isinstance(error, UnknownTopicIdError)]:
             await asyncio.sleep(backoff.next_ms() / 1000)
@@ -138,7 +150,25 @@ class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin):
             errors |= await self._delete_topics(left, self._timeout_s - passed_s)
         return errors
 
-    async def _delete_topics(self, names: Sequence[str], timeout_s: float) -> Errors:
+    async def _until_admitted(
+        self, names: Sequence[str], attempt: Callable[[Collection[str], float], Awaitable[Errors]]
+    ) -> Errors:
+        """Repeat `attempt` for the names that the quota of this client refuses, until the time for the call is over.
+        An attempt waits for as long as the nodes ask. Raises what the first attempt raises."""
+        clock, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
+        until_s = clock() + self._timeout_s
+        errors = await attempt(names, self._timeout_s)
+        while left := [name for name, error in errors.items() if isinstance(error, ThrottlingQuotaExceededError)]:
+            await asyncio.sleep(min(backoff.next_ms() / 1000, max(until_s - clock(), 0)))
+            if clock() + self._cluster.throttled_s() >= until_s:
+                break
+            try:
+                errors |= await attempt(left, until_s - clock())
+            except KafkaError as error:
+                return errors | dict.fromkeys(left, error)
+        return errors
+
+    async def _delete_topics(self, names: Collection[str], timeout_s: float) -> Errors:
         """Delete the topics that have these names according to one node's metadata. The error is UnknownTopicIdError
         for a topic that an earlier attempt deleted, or that was replaced without that node knowing it yet."""
         until_s = asyncio.get_running_loop().time() + timeout_s
@@ -457,3 +487,11 @@ async def _at_node(
     return await until_answered(
         cluster, method.name, timeout_s, lambda: cluster.transport.call(address, method, request, one_s)
     )
+
+
+def _keep(topics: Any, names: Collection[str]) -> None:
+    """Remove the topics from a request that have none of these names."""
+    wanted = set(names)
+    for index in reversed(range(len(topics))):
+        if topics[index].name not in wanted:
+            del topics[index]

@@ -108,7 +108,7 @@ def _value(change: AlterConfig) -> float | None:
     """Return the value that a change sets; None to delete. Raises InvalidRequestError for a wrong name, UsageFailure
     for a value that is no number."""
     if refused := refused_key(change.name):
-        raise InvalidRequestError(f"{refused} Nothing was changed.")
+        raise InvalidRequestError(refused)
     if change.operation == OP_DELETE:
         return None
     try:

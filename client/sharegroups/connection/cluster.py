@@ -324,6 +324,10 @@ class Cluster:
 
     # Steps.
 
+    def throttled_s(self) -> float:
+        """Return how long all known nodes throttle this client, in seconds; 0 if one takes requests (CL-86)."""
+        return min(map(self.transport.left_s, self._addresses()))
+
     def _addresses(self) -> list[str]:
         """Return the known nodes and the bootstrap servers, in random order. Raises IllegalStateError in a forked
         child."""

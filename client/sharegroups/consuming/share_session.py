@@ -32,6 +32,7 @@ from kip932.rpc.transport import TransportError
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.missing_rights import REFUSED_MS, may_not_read
+from sharegroups.connection.core.throttle import THROTTLE_MAX_MS
 from sharegroups.connection.leader_stream import LeaderStream
 from sharegroups.connection.signal import Signal
 from sharegroups.connection.silent_nodes import SILENCE_S
@@ -188,6 +189,8 @@ class ShareSession:
         self._asked: Mapping[TopicIdPartition, str] = {}
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
+        #: When the quota of this client admits the next ShareFetch (CL-160). It holds back nothing else.
+        self._quota_until_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
         self._clock = asyncio.get_running_loop().time
@@ -208,9 +211,9 @@ class ShareSession:
     @property
     def not_before_ms(self) -> int:
         """When a ShareFetch may be sent: after the back-off, that of topics that may not be read (if there are no
-        others), and the node's throttle time."""
+        others), the node's throttle time, and what the quota of this client asks for."""
         denied = self._refusals.topics
-        at_ms = max(self._retry_at_ms, self.link.free_at_ms)
+        at_ms = max(self._retry_at_ms, self.link.free_at_ms, self._quota_until_ms)
         return max(at_ms, denied.not_before_ms(self.wanted)) if denied else at_ms
 
     def wants_fetch(self, now_ms: int) -> bool:
@@ -307,7 +310,10 @@ class ShareSession:
     def answered(self, response: ShareStreamResponse) -> None:
         """Process the leader's response to the ShareFetch (streams.Exchange)."""
         sent, fetch = self._end_fetch(), response.fetch
-        self.link.note_throttle(fetch.throttle_time_ms)
+        if fetch.error_code:
+            self.link.note_throttle(fetch.throttle_time_ms)
+        elif fetch.throttle_time_ms > 0:
+            self._quota_until_ms = self._now_ms() + min(fetch.throttle_time_ms, THROTTLE_MAX_MS)
         try:
             self._metrics.fetch_latency_ms.add(self._now_ms() - self._started_ms)
             self._fetch_answered(self._step, sent, fetch)
