@@ -19,9 +19,16 @@ if TYPE_CHECKING:
     from kip932.acls import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
     from kip932.ids import TopicPartition
     from kip932.quotas import QuotaEntity
+    from kip932.scram import Mechanism
     from sharegroups import aio
     from sharegroups.admin import Admin
-    from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic
+    from sharegroups.admin_values import (
+        AlterConfig,
+        ConfigResource,
+        NewTopic,
+        UserScramCredentialDeletion,
+        UserScramCredentialUpsertion,
+    )
     from sharegroups.consumer import ShareConsumer
     from sharegroups.messages import AcknowledgeType, Message, Messages, TopicIdPartition
     from sharegroups.producer import Producer
@@ -38,6 +45,7 @@ __all__ = [
     "ConfigResource",
     "DeliveryReport",
     "JobInfo",
+    "Mechanism",
     "Message",
     "Messages",
     "NewTopic",
@@ -53,6 +61,8 @@ __all__ = [
     "ShareConsumer",
     "TopicIdPartition",
     "TopicPartition",
+    "UserScramCredentialDeletion",
+    "UserScramCredentialUpsertion",
     "Worker",
     "WorkerError",
     "aio",
@@ -70,6 +80,7 @@ _HOMES: Final = {
     "ConfigResource": "sharegroups.admin_values",
     "DeliveryReport": "sharegroups.reports",
     "JobInfo": "sharegroups.worker",
+    "Mechanism": "kip932.scram",
     "Message": "sharegroups.messages",
     "Messages": "sharegroups.messages",
     "NewTopic": "sharegroups.admin_values",
@@ -85,6 +96,8 @@ _HOMES: Final = {
     "ShareConsumer": "sharegroups.consumer",
     "TopicIdPartition": "sharegroups.messages",
     "TopicPartition": "kip932.ids",
+    "UserScramCredentialDeletion": "sharegroups.admin_values",
+    "UserScramCredentialUpsertion": "sharegroups.admin_values",
     "Worker": "sharegroups.worker",
     "WorkerError": "sharegroups.worker",
     "current_job": "sharegroups.worker",

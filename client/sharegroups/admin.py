@@ -20,10 +20,13 @@ from sharegroups.admin_values import (
     NewTopic,
     RecordsExplained,
     RecordsRead,
+    ScramCredentialInfo,
     ShareGroupDescription,
     TopicDescription,
     TransactionDescription,
     TransactionListing,
+    UserScramCredentialDeletion,
+    UserScramCredentialUpsertion,
 )
 from sharegroups.administration.group_admin import Offsets
 from sharegroups.administration.log_reading import READ_BYTES
@@ -256,6 +259,21 @@ class Admin(ProcessBound):
     def describe_client_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
         """Return the quotas of all entities that have any (CL-160). Raises KafkaError."""
         return self._call(self._inner.describe_client_quotas())
+
+    def describe_user_scram_credentials(
+        self, users: Iterable[str] | None = None
+    ) -> dict[str, list[ScramCredentialInfo] | KafkaError]:
+        """Return the users with the mechanisms and iterations of their passwords, or for each its error.
+
+        Without `users`, all of them, sorted (CL-159). Raises KafkaError.
+        """
+        return self._call(self._inner.describe_user_scram_credentials(users))
+
+    def alter_user_scram_credentials(
+        self, alterations: Iterable[UserScramCredentialUpsertion | UserScramCredentialDeletion]
+    ) -> dict[str, KafkaError | None]:
+        """Set and remove users' passwords. Returns the error of each user, or None (CL-159)."""
+        return self._call(self._inner.alter_user_scram_credentials(alterations))
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._closed:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, overload
 from kip932.acls import Operation
 from kip932.errors import KafkaError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC, TopicPartition
+from kip932.scram import ITERATIONS_DEFAULT, Mechanism
 
 #: Operations of incremental_alter_configs.
 OP_SET: Final = 0
@@ -49,6 +50,31 @@ class NewTopic:
     name: str
     num_partitions: int = 1
     config: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialUpsertion:
+    """A password to set for a user, who is the principal `User:` and this name. The password itself is not sent."""
+
+    user: str
+    password: str = field(repr=False)
+    mechanism: Mechanism = Mechanism.SCRAM_SHA_256
+    iterations: int = ITERATIONS_DEFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class UserScramCredentialDeletion:
+    """A password to remove from a user."""
+
+    user: str
+    mechanism: Mechanism = Mechanism.SCRAM_SHA_256
+
+
+class ScramCredentialInfo(NamedTuple):
+    """What is known of a user's password. `mechanism`: a number that this version does not know stays a number."""
+
+    mechanism: int
+    iterations: int
 
 
 @dataclass(frozen=True, slots=True)

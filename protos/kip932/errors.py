@@ -204,6 +204,13 @@ class TransactionalIdAuthorizationFailedError(KafkaError):
     name = "TRANSACTIONAL_ID_AUTHORIZATION_FAILED"
 
 
+class UnsupportedSaslMechanismError(KafkaError):
+    """There is no such SASL mechanism; users have SCRAM-SHA-256 and SCRAM-SHA-512."""
+
+    code = 33
+    name = "UNSUPPORTED_SASL_MECHANISM"
+
+
 class UnsupportedVersionError(KafkaError):
     """The share-group protocol is not enabled on this cluster."""
 
@@ -358,6 +365,27 @@ class ProducerFencedError(FencedError):
     name = "PRODUCER_FENCED"
 
 
+class ResourceNotFoundError(KafkaError):
+    """There is no such user, or it has no such credentials."""
+
+    code = 91
+    name = "RESOURCE_NOT_FOUND"
+
+
+class DuplicateResourceError(KafkaError):
+    """The request names something twice."""
+
+    code = 92
+    name = "DUPLICATE_RESOURCE"
+
+
+class UnacceptableCredentialError(KafkaError):
+    """The user's name or credentials are not acceptable."""
+
+    code = 93
+    name = "UNACCEPTABLE_CREDENTIAL"
+
+
 class UnknownTopicIdError(RetriableError):
     """This server does not know the topic id."""
 
@@ -446,6 +474,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         GroupAuthorizationFailedError,
         ClusterAuthorizationFailedError,
         TransactionalIdAuthorizationFailedError,
+        UnsupportedSaslMechanismError,
         UnsupportedVersionError,
         TopicAlreadyExistsError,
         InvalidPartitionsError,
@@ -468,6 +497,9 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         InvalidRecordError,
         ThrottlingQuotaExceededError,
         ProducerFencedError,
+        ResourceNotFoundError,
+        DuplicateResourceError,
+        UnacceptableCredentialError,
         UnknownTopicIdError,
         TransactionalIdNotFoundError,
         FencedMemberEpochError,

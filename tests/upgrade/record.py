@@ -13,6 +13,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 from unittest import mock
 
@@ -22,6 +23,7 @@ from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
 from kip932.acls import Acl
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import SharePartitionKey, topic_id_text
+from kip932.scram import ScramCredential
 from kip932.state_batches import StateBatch, WriteStats
 from partition_leader.topic_log.codec import batch_entry, log_start_entry, marker_entry, producers_entry
 from partition_leader.topic_log.core.batch import LogBatch
@@ -29,7 +31,15 @@ from partition_leader.topic_log.core.producers import ProducerState, ProducerTab
 from partition_leader.topic_log.core.transactions import LogTransactions
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster import metadata_log
-from shard_runtime.cluster.metadata import AclAdded, AclRemoved, Change, StreamsRemoved, TopicDeleted
+from shard_runtime.cluster.metadata import (
+    AclAdded,
+    AclRemoved,
+    Change,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
+    StreamsRemoved,
+    TopicDeleted,
+)
 from shard_runtime.record_log.protocol import NOOP_TYPE, Entry, ShardId, ShardKind, StreamAppend, StreamId
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.codec import noop_record
@@ -272,6 +282,10 @@ async def complete(url: str) -> Dump:
     await change_metadata(url, cluster_id, [AclAdded(allow), AclAdded(deny)])
     await change_metadata(url, cluster_id, [AclRemoved(allow), TopicDeleted(GONE_TOPIC, "long gone", WALL_MS, 3)])
     await change_metadata(url, cluster_id, [StreamsRemoved(GONE_TOPIC)])
+    kept = ScramCredential("alice", 1, 4_096, b"salt" * 4, b"stored" * 4, b"server" * 4)
+    gone = replace(kept, mechanism=2)
+    await change_metadata(url, cluster_id, [ScramCredentialSet(kept), ScramCredentialSet(gone)])
+    await change_metadata(url, cluster_id, [ScramCredentialRemoved(gone.user, gone.mechanism)])
     before = dump_of(url).streams[META_LOG]
     await change_metadata(url, cluster_id, [AclAdded(allow)], fold=True)
     dump = dump_of(url)

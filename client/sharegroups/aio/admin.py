@@ -49,6 +49,7 @@ from sharegroups.administration.group_admin import GroupAdmin
 from sharegroups.administration.log_reading import READ_BYTES, Span, read
 from sharegroups.administration.quota_admin import QuotaAdmin
 from sharegroups.administration.transaction_admin import TransactionAdmin
+from sharegroups.administration.user_admin import UserAdmin
 from sharegroups.arguments import partition, text, whole
 from sharegroups.config import ADMIN, Config, given_settings
 from sharegroups.connection import wire
@@ -65,7 +66,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 LEADER_WAIT_S: Final = 2.0
 
 
-class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin):
+class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, UserAdmin):
     """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
     `close`.
 

@@ -113,6 +113,11 @@ ACLS: Final[Columns] = {
     "includes DESCRIBE_CONFIGS; ALL is every operation on the resource.",
     "PERMISSION": "ALLOW or DENY. A DENY counts before every ALLOW, whichever pattern is narrower.",
 }
+USERS: Final[Columns] = {
+    "USER": "The name; the user is the principal User: and this name.",
+    "MECHANISM": "What the password is for. A user may have one for each mechanism; each is accepted.",
+    "ITERATIONS": "How often the password is hashed: what it costs to try one, for those who get hold of the hashes.",
+}
 FEATURES: Final[Columns] = {
     "FEATURE": "Its name in Kafka.",
     "NODE": "The id of the node that reports it.",
@@ -131,6 +136,7 @@ TABLES: Final[Mapping[str, Columns]] = {
     "sharegroups transactions list": TRANSACTIONS,
     "sharegroups transactions describe": TRANSACTION,
     "sharegroups acls list": ACLS,
+    "sharegroups users list": USERS,
     "sharegroups topics delete-records": DELETED_RECORDS,
     "sharegroups dlq list": LETTERS,
     "sharegroups dlq list --summary": LETTER_SUMMARY,

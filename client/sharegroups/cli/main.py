@@ -21,6 +21,7 @@ from sharegroups.cli.produce import produce
 from sharegroups.cli.quick_start import importing
 from sharegroups.cli.topics import topics
 from sharegroups.cli.transactions.command import transactions
+from sharegroups.cli.users.command import users
 from sharegroups.cli.verify_consumer import verify_consumer
 from sharegroups.cli.versions import version_option
 from sharegroups.cli.worker import worker
@@ -75,6 +76,7 @@ def main() -> None:
 
 
 for _command in (
-    acls, configs, consume, dlq, features, groups, perf, produce, topics, transactions, verify_consumer, worker,
+    acls, configs, consume, dlq, features, groups, perf, produce, topics, transactions, users, verify_consumer,
+    worker,
 ):  # fmt: skip
     main.add_command(_command)

@@ -9,6 +9,7 @@ from google.protobuf.message import Message
 
 from kip932.api.v1 import (
     alter_client_quotas_pb2,
+    alter_user_scram_credentials_pb2,
     create_acls_pb2,
     create_partitions_pb2,
     create_topics_pb2,
@@ -23,6 +24,7 @@ from kip932.api.v1 import (
     describe_configs_pb2,
     describe_share_group_offsets_pb2,
     describe_transactions_pb2,
+    describe_user_scram_credentials_pb2,
     end_txn_pb2,
     explain_record_pb2,
     fetch_pb2,
@@ -135,6 +137,18 @@ DESCRIBE_CLIENT_QUOTAS = _method(
     "DescribeClientQuotas",
     describe_client_quotas_pb2.DescribeClientQuotasRequest,
     describe_client_quotas_pb2.DescribeClientQuotasResponse,
+)
+DESCRIBE_USERS = _method(
+    _CLUSTER,
+    "DescribeUserScramCredentials",
+    describe_user_scram_credentials_pb2.DescribeUserScramCredentialsRequest,
+    describe_user_scram_credentials_pb2.DescribeUserScramCredentialsResponse,
+)
+ALTER_USERS = _method(
+    _CLUSTER,
+    "AlterUserScramCredentials",
+    alter_user_scram_credentials_pb2.AlterUserScramCredentialsRequest,
+    alter_user_scram_credentials_pb2.AlterUserScramCredentialsResponse,
 )
 HEARTBEAT = _method(
     _GROUP,

@@ -1,5 +1,5 @@
-"""The metadata of the cluster as one immutable, versioned value: topics, configs, access control entries,
-quotas (CM-20). Pure.
+"""The metadata of the cluster as one immutable, versioned value: topics, configs, access control entries, quotas,
+users' passwords (CM-20). Pure.
 
 An image is built from its predecessor and the changes of the next version, or from a snapshot entry.
 """
@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 from kip932.acls import Acl
 from kip932.ids import RESOURCE_TOPIC, parse_topic_id, topic_id_text
 from kip932.quotas import QuotaEntity, QuotasOf
+from kip932.scram import Credentials, ScramCredential
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 DELETED_TOPICS_KEPT: Final = 10_000
@@ -98,6 +99,29 @@ class QuotaRemoved(NamedTuple):
     key: str
 
 
+class ScramCredentialSet(NamedTuple):
+    """A user's password for one mechanism was set."""
+
+    credential: ScramCredential
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The user and the mechanism."""
+        return self.credential.user, self.credential.mechanism
+
+
+class ScramCredentialRemoved(NamedTuple):
+    """A user's password for one mechanism was removed."""
+
+    user: str
+    mechanism: int
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """The user and the mechanism."""
+        return self.user, self.mechanism
+
+
 Change = (
     TopicCreated
     | PartitionsAdded
@@ -109,6 +133,8 @@ Change = (
     | AclRemoved
     | QuotaSet
     | QuotaRemoved
+    | ScramCredentialSet
+    | ScramCredentialRemoved
 )
 ConfigsOf = Mapping[tuple[int, str], Mapping[str, str]]
 
@@ -124,6 +150,7 @@ class Snapshot:
     acls: tuple[Acl, ...]
     deleted: tuple[TopicDeleted, ...]
     quotas: tuple[QuotaSet, ...] = ()
+    credentials: tuple[ScramCredential, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -142,6 +169,8 @@ class MetadataImage:
     shards: frozenset[ShardId] = frozenset()
     remains: Mapping[bytes, int] = field(default_factory=dict)
     quotas: QuotasOf = field(default_factory=dict)
+    #: The same object as in the image before, unless one was set or removed.
+    credentials: Credentials = field(default_factory=dict)
 
     def config(self, resource_type: int, resource_name: str) -> Mapping[str, str]:
         """Return the configs set on a resource; `EffectiveConfigs` reads overrides through it."""
@@ -177,6 +206,7 @@ class MetadataImage:
             tuple(sorted(self.acls)),
             tuple(self.deleted.values()),
             tuple(QuotaSet(entity, *one) for entity, values in self.quotas.items() for one in values.items()),
+            tuple(self.credentials.values()),
         )
 
 
@@ -193,6 +223,8 @@ def image_of(version: int, snapshot: Snapshot) -> MetadataImage:
         builder.apply(deleted)
     for quota in snapshot.quotas:
         builder.apply(quota)
+    for credential in snapshot.credentials:
+        builder.apply(ScramCredentialSet(credential))
     return builder.build(version)
 
 
@@ -203,6 +235,8 @@ class _Builder:
         self.configs = {resource: dict(values) for resource, values in image.configs.items()}
         self._acls = image.acls
         self._new_acls: set[Acl] | None = None
+        self._credentials = image.credentials
+        self._new_credentials: dict[tuple[str, int], ScramCredential] | None = None
         self.deleted = dict(image.deleted)
         self._remains = image.remains
         self._quotas = image.quotas
@@ -234,10 +268,10 @@ class _Builder:
                 self._changed_acls().add(change.acl)
             case AclRemoved():
                 self._changed_acls().discard(change.acl)
-            case QuotaSet():
-                self._changed_quotas().setdefault(change.entity, {})[change.key] = change.value
-            case QuotaRemoved():
-                self._remove_quota(change)
+            case QuotaSet() | QuotaRemoved():
+                self._change_quota(change)
+            case ScramCredentialSet() | ScramCredentialRemoved():
+                self._change_password(change)
 
     def build(self, version: int) -> MetadataImage:
         if self._deleted_changed:
@@ -262,12 +296,26 @@ class _Builder:
             shards,
             self._remains,
             self._quotas if self._new_quotas is None else self._new_quotas,
+            self._credentials if self._new_credentials is None else self._new_credentials,
         )
 
     def _changed_acls(self) -> set[Acl]:
         if self._new_acls is None:
             self._new_acls = set(self._acls)
         return self._new_acls
+
+    def _change_password(self, change: ScramCredentialSet | ScramCredentialRemoved) -> None:
+        new = change.credential if isinstance(change, ScramCredentialSet) else None
+        key = change.key
+        present = self._credentials if self._new_credentials is None else self._new_credentials
+        if present.get(key) == new:
+            return
+        if self._new_credentials is None:
+            self._new_credentials = dict(self._credentials)
+        if new is None:
+            del self._new_credentials[key]
+        else:
+            self._new_credentials[key] = new
 
     def _forget_deletions(self) -> None:
         """Drop the oldest deletions beyond the limit, but none whose streams may exist: CreateTopics bounds those."""
@@ -305,15 +353,13 @@ class _Builder:
             if not values:
                 del self.configs[resource]
 
-    def _changed_quotas(self) -> dict[QuotaEntity, dict[str, float]]:
+    def _change_quota(self, change: QuotaSet | QuotaRemoved) -> None:
         if self._new_quotas is None:
             self._new_quotas = {entity: dict(values) for entity, values in self._quotas.items()}
-        return self._new_quotas
-
-    def _remove_quota(self, change: QuotaRemoved) -> None:
-        quotas = self._changed_quotas()
-        values = quotas.get(change.entity)
-        if values is not None:
-            values.pop(change.key, None)
-            if not values:
-                del quotas[change.entity]
+        if isinstance(change, QuotaSet):
+            self._new_quotas.setdefault(change.entity, {})[change.key] = change.value
+            return
+        values = self._new_quotas.get(change.entity, {})
+        values.pop(change.key, None)
+        if not values:
+            self._new_quotas.pop(change.entity, None)

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf.message import DecodeError
+from google.protobuf.unknown_fields import UnknownFieldSet
 
 from kip932.acls import Acl
 from kip932.quotas import QuotaEntity
 from kip932.records.v1 import metadata_log_pb2 as pb
+from kip932.scram import ScramCredential
 from shard_runtime.cluster.metadata import (
     AclAdded,
     AclRemoved,
@@ -20,6 +22,8 @@ from shard_runtime.cluster.metadata import (
     PartitionsAdded,
     QuotaRemoved,
     QuotaSet,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
     Snapshot,
     StreamsRemoved,
     TopicCreated,
@@ -59,6 +63,7 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
             acls=[pb.AclAdded(**acl._asdict()) for acl in snapshot.acls],
             deleted_topics=[pb.TopicDeleted(**deleted._asdict()) for deleted in snapshot.deleted],
             quotas=[_quota(quota) for quota in snapshot.quotas],
+            scram_credentials=[_credential(each) for each in snapshot.credentials],
         ),
     ).SerializeToString()
 
@@ -66,7 +71,8 @@ def encode_snapshot(snapshot: Snapshot, change_id: bytes, wall_ms: int) -> bytes
 def decode(data: bytes) -> MetadataEntry:
     """Decode an entry. Raises ValueError if the bytes are malformed.
 
-    Unknown changes are skipped and counted; so is a whole record of a later version (SC-51).
+    Unknown changes and unknown parts of a snapshot are skipped and counted; so is a whole record of a later version
+    (SC-51).
     """
     try:
         record = pb.MetadataRecord.FromString(data)
@@ -76,7 +82,8 @@ def decode(data: bytes) -> MetadataEntry:
         return MetadataEntry(record.change_id, unknown=1)
     snapshot = _read_snapshot(record.snapshot) if record.HasField("snapshot") else None
     changes = tuple(change for change in map(_read_change, record.changes) if change is not None)
-    return MetadataEntry(record.change_id, changes, snapshot, len(record.changes) - len(changes))
+    unknown = len(record.changes) - len(changes) + len(UnknownFieldSet(record.snapshot))
+    return MetadataEntry(record.change_id, changes, snapshot, unknown)
 
 
 def _topic(topic: TopicCreated) -> pb.TopicCreated:
@@ -94,6 +101,17 @@ def _quota(quota: QuotaSet) -> pb.QuotaSet:
     return pb.QuotaSet(**quota.entity._asdict(), key=quota.key, value=quota.value)
 
 
+def _credential(credential: ScramCredential) -> pb.ScramCredentialSet:
+    return pb.ScramCredentialSet(
+        user=credential.user,
+        mechanism=credential.mechanism,
+        iterations=credential.iterations,
+        salt=credential.salt,
+        stored_key=credential.stored_key,
+        server_key=credential.server_key,
+    )
+
+
 _FIELDS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     TopicCreated: ("topic_created", _topic),
     PartitionsAdded: ("partitions_added", lambda change: pb.PartitionsAdded(**change._asdict())),
@@ -105,6 +123,11 @@ _FIELDS: Final[dict[type, tuple[str, Callable[[Any], Any]]]] = {
     AclRemoved: ("acl_removed", lambda change: pb.AclRemoved(**change.acl._asdict())),
     QuotaSet: ("quota_set", _quota),
     QuotaRemoved: ("quota_removed", lambda change: pb.QuotaRemoved(**change.entity._asdict(), key=change.key)),
+    ScramCredentialSet: ("scram_credential_set", lambda change: _credential(change.credential)),
+    ScramCredentialRemoved: (
+        "scram_credential_removed",
+        lambda change: pb.ScramCredentialRemoved(**change._asdict()),
+    ),
 }
 
 
@@ -148,6 +171,12 @@ def _read_deleted(deleted: pb.TopicDeleted) -> TopicDeleted:
     return TopicDeleted(deleted.topic_id, deleted.name, deleted.deleted_at_ms, deleted.partitions)
 
 
+def _read_credential(found: pb.ScramCredentialSet) -> ScramCredential:
+    return ScramCredential(
+        found.user, found.mechanism, found.iterations, found.salt, found.stored_key, found.server_key
+    )
+
+
 _READERS: Final[dict[str, Callable[[Any], Change]]] = {
     "topic_created": _read_topic,
     "partitions_added": lambda added: PartitionsAdded(added.topic_id, added.partitions),
@@ -159,6 +188,8 @@ _READERS: Final[dict[str, Callable[[Any], Change]]] = {
     "acl_removed": lambda acl: AclRemoved(_read_acl(acl)),
     "quota_set": _read_quota,
     "quota_removed": lambda quota: QuotaRemoved(_read_entity(quota), quota.key),
+    "scram_credential_set": lambda found: ScramCredentialSet(_read_credential(found)),
+    "scram_credential_removed": lambda removed: ScramCredentialRemoved(removed.user, removed.mechanism),
 }
 
 
@@ -176,4 +207,5 @@ def _read_snapshot(snapshot: pb.MetadataSnapshot) -> Snapshot:
         tuple(_read_acl(acl) for acl in snapshot.acls),
         tuple(_read_deleted(deleted) for deleted in snapshot.deleted_topics),
         tuple(_read_quota(quota) for quota in snapshot.quotas),
+        tuple(_read_credential(each) for each in snapshot.scram_credentials),
     )

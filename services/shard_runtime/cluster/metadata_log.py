@@ -17,7 +17,7 @@ from typing import Final, NamedTuple
 import structlog
 
 from shard_runtime.clock import Clock
-from shard_runtime.cluster.metadata import Change, MetadataImage, image_of
+from shard_runtime.cluster.metadata import Change, MetadataImage, ScramCredentialSet, image_of
 from shard_runtime.cluster.metadata_codec import MetadataEntry, decode, encode_changes, encode_snapshot
 from shard_runtime.record_log.cluster_store import NO_ENTRY, ClusterStore, StoredMetadata, metadata_digest
 from shard_runtime.record_log.protocol import DamagedEntryError, LogError, StoreUnavailableError
@@ -266,9 +266,10 @@ class MetadataLog:
 
         Does nothing while entries have parts that this build cannot read: its snapshot would lose these parts.
         """
-        if self.image.version - self._basis.snapshot_version <= SNAPSHOT_EVERY:
+        basis = self._basis
+        if self.image.version - basis.snapshot_version <= SNAPSHOT_EVERY:
             return
-        if self._basis.unknown_version > self._basis.snapshot_version:
+        if basis.unknown_version and basis.unknown_version >= basis.snapshot_version:
             return
         version = self.image.version + 1
         payload = encode_snapshot(self.image.snapshot(), secrets.token_bytes(16), self._clock.wall_ms())
@@ -277,8 +278,22 @@ class MetadataLog:
                 basis = self._basis._replace(tip=metadata_digest(payload), snapshot_version=version)
                 self._step(self.image.apply(version, ()), basis)
                 await self._store.trim_metadata(version)
+                await self._warn_older_builds()
         except LogError as error:
             log.warning("metadata_snapshot_failed", cause=str(error), effect="the next change tries again")
+
+    async def _warn_older_builds(self) -> None:
+        """After a snapshot with passwords, append a change that repeats one. A build that has no passwords does not see
+        them in the snapshot, and folds only while nothing after the snapshot is unknown to it."""
+        if not self.image.credentials:
+            return
+        repeated = (ScramCredentialSet(next(iter(self.image.credentials.values()))),)
+        version, payload = (
+            self.image.version + 1,
+            encode_changes(repeated, secrets.token_bytes(16), self._clock.wall_ms()),
+        )
+        if await self._append(version, payload):
+            self._step(self.image.apply(version, repeated), self._basis._replace(tip=metadata_digest(payload)))
 
     async def _publish(self) -> None:
         with contextlib.suppress(LogError):

@@ -16,6 +16,7 @@ from shard_runtime.cluster.nodes import NodeRegistry
 from shard_runtime.cluster.owners import Owners
 from shard_runtime.cluster.quota_admin import QuotaAdmin
 from shard_runtime.cluster.topic_admin import TopicAdmin, Transactional
+from shard_runtime.cluster.user_admin import UserAdmin
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import GROUP_SHARDS, STATE_SHARDS
 
@@ -53,6 +54,7 @@ class ClusterService:
         admin = ConfigAdmin(metadata, configs, lambda: registry.record.node_id, circle)
         acls = AclAdmin(metadata)
         quotas = QuotaAdmin(metadata)
+        users = UserAdmin(metadata)
         self.find_coordinator = lookups.find_coordinator
         self.metadata = lookups.metadata
         self.describe_cluster = lookups.describe_cluster
@@ -71,3 +73,5 @@ class ClusterService:
         self.delete_acls = acls.delete_acls
         self.alter_client_quotas = quotas.alter_client_quotas
         self.describe_client_quotas = quotas.describe_client_quotas
+        self.describe_user_scram_credentials = users.describe_user_scram_credentials
+        self.alter_user_scram_credentials = users.alter_user_scram_credentials

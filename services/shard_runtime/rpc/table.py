@@ -108,6 +108,8 @@ _ROWS: Final = (
     Rpc(_CLUSTER, "DeleteAcls", _WRITES, _CLIENTS, {_C: _O.ALTER}),
     Rpc(_CLUSTER, "AlterClientQuotas", _WRITES, _CLIENTS, {_C: _O.ALTER_CONFIGS}),
     Rpc(_CLUSTER, "DescribeClientQuotas", _READS, _CLIENTS, {_C: _O.DESCRIBE_CONFIGS}),
+    Rpc(_CLUSTER, "DescribeUserScramCredentials", _READS, _CLIENTS, {_C: _O.DESCRIBE}),
+    Rpc(_CLUSTER, "AlterUserScramCredentials", _WRITES, _CLIENTS, {_C: _O.ALTER}),
     Rpc(_GROUPS, "ShareGroupHeartbeat", _WRITES, _CLIENTS, {_G: _O.READ, _T: _O.DESCRIBE}),
     Rpc(_GROUPS, "ShareGroupDescribe", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
     Rpc(_GROUPS, "ListGroups", _READS, _CLIENTS, _each(_O.DESCRIBE, _C, _G)),

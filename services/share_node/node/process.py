@@ -42,6 +42,7 @@ from shard_runtime.metrics.loop_time import LoopTime
 from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics, QuotaMetrics
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.passwords import Passwords
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
 from share_node.node.internal import client_address, internal_address, internal_host, node_access, node_certificates
@@ -74,6 +75,8 @@ class NodeProcess:
         self.certificates: Final = node_certificates(settings)
         self.access: Final = node_access(settings, self.certificates)
         self.quotas: Final = ClientQuotas(clock.now_ms)
+        #: Checks users' passwords (CM-190).
+        self.passwords: Final = Passwords()
         self.server: Final = RpcServer(
             settings[LISTEN_HOST],
             settings[LISTEN_PORT],
@@ -142,6 +145,8 @@ class NodeProcess:
         )
         await node.join()
         self._node = node
+        node.metadata.subscribe(lambda image, _: self.passwords.follow(image.credentials))
+        self.passwords.follow(node.metadata.image.credentials)
         if self.access is not None:
             self._follow_entries(self.access, node)
         node.metadata.subscribe(lambda image, _: self.quotas.follow(image.quotas))
@@ -198,6 +203,7 @@ class NodeProcess:
         if self._roles is not None:
             await self._roles.stop()
         await self._store.close()
+        self.passwords.close()
         if self._renewals is not None:
             self._renewals.cancel()
         if self._health is not None:

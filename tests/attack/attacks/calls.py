@@ -30,6 +30,7 @@ _ADMINISTERS: Final = frozenset(
         "DeleteRecords",
         "CreateAcls",
         "DeleteAcls",
+        "AlterUserScramCredentials",
     }
 )
 #: How the server, or gRPC on its behalf, describes an unhandled error.

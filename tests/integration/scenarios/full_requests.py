@@ -320,6 +320,29 @@ async def _delete_acls(world: World) -> Any:
     return _new("DeleteAcls", filters=[await _entry_added(world)])
 
 
+def _user_set(world: World) -> dict[str, Any]:
+    """A password for a user that no other request has."""
+    return {"name": world.group, "mechanism": 2, "iterations": 5_000, "salt": b"s" * 16, "salted_password": b"p" * 64}
+
+
+@full
+async def _alter_user_scram_credentials(world: World) -> Any:
+    """Removes one password of a user, and sets another."""
+    name = world.group
+    first = {**_user_set(world), "mechanism": 1, "salted_password": b"p" * 32}
+    answer = await world.call("AlterUserScramCredentials", _new("AlterUserScramCredentials", upsertions=[first]))
+    assert [result.error_code for result in answer.results] == [0]
+    request = _new("AlterUserScramCredentials", upsertions=[_user_set(world)])
+    request.deletions.add(name=name, mechanism=1)
+    return request
+
+
+@full
+async def _describe_user_scram_credentials(world: World) -> Any:
+    await world.call("AlterUserScramCredentials", _new("AlterUserScramCredentials", upsertions=[_user_set(world)]))
+    return _new("DescribeUserScramCredentials", users=[{"name": world.group}])
+
+
 @full
 async def _alter_client_quotas(world: World) -> Any:
     request = _new("AlterClientQuotas", validate_only=True)

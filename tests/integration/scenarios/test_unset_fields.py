@@ -130,6 +130,12 @@ CODES: Final[dict[str, object]] = {
     **{f"DescribeClientQuotas.components.{field}": {42} for field in ("entity_type", "match")},
     **{f"{filters}.{name}": {42} for filters in ("DescribeAcls.filter", "DeleteAcls.filters")
        for name in ("resource_type", "resource_pattern_type", "operation", "permission_type")},
+    "DescribeUserScramCredentials.users.name": {91},
+    "AlterUserScramCredentials.deletions.name": {91},
+    "AlterUserScramCredentials.deletions.mechanism": {33},
+    "AlterUserScramCredentials.upsertions.mechanism": {33},
+    **{f"AlterUserScramCredentials.upsertions.{name}": {93}
+       for name in ("name", "iterations", "salt", "salted_password")},
     "InitializeShareGroupState.topics.partitions.state_epoch": {124},
     "WriteShareGroupState.topics.partitions.state_epoch": {124},
     **{f"{rpc}.topics.partitions.{name}": {74} for rpc in ("ReadShareGroupState", "WriteShareGroupState")
@@ -345,6 +351,16 @@ async def _the_entity_has_no_error(world: World, answer: Any) -> None:
 @means(*[f"DescribeClientQuotas.{field}" for field in ("components.match_type", "strict")])
 async def _the_quota_is_listed(world: World, answer: Any) -> None:
     assert world.group in {entry.entity[0].entity_name for entry in answer.entries}
+
+
+@means("DescribeUserScramCredentials.users")
+async def _the_user_is_listed(world: World, answer: Any) -> None:
+    assert world.group in {result.user for result in answer.results}
+
+
+@means("AlterUserScramCredentials.deletions", "AlterUserScramCredentials.upsertions")
+async def _the_other_is_altered(world: World, answer: Any) -> None:
+    assert [(result.user, result.error_code) for result in answer.results] == [(world.group, 0)]
 
 
 @means(*[field for field in ROWS if field.startswith("InitProducerId.")])

@@ -434,6 +434,26 @@ class DescribeClientQuotas(Ask):
         return new("DescribeClientQuotas")
 
 
+class DescribeUsers(Ask):
+    rpc = "DescribeUserScramCredentials"
+    clauses = (need(Op.DESCRIBE, C, "CAF"),)
+
+    async def request(self, stage: Stage, number: int) -> Any:
+        return new("DescribeUserScramCredentials")
+
+
+class AlterUsers(Ask):
+    rpc = "AlterUserScramCredentials"
+    clauses = (need(Op.ALTER, C, "CAF", "results"),)
+
+    async def request(self, stage: Stage, number: int) -> Any:
+        request = new("AlterUserScramCredentials")
+        request.upsertions.add(
+            name=f"user{number}", mechanism=1, iterations=4_096, salt=b"s" * 16, salted_password=b"p" * 32
+        )
+        return request
+
+
 #: The questions by name.
 QUESTIONS: Final[dict[str, type[Ask]]] = {
     "FindCoordinator of a group": FindGroup,
@@ -469,4 +489,6 @@ QUESTIONS: Final[dict[str, type[Ask]]] = {
     "DescribeAcls": DescribeAcls,
     "AlterClientQuotas": AlterClientQuotas,
     "DescribeClientQuotas": DescribeClientQuotas,
+    "DescribeUserScramCredentials": DescribeUsers,
+    "AlterUserScramCredentials": AlterUsers,
 }

@@ -198,6 +198,7 @@ def test_every_rpc_that_names_something_is_asked_here() -> None:
     """Besides streams, whose messages go through the same handlers, and requests that name nothing."""
     nameless = {"DescribeCluster", "ProduceStream", "ShareStream", "CreateAcls", "DescribeAcls", "DeleteAcls",
                 "AlterClientQuotas", "DescribeClientQuotas"}  # fmt: skip
+    nameless |= {"DescribeUserScramCredentials", "AlterUserScramCredentials"}
     assert {rpc for rpc, _ in REQUESTS} == {ask.rpc for ask in QUESTIONS.values() if served(ask)} - nameless
 
 

@@ -24,6 +24,7 @@ from tests.support.fake_cluster.client_quotas import ClientQuotas
 from tests.support.fake_cluster.configs import Configs
 from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.state import FakeState
+from tests.support.fake_cluster.users import Users
 from transaction_coordinator.read_service import Surroundings, TransactionReads
 
 UNKNOWN_TOPIC_OR_PARTITION: Final = 3
@@ -34,7 +35,7 @@ INVALID_PARTITIONS: Final = 37
 UNKNOWN_TOPIC_ID: Final = 100
 
 
-class Cluster(Configs, Acls, ClientQuotas):
+class Cluster(Configs, Acls, ClientQuotas, Users):
     def __init__(self, fake: FakeState, node: int = 0) -> None:
         super().__init__(fake, node)
         self.fake = fake

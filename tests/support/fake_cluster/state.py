@@ -19,6 +19,7 @@ from kip932.api.v1 import (
 )
 from kip932.ids import TopicIdPartition
 from kip932.quotas import QuotaEntity
+from kip932.scram import ScramCredential
 from tests.support.fake_cluster.faults import Faults
 from tests.support.fake_cluster.log import Log
 from tests.support.fake_cluster.transactions import FakeTransactions
@@ -62,6 +63,9 @@ class FakeState(Faults):
         self.quota_requests: list[Any] = []
         #: The requests about them, in order.
         self.acl_requests: list[Any] = []
+        #: Users' passwords, which are never checked, and the requests about them, in order.
+        self.passwords: dict[tuple[str, int], ScramCredential] = {}
+        self.user_requests: list[Any] = []
         #: Member epochs, and what the members last sent and received.
         self.members: dict[str, int] = {}
         self.group_of: dict[str, str] = {}

@@ -58,6 +58,7 @@ def test_every_call_and_value_that_the_library_promises_is_there() -> None:
         "list_groups", "describe_share_groups", "list_share_group_offsets", "alter_share_group_offsets",
         "delete_share_group_offsets", "delete_share_groups", "describe_configs", "incremental_alter_configs",
         "create_acls", "describe_acls", "delete_acls", "alter_client_quotas", "describe_client_quotas",
+        "describe_user_scram_credentials", "alter_user_scram_credentials",
     }  # fmt: skip
     assert consumer <= _methods(sharegroups.ShareConsumer).keys()
     assert admin <= _methods(sharegroups.Admin).keys()

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kip932.acls import Acl
 from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
 from kip932.records.v1 import metadata_log_pb2 as pb
+from kip932.scram import ScramCredential
 from shard_runtime.cluster import metadata
 from shard_runtime.cluster.metadata import (
     AclAdded,
@@ -16,6 +19,8 @@ from shard_runtime.cluster.metadata import (
     ConfigSet,
     MetadataImage,
     PartitionsAdded,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
     StreamsRemoved,
     TopicCreated,
     TopicDeleted,
@@ -26,6 +31,7 @@ from shard_runtime.record_log.protocol import ShardId, ShardKind
 
 T, U = bytes([1] * 16), bytes([2] * 16)
 ACL = Acl(2, "t", 3, "User:a", "*", 3, 3)
+ALICE = ScramCredential("alice", 1, 4_096, b"salt" * 4, b"stored", b"server")
 CHANGES: tuple[Change, ...] = (
     TopicCreated("t", T, 2, {"retention.ms": "5"}, 99),
     TopicCreated("u", U, 1),
@@ -34,6 +40,7 @@ CHANGES: tuple[Change, ...] = (
     ConfigSet(RESOURCE_GROUP, "h", "share.auto.offset.reset", "latest"),
     ConfigRemoved(RESOURCE_GROUP, "h", "share.auto.offset.reset"),
     AclAdded(ACL),
+    ScramCredentialSet(ALICE),
 )
 
 
@@ -69,6 +76,37 @@ def test_only_a_deletion_deletes_and_a_namesake_shares_nothing() -> None:
     assert shard(T, 0) not in again.shards
 
 
+@pytest.mark.rule("CM-20", "CM-189")
+def test_the_passwords_of_an_image_are_the_same_object_until_one_of_them_changes() -> None:
+    image = MetadataImage().apply(1, CHANGES)
+    assert image.credentials == {("alice", 1): ALICE}
+    same = image.apply(2, [ScramCredentialSet(ALICE), ScramCredentialRemoved("bob", 1), AclRemoved(ACL)])
+    assert same.credentials is image.credentials
+    other = replace(ALICE, iterations=5_000)
+    both = image.apply(2, [ScramCredentialSet(other), ScramCredentialSet(ALICE), ScramCredentialSet(other)])
+    assert both.credentials == {("alice", 1): other}
+    assert image.apply(2, [ScramCredentialRemoved("alice", 1)]).credentials == {}
+    assert image.credentials == {("alice", 1): ALICE}
+
+
+@pytest.mark.rule("CM-189")
+def test_no_salt_and_no_key_is_in_the_text_of_a_value() -> None:
+    for value in (ALICE, ScramCredentialSet(ALICE), MetadataImage().apply(1, CHANGES)):
+        assert "alice" in repr(value)
+        assert not any(secret in repr(value) for secret in ("salt", "stored", "server"))
+
+
+@pytest.mark.rule("CM-20")
+def test_a_part_of_a_snapshot_that_is_not_known_is_counted() -> None:
+    newer = encode_snapshot(MetadataImage().apply(1, CHANGES).snapshot(), b"c" * 16, 5)
+    record = pb.MetadataRecord.FromString(newer)
+    record.snapshot.MergeFromString(b"\xa2\x06\x01x")  # a text in field 100
+    assert decode(newer).unknown == 0
+    entry = decode(record.SerializeToString())
+    assert entry.unknown == 1
+    assert entry.snapshot is not None
+
+
 def test_a_partition_count_never_shrinks() -> None:
     image = MetadataImage().apply(1, CHANGES).apply(2, [PartitionsAdded(U, 1)])
     assert image.by_id[U].partitions == 3
@@ -77,6 +115,7 @@ def test_a_partition_count_never_shrinks() -> None:
 @pytest.mark.rule("CM-20")
 def test_changes_and_snapshots_survive_their_bytes() -> None:
     changes = (*CHANGES, TopicDeleted(T, "t", 7, 2), TopicDeleted(U, "u", 8, 3), StreamsRemoved(U), AclRemoved(ACL))
+    changes += (ScramCredentialRemoved("bob", 2),)
     entry = decode(encode_changes(changes, b"c" * 16, 5))
     assert (entry.change_id, entry.changes, entry.snapshot) == (b"c" * 16, changes, None)
     image = MetadataImage().apply(4, changes)

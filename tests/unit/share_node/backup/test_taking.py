@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,17 @@ import pytest_asyncio
 
 from kip932.acls import Acl
 from kip932.ids import topic_id_text
-from shard_runtime.cluster.metadata import AclAdded, AclRemoved, Change, MetadataImage, TopicCreated, TopicDeleted
+from kip932.scram import ScramCredential
+from shard_runtime.cluster.metadata import (
+    AclAdded,
+    AclRemoved,
+    Change,
+    MetadataImage,
+    ScramCredentialRemoved,
+    ScramCredentialSet,
+    TopicCreated,
+    TopicDeleted,
+)
 from shard_runtime.cluster.metadata_codec import encode_changes, encode_snapshot
 from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.record_log.cluster_store import metadata_digest
@@ -376,15 +387,19 @@ async def test_a_damaged_entry_is_saved_as_it_is_and_reported_once(site: Site, t
     await site.close()
 
 
-@pytest.mark.rule("CM-61", "CM-141", "CM-144")
+@pytest.mark.rule("CM-61", "CM-141", "CM-144", "CM-189")
 @pytest.mark.parametrize("folded", [False, True], ids=["as changes", "in a snapshot"])
-async def test_access_control_entries_are_those_of_the_former_cluster_after_a_restore(
+async def test_access_control_entries_and_users_are_those_of_the_former_cluster_after_a_restore(
     site: Site, tmp_path: Path, folded: bool
 ) -> None:
     allow, deny = Acl(2, "t", 3, "User:alice", "*", 3, 3), Acl(3, "b", 4, "User:*", "10.0.0.7", 2, 2)
     gone = allow._replace(operation=4)
     await site.change(AclAdded(allow), AclAdded(gone), AclAdded(deny))
     await site.change(AclRemoved(gone))
+    user = ScramCredential("alice", 1, 4_096, b"salt" * 4, b"stored", b"server")
+    former = replace(user, mechanism=2)
+    await site.change(ScramCredentialSet(user), ScramCredentialSet(former))
+    await site.change(ScramCredentialRemoved("alice", 2))
     if folded:
         await site.fold(await site.metadata())
     await site.take(tmp_path / "b")
@@ -396,5 +411,6 @@ async def test_access_control_entries_are_those_of_the_former_cluster_after_a_re
     await streams.close()
     image = await target.metadata()
     assert image.acls == {allow, deny}
+    assert image.credentials == {("alice", 1): user}
     assert list(image.topics) == ["t"]
     await target.close()

@@ -1,0 +1,1 @@
+"""`sharegroups users`: users with passwords (CT-138)."""

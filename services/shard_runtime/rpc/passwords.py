@@ -1,0 +1,122 @@
+"""Checks names and passwords of callers by the users in the metadata log (CM-190).
+
+A check takes some ten milliseconds of a processor, so it runs in a thread, few run at a time, and few may wait. Its
+caller should remember accepted passwords for as long as `version` stays the same.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from kip932.errors import ThrottlingQuotaExceededError
+from kip932.scram import (
+    ITERATIONS_MAX,
+    Credentials,
+    Mechanism,
+    RefusedPasswordError,
+    ScramCredential,
+    matches,
+    prepared,
+)
+from kip932.scram import salted_password as salted
+
+#: How many checks run at a time, and how many may wait for their turn.
+CHECKS_MAX: Final = 2
+WAITING_MAX: Final = 200
+#: How often a check is begun again because the user's passwords have changed meanwhile.
+_ROUNDS_MAX: Final = 3
+#: What is hashed for a password that cannot be one, and the salt for what is kept of no user.
+_NO_PASSWORD: Final = "no password"
+_NO_SALT: Final = bytes(24)
+
+
+class Passwords:
+    """The users of the cluster, as one node knows them. There are none before `follow` was called.
+
+    `version` grows whenever an earlier answer of `check` may no longer hold.
+    """
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._credentials: Credentials = {}
+        self._listeners: list[Callable[[], None]] = []
+        self._places = asyncio.Semaphore(CHECKS_MAX)
+        self._waiting = 0
+        self._threads = ThreadPoolExecutor(CHECKS_MAX, thread_name_prefix="passwords")
+
+    def follow(self, credentials: Credentials) -> None:
+        """Check by these users from now on. Does nothing if they are the same as before."""
+        if credentials is self._credentials or credentials == self._credentials:
+            return
+        self._credentials = credentials
+        self.version += 1
+        for listener in self._listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change of the users. It must not block or raise."""
+        self._listeners.append(listener)
+
+    async def check(self, name: str, password: str) -> bool:
+        """Return whether there is a user of this name with this password. Raises ThrottlingQuotaExceededError if too
+        many checks wait already.
+
+        A check takes as long for a name that does not exist as for one that does.
+        """
+        if self._waiting >= WAITING_MAX:
+            raise ThrottlingQuotaExceededError(
+                f"{WAITING_MAX} passwords are waiting to be checked at this node; try again"
+            )
+        self._waiting += 1
+        try:
+            await self._places.acquire()
+        finally:
+            self._waiting -= 1
+        return await self._checked(name, password)
+
+    def close(self) -> None:
+        """End the threads once their present checks are done. Nothing can be checked afterwards."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    async def _checked(self, name: str, password: str) -> bool:
+        """Check in a thread, and give the place back when the thread is done, even if the caller has left by then."""
+        try:
+            work = asyncio.get_running_loop().create_task(self._check_until_stable(name, password))
+        except BaseException:
+            self._places.release()
+            raise
+        work.add_done_callback(lambda _: self._places.release())
+        return await asyncio.shield(work)
+
+    async def _check_until_stable(self, name: str, password: str) -> bool:
+        """Check; again if the user's passwords have changed meanwhile, so that no old one is accepted after its end."""
+        for _ in range(_ROUNDS_MAX):
+            used = self._kept_of(name)
+            accepted = await asyncio.get_running_loop().run_in_executor(self._threads, _is_accepted, used, password)
+            if self._kept_of(name) == used:
+                return accepted
+        return False
+
+    def _kept_of(self, name: str) -> tuple[ScramCredential | None, ...]:
+        return tuple(self._credentials.get((name, mechanism)) for mechanism in Mechanism)
+
+
+def _is_accepted(kept: tuple[ScramCredential | None, ...], password: str) -> bool:
+    """Return whether a password is one of those kept, for one user, by mechanism. The same number of iterations is
+    computed whatever is kept, so that the time does not show which names, and which forms of passwords, exist."""
+    try:
+        text, possible = prepared(password), True
+    except RefusedPasswordError:
+        text, possible = _NO_PASSWORD, False
+    accepted = False
+    for mechanism, found in zip(Mechanism, kept, strict=True):
+        of_none = found is None or not 0 < found.iterations <= ITERATIONS_MAX
+        used = ScramCredential("", mechanism, ITERATIONS_MAX, _NO_SALT, b"", b"") if found is None or of_none else found
+        is_same = matches(used, salted(mechanism, text, used.salt, used.iterations))
+        if rest := ITERATIONS_MAX - used.iterations:
+            salted(mechanism, text, _NO_SALT, rest)
+        accepted = accepted or (is_same and not of_none)
+    return accepted and possible
