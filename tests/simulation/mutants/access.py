@@ -64,8 +64,8 @@ CHECKS: Final = (
             Edit(
                 "group_coordinator.service_deletions",
                 "            around.require_group(context, group_id)\n            around.require_group_id(group_id)\n"
-                "            with",
-                "            around.require_group_id(group_id)\n            with",
+                "            mutations.admit(1)\n            with",
+                "            around.require_group_id(group_id)\n            mutations.admit(1)\n            with",
             ),
         ),
         _MATRIX,

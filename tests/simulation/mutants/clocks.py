@@ -137,7 +137,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         "wish-on-a-stream-unheard",
         "what a leader asks for in the answer to a ShareFetch is not kept",
         ("CL-86",),
-        (Edit(_SESSION, "        self.link.note_throttle(fetch.throttle_time_ms)\n", ""),),
+        (Edit(_SESSION, "            self.link.note_throttle(fetch.throttle_time_ms)\n", "            pass\n"),),
     ),
     (
         "wishes-without-end",
