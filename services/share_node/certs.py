@@ -17,6 +17,7 @@ from typing import Final
 import click
 from click.core import ParameterSource
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -27,6 +28,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from kip932.acls import PRINCIPAL_TYPE
 from kip932.printable import printable
 from shard_runtime.config.process_settings import SSL_CA, SSL_CERTIFICATE, SSL_CLIENT_AUTH, SSL_KEY
 
@@ -167,6 +169,38 @@ def _made(folder: Path, name: str, authority: Authority, hosts: Sequence[str], s
     return file
 
 
+def _files_in(folder: Path) -> frozenset[str]:
+    return frozenset(path.name for path in folder.iterdir()) if folder.is_dir() else frozenset()
+
+
+def _report_kept(folder: Path, before: frozenset[str], names: Sequence[str]) -> None:
+    """Print which certificates were there already, until when each is valid, and what is wrong with it."""
+    authority = x509.load_pem_x509_certificate((folder / f"{CA}.crt").read_bytes())
+    for name in names:
+        file = f"{name}.crt"
+        if not {file, f"{name}.key"} <= before:
+            continue
+        renew = f"to renew it, remove {file} and {name}.key first"
+        try:
+            found = x509.load_pem_x509_certificate((folder / file).read_bytes())
+        except ValueError:
+            click.echo(f"kept: {printable(file)}, which is no certificate in PEM; {printable(renew)}", err=True)
+            continue
+        end = found.not_valid_after_utc
+        state = f"expired on {end:%Y-%m-%d}" if end < datetime.now(UTC) else f"valid until {end:%Y-%m-%d}"
+        if found.issuer != authority.subject or not _is_issued(found, authority):
+            state = f"of another authority than {CA}.crt, so no node accepts it"
+        click.echo(f"kept: {printable(file)}, {state}; {printable(renew)}", err=True)
+
+
+def _is_issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return True
+
+
 def _hosts_of(path: Path) -> set[str]:
     try:
         found = x509.load_pem_x509_certificate(path.read_bytes())
@@ -197,6 +231,13 @@ def _client_settings(folder: Path, name: str) -> str:
 
 
 def _check_client(name: str) -> None:
+    kind, colon, rest = name.partition(":")
+    if colon and kind.lower() == PRINCIPAL_TYPE.lower():
+        meant = f" Did you mean --client {shlex.quote(printable(rest))}?" if rest else ""
+        raise click.ClickException(
+            f"{printable(name)!r} is a principal; expected the name alone, since {PRINCIPAL_TYPE}: is put before it."
+            f"{meant}"
+        )
     if not name or len(name.encode()) > _NAME_MAX or "/" in name or name in {CA, NODE} or name != printable(name):
         raise click.ClickException(
             f"{printable(name)!r} cannot be a client's name; expected 1 to {_NAME_MAX} printable bytes without "
@@ -227,7 +268,8 @@ def certs(folder: Path, clients: tuple[str, ...], hosts: tuple[str, ...]) -> Non
 
     For development: anyone who can read FOLDER can make more of them. It also writes the settings to use them:
     node.toml for `sharegroups up --config`, and NAME.properties for a client, or for --command-config. What FOLDER
-    has already is kept, so run it again to add clients. Exit status: 0, or 1 when something could not be made.
+    has already is kept, and named on standard error, so run it again to add clients. Exit status: 0, or 1 when
+    something could not be made.
     """
     for name in clients:
         _check_client(name)
@@ -235,6 +277,7 @@ def certs(folder: Path, clients: tuple[str, ...], hosts: tuple[str, ...]) -> Non
         _check_host(host)
     at = folder.absolute()
     try:
+        before = _files_in(at)
         authority = _authority_in(at)
         node = _made(at, NODE, authority, hosts, (f"{NODE}.toml", _node_settings(at)))
         given = click.get_current_context().get_parameter_source("hosts") is not ParameterSource.DEFAULT
@@ -248,5 +291,6 @@ def certs(folder: Path, clients: tuple[str, ...], hosts: tuple[str, ...]) -> Non
         for name in clients:
             file = _made(at, name, authority, (), (f"{name}.properties", _client_settings(at, name)))
             click.echo(f"User:{name}: sharegroups topics list --command-config {shlex.quote(str(file))}")
+        _report_kept(at, before, [NODE, *dict.fromkeys(clients)])
     except OSError as error:
         raise click.ClickException(f"not all certificates could be made in {at}: {printable(str(error))}") from error

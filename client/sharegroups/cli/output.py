@@ -180,16 +180,21 @@ def finish(ok: bool) -> None:
 
 
 @contextmanager
-def failures(what: str) -> Iterator[None]:
-    """Print an error of the client as one line and exit with 1; after Ctrl-C with 130, after SIGTERM with 143."""
+def failures(what: str, status: int = 1) -> Iterator[None]:
+    """Print an error of the client as one line and exit with `status`; after Ctrl-C with 130, after SIGTERM with
+    143."""
     try:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
-        # No hint is needed here: the producer's errors already contain it, and a cluster that refuses a call is up.
+        from kip932.rpc.grpc_transport import is_about_handshake  # noqa: PLC0415 - gRPC is imported with the clients
+
+        # No hint is needed here: the producer's errors already contain it, and a cluster that refuses a call, or whose
+        # TLS does, is up.
         said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
+        said = said or is_about_handshake(str(error))
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
         print_stderr(f"Error: {what} failed due to {error}{hint}")
-        sys.exit(1)
+        sys.exit(status)
     except KeyboardInterrupt as interrupt:
         sys.exit(status_of(interrupt))

@@ -18,10 +18,11 @@ from types import FrameType
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 
 import sharegroups
 from kip932.nearest_name import nearest_name
-from sharegroups.cli.output import UsageFailure, failures, print_stderr
+from sharegroups.cli.output import FILE, UsageFailure, failures, lines_of, pairs, print_stderr
 from sharegroups.errors import ConfigError, KafkaError
 from sharegroups.worker import Worker, WorkerError
 from sharegroups.worker.core.policy import described
@@ -53,6 +54,9 @@ _RELOAD_STOP_S: Final = 5.0
 @click.option(
     "--bootstrap-server", envvar="SHAREGROUPS_BOOTSTRAP", help="host:port of any nodes; else as the worker says."
 )
+@click.option(
+    "--command-config", type=FILE, help="File with client settings, one name=value per line; above those of the worker."
+)
 @click.option("--group", help="The share group; else as the worker says.")
 @click.option("--reload", "reloads", is_flag=True, help="For development: start again when a source file changes.")
 @click.option("--quiet", is_flag=True, help="Log warnings only, and show no progress.")
@@ -65,6 +69,7 @@ def worker(
     health_port: int | None,
     health_host: str | None,
     bootstrap_server: str | None,
+    command_config: Path | None,
     group: str | None,
     reloads: bool,
     quiet: bool,
@@ -77,9 +82,11 @@ def worker(
     """
     if reloads:
         sys.exit(_run_reloading([word for word in sys.argv[1:] if word != "--reload"]))
+    given = pairs(lines_of(command_config))
     found = find_worker(target)
+    _configure(found, given, command_config)
     _adjust(found, concurrency, grace, health_port, health_host)
-    if bootstrap_server is not None:
+    if bootstrap_server is not None and not ("bootstrap.servers" in given and _is_environment("bootstrap_server")):
         found.settings["bootstrap.servers"] = bootstrap_server
     if group is not None:
         found.settings["group.id"] = group
@@ -97,6 +104,19 @@ def worker(
             raise click.ClickException(str(error)) from error
     if found.stopped_by is not None:
         sys.exit(128 + found.stopped_by)
+
+
+def _configure(found: Worker, given: dict[str, str], file: Path | None) -> None:
+    """Set the settings of --command-config. Raises ClickException, which names the file, for one that a worker does not
+    have."""
+    try:
+        found.configure(given)
+    except ConfigError as error:
+        raise click.ClickException(f"{file}: {error}") from error
+
+
+def _is_environment(name: str) -> bool:
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.ENVIRONMENT
 
 
 def find_worker(target: str) -> Worker:

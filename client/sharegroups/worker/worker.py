@@ -155,6 +155,11 @@ class Worker:
         in_process = not spec.is_async and (bool(wants) or timeout is not None)
         self._specs[topic] = replace(spec, in_process=in_process)
 
+    def configure(self, settings: Mapping[str, Any]) -> None:
+        """Set these settings of the consumer in addition to those given before, and in place of equal ones, as
+        `--command-config` does. It has no effect on a worker that runs. Raises ConfigError."""
+        self.settings = _checked({**self.settings, **settings}, {})
+
     def use_processes(self) -> None:
         """Run all blocking handlers in processes, as `--processes` does."""
         for topic, spec in self._specs.items():

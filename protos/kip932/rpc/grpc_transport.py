@@ -62,6 +62,11 @@ _HANDSHAKES: Final = (
     ),
     ("Hostname Verification Check failed", "its certificate is for other names and addresses than the one called"),
 )
+_CLOSED_PLAIN: Final = "it closed the new connection at once; if it serves TLS, security.protocol=SSL is missing here"
+_CLOSED_TLS: Final = (
+    "it closed the new connection at once; perhaps it requires a client certificate (ssl.certificate.location), or did "
+    "not accept this one"
+)
 _UNCONNECTED: Final = "failed to connect"
 _CLOSED: Final = "Socket closed"
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
@@ -71,6 +76,11 @@ _STATUS_KEY: Final = "grpc-status-details-bin"
 _DETAILS: Final = 3
 _RETRY_DELAY: Final = 1
 _STATUSES: Final = {status.value: status for status in TransportStatus}
+
+
+def is_about_handshake(text: str) -> bool:
+    """Return whether an error's text says that a node was reached, and that TLS failed there."""
+    return any(meaning in text for meaning in (*(meaning for _, meaning in _HANDSHAKES), _CLOSED_PLAIN, _CLOSED_TLS))
 
 
 #: The id of the process, this one or an ancestor, that first opened a channel; None before. grpc.aio does not work in
@@ -177,12 +187,7 @@ class GrpcTransport:
         """Return gRPC's words for a failure, and what they mean if the connection failed for TLS (CM-60)."""
         meaning = next((meaning for words, meaning in _HANDSHAKES if words in details), "")
         if _UNCONNECTED in details and _CLOSED in details:
-            meaning = (
-                "it closed the new connection at once; if it serves TLS, security.protocol=SSL is missing here"
-                if self._credentials is None
-                else "it closed the new connection at once; perhaps it requires a client certificate "
-                "(ssl.certificate.location), or did not accept this one"
-            )
+            meaning = _CLOSED_PLAIN if self._credentials is None else _CLOSED_TLS
         return f"{details} ({meaning})" if meaning else details
 
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:

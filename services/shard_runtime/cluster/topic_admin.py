@@ -51,6 +51,7 @@ from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import DEFAULT_PARTITIONS
 from shard_runtime.record_log.protocol import LogError
+from shard_runtime.rpc.access import ALLOWED_BY, AS_ADMINISTRATOR
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_configs
 from shard_runtime.rpc.change_log import log_changes
@@ -383,8 +384,9 @@ def _require_writer(context: CallContext) -> None:
         return
     who = context.principal or ANONYMOUS
     raise ClusterAuthorizationFailedError(
-        f"{printable(who)} may not WRITE to any topic. Which entries there are: sharegroups acls list; to allow it: "
-        f"sharegroups acls add --allow-principal {shlex.quote(printable(who))} --producer --topic NAME"
+        f"{printable(who)} may not WRITE to any topic. {ALLOWED_BY}sharegroups acls add --allow-principal "
+        f"{shlex.quote(printable(who))} --producer --topic NAME {AS_ADMINISTRATOR}"
+        "; unless an entry denies it: sharegroups acls list"
     )
 
 

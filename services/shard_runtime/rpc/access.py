@@ -15,7 +15,17 @@ from typing import Final, NamedTuple
 
 import structlog
 
-from kip932.acls import ANONYMOUS, CLUSTER_NAME, NAME_MAX, Acl, AclRules, Decision, Operation, ResourceType
+from kip932.acls import (
+    ANONYMOUS,
+    ANY_HOST,
+    CLUSTER_NAME,
+    NAME_MAX,
+    Acl,
+    AclRules,
+    Decision,
+    Operation,
+    ResourceType,
+)
 from kip932.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
@@ -48,6 +58,13 @@ _OPTIONS: Final = {
 }
 
 
+#: Before the command that would allow what is refused.
+ALLOWED_BY: Final = "An administrator can allow it: "
+#: Of a caller at a port that asks no one for a certificate.
+NO_PRINCIPALS: Final = "this port asks no caller for a certificate"
+AS_ADMINISTRATOR: Final = "--command-config FILE"
+
+
 class Asked(NamedTuple):
     """What a caller would do."""
 
@@ -63,6 +80,7 @@ class Access:
 
     `own_principal` returns the principal of this node's certificate: nodes with the same one are its peers. `version`
     grows whenever decisions may differ from earlier ones. `refused`: refusals by operation and type of resource.
+    `asks_callers`: whether the port for clients asks them for certificates.
     """
 
     def __init__(
@@ -71,7 +89,9 @@ class Access:
         own_principal: Callable[[], str | None] = lambda: None,
         *,
         lines: RateLimitedLog | None = None,
+        asks_callers: bool = True,
     ) -> None:
+        self._asks_callers = asks_callers
         self.version = 0
         self.refused: Final[Counter[tuple[Operation, ResourceType]]] = Counter()
         self._rules = AclRules((), super_users)
@@ -149,15 +169,37 @@ class Access:
             resource=what,
             decided_by="no entry allows it" if decision.rule is None else decision.rule.text,
         )
-        option = _OPTIONS.get(resource)
-        target = "--cluster" if option is None else f"--{option} {_argument(name)}"
-        known = " (a caller without a certificate)" if who == ANONYMOUS else ""
-        hint = (
-            f"Allow it: sharegroups acls add --allow-principal {_argument(who)} --operation {operation.name} {target}"
-            if decision.rule is None
-            else "An entry denies it: sharegroups acls list"
+        known = ""
+        if who == ANONYMOUS:
+            known = " (a caller without a certificate)" if self._asks_callers else f" ({NO_PRINCIPALS})"
+        remedy = self._remedy(asked._replace(name=name), decision)
+        return _ERRORS[resource](f"{printable(who)}{known} may not {operation.name} {what}. {remedy}")
+
+    def _remedy(self, asked: Asked, decision: Decision) -> str:
+        """Return what would allow it, and who can do that."""
+        if decision.rule is not None:
+            return f"An entry denies it; an administrator can see which: sharegroups acls list {AS_ADMINISTRATOR}"
+        if self._asks_callers or asked.principal != ANONYMOUS:
+            return self._allowed_by(asked, by_some_one=self.has_administrator)
+        by_all = self._rules.allowed_on_any(ANONYMOUS, ANY_HOST, Operation.ALTER, ResourceType.CLUSTER)
+        return (
+            "No entry can distinguish its callers: to know who they are, set ssl.client.auth=required on the nodes, "
+            f"with TLS, and restart them. {self._allowed_by(asked, by_some_one=by_all)}"
         )
-        return _ERRORS[resource](f"{printable(who)}{known} may not {operation.name} {what}. {hint}")
+
+    @staticmethod
+    def _allowed_by(asked: Asked, *, by_some_one: bool) -> str:
+        if not by_some_one:
+            return (
+                "No one may change entries on this cluster: set super.users=User:NAME on the nodes, with the common "
+                "name of an administrator's certificate, and restart them"
+            )
+        option = _OPTIONS.get(asked.resource)
+        target = "--cluster" if option is None else f"--{option} {_argument(asked.name)}"
+        return (
+            f"{ALLOWED_BY}sharegroups acls add --allow-principal {_argument(asked.principal)} "
+            f"--operation {asked.operation.name} {target} {AS_ADMINISTRATOR}"
+        )
 
 
 def _argument(text: str) -> str:

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Final, TextIO
 
 import click
 from rich.console import Console
@@ -24,7 +25,7 @@ from share_node.demo.jobs import InputError, Job, job_for
 from share_node.demo.run import Demo, DemoError, Outcome
 from share_node.demo.run import Progress as DemoProgress
 from share_node.node.serve import WITH_PARENT
-from share_node.store.data_directory import DataDirectory, DataDirectoryError
+from share_node.store.data_directory import FILE_MODE, DataDirectory, DataDirectoryError
 from sharegroups import KafkaError
 
 #: How long deleting the topics may take after a signal ended the demo, ms.
@@ -183,7 +184,7 @@ def _own_cluster(keep: Path | None = None) -> Iterator[tuple[str, int]]:
     Its data is in a temporary directory that is removed afterwards; with `keep`, it stays in `keep`/cluster, so that a
     person can inspect it. Raises DemoError when it does not start, or another demo runs in `keep`.
     """
-    with _data_folder(keep) as data, (Path(data) / "up.log").open("w+") as log:
+    with _data_folder(keep) as data, _own_log(Path(data) / "up.log") as log:
         command = [sys.executable, "-m", "share_node", "up", "--data", f"{data}/{CLUSTER_DATA}", "--port", "0"]
         command += ["--output", "json", "--log-level", "warning", WITH_PARENT]
         # A session of its own: so Ctrl-C at the terminal only reaches the demo, which first dismisses its workers. When
@@ -210,6 +211,14 @@ def _own_cluster(keep: Path | None = None) -> Iterator[tuple[str, int]]:
             for pipe in (node.stdin, node.stdout):
                 if pipe is not None:
                     pipe.close()
+
+
+def _own_log(path: Path) -> TextIO:
+    """Open a file for this user alone, whatever the umask, and empty it; a log may quote what records contain
+    (CM-185)."""
+    file = os.fdopen(os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, FILE_MODE), "w+")
+    os.fchmod(file.fileno(), FILE_MODE)  # one that an earlier version has made, too
+    return file
 
 
 @contextlib.contextmanager

@@ -145,7 +145,7 @@ def node_access(settings: Settings, certificates: NodeCertificates | None) -> Ac
             try_next=f"turn TLS on with {SSL_CLIENT_AUTH.name}=required",
         )
     own = (lambda: None) if certificates is None else (lambda: certificates.principal)
-    return Access(super_users(settings[SUPER_USERS]), own)
+    return Access(super_users(settings[SUPER_USERS]), own, asks_callers=settings[SSL_CLIENT_AUTH] == "required")
 
 
 def check_certificates(settings: Settings) -> bool:

@@ -208,8 +208,8 @@ async def test_a_refusal_names_principal_operation_and_resource_and_how_to_allow
     member = Member(stage, USER, "m")
     answer = await member.fetch(wait_ms=0)
     assert answer.error_message == (
-        "User:u may not READ GROUP 'group-g'. Allow it: sharegroups acls add --allow-principal User:u --operation READ "
-        "--group group-g"
+        "User:u may not READ GROUP 'group-g'. An administrator can allow it: sharegroups acls add --allow-principal "
+        "User:u --operation READ --group group-g --command-config FILE"
     )
     await stage.allow(acl(USER, READ, G), denial(USER, READ, T))
     (part,) = (await member.fetch(wait_ms=0)).responses[0].partitions

@@ -70,6 +70,36 @@ def test_a_second_run_adds_a_client_and_keeps_what_there_is(tmp_path: Path) -> N
 
 
 @pytest.mark.rule("CT-136")
+def test_what_it_keeps_is_named_with_its_state(tmp_path: Path) -> None:
+    assert "kept" not in run(str(tmp_path), "--client", "alice", "--client", "old", "--client", "bad").stderr
+    (tmp_path / "old.crt").write_bytes(Authority.made().issue("old")[0])
+    (tmp_path / "bad.crt").write_text("nothing\n")
+    said = run(
+        str(tmp_path),
+        *["--client", "alice", "--client", "old", "--client", "bad", "--client", "new", "--client", "alice"],
+    )
+    assert said.exit_code == 0
+    node, alice, old, bad = said.stderr.splitlines()
+    assert node.startswith("kept: node.crt, valid until 2")
+    assert alice.startswith("kept: alice.crt, valid until 2")
+    assert alice.endswith("; to renew it, remove alice.crt and alice.key first")
+    assert old.startswith("kept: old.crt, of another authority than ca.crt, so no node accepts it;")
+    assert bad.startswith("kept: bad.crt, which is no certificate in PEM;")
+
+
+@pytest.mark.rule("CT-136")
+@pytest.mark.parametrize(
+    ("given", "meant"), [("User:bob", " Did you mean --client bob?"), ("user:bob", "bob?"), ("User:", "put before it.")]
+)
+def test_a_principal_is_no_name_of_a_client(tmp_path: Path, given: str, meant: str) -> None:
+    refused = run(str(tmp_path / "new"), "--client", given)
+    assert refused.exit_code == 1
+    assert f"'{given}' is a principal; expected the name alone" in refused.stderr
+    assert refused.stderr.rstrip().endswith(meant)
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.rule("CT-136")
 def test_a_run_that_was_interrupted_is_completed(tmp_path: Path) -> None:
     """The first run stopped between two files: the next run creates the missing ones."""
     run(str(tmp_path), "--client", "alice")

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
+from kip932.acls import Acl
+from kip932.errors import KafkaError
 from kip932.printable import printable
+from sharegroups.admin import Admin
 from sharegroups.cli.acls.choosing import (
     Given,
     caller_options,
@@ -42,11 +47,12 @@ def add(*, bootstrap_server: str, command_config: Path | None, output: str, **gi
     """Add access control entries: for each principal, host, operation and resource one.
 
     Without --operation an entry is about all operations, without a host about any. --producer, --consumer and --worker
-    stand for the operations that such a program needs. An entry that exists already is no error.
+    stand for the operations that such a program needs. An entry that exists already is no error, and is named.
     """
     wanted = entries(Given(**given))
     connection = settings(bootstrap_server, command_config)
     with failures("Adding access control entries"), open_reachable_admin(connection) as admin:
+        existed = _existing(admin, wanted)
         with undecided("The entries may still be added. See: sharegroups acls list"):
             outcomes = admin.create_acls(wanted)
         note = off_note(admin)
@@ -54,9 +60,18 @@ def add(*, bootstrap_server: str, command_config: Path | None, output: str, **gi
     if note:
         print_stderr(note)
     if output == "json":
-        print_json(outcome_documents(outcomes))
+        documents = outcome_documents(outcomes)
+        print_json([each | {"existed": acl in existed} for each, acl in zip(documents, outcomes, strict=True)])
     else:
         for acl, error in outcomes.items():
             if error is None:
-                click.echo(f"Added: {printable(acl.text)}")
+                click.echo(f"{'Exists already' if acl in existed else 'Added'}: {printable(acl.text)}")
     finish(not any(outcomes.values()))
+
+
+def _existing(admin: Admin, wanted: Sequence[Acl]) -> frozenset[Acl]:
+    """Return which of these entries exist before they are added; none if this caller may not list entries, which only
+    one with a denial may not that may add some."""
+    with suppress(KafkaError):
+        return frozenset(admin.describe_acls()).intersection(wanted)
+    return frozenset()

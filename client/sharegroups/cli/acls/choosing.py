@@ -197,8 +197,14 @@ def entries(given: Given) -> list[Acl]:
     return list(dict.fromkeys(acls))
 
 
-def filters(given: Given, *, needs_resource: bool) -> list[AclFilter]:
+def filters(given: Given) -> list[AclFilter]:
     """Return the filters for entries that exist: what is not given matches everything. Raises UsageFailure."""
+    if given.pattern == "match" and any(resource.name == WILDCARD for resource in given.resources):
+        raise UsageFailure(
+            f"match means what applies to a name, and {WILDCARD!r} is none: it is how an entry for all names is "
+            "written. For such entries leave out --resource-pattern-type; for those of every name leave out the "
+            "resource"
+        )
     anything: Sequence[str | None] = [None]
     callers = [
         (permission, principal, host)
@@ -207,7 +213,7 @@ def filters(given: Given, *, needs_resource: bool) -> list[AclFilter]:
         for principal, host in product(principals or anything, hosts or anything)
     ]
     callers += [(Permission.ANY, principal, None) for principal in given.principals]
-    if given.resources or given.shorthands or needs_resource:
+    if given.resources or given.shorthands:
         permitted = _permitted(given, Operation.ANY)
     else:
         pattern = PatternType.ANY if given.pattern is None else PatternType[given.pattern.upper()]
@@ -221,6 +227,26 @@ def filters(given: Given, *, needs_resource: bool) -> list[AclFilter]:
             permitted, callers or [(Permission.ANY, None, None)]
         )
     ]
+
+
+def require_choice(given: Given) -> None:
+    """Raise UsageFailure unless a resource, principal or host says which entries are meant."""
+    callers = (given.principals, given.allow_principals, given.deny_principals, given.allow_hosts, given.deny_hosts)
+    if not given.resources and not any(callers):
+        raise UsageFailure(f"nothing says which entries; expected {_RESOURCES}, or --principal for all of a principal")
+
+
+def star_note(given: Given, *, any_found: bool) -> str:
+    """Return the note about a resource `*` in a list or removal that may have meant more; "" if none is needed."""
+    named = [resource.type for resource in given.resources if resource.name == WILDCARD]
+    if not named or (any_found and given.pattern != "any"):
+        return ""
+    option = _OPTION_OF[named[0]]
+    kind = option.removeprefix("--").replace("-", " ")
+    return (
+        f"Note: {option} '{WILDCARD}' means the entries that are written for all names, not those of every {kind}; "
+        f"leave out {option} for these."
+    )
 
 
 def require_resource(given: Given) -> None:

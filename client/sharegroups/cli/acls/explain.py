@@ -31,6 +31,7 @@ from sharegroups.cli.output import (
     UsageFailure,
     connection_options,
     failures,
+    finish,
     output_option,
     print_json,
     print_stderr,
@@ -60,6 +61,8 @@ class Question(NamedTuple):
 
 
 _NOT_ASKED: Final = (Operation.ALL,)
+#: As grep and diff do: 1 is an answer, so errors have another status.
+_ERROR_STATUS: Final = 2
 #: How many addresses a note names.
 _HOSTS_SHOWN: Final = 5
 
@@ -85,11 +88,12 @@ def explain(
 ) -> None:
     """Explain whether a caller may do something: by which entry it is allowed or denied, or that none allows it.
 
-    It decides as the nodes do for their clients, and changes nothing.
+    It decides as the nodes do for their clients, and changes nothing. Exit status: 0 allowed, 1 denied, at least one of
+    several, 2 an error; as the entries say, also while access control is off.
     """
     questions = _questions(principal, host or ANY_HOST, operations, Given(**given))
     connection = settings(bootstrap_server, command_config)
-    with failures("Explaining access"), open_reachable_admin(connection) as admin:
+    with failures("Explaining access", _ERROR_STATUS), open_reachable_admin(connection) as admin:
         acls = admin.describe_acls()
         found = node_settings(admin)
     known = [each for each in found.values() if isinstance(each, NodeSettings)]
@@ -103,6 +107,10 @@ def explain(
             click.echo(printable(_sentence(question, decision)))
     for note in (*_notes(principal, found), *_other_hosts(rules, acls, asked)):
         print_stderr(f"Note: {note}")
+    finish(all(decision.allowed for decision in asked.values()))
+
+
+explain.usage_status = _ERROR_STATUS  # type: ignore[attr-defined] # read by ToolGroup
 
 
 def _questions(principal: str, host: str, operations: Sequence[Operation], given: Given) -> list[Question]:

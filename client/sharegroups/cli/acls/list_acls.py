@@ -10,7 +10,14 @@ import click
 
 from kip932.acls import Acl, AclFilter
 from sharegroups.admin import Admin
-from sharegroups.cli.acls.choosing import Given, caller_options, filters, pattern_option, resource_options
+from sharegroups.cli.acls.choosing import (
+    Given,
+    caller_options,
+    filters,
+    pattern_option,
+    resource_options,
+    star_note,
+)
 from sharegroups.cli.acls.naming import HEADER, WIDTHS, cells, document
 from sharegroups.cli.acls.node_settings import off_note
 from sharegroups.cli.columns import legend
@@ -37,7 +44,8 @@ def list_(*, bootstrap_server: str, command_config: Path | None, output: str, **
 
     With --resource-pattern-type match: those that apply to the resources named, by whatever pattern.
     """
-    wanted = filters(Given(**given), needs_resource=False)
+    chosen = Given(**given)
+    wanted = filters(chosen)
     connection = settings(bootstrap_server, command_config)
     with failures("Listing access control entries"), open_reachable_admin(connection) as admin:
         found = matching(admin, wanted)
@@ -48,8 +56,9 @@ def list_(*, bootstrap_server: str, command_config: Path | None, output: str, **
         print_entries(found)
     else:
         print_stderr("No such entry.")
-    if note:
-        print_stderr(note)
+    for each in (star_note(chosen, any_found=bool(found)), note):
+        if each:
+            print_stderr(each)
 
 
 def matching(admin: Admin, wanted: Sequence[AclFilter]) -> list[Acl]:

@@ -16,8 +16,10 @@ from sharegroups.cli.acls.choosing import (
     caller_options,
     filters,
     pattern_option,
+    require_choice,
     resource_options,
     shorthand_options,
+    star_note,
 )
 from sharegroups.cli.acls.list_acls import matching, print_entries
 from sharegroups.cli.acls.naming import outcome_documents, print_failures
@@ -47,12 +49,15 @@ _AT_ONCE: Final = 500
 @connection_options
 @output_option
 def remove(*, force: bool, bootstrap_server: str, command_config: Path | None, output: str, **given: Any) -> None:
-    """Remove the access control entries that fit the options; what is not given fits everything.
+    """Remove the access control entries that fit the options; what is not given fits everything. So --principal alone
+    means all entries of a principal.
 
     First it prints these entries, and asks for confirmation. Exactly the entries printed are removed. --producer,
     --consumer and --worker stand for the operations that `add` allows with them.
     """
-    wanted = filters(Given(**given), needs_resource=True)
+    chosen = Given(**given)
+    require_choice(chosen)
+    wanted = filters(chosen)
     if not force and (output == "json" or not can_ask()):
         raise UsageFailure("remove asks before it removes, and there is no terminal to ask on; give --force")
     connection = settings(bootstrap_server, command_config)
@@ -60,6 +65,8 @@ def remove(*, force: bool, bootstrap_server: str, command_config: Path | None, o
         found = matching(admin, wanted)
         if output == "text" and found:
             print_entries(found)
+        if note := star_note(chosen, any_found=bool(found)):
+            print_stderr(note)
         is_wanted = bool(found) and (force or click.confirm("Remove them?", err=True))
         outcomes: Mapping[Acl, KafkaError | None] = {}
         if is_wanted:

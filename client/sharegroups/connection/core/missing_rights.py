@@ -40,7 +40,12 @@ def _about(error: KafkaError, topic: str) -> str:
 
 
 def _explained(error: E, about: str, role: str) -> E:
-    if _COMMANDS in error.message:  # a server that names a denial proposes to look at it: to allow more would not help
+    if role in error.message:
+        return type(error)(about + error.message)
+    if f"{_COMMANDS} add" in error.message:  # it allows the one operation; others may be missing, too
+        return type(error)(f"{about}{error.message} (or, for all that this client needs: {role})")
+    if _COMMANDS in error.message or "super.users" in error.message:  # to allow more would not help
         return type(error)(about + error.message)
     said = error.message.rstrip(".")
-    return type(error)(f"{about}{said}. Allow it: {_COMMANDS} add --allow-principal User:NAME {role}")
+    command = f"{_COMMANDS} add --allow-principal User:NAME {role} --command-config FILE"
+    return type(error)(f"{about}{said}. An administrator can allow it: {command}")

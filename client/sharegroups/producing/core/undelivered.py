@@ -14,7 +14,7 @@ from kip932.ids import TopicPartition
 
 #: Failures of one partition and cause within this time, in ms, share a log line.
 QUIET_MS: Final = 30_000
-_TEXT_MAX: Final = 300
+_TEXT_MAX: Final = 800
 _UNREACHABLE: Final = (NetworkError, RequestTimedOutError)
 
 

@@ -97,21 +97,21 @@ def test_a_name_as_long_as_a_request_is_decided_but_kept_nowhere() -> None:
 
 @pytest.mark.rule("CM-61")
 def test_the_command_that_a_refusal_proposes_is_one_command_whatever_the_names_are() -> None:
-    access = Access()
+    access = Access(["User:root"])
     name, who = "g; rm -rf ~ #\x1b[2J", "User:a b"
     error = access.refusal(asked(READ, GROUP, name, who))
     assert error is not None
     assert "\x1b" not in error.message
-    _, _, command = error.message.partition("Allow it: ")
+    _, _, command = error.message.partition("An administrator can allow it: ")
     assert shlex.split(command) == [
         *("sharegroups", "acls", "add", "--allow-principal", who),
-        *("--operation", "READ", "--group", "g; rm -rf ~ #\\x1b[2J"),
+        *("--operation", "READ", "--group", "g; rm -rf ~ #\\x1b[2J", "--command-config", "FILE"),
     ]
 
 
 @pytest.mark.rule("CM-61")
 def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted() -> None:
-    access = Access()
+    access = Access(["User:root"])
     access.follow(frozenset({entry(WRITE, who="User:b", deny=True)}))
     with capture_logs() as lines:
         first = access.refusal(asked(READ, GROUP, "g"))
@@ -121,13 +121,14 @@ def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted(
     assert isinstance(first, GroupAuthorizationFailedError)
     assert first.message == (
         "User:a may not READ GROUP 'g'. "
-        "Allow it: sharegroups acls add --allow-principal User:a --operation READ --group g"
+        "An administrator can allow it: "
+        "sharegroups acls add --allow-principal User:a --operation READ --group g --command-config FILE"
     )
     assert isinstance(denied, TopicAuthorizationFailedError)
     assert "An entry denies it" in denied.message
     assert isinstance(anonymous, ClusterAuthorizationFailedError)
     assert "without a certificate" in anonymous.message
-    assert anonymous.message.endswith("--cluster")
+    assert anonymous.message.endswith("--cluster --command-config FILE")
     assert [(line["principal"], line["resource"]) for line in lines] == [  # one line for READ on groups by User:a
         ("User:a", "GROUP 'g'"),
         ("User:b", "TOPIC 't'"),
@@ -135,6 +136,35 @@ def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted(
     ]
     assert lines[1]["decided_by"] == "DENY User:b from *: WRITE on TOPIC 't'"
     assert access.refused == {(READ, GROUP): 2, (WRITE, TOPIC): 1, (DESCRIBE, CLUSTER): 1}
+
+
+@pytest.mark.rule("CM-61")
+def test_without_an_administrator_no_command_is_proposed_but_the_setting_that_makes_one() -> None:
+    access = Access()
+    access.follow(frozenset({entry(READ, GROUP, "g")}))
+    error = access.refusal(asked(READ))
+    assert error is not None
+    assert error.message == (
+        "User:a may not READ TOPIC 't'. No one may change entries on this cluster: set super.users=User:NAME on the "
+        "nodes, with the common name of an administrator's certificate, and restart them"
+    )
+
+
+@pytest.mark.rule("CM-61")
+def test_where_no_caller_is_asked_for_a_certificate_a_missing_one_is_no_diagnosis() -> None:
+    access = Access(["User:root"], asks_callers=False)
+    error = access.refusal(asked(who=ANONYMOUS))
+    assert error is not None
+    assert error.message == (
+        "User:ANONYMOUS (this port asks no caller for a certificate) may not READ TOPIC 't'. No entry can distinguish "
+        "its callers: to know who they are, set ssl.client.auth=required on the nodes, with TLS, and restart them. No "
+        "one may change entries on this cluster: set super.users=User:NAME on the nodes, with the common name of an "
+        "administrator's certificate, and restart them"
+    )
+    access = Access([ANONYMOUS], asks_callers=False)
+    error = access.refusal(asked(who="User:a"))
+    assert error is not None
+    assert "An administrator can allow it: sharegroups acls add --allow-principal User:a" in error.message
 
 
 @pytest.mark.rule("CM-61")

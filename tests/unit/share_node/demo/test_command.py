@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from share_node.demo import command
-from share_node.demo.run import Demo
+from share_node.demo.run import Demo, DemoError
 from tests.unit.share_node.demo.test_report import outcome
 
 
@@ -24,3 +26,21 @@ def test_a_demo_fails_when_a_record_is_unaccounted_for(
     result = CliRunner().invoke(command.demo, words)
     assert result.exit_code == status
     assert ("Every record is accounted for" in result.output) is (status == 0)
+
+
+@pytest.mark.rule("CM-185")
+def test_the_log_that_a_demo_keeps_is_its_users_alone_whatever_the_umask(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "up.log").write_text("of an earlier version")
+    (tmp_path / "up.log").chmod(0o644)
+    monkeypatch.setattr(command.sys, "executable", "/bin/false")
+    before = os.umask(0)
+    try:
+        with pytest.raises(DemoError), command._own_cluster(tmp_path):
+            pass
+    finally:
+        os.umask(before)
+    log = tmp_path / "up.log"
+    assert stat.S_IMODE(log.stat().st_mode) == 0o600
+    assert log.read_text() == ""

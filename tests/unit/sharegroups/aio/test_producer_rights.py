@@ -14,15 +14,18 @@ from tests.support.virtual_time import now_s
 from tests.unit.sharegroups.aio.test_producer import producer
 
 WRITE_T, DESCRIBE_T = "WRITE on topic 't'", "DESCRIBE on topic 't'"
-ASK = "sharegroups acls add --allow-principal User:NAME --producer --topic t"
+ASK = "sharegroups acls add --allow-principal User:NAME --producer --topic t --command-config FILE"
 
 
 @pytest.mark.rule("CL-143")
 @pytest.mark.parametrize(
     ("denied", "said"),
     [
-        ({WRITE_T}, f"User:alice has no right to WRITE on topic 't'. Allow it: {ASK}"),
-        ({DESCRIBE_T, WRITE_T}, f"User:alice has no right to DESCRIBE on topic 't'. Allow it: {ASK}"),
+        ({WRITE_T}, f"User:alice has no right to WRITE on topic 't'. An administrator can allow it: {ASK}"),
+        (
+            {DESCRIBE_T, WRITE_T},
+            f"User:alice has no right to DESCRIBE on topic 't'. An administrator can allow it: {ASK}",
+        ),
     ],
 )
 @on_fake_cluster()
@@ -52,7 +55,7 @@ async def test_an_error_without_a_text_names_the_topic_too(fake: FakeCluster) ->
         fake.errors["produce"].append(TopicAuthorizationFailedError.code)
         with pytest.raises(TopicAuthorizationFailedError) as raised:
             await p.send("t", b"x")
-        assert raised.value.message == f"topic 't': Not authorised for the topic. Allow it: {ASK}"
+        assert raised.value.message == f"topic 't': Not authorised for the topic. An administrator can allow it: {ASK}"
 
 
 @pytest.mark.rule("CL-143")

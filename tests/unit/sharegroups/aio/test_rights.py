@@ -74,8 +74,8 @@ async def test_the_error_has_the_servers_text_and_says_what_to_ask_for(fake: Fak
         _, (error,) = await polls(c, 5)
     assert type(error) is TopicAuthorizationFailedError
     assert error.message == (
-        "User:alice has no right to READ on topic 't'. Allow it: "
-        "sharegroups acls add --allow-principal User:NAME --consumer --topic t --group g"
+        "User:alice has no right to READ on topic 't'. An administrator can allow it: "
+        "sharegroups acls add --allow-principal User:NAME --consumer --topic t --group g --command-config FILE"
     )
 
 
@@ -134,7 +134,10 @@ async def test_a_group_that_may_not_be_read_any_more_is_reported_once_and_its_se
         fake.fetches.clear()
         _, errors = await polls(c, 40)
         assert [type(error) for error in errors] == [GroupAuthorizationFailedError], "of fetches and heartbeats"
-        assert "User:alice has no right to READ on group 'g'. Allow it: sharegroups acls add" in str(errors[0])
+        assert (
+            "User:alice has no right to READ on group 'g'. An administrator can allow it: sharegroups acls add"
+            in str(errors[0])
+        )
         assert len(fake.fetches) <= 60
         assert len(fake.heartbeats) <= 60
         fake.denied = set()

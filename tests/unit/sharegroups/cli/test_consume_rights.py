@@ -29,7 +29,9 @@ def test_a_right_that_is_missing_from_the_start_ends_the_command_with_the_error(
     assert (result.exit_code, result.stdout) == (1, "")
     error, processed = result.stderr.splitlines()
     assert error.startswith("Error: Consuming failed due to User:alice has no right to ")
-    assert error.endswith("sharegroups acls add --allow-principal User:NAME --consumer --topic t --group g")
+    assert error.endswith(
+        "sharegroups acls add --allow-principal User:NAME --consumer --topic t --group g --command-config FILE"
+    )
     assert processed == "Processed a total of 0 messages"
 
 

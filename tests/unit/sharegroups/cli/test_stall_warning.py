@@ -5,12 +5,15 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
+import grpc
 import pytest
 from click.testing import CliRunner
 
-from kip932.errors import NotCoordinatorError
+from kip932.errors import NotCoordinatorError, RequestTimedOutError
 from kip932.ids import TopicIdPartition
+from kip932.rpc.grpc_transport import GrpcTransport
 from sharegroups.cli.main import main
+from sharegroups.cli.output import failures
 from sharegroups.cli.stall_warning import Warnings, find_trouble, text_of
 from sharegroups.connection.core.stall_diagnosis import UNKNOWN, UNREACHABLE, Trouble
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -173,3 +176,23 @@ def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tm
     assert status == 1
     assert reported.startswith("Error: Listing topics failed due to ")
     assert reported.endswith("Is the cluster up (`sharegroups up`), and is --bootstrap-server right?\n")
+
+
+@pytest.mark.rule("CM-72")
+@pytest.mark.parametrize("secured", [True, False])
+@pytest.mark.parametrize(
+    ("details", "asks"),
+    [
+        ("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed", False),
+        ("Ssl handshake failed: SSL_ERROR_SSL: WRONG_VERSION_NUMBER", False),
+        ("SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED: self signed certificate", False),
+        ("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Connection refused", True),
+    ],
+)
+def test_a_cluster_whose_tls_refuses_is_up(
+    capsys: pytest.CaptureFixture[str], details: str, asks: bool, secured: bool
+) -> None:
+    transport = GrpcTransport(grpc.ssl_channel_credentials if secured else None)
+    with pytest.raises(SystemExit), failures("Listing topics"):
+        raise RequestTimedOutError(f"Metadata was not answered within 4 s; last: {transport.explained(details)}")
+    assert ("Is the cluster up" in capsys.readouterr().err) is asks

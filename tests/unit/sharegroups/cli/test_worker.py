@@ -75,6 +75,48 @@ def test_a_typo_is_reported_with_what_is_there(folder: Path, target: str, said: 
 
 @pytest.mark.rule("CL-129")
 @pytest.mark.parametrize(
+    ("words", "environment", "settled"),
+    [
+        ("", None, ("file:1", "of-the-file")),
+        ("", "environment:1", ("file:1", "of-the-file")),
+        ("--bootstrap-server option:1 --group option", "environment:1", ("option:1", "option")),
+    ],
+)
+def test_settings_of_a_file_are_above_the_workers_and_below_the_options(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, words: str, environment: str | None, settled: tuple[str, str]
+) -> None:
+    ran: list[dict[str, object]] = []
+    monkeypatch.setattr(Worker, "run", lambda worker: ran.append(worker.settings))
+    monkeypatch.setenv("SHAREGROUPS_BOOTSTRAP", environment or "")
+    if environment is None:
+        monkeypatch.delenv("SHAREGROUPS_BOOTSTRAP")
+    file = folder / "a.properties"
+    file.write_text("# of alice\nsecurity.protocol=SSL\nbootstrap.servers = file:1\ngroup.id=of-the-file\n")
+    ended = CliRunner().invoke(main, ["worker", "mailshop.mail:worker", "--command-config", str(file), *words.split()])
+    assert ended.exit_code == 0, ended.output
+    (settings,) = ran
+    assert settings == {"bootstrap.servers": settled[0], "group.id": settled[1], "security.protocol": "SSL"}
+
+
+@pytest.mark.rule("CL-129")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("ssl.ca.loction=x", "Did you mean 'ssl.ca.location'?"),
+        ("max.poll.records=5", "max.poll.records cannot be set for a Worker: the worker decides it"),
+        ("no equals sign", "'no equals sign' is not name=value"),
+    ],
+)
+def test_a_mistake_in_the_file_is_named(folder: Path, line: str, said: str) -> None:
+    (folder / "a.properties").write_text(f"{line}\n")
+    words = ["worker", "mailshop.mail:worker", "--command-config", "a.properties"]
+    ended = CliRunner().invoke(main, words)
+    assert ended.exit_code == 1
+    assert said in ended.stderr
+
+
+@pytest.mark.rule("CL-129")
+@pytest.mark.parametrize(
     ("module", "first", "last"),
     [
         ("broken", "Traceback", "ModuleNotFoundError: No module named 'none_such_package'"),

@@ -43,7 +43,22 @@ def test_every_combination_is_an_entry_in_one_request(fake: FakeCluster) -> None
     assert result.exit_code == 0, result.output
     assert len(fake.acls) == len(result.stdout.splitlines()) == (2 * 2 + 1) * 2 * 2
     assert {acl.host for acl in fake.acls if acl.principal == "User:c"} == {"*"}
-    assert len(fake.acl_requests) == 1
+    assert [type(each).__name__ for each in fake.acl_requests] == ["DescribeAclsRequest", "CreateAclsRequest"]
+
+
+@pytest.mark.rule("CT-137")
+def test_those_that_existed_are_named(fake: FakeCluster) -> None:
+    turn_on(fake)
+    words = ("acls", "add", *ALICE, "--operation", "Read", "--topic", "a")
+    assert sharegroups(*words).stdout == "Added: ALLOW User:alice from *: READ on TOPIC 'a'\n"
+    assert sharegroups(*words, "--topic", "b").stdout == (
+        "Exists already: ALLOW User:alice from *: READ on TOPIC 'a'\n"
+        "Added: ALLOW User:alice from *: READ on TOPIC 'b'\n"
+    )
+    found = json.loads(sharegroups(*words, "--topic", "c", "--output", "json").stdout)
+    assert [each["existed"] for each in found] == [True, False]
+    fake.errors["describe_acls"].append(ClusterAuthorizationFailedError.code)
+    assert sharegroups(*words).exit_code == 0, "a denial of DESCRIBE stops no addition"
 
 
 @pytest.mark.rule("CT-137")

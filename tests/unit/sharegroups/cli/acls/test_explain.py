@@ -18,7 +18,7 @@ from .conftest import READ, turn_on
 
 def explain(*words: str, principal: str = "User:bob") -> Any:
     result = sharegroups("acls", "explain", "--principal", principal, "--operation", "Write", *words)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == (0 if "Denied" not in result.stdout and '"allowed": false' not in result.stdout else 1)
     return result
 
 
@@ -42,6 +42,29 @@ def test_the_transcript(entries: FakeCluster) -> None:
             "acls explain --principal User:a --host '*' --operation Read --topic orders",
         ],
     )
+
+
+@pytest.mark.rule("CT-137")
+@pytest.mark.parametrize(
+    ("words", "status"),
+    [
+        ("--operation Write --topic orders", 0),
+        ("--operation Read --topic orders", 1),
+        ("--operation Write --operation Read --topic orders", 1),
+        ("--operation Reed --topic orders", 2),
+        ("--operation Read", 2),
+        ("--no-such-option", 2),
+    ],
+)
+def test_a_script_learns_the_answer_from_the_status(entries: FakeCluster, words: str, status: int) -> None:
+    assert sharegroups("acls", "explain", "--principal", "User:bob", *words.split()).exit_code == status
+
+
+@pytest.mark.rule("CT-137")
+def test_an_error_has_another_status_than_a_denial(entries: FakeCluster) -> None:
+    entries.errors["describe_acls"].append(ClusterAuthorizationFailedError.code)
+    words = ("acls", "explain", "--principal", "User:bob", "--operation", "Write", "--topic", "orders")
+    assert sharegroups(*words).exit_code == 2
 
 
 @pytest.mark.rule("CT-137")

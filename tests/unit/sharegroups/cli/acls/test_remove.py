@@ -38,7 +38,29 @@ def test_the_transcript(entries: FakeCluster) -> None:
             "acls remove --topic orders --operation Reed --force",
         ],
     )
-    assert entries.acls == {GROUP}
+    assert entries.acls == set()
+
+
+@pytest.mark.rule("CT-137")
+def test_one_that_names_nothing_is_refused_before_any_request(entries: FakeCluster) -> None:
+    for words in ((), ("--operation", "Read"), ("--resource-pattern-type", "any")):
+        said = remove(*words, "--force", status=1)
+        assert "nothing says which entries; expected --topic, " in said.stderr
+        assert "or --principal for all of a principal" in said.stderr
+    assert entries.acl_requests == []
+
+
+@pytest.mark.rule("CT-137")
+def test_a_star_is_the_name_of_the_entries_for_all_and_it_says_so(entries: FakeCluster) -> None:
+    note = "Note: --topic '*' means the entries that are written for all names, not those of every topic; leave out "
+    assert note not in sharegroups("acls", "list", "--topic", "*").stderr
+    for words in (("--topic", "*", "--resource-pattern-type", "any"), ("--topic", "*", "--principal", "User:x")):
+        assert note in sharegroups("acls", "list", *words).stderr
+    said = sharegroups("acls", "list", "--topic", "*", "--resource-pattern-type", "match")
+    assert "match means what applies to a name, and '*' is none" in said.stderr
+    said = remove("--topic", "*", "--resource-pattern-type", "any", "--force")
+    assert note in said.stderr
+    assert entries.acls == {READ, GROUP, WRITE}
 
 
 @pytest.mark.rule("CT-137")
@@ -112,6 +134,9 @@ def test_many_are_removed_in_several_requests_and_what_was_removed_before_one_fa
         ("--topic orders --operation Write", {READ, GROUP, DENIED}),
         ("--topic orders --allow-principal User:bob", {READ, GROUP, DENIED}),
         ("--topic orders --deny-principal User:bob", {READ, GROUP, DENIED, WRITE}),
+        ("--principal User:bob", {READ, GROUP, DENIED}),
+        ("--deny-principal User:*", {READ, GROUP, WRITE}),
+        ("--deny-host 10.0.0.1", {READ, GROUP, WRITE}),
         ("--topic * --deny-host 10.0.0.1", {READ, GROUP, WRITE}),
         ("--topic orders --producer", {READ, GROUP, DENIED}),
         ("--topic orders --group work- --consumer --resource-pattern-type any", {DENIED, WRITE}),

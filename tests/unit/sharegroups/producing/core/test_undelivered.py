@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kip932.errors import MessageTooLargeError, NetworkError
+from kip932.errors import MessageTooLargeError, NetworkError, TopicAuthorizationFailedError
 from kip932.ids import TopicPartition
 from sharegroups.producing.core.undelivered import QUIET_MS, Undelivered
 
@@ -43,4 +43,15 @@ def test_what_follows_is_counted_and_reported_together() -> None:
 def test_a_line_is_bounded() -> None:
     line = Undelivered().lost(T0, NetworkError("x" * 10_000), 1, 0)
     assert line is not None
-    assert len(line) < 600
+    assert len(line) < 1_100
+
+
+def test_a_refusal_is_logged_with_the_command_that_allows_it() -> None:
+    name = "a" * 200
+    text = (
+        f"User:bob may not WRITE TOPIC {name!r}. An administrator can allow it: sharegroups acls add --allow-principal "
+        f"User:bob --operation WRITE --topic {name} --command-config FILE"
+    )
+    line = Undelivered().lost(T0, TopicAuthorizationFailedError(text), 1, 0)
+    assert line is not None
+    assert text in line
