@@ -118,11 +118,23 @@ class ConsumerRuntime:
         resource = ("group", self._group_id) if is_group else ("membership", error.message)
         self._denied("coordinator", {resource: may_not_read(error, self._group_id, self._membership.subscription)})
 
-    def _denied(self, source: Hashable, refused: Mapping[Resource, KafkaError]) -> None:
-        """Note what `source` refuses now; the next poll raises the errors that are new (CL-143)."""
-        for error in self._rights.note(source, refused):
+    def _denied(self, source: Hashable, refused: Mapping[Resource, KafkaError] | None) -> None:
+        """Note what `source` refuses now; None if it is not asked any more. The next poll raises the errors that are
+        new (CL-143)."""
+        if refused is None:
+            self._rights.forget(source)
+            return
+        change = self._rights.note(source, refused)
+        for error in change.errors:
             self._failed(error)
             self.fetcher.wake()
+        for kind, name in change.allowed:
+            if kind == "membership":  # its name is the text of the refusal
+                what = "" if change.errors else f"the membership in group {self._group_id!r}"
+            else:
+                what = f"{kind} {name!r}" if kind == "group" or name in self._membership.subscription else ""
+            if what:
+                log.info("%s is not refused to this consumer any more; it goes on", what)
 
     def _give_up(self, error: KafkaError) -> None:
         """Leave the group, log why, and make every poll raise the error (CL-111)."""

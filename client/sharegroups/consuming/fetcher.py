@@ -53,7 +53,7 @@ class Fetcher:
         settled: Callable[[PendingAck, KafkaError | None], None],
         failed: Callable[[KafkaError], None],
         gave_up: Callable[[KafkaError], None],
-        denied: Callable[[Hashable, Mapping[Resource, KafkaError]], None],
+        denied: Callable[[Hashable, Mapping[Resource, KafkaError] | None], None],
         expired: Callable[[Delivered], None],
         in_use: Callable[[ShareSession], bool],
     ) -> None:
@@ -365,7 +365,7 @@ class Fetcher:
                 continue
             del self._sessions[node_id]
             self.lock_timeout_ms = session.lock_timeout_ms or self.lock_timeout_ms
-            self._denied(node_id, {})
+            self._denied(node_id, None)
             task = asyncio.create_task(session.close(self._cluster.timeout_s))
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)

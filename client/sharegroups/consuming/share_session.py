@@ -112,7 +112,7 @@ class FetchRefusals:
         denied: dict[bytes, TopicAuthorizationFailedError] = {}
         for partition, error in errors.items():
             if isinstance(error, TopicAuthorizationFailedError):
-                denied[partition.topic_id] = error
+                denied.setdefault(partition.topic_id, error)  # later ones may be shortened (CM-61)
                 continue
             if isinstance(error, OUTDATED):
                 self._cluster.request_refresh()

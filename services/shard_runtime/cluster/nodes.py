@@ -25,6 +25,8 @@ NODES_CHANGED: Final = "nodes"
 #: How long after an entry's lapse the list is read again, ms: by then the entry must have lapsed by the store's clock,
 #: too.
 _AFTER_LAPSE_MS: Final = 5
+#: How many nodes a warning names.
+_NAMED_MAX: Final = 10
 
 
 def new_incarnation() -> int:
@@ -35,7 +37,8 @@ def new_incarnation() -> int:
 @dataclass(frozen=True, slots=True)
 class NodeDescription:
     """A process's own data for the node list. `dead`: earlier incarnations that have ended, as the name's lock file
-    proves. `internal_address`: the address at which it serves other nodes (CM-80)."""
+    proves. `internal_address`: the address at which it serves other nodes (CM-80). `access_control`: whether it decides
+    by access control entries."""
 
     name: str
     incarnation: int
@@ -44,6 +47,7 @@ class NodeDescription:
     rack: str = ""
     dead: frozenset[int] = frozenset()
     internal_address: str = ""
+    access_control: bool | None = None
 
 
 class NodeRegistry:
@@ -74,6 +78,7 @@ class NodeRegistry:
         self._record: NodeRecord | None = None
         self._registered_under = ""
         self._nodes: tuple[NodeRecord, ...] = ()
+        self._other_access: frozenset[str] = frozenset()
         self._overdue_ms = 0
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -96,6 +101,7 @@ class NodeRegistry:
         """Take the name's node id and enter the list. Raises LogError when another incarnation holds the name."""
         me = self._me
         fresh = NodeRecord(0, me.incarnation, me.name, me.address, me.roles, me.rack, NODE_LIVE, me.internal_address)
+        fresh = replace(fresh, access_control=me.access_control)
         state = self._record.state if self._record else NODE_LIVE
         record = await self._store.register_node(
             me.name, me.incarnation, me.dead, replace(fresh, state=state), self._ttl_ms
@@ -158,7 +164,28 @@ class NodeRegistry:
         nodes, self._overdue_ms = await self._store.renew_node(self.record, self._ttl_ms)
         if nodes != self._nodes:
             self._nodes = nodes
+            self._compare_access()
             self._changed()
+
+    def _compare_access(self) -> None:
+        """Warn of live nodes with which this one differs in access control, once for each that comes (CM-61)."""
+        mine = self._me.access_control
+        others = {node.name for node in self._nodes if mine is not None and node.access_control is (not mine)}
+        before, self._other_access = self._other_access, frozenset(others)
+        if not others - before:
+            return
+        names = sorted(others)
+        shown = ", ".join(names[:_NAMED_MAX]) + (
+            f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+        )
+        log.warning(
+            "access_control_differs",
+            here="on" if mine else "off",
+            there="off" if mine else "on",
+            nodes=shown,
+            effect="at the nodes where it is off, every caller may do everything",
+            try_next="set access.control.enable=true on all nodes, and restart those where it was off",
+        )
 
     async def _lost_name(self, error: LogError) -> bool:
         """Handle another incarnation in this node's entry. After a fail-over it may be an old one, so register again

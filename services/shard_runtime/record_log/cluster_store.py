@@ -37,7 +37,8 @@ class StoredMetadata(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NodeRecord:
-    """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80)."""
+    """A live node of the node list (CM-2). Clients call `address`, other nodes call `internal_address` (CM-80).
+    `access_control`: whether it decides by access control entries; None for a node of a version that does not say."""
 
     node_id: int
     incarnation: int
@@ -47,6 +48,7 @@ class NodeRecord:
     rack: str
     state: str  # "live" | "leaving"
     internal_address: str
+    access_control: bool | None = None
 
 
 class LiveNodes(NamedTuple):

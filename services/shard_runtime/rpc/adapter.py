@@ -23,6 +23,7 @@ from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
 from shard_runtime.rpc.quotas import ClientQuotas
+from shard_runtime.rpc.short_refusals import serialized
 from shard_runtime.rpc.status import expected, rich_status
 from shard_runtime.rpc.table import Effect
 from shard_runtime.rpc.unfinished import Unfinished
@@ -176,7 +177,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
             held = _Held(budget, connection, size)
             context.add_done_callback(cast(Any, held.give))
             response: Message = await handler(parse(data), caller)
-            answer = response.SerializeToString()
+            answer = serialized(response)
             if held.keep(len(answer), at_any_rate=answer_counts):
                 return answer
             del response, answer
@@ -282,6 +283,6 @@ class GrpcServerStream:
 
     async def write(self, message: Message) -> None:
         """Send one message; gRPC takes one write at a time."""
-        data = message.SerializeToString()
+        data = serialized(message)
         async with self._write_lock:
             await self._context.write(data)

@@ -18,7 +18,7 @@ from kip932.rpc.loopback import is_loopback
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
-from shard_runtime.config.kafka_configs import SUPER_USERS
+from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CALLS_MAX,
@@ -149,6 +149,13 @@ class NodeProcess:
         self.passwords.follow(node.metadata.image.credentials)
         if self.access is not None:
             self._follow_entries(self.access, node)
+        elif entries := len(node.metadata.image.acls):
+            log.warning(
+                "access_control_off",
+                entries=entries,
+                effect="the entries have no effect at this node, where every caller may do everything",
+                try_next=f"set {ACCESS_CONTROL.name}=true, or remove the entries: sharegroups acls remove",
+            )
         node.metadata.subscribe(lambda image, _: self.quotas.follow(image.quotas))
         self.quotas.follow(node.metadata.image.quotas)
         self._roles = Roles(node, settings, self._store, self._clock, self.registry, certificates=self.certificates)
@@ -253,6 +260,7 @@ class NodeProcess:
             rack=self._settings[NODE_RACK],
             dead=self._identity.dead,
             internal_address=self.internal_address,
+            access_control=self.access is not None,
         )
 
     async def _become_ready(self, node: ClusterNode) -> None:

@@ -285,6 +285,21 @@ def test_a_node_that_starts_without_an_administrator_warns(supers: str, entries:
     play(story, flags={"super_users": supers}, lines=lines, set_up=False)
 
 
+@pytest.mark.parametrize("entries", [(), (acl(USER, READ, G),)])
+@pytest.mark.rule("CM-61")
+def test_a_node_that_starts_with_entries_and_without_access_control_warns(entries: tuple[Acl, ...]) -> None:
+    lines: list[str] = []
+
+    async def story(stage: Stage) -> None:
+        await stage.change(entries)
+        lines.clear()
+        await stage.world.stop(NODE)
+        await stage.world.start(NODE)
+        assert any("access_control_off" in line for line in lines) is bool(entries)
+
+    play(story, flags={"access_control_enable": "false"}, lines=lines, set_up=False)
+
+
 @pytest.mark.rule("GC-148")
 @on_stage(access_control_enable="false")
 async def test_without_access_control_every_caller_may_do_everything(stage: Stage) -> None:

@@ -7,6 +7,7 @@ are passed in, in ms. Holds at most one entry for each source, and one for each 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
+from typing import NamedTuple
 
 from kip932.errors import KafkaError, TopicAuthorizationFailedError
 from kip932.ids import TopicIdPartition
@@ -17,21 +18,37 @@ from sharegroups.connection.core.missing_rights import REFUSED_MS
 Resource = tuple[str, str]
 
 
+class Change(NamedTuple):
+    """What an answer has changed. `errors`: those of resources that no source refused before. `allowed`: the resources
+    that no source refuses any more."""
+
+    errors: list[KafkaError]
+    allowed: list[Resource]
+
+
 class DeniedRights:
     """The resources that are refused at present, by source."""
 
     def __init__(self) -> None:
         self._refused: dict[Hashable, frozenset[Resource]] = {}
 
-    def note(self, source: Hashable, refused: Mapping[Resource, KafkaError]) -> list[KafkaError]:
-        """Note all that `source` refuses now. Returns the errors to report: those of resources that no source refused
-        before. A resource is reported again only after all sources have allowed it."""
-        before = frozenset[Resource]().union(*self._refused.values())
+    def note(self, source: Hashable, refused: Mapping[Resource, KafkaError]) -> Change:
+        """Note all that `source` refuses now, and return what to report. A resource is reported again only after all
+        sources have allowed it."""
+        before = self._all()
         if refused:
             self._refused[source] = frozenset(refused)
         else:
             self._refused.pop(source, None)
-        return [error for resource, error in refused.items() if resource not in before]
+        errors = [error for resource, error in refused.items() if resource not in before]
+        return Change(errors, sorted(before - self._all()))
+
+    def forget(self, source: Hashable) -> None:
+        """Forget a source that is not asked any more; this allows nothing."""
+        self._refused.pop(source, None)
+
+    def _all(self) -> frozenset[Resource]:
+        return frozenset[Resource]().union(*self._refused.values())
 
 
 class _Pause:

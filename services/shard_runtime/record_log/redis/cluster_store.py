@@ -357,6 +357,7 @@ def _pack(record: NodeRecord) -> str:
             "rack": record.rack,
             "state": record.state,
             "internal": record.internal_address,
+            "access": record.access_control,
         },
         separators=(",", ":"),
     )
@@ -373,6 +374,7 @@ def _unpack(node_id: int, data: bytes) -> NodeRecord:
         rack=found["rack"],
         state=found["state"],
         internal_address=found["internal"],
+        access_control=found.get("access"),
     )
 
 

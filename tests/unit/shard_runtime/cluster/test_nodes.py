@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
 from shard_runtime.cluster.nodes import NodeDescription, NodeRegistry, new_incarnation
 from shard_runtime.record_log.cluster_store import ClusterStore, LiveNodes, NodeRecord
@@ -130,3 +132,37 @@ async def test_an_entry_is_renewed_every_second_by_the_incarnation_that_was_draw
     await asyncio.sleep(10)
     assert store.renewals == 1 + 10 + 1 + 10
     await registry.remove()
+
+
+class Others(OneDies):
+    """A node list whose other nodes the test sets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.others: tuple[NodeRecord, ...] = ()
+
+    async def renew_node(self, *reported: Any) -> LiveNodes:
+        return LiveNodes((ME, *self.others), 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.rule("CM-61")
+@pytest.mark.parametrize(("mine", "here", "there"), [(True, "on", "off"), (False, "off", "on"), (None, "", "")])
+async def test_nodes_that_differ_in_access_control_are_named_once(mine: bool | None, here: str, there: str) -> None:
+    store = Others()
+    registry = NodeRegistry(
+        cast(ClusterStore, store),
+        NodeDescription("n1", 1, "h:1", ROLES, access_control=mine),
+        history=lambda: "",
+        changed=lambda: None,
+        taken=lambda why: None,
+    )
+    alike, silent = (replace(OTHER, name=name, access_control=has) for name, has in (("a", mine), ("b", None)))
+    differs, later = (replace(OTHER, name=name, access_control=not mine) for name in ("c", "d"))
+    said: list[tuple[str, str, str]] = []
+    for others in ((alike, silent), (alike, differs), (silent, differs), (differs, later), (differs,), ()):
+        store.others = others
+        with capture_logs() as lines:
+            await registry.register()
+        said += [(line["nodes"], line["here"], line["there"]) for line in lines]
+    assert said == ([] if mine is None else [("c", here, there), ("c, d", here, there)])

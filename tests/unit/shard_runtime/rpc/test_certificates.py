@@ -163,6 +163,12 @@ def test_a_renewed_certificate_is_used_and_a_bad_one_is_not_and_each_reason_is_s
     assert "cannot be read" in said[0]["cause"]
     assert kept.failures == 2
 
+    install(files, OTHER, AUTHORITY.certificate)
+    with capture_logs() as said:
+        kept.reload()
+        kept.reload()
+    assert [line["event"] for line in said] == ["certificates_usable_again"]
+
     install(files, NODE, AUTHORITY.certificate)
     kept.reload()
     assert kept.current.certificate == NODE[0]

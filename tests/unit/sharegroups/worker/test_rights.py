@@ -38,6 +38,11 @@ async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_cha
         found = [one.getMessage() for one in caplog.records if one.levelno >= logging.WARNING]
         return [line for line in found if "configs of group" not in line]
 
+    def returned() -> list[str]:
+        found = [one.getMessage() for one in caplog.records if one.levelno == logging.INFO]
+        return [line for line in found if line.endswith(" is not refused to this consumer any more; it goes on")]
+
+    caplog.set_level(logging.INFO)
     fake.denied = set(denied)
     produce(fake)
     serving = asyncio.create_task(worker.serve())
@@ -48,6 +53,7 @@ async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_cha
     fake.denied = set()
     await asyncio.sleep(3)
     assert done == [b"v0"]
+    assert len(returned()) == 1
     fake.denied = set(denied)
     await asyncio.sleep(30)
     assert len(logged()) == 2

@@ -37,16 +37,27 @@ def test_a_refusal_is_reported_once_until_every_source_has_allowed_it() -> None:
         (2, {GROUP: NO_GROUP}, [NO_GROUP]),
     ]
     for source, refused, reported in noted:
-        assert rights.note(source, refused) == reported
+        assert rights.note(source, refused).errors == reported
 
 
 @pytest.mark.rule("CL-143")
 def test_each_resource_is_reported_by_itself() -> None:
     rights = DeniedRights()
-    assert rights.note(1, {TOPIC: NO_TOPIC}) == [NO_TOPIC]
-    assert rights.note(1, {TOPIC: NO_TOPIC, GROUP: NO_GROUP}) == [NO_GROUP]
-    assert rights.note(1, {GROUP: NO_GROUP}) == []
-    assert rights.note(1, {TOPIC: NO_TOPIC}) == [NO_TOPIC]
+    assert rights.note(1, {TOPIC: NO_TOPIC}) == ([NO_TOPIC], [])
+    assert rights.note(1, {TOPIC: NO_TOPIC, GROUP: NO_GROUP}) == ([NO_GROUP], [])
+    assert rights.note(1, {GROUP: NO_GROUP}) == ([], [TOPIC])
+    assert rights.note(1, {TOPIC: NO_TOPIC}) == ([NO_TOPIC], [GROUP])
+
+
+@pytest.mark.rule("CL-143")
+def test_a_resource_is_allowed_when_no_source_refuses_it_and_not_when_a_source_is_forgotten() -> None:
+    rights = DeniedRights()
+    rights.note(1, {TOPIC: NO_TOPIC})
+    rights.note(2, {TOPIC: NO_TOPIC, GROUP: NO_GROUP})
+    assert rights.note(1, {}).allowed == []
+    rights.forget(2)
+    assert rights.note(3, {}).allowed == []
+    assert rights.note(1, {TOPIC: NO_TOPIC}).errors == [NO_TOPIC]
 
 
 @pytest.mark.rule("CL-143")
