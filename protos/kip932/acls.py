@@ -15,6 +15,8 @@ ANONYMOUS: Final = "User:ANONYMOUS"
 PRINCIPAL_TYPE: Final = "User"
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"
+#: Begins the part of a text that says who was refused something lately (PL-820, GC-127).
+REFUSED_LATELY: Final = "Refused in the last minute: "
 #: As the name of a resource with a literal pattern: all resources of the type.
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"

@@ -261,6 +261,9 @@ class GroupCoordinator:
                 raise errors.TopicAuthorizationFailedError(
                     "The group has described topic(s) that the client is not authorized to describe."
                 )
+        except errors.GroupIdNotFoundError as error:  # the first member may be one that is refused
+            lately = context.refused_lately(group_id)
+            return self._undescribed(group_id, type(error)(f"{error.message} {lately}") if lately else error)
         except Exception as error:
             return self._undescribed(group_id, error)
         operations = context.operations(ResourceType.GROUP, group_id) if with_operations else NO_OPERATIONS

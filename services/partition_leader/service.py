@@ -109,7 +109,8 @@ class PartitionLeaderService:
             not_allowed = self._led.refusal(context, request.topic_id)
             if not_allowed is not None:
                 raise not_allowed
-            return explained(await self._explainer.explain(question))
+            answered = await self._explainer.explain(question)
+            return explained(answered, context.refused_lately(request.group_id, self._led.name(request.topic_id)))
         except KafkaError as error:
             return refused(request, error, self._led)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from kip932.api.v1 import explain_record_pb2 as pb
 from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey, TopicIdPartition
-from partition_leader.explain.core.explanation import Fate
+from partition_leader.explain.core.explanation import Fate, Obstacle
 from partition_leader.explain.record_explainer import Answered, Asked
 from partition_leader.topic_rpc.error_codec import LeaderNames, wire_code
 from partition_leader.topic_rpc.log_directory import LogDirectory, checked_topic_id
@@ -17,8 +19,13 @@ def question_of(message: pb.ExplainRecordRequest) -> Asked:
     return Asked(key, message.offset, message.last_offset if message.HasField("last_offset") else message.offset)
 
 
-def explained(answered: Answered) -> pb.ExplainRecordResponse:
-    """Return the explanation as a message."""
+#: What a consumer that is refused would change.
+_FETCHABLE: Final = frozenset({Obstacle.NOT_FETCHED, Obstacle.NO_STATE, Obstacle.START_NOT_SET, Obstacle.NONE})
+
+
+def explained(answered: Answered, refused_lately: str = "") -> pb.ExplainRecordResponse:
+    """Return the explanation as a message. `refused_lately`: which consumers were refused, said of each record that
+    only needs one to fetch it."""
     question, explanation = answered
     return pb.ExplainRecordResponse(
         start_offset=explanation.start_offset,
@@ -36,7 +43,10 @@ def explained(answered: Answered) -> pb.ExplainRecordResponse:
         last_stable_offset=question.log.last_stable,
         stable_kept_by=question.log.kept_by,
         stable_kept_ms=question.log.kept_ms,
-        records=[_record(fate, words) for fate, words in explanation.records],
+        records=[
+            _record(fate, f"{words} {refused_lately}" if refused_lately and fate.obstacle in _FETCHABLE else words)
+            for fate, words in explanation.records
+        ],
     )
 
 

@@ -7,6 +7,7 @@ they arrive (CM-61 (f)), so their handlers ask for nothing.
 
 from __future__ import annotations
 
+import asyncio
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -20,6 +21,7 @@ from kip932.acls import (
     ANY_HOST,
     CLUSTER_NAME,
     NAME_MAX,
+    REFUSED_LATELY,
     Acl,
     AclRules,
     Decision,
@@ -58,6 +60,10 @@ _OPTIONS: Final = {
 }
 
 
+#: How many refusals are remembered, for how long, and how many an explanation has.
+RECENT_MAX: Final = 500
+RECENT_S: Final = 60.0
+RECENT_SHOWN_MAX: Final = 3
 #: Before the command that would allow what is refused.
 ALLOWED_BY: Final = "An administrator can allow it: "
 #: Of a caller at a port that asks no one for a certificate.
@@ -99,6 +105,7 @@ class Access:
         self._own_principal = own_principal
         self._lines = lines or RateLimitedLog(log)
         self._decisions: dict[Asked, Decision] = {}
+        self._recent: dict[Asked, tuple[float, str]] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def follow(self, acls: frozenset[Acl]) -> None:
@@ -173,7 +180,27 @@ class Access:
         if who == ANONYMOUS:
             known = " (a caller without a certificate)" if self._asks_callers else f" ({NO_PRINCIPALS})"
         remedy = self._remedy(asked._replace(name=name), decision)
-        return _ERRORS[resource](f"{printable(who)}{known} may not {operation.name} {what}. {remedy}")
+        text = f"{printable(who)}{known} may not {operation.name} {what}. {remedy}"
+        if len(asked.name) <= NAME_MAX and len(who) <= NAME_MAX:
+            self._recent.pop(asked, None)
+            self._recent[asked] = asyncio.get_running_loop().time(), text
+            if len(self._recent) > RECENT_MAX:
+                del self._recent[next(iter(self._recent))]
+        return _ERRORS[resource](text)
+
+    def refused_lately(self, resources: Mapping[ResourceType, str]) -> str:
+        """Return who was refused READ on one of these resources, or DESCRIBE, in the last minute at this node and still
+        would be: what keeps a consumer from its records. "" if no one was."""
+        since_s = asyncio.get_running_loop().time() - RECENT_S
+        texts = [
+            text
+            for asked, (when_s, text) in reversed(self._recent.items())
+            if when_s >= since_s
+            and resources.get(asked.resource) == asked.name
+            and asked.operation in {Operation.READ, Operation.DESCRIBE}
+            and not self.decide(asked).allowed
+        ]
+        return REFUSED_LATELY + "; ".join(texts[:RECENT_SHOWN_MAX]) + "." if texts else ""
 
     def _remedy(self, asked: Asked, decision: Decision) -> str:
         """Return what would allow it, and who can do that."""

@@ -88,6 +88,11 @@ class CallContext:
         if error is not None:
             raise error
 
+    def refused_lately(self, group_id: str, topic: str = "") -> str:
+        """Return which consumers of the group were refused it, or the topic, lately; "" if none (PL-820, GC-127)."""
+        named = {ResourceType.GROUP: group_id} | ({ResourceType.TOPIC: topic} if topic else {})
+        return "" if self.rights is None else self.rights.access.refused_lately(named)
+
     def operations(self, resource: ResourceType, name: str) -> int:
         """Return the operations that the caller may do on the resource, as a bit set of their numbers (GC-128)."""
         return sum(1 << each for each in OPERATIONS[resource] if self.may(resource, name, each))

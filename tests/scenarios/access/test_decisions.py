@@ -3,13 +3,16 @@ through the RPCs of a group (GC-148, GC-128)."""
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 import pytest
 
-from kip932.acls import Acl, Operation, PatternType, ResourceType
+from kip932.acls import REFUSED_LATELY, Acl, Operation, PatternType, ResourceType
+from shard_runtime.rpc.access import RECENT_S
 from tests.integration.scenarios.wire import METHODS
 from tests.scenarios.access.ask import first_error
+from tests.scenarios.access.asks_cluster import new
 from tests.scenarios.access.members import Member, parts, top
 from tests.scenarios.access.stage import (
     ADMIN,
@@ -306,3 +309,27 @@ async def test_without_access_control_every_caller_may_do_everything(stage: Stag
     await stage.allow(denial("User:*", ALL, G, "*"), denial("User:*", ALL, T, "*"))
     assert await three(stage, stage.caller(USER)) == "- - -"
     assert await three(stage, stage.caller(None)) == "UNKNOWN_MEMBER_ID UNKNOWN_MEMBER_ID -"
+
+
+@pytest.mark.rule("PL-823", "GC-127")
+@on_stage()
+async def test_an_explanation_names_consumers_that_were_refused_lately_and_still_would_be(stage: Stage) -> None:
+    async def explained() -> str:
+        asked = new("ExplainRecord", group_id=GROUP, topic_id=stage.topic_id, partition_index=0, offset=0)
+        return " ".join(one.explanation for one in (await stage.admin.call("ExplainRecord", asked)).records)
+
+    async def described(group: str) -> str:
+        asked = new("ShareGroupDescribe", group_ids=[group])
+        return str((await stage.admin.call("ShareGroupDescribe", asked)).groups[0].error_message)
+
+    assert REFUSED_LATELY not in await explained()
+    await Member(stage, USER, "m").beat([TOPIC])
+    assert f"{REFUSED_LATELY}User:u may not READ GROUP 'group-g'. An administrator can allow it: " in await explained()
+    assert "--operation READ --group group-g --command-config FILE." in await explained()
+    await stage.allow(acl(USER, READ, G))
+    assert REFUSED_LATELY not in await explained()
+    await stage.caller(USER).call("ShareGroupDescribe", new("ShareGroupDescribe", group_ids=["other"]))
+    assert f"{REFUSED_LATELY}User:u may not DESCRIBE GROUP 'other'." in await described("other")
+    assert REFUSED_LATELY not in await described("third")
+    await asyncio.sleep(RECENT_S + 1)
+    assert REFUSED_LATELY not in await described("other")

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import click
 
+from kip932.acls import REFUSED_LATELY
 from kip932.errors import GroupIdNotFoundError, KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
 from kip932.nearest_name import did_you_mean
@@ -122,7 +123,10 @@ def _missing_refused(admin: Admin, group: str, partition: TopicPartition) -> Ite
     """End the command when a group, topic or partition does not exist, with an error that names what exists."""
     try:
         yield
-    except GroupIdNotFoundError:
+    except GroupIdNotFoundError as error:
+        _, lately, who = error.message.partition(REFUSED_LATELY)
+        if lately:
+            print_stderr(f"Note: {lately}{who}")
         refuse(not_found(admin, [group])[group])
     except UnknownTopicOrPartitionError:
         refuse(_missing_text(admin, partition))
