@@ -322,6 +322,7 @@ async def test_an_explanation_names_consumers_that_were_refused_lately_and_still
         asked = new("ShareGroupDescribe", group_ids=[group])
         return str((await stage.admin.call("ShareGroupDescribe", asked)).groups[0].error_message)
 
+    await stage.admin.produce(stage.topic_id, 1)
     assert REFUSED_LATELY not in await explained()
     await Member(stage, USER, "m").beat([TOPIC])
     assert f"{REFUSED_LATELY}User:u may not READ GROUP 'group-g'. An administrator can allow it: " in await explained()
