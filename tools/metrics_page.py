@@ -12,7 +12,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from group_coordinator.metrics import GroupCoordinatorMetrics
 from partition_leader.metrics import PartitionLeaderMetrics
 from shard_runtime.metrics.loop_time import LoopTime
-from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics, QuotaMetrics, RuntimeMetrics
+from shard_runtime.metrics.runtime import (
+    AccessMetrics,
+    AuthenticationMetrics,
+    CallMemory,
+    CertificateMetrics,
+    QuotaMetrics,
+    RuntimeMetrics,
+)
 from shard_runtime.metrics.store import watch_store
 from shard_runtime.rpc.quotas import ClientQuotas
 from share_coordinator.metrics import ShareCoordinatorMetrics
@@ -75,6 +82,7 @@ def node_rows() -> Iterator[Row]:
     registry.register(CertificateMetrics(_UNREAD))
     registry.register(AccessMetrics(_UNREAD))
     registry.register(QuotaMetrics(ClientQuotas(lambda: 0)))
+    registry.register(AuthenticationMetrics(()))
     registry.register(LoopTime())
     return _registered(registry)
 

@@ -302,6 +302,13 @@ class KafkaStorageError(RetriableError):
     name = "KAFKA_STORAGE_ERROR"
 
 
+class SaslAuthenticationFailedError(KafkaError):
+    """The caller's token, password or certificate does not say who it is."""
+
+    code = 58
+    name = "SASL_AUTHENTICATION_FAILED"
+
+
 class NonEmptyGroupError(KafkaError):
     """The group still has members."""
 
@@ -488,6 +495,7 @@ _BY_CODE: Final[dict[int, type[KafkaError]]] = {
         InvalidTransactionTimeoutError,
         ConcurrentTransactionsError,
         KafkaStorageError,
+        SaslAuthenticationFailedError,
         NonEmptyGroupError,
         GroupIdNotFoundError,
         FencedLeaderEpochError,

@@ -7,8 +7,8 @@ from random import Random
 from typing import Any, Final
 
 import pytest
-from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
 
+from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest
 from kip932.api.v1.delete_groups_pb2 import DeleteGroupsRequest
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest

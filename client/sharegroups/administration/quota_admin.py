@@ -7,7 +7,6 @@ from typing import Final
 
 from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
 from kip932.api.v1.describe_client_quotas_pb2 import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-
 from kip932.errors import KafkaError, NetworkError, error_for
 from kip932.quotas import QuotaEntity, entity_of
 from sharegroups import arguments

@@ -11,7 +11,6 @@ from kip932.api.v1.describe_user_scram_credentials_pb2 import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-
 from kip932.errors import KafkaError, NetworkError, error_for
 from kip932.scram import (
     SALT_BYTES,

@@ -10,10 +10,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
+from kip932.acls import CLUSTER_NAME, ResourceType
 from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest, AlterClientQuotasResponse
 from kip932.api.v1.describe_client_quotas_pb2 import DescribeClientQuotasRequest, DescribeClientQuotasResponse
-
-from kip932.acls import CLUSTER_NAME, ResourceType
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.errors import InvalidRequestError, KafkaError, RequestTimedOutError
 from kip932.quotas import (

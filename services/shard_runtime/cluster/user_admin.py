@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from kip932.acls import CLUSTER_NAME, ResourceType
 from kip932.api.v1.alter_user_scram_credentials_pb2 import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
@@ -18,8 +19,6 @@ from kip932.api.v1.describe_user_scram_credentials_pb2 import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
 )
-
-from kip932.acls import CLUSTER_NAME, ResourceType
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.errors import (
     DuplicateResourceError,

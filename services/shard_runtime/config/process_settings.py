@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
+from urllib.parse import unquote, urlsplit
 
 from kip932.nearest_name import did_you_mean
+from kip932.principal_rules import parse_rules
 from kip932.setting import (
     AnySetting,
     ConfigType,
@@ -34,6 +36,26 @@ PREFIX: Final = "SHAREGROUPS_"
 FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
 #: The command line's own variable: the address its clients bootstrap from. A service's environment may contain it.
 CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
+
+
+def url_path(url: str) -> Path | None:
+    """Return the path of a `file:` URL; None for an https URL. Raises ValueError for any other text."""
+    parts = urlsplit(url)
+    if parts.scheme == "file" and parts.netloc in {"", "localhost"} and parts.path.startswith("/"):
+        return Path(unquote(parts.path))
+    if parts.scheme == "https" and parts.hostname:
+        return None
+    raise ValueError(f"{url!r} is neither file:///PATH nor https://HOST/…")
+
+
+def _principal_rules(text: str) -> None:
+    parse_rules(text)
+
+
+def _jwks_url(text: str) -> None:
+    if text:
+        url_path(text)
+
 
 NODE_NAME = string("node.name", "", "Stable name of this node; default <host>-<roles>-<port>.")  # CM-1
 NODE_RACK = string("node.rack", "", "Rack of this node; empty for none.")
@@ -77,6 +99,39 @@ SSL_CLIENT_AUTH = string(
     "ssl.client.auth", "none",
     "Whether clients must present a certificate of those authorities. Other nodes must in any case.",
     choices=("none", "required"),
+)  # fmt: skip
+PRINCIPAL_RULES = string(  # CM-187
+    "ssl.principal.mapping.rules", "DEFAULT",
+    "What makes a caller's name of its certificate's distinguished name: RULE:pattern/replacement/ with L or U after "
+    "it, or DEFAULT, the common name; the first one that matches, separated by commas.",
+    check=_principal_rules,
+)  # fmt: skip
+JWKS_URL = string(  # CM-186
+    "sasl.oauthbearer.jwks.endpoint.url", "",
+    "The key set (JWKS) by which clients' tokens (JWT) are checked: file:///PATH, read again every 5 s, or an https "
+    "URL. Without it no JWT is accepted.",
+    check=_jwks_url,
+)  # fmt: skip
+JWKS_REFRESH_MS = integer(
+    "sasl.oauthbearer.jwks.endpoint.refresh.ms", 3_600_000,
+    "How often the key set is fetched from an https URL; also, within 10 s, when a token has a key that is not in it.",
+    low=1_000, unit="ms",
+)  # fmt: skip
+TOKEN_AUDIENCES: Setting[tuple[str, ...]] = listing(
+    "sasl.oauthbearer.expected.audience", (),
+    "Audiences (aud), of which a token must have one. Without it tokens for other services of the issuer are "
+    "accepted, too.",
+)  # fmt: skip
+TOKEN_ISSUER = string("sasl.oauthbearer.expected.issuer", "", "Issuer (iss) that a token must have; empty for any.")
+TOKEN_NAME_CLAIM = string("sasl.oauthbearer.sub.claim.name", "sub", "Claim of a token that has the name of its user.")
+TOKEN_SKEW_S = integer(
+    "sasl.oauthbearer.clock.skew.seconds", 30,
+    "By how much the clock of a token's issuer may differ from this node's.", low=0, high=3_600, unit="s",
+)  # fmt: skip
+STATIC_TOKENS = string(
+    "sasl.oauthbearer.static.tokens.location", "",
+    "File with tokens that do not end, a line each: User:NAME and the token, or sha256: and the token's SHA-256. It is "
+    "read again every 5 s; only its owner, and at most its group, may read plain tokens.",
 )  # fmt: skip
 HEALTH_LISTEN_PORT = integer(
     "health.listen.port", -1,
@@ -348,6 +403,9 @@ def check(settings: Settings) -> list[str]:
         faults.append(f"TLS needs {', '.join(each.name for each in files)}; missing: {missing}")
     if settings[SSL_CLIENT_AUTH] == "required" and not settings[SSL_CA]:
         faults.append(f"{SSL_CLIENT_AUTH.name}=required needs TLS: set {', '.join(each.name for each in files)}")
+    for each in (JWKS_REFRESH_MS, TOKEN_AUDIENCES, TOKEN_ISSUER, TOKEN_NAME_CLAIM, TOKEN_SKEW_S):
+        if settings.given(each.name) and not settings[JWKS_URL]:
+            faults.append(f"{each.name} has no effect without {JWKS_URL.name}: set that, too")
     if settings[RENEW_INTERVAL_MS] * 2 > settings[LEASE_MS]:
         faults.append(
             f"{RENEW_INTERVAL_MS.name}={settings[RENEW_INTERVAL_MS]} must be at most half of "

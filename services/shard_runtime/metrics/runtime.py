@@ -7,7 +7,7 @@ distinguishes the roles of one process.
 from __future__ import annotations
 
 from collections import Counter as Counts
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
@@ -17,6 +17,7 @@ from shard_runtime.hosting.host_options import HostMeter, HostState
 from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.protocol import ShardKind
 from shard_runtime.rpc.access import Access
+from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.quotas import KINDS, ClientQuotas
 from shard_runtime.rpc.server import RpcServer
@@ -214,3 +215,26 @@ class CallMemory(ComputedMetrics):
         yield self.unfinished.of(server.unfinished.unfinished_bytes)
         yield self.throttled.of(server.budget.throttled)
         yield self.cut.of(server.connections_cut)
+
+
+class AuthenticationMetrics(ComputedMetrics):
+    """The callers of a node whose credentials or certificates were not accepted (CM-186)."""
+
+    refused = counter(
+        "authentication_failures", "Calls and streams refused because the caller was not known.", "kind", "reason"
+    )
+    unusable = counter("credentials_reload_failures", "Changed keys or tokens that could not be used.", "what")
+
+    def __init__(self, ports: Sequence[Authentication]) -> None:
+        self._ports = ports
+
+    def collect(self) -> Iterable[Metric]:
+        """Yield the refusals by kind of credentials and reason, and the failures to read keys and tokens."""
+        refused, unusable = self.refused.empty(), self.unusable.empty()
+        counts = sum((port.failures for port in self._ports), Counts[tuple[str, str]]())
+        for labels, number in sorted(counts.items()):
+            refused.add_metric(labels, number)
+        for source in (source for port in self._ports for source in port.sources):
+            unusable.add_metric((source.what,), source.failures)
+        yield refused
+        yield unusable

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final, cast
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple, cast
 
 import grpc
 from google.protobuf.message import Message
@@ -19,6 +19,7 @@ from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access, Needs, Rights
+from shard_runtime.rpc.authentication import Authentication, Identity
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
@@ -29,6 +30,8 @@ from shard_runtime.rpc.table import Effect
 from shard_runtime.rpc.unfinished import Unfinished
 
 CLIENT_ID_MAX: Final = 255
+#: The key of the call metadata that says who calls (CM-186).
+_AUTHORIZATION: Final = "authorization"
 
 GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
@@ -68,7 +71,8 @@ class OpenCalls:
 class Gate:
     """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
     the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
-    without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192)."""
+    without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192).
+    `authentication` says who calls."""
 
     budget: Budget
     unfinished: Unfinished
@@ -78,6 +82,7 @@ class Gate:
     access: Access | None = None
     peers_only: bool = False
     quotas: ClientQuotas | None = None
+    authentication: Authentication = field(default_factory=Authentication)
 
     def admit(self, caller: CallContext) -> None:
         """Raise ClusterAuthorizationFailedError for a caller that is no node at a port for nodes. Without TLS nodes
@@ -93,37 +98,56 @@ def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grp
     return {bound.method.name: _method_handler(bound, gate) for bound in methods}
 
 
-def call_context(context: GrpcContext, gate: Gate, needs: Needs) -> CallContext:
-    """Describe the caller by gRPC's peer name: `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`."""
+class Call(NamedTuple):
+    """What a call's metadata say of its caller, and where it comes from. `authorization`: None without one."""
+
+    context: GrpcContext
+    connection: str
+    host: str
+    client_id: str
+    authorization: str | None
+
+
+def call_of(context: GrpcContext) -> Call:
+    """Describe a call by gRPC's peer name, `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`, and its
+    metadata."""
     connection = context.peer()
-    host = _host(connection)
-    principal = _principal(context) if gate.tls else None
+    client_id, authorization = "", None
+    for key, value in context.invocation_metadata() or ():
+        if key == CLIENT_ID_KEY and not client_id:
+            client_id = str(value)[:CLIENT_ID_MAX]
+        elif key == _AUTHORIZATION:
+            text = value if isinstance(value, str) else value.decode("latin-1")
+            # Two of them are no credentials that anyone accepts.
+            authorization = text if authorization is None else f"{authorization},{text}"
+    return Call(context, connection, _host(connection), client_id, authorization)
+
+
+async def identity_of(call: Call, gate: Gate) -> Identity:
+    """Return who makes a call (CM-186). Raises SaslAuthenticationFailedError."""
+    found = gate.authentication.known(call.authorization, call.context.auth_context if gate.tls else None)
+    if found is None and call.authorization is not None:
+        found = await gate.authentication.check(call.authorization, call.host)
+    assert found is not None, "without credentials a caller is known"
+    return found
+
+
+def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> CallContext:
+    """Describe the caller to a handler."""
+    principal = identity.principal
     rights = None
     if gate.access is not None and not gate.peers_only:
-        rights = Rights(gate.access, principal or ANONYMOUS, host, needs)
-    share = Share(gate.budget, connection)
-    client_id = _client_id(context)
+        rights = Rights(gate.access, principal or ANONYMOUS, call.host, needs)
+    share = Share(gate.budget, call.connection)
+    remaining = call.context.time_remaining
     return CallContext(
-        host, connection, context.time_remaining, principal, client_id, share, rights=rights, quotas=gate.quotas
+        call.host, call.connection, remaining, principal, call.client_id, share, rights=rights, quotas=gate.quotas
     )
-
-
-def _principal(context: GrpcContext) -> str | None:
-    """Return `User:` and the common name of the caller's certificate, which gRPC has checked (CM-60)."""
-    name = next(iter(context.auth_context().get("x509_common_name", ())), None)
-    return f"User:{name.decode('utf-8', 'replace')}" if name else None
 
 
 def _host(connection: str) -> str:
     kind, _, rest = connection.partition(":")
     return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in {"ipv4", "ipv6"} else kind
-
-
-def _client_id(context: GrpcContext) -> str:
-    for key, value in context.invocation_metadata() or ():
-        if key == CLIENT_ID_KEY:
-            return str(value)[:CLIENT_ID_MAX]
-    return ""
 
 
 def _method_handler(bound: BoundMethod, gate: Gate) -> grpc.RpcMethodHandler[bytes, bytes]:
@@ -164,10 +188,11 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
     answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
-        caller = call_context(context, gate, bound.needs)
-        connection = caller.connection_id
+        call = call_of(context)
+        connection = call.connection
         came(connection, len(data))
         try:
+            caller = call_context(call, await identity_of(call, gate), gate, bound.needs)
             gate.admit(caller)
             size = bound.memory_bytes(data, COUNTED_AT_ONCE)
             if size is None:
@@ -221,7 +246,10 @@ async def _throttled(method: Method[Message, Message], context: GrpcContext, gat
 def _stream(bound: BoundMethod, gate: Gate) -> Callable[[Any, GrpcContext], Awaitable[None]]:
     async def handle(_requests: Any, context: GrpcContext) -> None:
         try:
-            await bound.handler(GrpcServerStream(bound, context, gate))
+            call = call_of(context)
+            identity = await identity_of(call, gate)
+            async with gate.authentication.stream_of(call.authorization, identity, call.host):
+                await bound.handler(GrpcServerStream(bound, call, identity, gate))
         except Exception as error:
             await _abort(bound.method, context, error, gate.failures)
 
@@ -259,23 +287,27 @@ def _forget_frames(error: BaseException) -> None:
 class GrpcServerStream:
     """`ServerStream` over grpc.aio's read and write."""
 
-    __slots__ = ("_bound", "_came", "_context", "_gate", "_write_lock", "context")
+    __slots__ = ("_bound", "_call", "_came", "_context", "_gate", "_identity", "_write_lock", "context")
 
-    def __init__(self, bound: BoundMethod, context: GrpcContext, gate: Gate) -> None:
-        self.context = call_context(context, gate, bound.needs)
+    def __init__(self, bound: BoundMethod, call: Call, identity: Identity, gate: Gate) -> None:
+        self.context = call_context(call, identity, gate, bound.needs)
+        self._call = call
+        self._identity = identity
         self._gate = gate
         self._came = gate.unfinished.came
-        self._context = context
+        self._context = call.context
         self._bound = bound
         self._write_lock = asyncio.Lock()
 
     async def read(self) -> Message | None:
-        """Return the next message; None when the client ended the stream. Raises what `BoundMethod.parse` and
-        `Gate.admit` raise."""
+        """Return the next message; None when the client ended the stream. Raises what `BoundMethod.parse`, `Gate.admit`
+        and `Authentication.refresh` raise."""
         data = await self._context.read()
         if data is grpc.aio.EOF:
             return None
         self._came(self.context.connection_id, len(data))
+        if self._call.authorization is not None:
+            await self._gate.authentication.refresh(self._call.authorization, self._identity, self._call.host)
         self._gate.admit(self.context)  # each message: a right may have been taken away since the stream was opened
         size = self._bound.memory_bytes(data, COUNTED_AT_ONCE)
         self.context.message_bytes = await self._bound.memory_bytes_in_thread(data) if size is None else size

@@ -23,6 +23,7 @@ from kip932.rpc.loopback import is_loopback
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
+from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.binding import bind, check_whole
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.certificates import NodeCertificates
@@ -117,6 +118,7 @@ class RpcServer:
 
     `failed` is called, at least once, with the reason when it no longer accepts calls although it was not stopped
     (CM-85). `access`: access control, None without it; `peers_only`: the port is for nodes (CM-61).
+    `authentication` says who calls; by default it takes certificates alone.
     """
 
     def __init__(
@@ -132,6 +134,7 @@ class RpcServer:
         access: Access | None = None,
         peers_only: bool = False,
         quotas: ClientQuotas | None = None,
+        authentication: Authentication | None = None,
     ) -> None:
         self.host = host
         self.port = port
@@ -149,6 +152,7 @@ class RpcServer:
             access=access,
             peers_only=peers_only,
             quotas=quotas,
+            authentication=authentication or Authentication(for_nodes=peers_only),
         )
         self.connections_cut = 0
         self._certificates = certificates

@@ -16,6 +16,7 @@ from kip932.errors import (
     InvalidRequestError,
     KafkaError,
     RetriableError,
+    SaslAuthenticationFailedError,
     ThrottlingQuotaExceededError,
 )
 from kip932.rpc.transport import TransportStatus
@@ -61,6 +62,8 @@ def _kafka_status(error: KafkaError) -> TransportStatus:
             return TransportStatus.UNAVAILABLE
         case ClusterAuthorizationFailedError():
             return TransportStatus.PERMISSION_DENIED
+        case SaslAuthenticationFailedError():
+            return TransportStatus.UNAUTHENTICATED
         case _:
             return TransportStatus.ABORTED
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 import structlog
 
 from kip932.acls import ANONYMOUS
+from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
 from kip932.setting import Setting
 from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS, super_users
@@ -24,18 +25,30 @@ from shard_runtime.config.process_settings import (
     INTERNAL_ADVERTISED_PORT,
     INTERNAL_LISTEN_HOST,
     INTERNAL_LISTEN_PORT,
+    JWKS_REFRESH_MS,
+    JWKS_URL,
     LISTEN_HOST,
     LISTEN_PORT,
     METRICS_PORT,
+    PRINCIPAL_RULES,
     SSL_CA,
     SSL_CERTIFICATE,
     SSL_CLIENT_AUTH,
     SSL_KEY,
+    STATIC_TOKENS,
+    TOKEN_AUDIENCES,
+    TOKEN_ISSUER,
+    TOKEN_NAME_CLAIM,
+    TOKEN_SKEW_S,
     Settings,
+    url_path,
 )
 from shard_runtime.rpc.access import Access
+from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.certificates import CertificateError, CertificateFiles, NodeCertificates, read_certificates
 from shard_runtime.rpc.server import ListenError
+from shard_runtime.rpc.token_sources import RETRY_MAX_S, RETRY_S, Source, file_reader, https_reader
+from shard_runtime.rpc.tokens import ContentsError, KeySet, Policy, parse_keys, parse_static_tokens
 
 log = structlog.get_logger(__name__)
 
@@ -124,11 +137,71 @@ def node_certificates(settings: Settings) -> NodeCertificates | None:
         return NodeCertificates(files, hosts=sorted(host for host in called if not is_unspecified(host)))
 
 
-def node_access(settings: Settings, certificates: NodeCertificates | None) -> Access | None:
+def node_authentication(settings: Settings) -> Authentication:
+    """Return what says who calls at the port for clients. Raises ListenError for files of keys or tokens that cannot be
+    used (CM-186)."""
+    made: Authentication | None = None
+
+    def changed() -> None:
+        if made is not None:
+            made.changed()
+
+    keys, static = _key_set(settings, changed), _static_tokens(settings, changed)
+    policy = Policy(
+        settings[TOKEN_AUDIENCES], settings[TOKEN_ISSUER], settings[TOKEN_NAME_CLAIM], settings[TOKEN_SKEW_S]
+    )
+    made = Authentication(keys=keys, static=static, policy=policy, rules=parse_rules(settings[PRINCIPAL_RULES]))
+    if keys is not None and not policy.audiences:
+        log.warning(
+            "tokens_for_any_audience",
+            cause=f"{TOKEN_AUDIENCES.name} is empty",
+            effect="a token that its issuer made for another service is accepted here, too",
+            try_next=f"set {TOKEN_AUDIENCES.name}",
+        )
+    return made
+
+
+def _key_set(settings: Settings, changed: Callable[[], None]) -> Source[KeySet] | None:
+    url = settings[JWKS_URL]
+    if not url:
+        return None
+    path = url_path(url)
+
+    def parse(contents: bytes, mode: int) -> KeySet:
+        return parse_keys(contents)
+
+    if path is None:
+        every_s = settings[JWKS_REFRESH_MS] / 1000
+        return Source(
+            "keys", url, https_reader(url), parse, changed, every_s=every_s, retry_s=RETRY_S, retry_max_s=RETRY_MAX_S
+        )
+    return _loaded(JWKS_URL, Source("keys", str(path), file_reader(path), parse, changed))
+
+
+def _static_tokens(settings: Settings, changed: Callable[[], None]) -> Source[dict[bytes, str]] | None:
+    path = settings[STATIC_TOKENS]
+    if not path:
+        return None
+
+    return _loaded(STATIC_TOKENS, Source("tokens", path, file_reader(Path(path)), parse_static_tokens, changed))
+
+
+def _loaded(setting: Setting[str], source: Source[Any]) -> Source[Any]:
+    try:
+        source.load()
+    except ContentsError as error:
+        raise ListenError(f"{setting.name} is {source.where}, which cannot be used: {error}") from error
+    return source
+
+
+def node_access(
+    settings: Settings, certificates: NodeCertificates | None, authentication: Authentication | None = None
+) -> Access | None:
     """Return the access control that the settings turn on; None without it. Raises ListenError if callers of the port
     for nodes could not be known apart: without TLS that port must be on loopback (CM-61)."""
     if not settings[ACCESS_CONTROL]:
         return None
+    authentication = authentication or Authentication()
     host = internal_host(settings)
     if certificates is None and not is_loopback(host):
         raise ListenError(
@@ -137,15 +210,36 @@ def node_access(settings: Settings, certificates: NodeCertificates | None) -> Ac
             f"ssl.key.location and ssl.ca.location, or let it listen on this machine only: "
             f"{INTERNAL_LISTEN_HOST.name}=127.0.0.1."
         )
-    if settings[SSL_CLIENT_AUTH] != "required":
+    if settings[SSL_CLIENT_AUTH] != "required" and not authentication.takes_tokens:
         log.warning(
             "access_control_without_principals",
             cause=f"clients are not asked for certificates ({SSL_CLIENT_AUTH.name} is {settings[SSL_CLIENT_AUTH]})",
             effect=f"every client is {ANONYMOUS}, and may do what entries allow that name",
-            try_next=f"turn TLS on with {SSL_CLIENT_AUTH.name}=required",
+            try_next=f"turn TLS on with {SSL_CLIENT_AUTH.name}=required, or set {JWKS_URL.name} for tokens",
         )
-    own = (lambda: None) if certificates is None else (lambda: certificates.principal)
-    return Access(super_users(settings[SUPER_USERS]), own, asks_callers=settings[SSL_CLIENT_AUTH] == "required")
+    own = (lambda: None) if certificates is None else _own_name(certificates, authentication)
+    asks = settings[SSL_CLIENT_AUTH] == "required" or authentication.takes_tokens
+    return Access(super_users(settings[SUPER_USERS]), own, asks_callers=asks)
+
+
+def _own_name(certificates: NodeCertificates, authentication: Authentication) -> Callable[[], str | None]:
+    return lambda: authentication.name_of(certificates.current.certificate)
+
+
+def warn_of_plain_credentials(settings: Settings, *, takes: bool) -> None:
+    """Log that tokens and passwords can be read on their way to this node, if that is so (CM-186 (k)).
+
+    `takes`: whether it takes any without TLS.
+    """
+    host = settings[LISTEN_HOST]
+    if takes and not is_loopback(host):
+        log.warning(
+            "credentials_in_plaintext",
+            host=host,
+            cause="this node takes tokens or passwords, and listens without TLS beyond this machine",
+            effect="who can read the network can use them",
+            try_next=f"turn TLS on: {SSL_CERTIFICATE.name}, {SSL_KEY.name}, {SSL_CA.name}",
+        )
 
 
 def check_certificates(settings: Settings) -> bool:

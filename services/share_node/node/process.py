@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from kip932.http_endpoint import HttpEndpoint
 from kip932.metrics_page import metrics_pages
+from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.node import ClusterNode
@@ -34,18 +35,34 @@ from shard_runtime.config.process_settings import (
     METRICS_PORT,
     NODE_RACK,
     NODE_ROLES,
+    PRINCIPAL_RULES,
     REQUEST_MAX_BYTES,
     SSL_CLIENT_AUTH,
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
-from shard_runtime.metrics.runtime import AccessMetrics, CallMemory, CertificateMetrics, QuotaMetrics
+from shard_runtime.metrics.runtime import (
+    AccessMetrics,
+    AuthenticationMetrics,
+    CallMemory,
+    CertificateMetrics,
+    QuotaMetrics,
+)
 from shard_runtime.rpc.access import Access
+from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.passwords import Passwords
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
-from share_node.node.internal import client_address, internal_address, internal_host, node_access, node_certificates
+from share_node.node.internal import (
+    client_address,
+    internal_address,
+    internal_host,
+    node_access,
+    node_authentication,
+    node_certificates,
+    warn_of_plain_credentials,
+)
 from share_node.node.process_store import StoreClient
 from share_node.node.roles import Roles
 from share_node.store.data_directory import NodeIdentity
@@ -73,10 +90,14 @@ class NodeProcess:
         )
         memory = settings[MEMORY_BYTES] or default_bytes()
         self.certificates: Final = node_certificates(settings)
-        self.access: Final = node_access(settings, self.certificates)
+        self.authentication: Final = node_authentication(settings)
+        self.access: Final = node_access(settings, self.certificates, self.authentication)
         self.quotas: Final = ClientQuotas(clock.now_ms)
         #: Checks users' passwords (CM-190).
         self.passwords: Final = Passwords()
+        self.authentication.take_passwords(self.passwords.check, lambda: self.passwords.version)
+        self.passwords.subscribe(self.authentication.changed)
+        for_nodes = Authentication(rules=parse_rules(settings[PRINCIPAL_RULES]), for_nodes=True)
         self.server: Final = RpcServer(
             settings[LISTEN_HOST],
             settings[LISTEN_PORT],
@@ -87,9 +108,11 @@ class NodeProcess:
             budget=Budget(memory),
             access=self.access,
             quotas=self.quotas,
+            authentication=self.authentication,
         )
         self.registry.register(CallMemory(self.server))
         self.registry.register(QuotaMetrics(self.quotas))
+        self.registry.register(AuthenticationMetrics((self.authentication, for_nodes)))
         if self.certificates is not None:
             self.registry.register(CertificateMetrics(self.certificates))
         if self.access is not None:
@@ -106,9 +129,10 @@ class NodeProcess:
             budget=Budget(memory),
             access=self.access,
             peers_only=True,
+            authentication=for_nodes,
         )
         self._health: HealthServer | None = None
-        self._renewals: asyncio.Task[None] | None = None
+        self._renewals: list[asyncio.Task[None]] = []
         self._settings = settings
         self._identity = identity
         self._store = store
@@ -172,8 +196,11 @@ class NodeProcess:
         if settings[HEALTH_LISTEN_PORT] >= 0:
             self._health = HealthServer(settings[LISTEN_HOST], settings[HEALTH_LISTEN_PORT], self.server.health)
             await self._health.start()
+        takes = self.authentication.takes_tokens or bool(node.metadata.image.credentials)
+        warn_of_plain_credentials(settings, takes=takes and self.certificates is None)
+        self._renewals = [asyncio.get_running_loop().create_task(self.authentication.watch())]
         if self.certificates is not None:
-            self._renewals = asyncio.get_running_loop().create_task(self.certificates.watch())
+            self._renewals.append(asyncio.get_running_loop().create_task(self.certificates.watch()))
         self._ready = asyncio.get_running_loop().create_task(self._become_ready(node))
         if settings[METRICS_PORT] >= 0:
             self._metrics = await self._open_metrics(settings[METRICS_HOST], settings[METRICS_PORT])
@@ -211,8 +238,8 @@ class NodeProcess:
             await self._roles.stop()
         await self._store.close()
         self.passwords.close()
-        if self._renewals is not None:
-            self._renewals.cancel()
+        for each in self._renewals:
+            each.cancel()
         if self._health is not None:
             await self._health.stop()
         if self._metrics is not None:

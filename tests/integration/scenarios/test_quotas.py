@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 
 import pytest
-from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
 
+from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.rpc.grpc_transport import GrpcTransport

@@ -6,7 +6,6 @@ from typing import Any, Final
 
 from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasResponse
 from kip932.api.v1.describe_client_quotas_pb2 import DescribeClientQuotasResponse
-
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.quotas import QuotaEntity, entity_of, refused_key, refused_value
 from tests.support.fake_cluster.state import FakeState

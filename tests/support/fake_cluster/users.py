@@ -6,7 +6,6 @@ from typing import Any
 
 from kip932.api.v1.alter_user_scram_credentials_pb2 import AlterUserScramCredentialsResponse
 from kip932.api.v1.describe_user_scram_credentials_pb2 import DescribeUserScramCredentialsResponse
-
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.errors import ResourceNotFoundError
 from kip932.scram import Mechanism, credential

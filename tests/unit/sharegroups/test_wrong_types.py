@@ -85,7 +85,7 @@ OF_ADMIN: list[Case] = [
     (lambda a: a.create_acls([ACL._replace(operation="Read")]), r"Acl.operation is 'Read' \(str\)"),
     (lambda a: a.alter_client_quotas(["alice"]), r"changes is \['alice'\] \(list\); expected a dict of entities"),
     (lambda a: a.alter_client_quotas({"alice": {}}), r"an entity is 'alice' \(str\); expected a QuotaEntity. Write"),
-    (lambda a: a.alter_client_quotas({QuotaEntity(7): {}}), r"the name of the user is 7 \(int\)"),
+    (lambda a: a.alter_client_quotas({QuotaEntity(cast(Any, 7)): {}}), r"the name of the user is 7 \(int\)"),
     (lambda a: a.alter_client_quotas({QuotaEntity("a"): {"k": "1"}}), r"k is '1' \(str\); expected a number"),
     (lambda a: a.describe_acls("User:a"), r"acl_filter is 'User:a' \(str\); expected an AclFilter, or None. Write"),
     (lambda a: a.describe_acls(Filter(host=7)), r"describe_acls: AclFilter.host is 7 \(int\)"),

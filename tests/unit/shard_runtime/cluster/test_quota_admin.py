@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 import structlog.testing
-from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
-from kip932.api.v1.describe_client_quotas_pb2 import DescribeClientQuotasRequest
 
 from kip932.acls import Acl, Operation, Permission, ResourceType
+from kip932.api.v1.alter_client_quotas_pb2 import AlterClientQuotasRequest
+from kip932.api.v1.describe_client_quotas_pb2 import DescribeClientQuotasRequest
 from kip932.quotas import QuotaEntity
 from shard_runtime.clock import Clock
 from shard_runtime.cluster import metadata_codec, quota_admin

@@ -11,10 +11,10 @@ from unittest import mock
 import pytest
 import pytest_asyncio
 import structlog.testing
-from kip932.api.v1.alter_user_scram_credentials_pb2 import AlterUserScramCredentialsRequest
-from kip932.api.v1.describe_user_scram_credentials_pb2 import DescribeUserScramCredentialsRequest
 
 from kip932.acls import Acl
+from kip932.api.v1.alter_user_scram_credentials_pb2 import AlterUserScramCredentialsRequest
+from kip932.api.v1.describe_user_scram_credentials_pb2 import DescribeUserScramCredentialsRequest
 from kip932.records.v1.metadata_log_pb2 import MetadataRecord
 from kip932.scram import Mechanism, credential, matches
 from shard_runtime.cluster import metadata_log, user_admin

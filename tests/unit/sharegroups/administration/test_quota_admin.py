@@ -22,7 +22,10 @@ def admin(fake: FakeCluster) -> Admin:
 @on_fake_cluster()
 async def test_quotas_are_set_listed_and_removed(fake: FakeCluster) -> None:
     async with admin(fake) as a:
-        wanted = {ALICE: {"producer_byte_rate": 1000, "consumer_byte_rate": 5}, APP: {"controller_mutation_rate": 0.5}}
+        wanted: dict[QuotaEntity, dict[str, float | None]] = {
+            ALICE: {"producer_byte_rate": 1000, "consumer_byte_rate": 5},
+            APP: {"controller_mutation_rate": 0.5},
+        }
         assert await a.alter_client_quotas(wanted) == {ALICE: None, APP: None}
         assert await a.describe_client_quotas() == wanted
         assert await a.alter_client_quotas({CLIENTS: {"producer_byte_rate": 1}}, validate_only=True) == {CLIENTS: None}

@@ -1,0 +1,297 @@
+"""Who calls a node, by its token, its password or its certificate, over real gRPC (CM-186, CM-187)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from structlog.testing import capture_logs
+
+from kip932.errors import SaslAuthenticationFailedError
+from kip932.principal_rules import DEFAULT_RULES, parse_rules
+from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.rpc.transport import TransportError, TransportStatus
+from shard_runtime.rpc import token_sources
+from shard_runtime.rpc.authentication import ANONYMOUS, Authentication, Identity, certificate_identity
+from shard_runtime.rpc.server import RpcServer
+from shard_runtime.rpc.token_sources import Source, file_reader, https_reader
+from shard_runtime.rpc.tokens import ContentsError, Policy, parse_keys, parse_static_tokens
+from share_node.certs import Authority
+from tests.integration.runtime.test_rpc import CLUSTER, FIND, LEADER, STREAM, Echo
+from tests.support.certificates import odd_pair
+from tests.unit.shard_runtime.rpc.test_tokens import EC, RSA, jwk, token
+
+pytestmark = pytest.mark.asyncio
+
+
+class Node:
+    """A server that takes tokens, whose files are in `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.static_file, self.keys_file = folder / "tokens", folder / "keys.json"
+        self.write_static("User:alice one\nUser:bob two\n")
+        self.write_keys(jwk(RSA, "r"))
+        self.static = Source("tokens", "tokens", file_reader(self.static_file), parse_static_tokens, self._changed)
+        self.keys = Source("keys", "keys", file_reader(self.keys_file), lambda text, _: parse_keys(text), self._changed)
+        self.static.load()
+        self.keys.load()
+        self.authentication = Authentication(keys=self.keys, static=self.static, policy=Policy(skew_s=0))
+        self.service = Echo()
+        self.server = RpcServer("127.0.0.1", authentication=self.authentication)
+        for descriptor in (CLUSTER, LEADER):
+            self.server.add(descriptor, self.service)
+
+    def _changed(self) -> None:
+        self.authentication.changed()
+
+    def write_static(self, text: str) -> None:
+        self.static_file.write_text(text)
+        self.static_file.chmod(0o600)
+
+    def write_keys(self, *keys: dict[str, Any]) -> None:
+        self.keys_file.write_text(json.dumps({"keys": keys}))
+
+    async def who(self, *authorization: str) -> str | None:
+        """Return the principal of a call with this metadata. Raises TransportError."""
+        metadata = tuple(("authorization", each) for each in authorization)
+        transport = GrpcTransport(None, lambda: metadata)
+        try:
+            await transport.call(self.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
+        finally:
+            await transport.close()
+        principal: str | None = self.service.contexts[-1].principal
+        return principal
+
+    async def refusal(self, *authorization: str) -> str:
+        handled = len(self.service.contexts)
+        with pytest.raises(TransportError) as refused:
+            await self.who(*authorization)
+        assert refused.value.status is TransportStatus.UNAUTHENTICATED, refused.value
+        assert len(self.service.contexts) == handled
+        return str(refused.value)
+
+
+@pytest_asyncio.fixture
+async def node(tmp_path: Path) -> AsyncIterator[Node]:
+    made = Node(tmp_path)
+    await made.server.start()
+    yield made
+    await made.server.drain(0)
+
+
+def lasting(seconds: float = 60, **more: Any) -> str:
+    return "Bearer " + token(exp=time.time() + seconds, **more)
+
+
+@pytest.mark.rule("CM-186")
+async def test_tokens_name_callers_and_bad_ones_are_no_one(node: Node) -> None:
+    assert await node.who() is None
+    assert await node.who("Bearer one") == "User:alice"
+    assert await node.who("bearer two") == "User:bob"
+    assert await node.who(lasting(sub="carol")) == "User:carol"
+    with capture_logs() as logs:
+        for bad, said in (
+            ("Bearer three", "no JWT"),
+            ("Bearer one, Bearer two", "no JWT"),
+            ("", "neither"),
+            ("Digest x", "neither"),
+            ("Basic " + base64.b64encode(b"alice:secret").decode(), "takes no passwords"),
+            ("Bearer " + "x" * 7_200, "more than 7168"),
+            (lasting(-1), "the token expired at"),
+        ):
+            assert said in await node.refusal(bad)
+        assert "no JWT" in await node.refusal("Bearer one", "Bearer two")
+    refused = [line for line in logs if line["event"] == "authentication_refused"]
+    assert refused
+    assert {line["host"] for line in refused} == {"127.0.0.1"}
+    assert "secret" not in str(refused)
+    assert node.authentication.failures["token", "malformed"] == 3
+    assert node.authentication.failures["password", "not taken"] == 1
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_header_of_a_megabyte_harms_no_one(node: Node) -> None:
+    with pytest.raises(TransportError):
+        await node.who("Bearer " + "x" * (1 << 20))
+    assert await node.who("Bearer one") == "User:alice"
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_node_without_such_settings_and_the_port_for_nodes_refuse_tokens(node: Node) -> None:
+    for authentication, said in (
+        (Authentication(), "takes no tokens"),
+        (Authentication(for_nodes=True), "the port for nodes"),
+    ):
+        other = RpcServer("127.0.0.1", authentication=authentication)
+        other.add(CLUSTER, node.service)
+        await other.start()
+        mine, node.server = node.server, other
+        assert said in await node.refusal("Bearer one")
+        assert await node.who() is None
+        node.server = mine
+        await other.drain(0)
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_changed_file_of_tokens_counts_at_once_and_a_bad_one_does_not(node: Node) -> None:
+    assert await node.who("Bearer one") == "User:alice"
+    node.write_static("User:carol one\n")
+    assert await node.static.reload()
+    assert await node.who("Bearer one") == "User:carol"
+    assert "no JWT" in await node.refusal("Bearer two")
+    with capture_logs() as logs:
+        node.write_static("garbage")
+        assert not await node.static.reload()
+        assert not await node.static.reload()
+    assert [line["event"] for line in logs] == ["credentials_unusable"]
+    assert await node.who("Bearer one") == "User:carol"
+    assert node.static.failures == 1
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_new_key_is_found_by_the_first_token_that_has_it_but_not_for_each_one(node: Node) -> None:
+    made = lasting(key=EC, algorithm="ES256", kid="new")
+    assert "'new'" in await node.refusal(made)
+    node.write_keys(jwk(RSA, "r"), jwk(EC, "new"))
+    assert "'new'" in await node.refusal(made)  # the keys were read for the first one a moment ago
+    node.keys._asked_s -= token_sources.ASK_AGAIN_S
+    assert await node.who(made) == "User:alice"
+    node.write_keys(jwk(EC, "new"))
+    await node.keys.reload()
+    assert "'r'" in await node.refusal(lasting())
+    node.keys_file.write_text("garbage")
+    assert not await node.keys.reload()
+    assert await node.who(made) == "User:alice"
+
+
+@pytest.mark.rule("CM-186")
+async def test_without_keys_yet_tokens_are_unavailable(node: Node) -> None:
+    node.keys.current = None
+    with pytest.raises(TransportError, match="no keys to check tokens") as refused:
+        await node.who(lasting())
+    assert refused.value.status is TransportStatus.UNAVAILABLE
+
+
+async def _ended(node: Node, authorization: str, act: Callable[[], Any]) -> str:
+    """Open a stream, act, and return how it ends while it is idle."""
+    transport = GrpcTransport(None, lambda: (("authorization", authorization),))
+    stream = await transport.open_stream(node.server.address, STREAM)
+    try:
+        await stream.write(STREAM.request_type(correlation_id=3))
+        assert await stream.read() is not None
+        act()
+        with pytest.raises(TransportError) as end:
+            await asyncio.wait_for(stream.read(), 5)
+        assert end.value.status is TransportStatus.UNAUTHENTICATED, end.value
+        return str(end.value)
+    finally:
+        await stream.close()
+        await transport.close()
+
+
+@pytest.mark.rule("CM-186")
+async def test_an_idle_stream_ends_with_its_token(node: Node) -> None:
+    began = time.monotonic()
+    assert "the token expired at 20" in await _ended(node, lasting(1.0), lambda: None)
+    assert 0.5 < time.monotonic() - began < 3
+    assert not node.authentication._streams
+
+
+@pytest.mark.rule("CM-186")
+@pytest.mark.parametrize("text", ["User:bob two\n", "User:carol one\n"], ids=["taken away", "another user's"])
+async def test_a_stream_ends_when_its_token_is_taken_away(node: Node, text: str) -> None:
+    def take_away() -> None:
+        node.write_static(text)
+        task = asyncio.get_running_loop().create_task(node.static.reload())
+        tasks.add(task)
+
+    tasks: set[Any] = set()
+    said = await _ended(node, "Bearer one", take_away)
+    assert "no JWT" in said or "another user's" in said
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_password_is_checked_once_until_it_changes(node: Node) -> None:
+    passwords, asked, version = {"al:ice": "x", "alice": "pass:word"}, list[str](), [0]
+
+    async def check(name: str, password: str) -> bool:
+        asked.append(name)
+        await asyncio.sleep(0)
+        return passwords.get(name) == password
+
+    def basic(text: str) -> str:
+        return "Basic " + base64.b64encode(text.encode()).decode()
+
+    node.authentication.take_passwords(check, lambda: version[0])
+    for _ in range(3):
+        assert await node.who(basic("alice:pass:word")) == "User:alice"
+    assert asked == ["alice"]
+    assert "no user 'alice' with this password" in await node.refusal(basic("alice:wrong"))
+    assert "no user 'eve' with this password" in await node.refusal(basic("eve:"))
+    for bad in ("Basic !", basic("alice"), basic(":x"), "Basic " + base64.b64encode(b"\xff:x").decode()):
+        assert "the authorization" in await node.refusal(bad)
+    passwords["alice"] = "new"
+    version[0] += 1
+    assert "no user" in await node.refusal(basic("alice:pass:word"))
+    assert "pass:word" not in await node.refusal(basic("alice:pass:word"))
+
+
+@pytest.mark.rule("CM-186")
+async def test_calls_at_the_same_time_share_a_check_and_one_that_leaves_ends_none() -> None:
+    going, asked = asyncio.Event(), 0
+
+    async def check(name: str, password: str) -> bool:
+        nonlocal asked
+        asked += 1
+        await going.wait()
+        return True
+
+    authentication = Authentication()
+    authentication.take_passwords(check, lambda: 0)
+    basic = "Basic " + base64.b64encode(b"alice:x").decode()
+    first, second = (asyncio.ensure_future(authentication.check(basic)) for _ in range(2))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.sleep(0)
+    going.set()
+    assert (await second).principal == "User:alice"
+    assert asked == 1
+    assert authentication.known(basic) == Identity("User:alice", "password", None)
+
+
+AUTHORITY = Authority.made()
+
+
+@pytest.mark.rule("CM-187")
+async def test_names_from_certificates() -> None:
+    alice, _ = AUTHORITY.issue("alice")
+    spiffe = x509.UniformResourceIdentifier("spiffe://example/worker")
+    unnamed, _ = odd_pair(AUTHORITY, ec.generate_private_key(ec.SECP256R1()), [spiffe])
+    neither, _ = odd_pair(AUTHORITY, ec.generate_private_key(ec.SECP256R1()))
+    lower = parse_rules("RULE:CN=(.*)/$1/U")
+    assert certificate_identity(alice, DEFAULT_RULES) == Identity("User:alice", "certificate")
+    assert certificate_identity(alice, lower) == Identity("User:ALICE", "certificate")
+    assert certificate_identity(unnamed, DEFAULT_RULES) == Identity("User:spiffe://example/worker", "certificate")
+    assert certificate_identity(neither, DEFAULT_RULES) == Identity(None, ANONYMOUS)
+    authentication = Authentication(rules=lower)
+    assert authentication.name_of(alice) == "User:ALICE"
+    connection = {"x509_common_name": [b"alice"], "x509_pem_cert": [alice]}
+    assert authentication.known(None, lambda: connection) == Identity("User:ALICE", "certificate")
+    with pytest.raises(SaslAuthenticationFailedError, match=r"no rule of ssl\.principal"):
+        authentication.known(None, lambda: {"x509_pem_cert": [unnamed]})
+    assert authentication.failures["certificate", "no rule"] == 1
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_key_set_that_cannot_be_fetched_says_why() -> None:
+    with pytest.raises(ContentsError, match=r"it cannot be fetched: .*refused"):
+        await asyncio.to_thread(https_reader("https://127.0.0.1:1/keys"))
