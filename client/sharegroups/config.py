@@ -44,7 +44,8 @@ _NO_TUNING: Final = "gRPC manages connections and their buffers itself; leave it
 _NO_STATISTICS: Final = "call metrics() of the client"
 _LOGGING: Final = "errors are raised, or given to the callbacks of the call; a worker uses Python's logging"
 _TOKEN: Final = (
-    "a client shows who it is with sasl.oauthbearer.token, or with ssl.certificate.location and ssl.key.location"
+    "a client shows who it is with sasl.oauthbearer.token, with sasl.username and sasl.password, or with "
+    "ssl.certificate.location and ssl.key.location"
 )
 _TRUST: Final = "give a PEM file as ssl.ca.location"
 _KEYS: Final = "give PEM files as ssl.certificate.location and ssl.key.location"
@@ -98,8 +99,6 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "sasl.kerberos.service.name": _TOKEN,
     "sasl.mechanism": _TOKEN,
     "sasl.mechanisms": _TOKEN,
-    "sasl.password": _TOKEN,
-    "sasl.username": _TOKEN,
     "send.buffer.bytes": _NO_TUNING,
     "socket.connection.setup.timeout.max.ms": _NO_TUNING,
     "socket.connection.setup.timeout.ms": _NO_TUNING,
@@ -145,8 +144,15 @@ COMMON: Final[tuple[Setting[Any], ...]] = (
         "Bearer token sent with every call; without TLS to this machine only (sasl.oauthbearer.allow.plaintext).",
     ),
     boolean(
-        "sasl.oauthbearer.allow.plaintext", False, "Send the token without TLS to other machines too.", choices=_TRUTH
+        "sasl.oauthbearer.allow.plaintext",
+        False,
+        "Send the token or password without TLS to other machines too.",
+        choices=_TRUTH,
     ),
+    string("sasl.oauthbearer.token.location", "", "File with the bearer token; read again when it has changed."),
+    string("sasl.username", "", "Name of this client's user, for nodes that take passwords."),
+    string("sasl.password", "", "Password of that user; sent as the token is.", sensitive=True),
+    string("sasl.password.location", "", "File with the password; read again when it has changed."),
     integer("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", low=1),
 )
 

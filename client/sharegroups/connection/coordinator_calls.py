@@ -9,7 +9,6 @@ from contextlib import AbstractAsyncContextManager, nullcontext
 from typing import Any, Final, TypeVar
 
 from kip932.errors import (
-    ClusterAuthorizationFailedError,
     CoordinatorError,
     CoordinatorLoadInProgressError,
     GroupAuthorizationFailedError,
@@ -19,6 +18,7 @@ from kip932.errors import (
     NetworkError,
     RequestTimedOutError,
     RetriableError,
+    SaslAuthenticationFailedError,
     ThrottlingQuotaExceededError,
     UnsupportedVersionError,
 )
@@ -36,7 +36,7 @@ _QUESTIONS: Final = frozenset(
 
 
 _FATAL: Final[dict[TransportStatus, type[KafkaError]]] = {
-    TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
+    TransportStatus.UNAUTHENTICATED: SaslAuthenticationFailedError,
     TransportStatus.PERMISSION_DENIED: GroupAuthorizationFailedError,
     TransportStatus.UNIMPLEMENTED: UnsupportedVersionError,
     TransportStatus.INVALID_ARGUMENT: InvalidRequestError,

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import ssl
+import time
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import GrpcTransport
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     import grpc
 
 
+_TOKENS: Final = ("sasl.oauthbearer.token", "sasl.oauthbearer.token.location")
+_PASSWORDS: Final = ("sasl.password", "sasl.password.location")
+#: How often a file is checked for a change, at most, in seconds.
+_CHECK_S: Final = 1.0
+
+
 def transport_for(config: Config) -> GrpcTransport:
     """Return a new transport.
 
@@ -26,29 +35,85 @@ def transport_for(config: Config) -> GrpcTransport:
     where gRPC cannot work (CL-149, CL-150).
     """
     check_grpc(grpc_transport.used_in)
-    token = config["sasl.oauthbearer.token"]
-    metadata = [("authorization", f"Bearer {token}")] if token else []
+    authorization = _Authorization(config)
+    named: tuple[tuple[str, str], ...] = ()
     if client_id := config["client.id"]:
-        metadata.append((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()))
-    fixed = tuple(metadata)
+        named = ((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()),)
     credentials = _Credentials(config) if config["security.protocol"] == "SSL" else None
     refusal = None
-    if token and credentials is None and not config["sasl.oauthbearer.allow.plaintext"]:
-        refusal = _no_token_in_plaintext
+    if authorization.setting and credentials is None and not config["sasl.oauthbearer.allow.plaintext"]:
+        refusal = partial(_no_plaintext, authorization.setting)
         for address in config.bootstrap:
             if why := refusal(address):
                 raise ConfigError(why)
-    return GrpcTransport(credentials, (lambda: fixed) if fixed else None, refusal)
+    if authorization.setting:
+        return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal)
+    return GrpcTransport(credentials, (lambda: named) if named else None, refusal)
 
 
-def _no_token_in_plaintext(address: str) -> str:
-    """Return why the bearer token is not sent to this address without TLS; "" for an address of this machine."""
+def _no_plaintext(setting: str, address: str) -> str:
+    """Return why credentials are not sent to this address without TLS; "" for an address of this machine."""
     if is_loopback(address.rpartition(":")[0]):
         return ""
     return (
-        f"sasl.oauthbearer.token would go to {address} without TLS, where anyone on the way can read and use it; set "
+        f"{setting} would go to {address} without TLS, where anyone on the way can read and use it; set "
         "security.protocol=SSL, or, where the network is trusted, sasl.oauthbearer.allow.plaintext=true"
     )
+
+
+class _Authorization:
+    """Returns the metadata that says who this client is: its token, or its name and password (CL-158). A file is read
+    again when it has changed, checked at most once in `_CHECK_S`; while it cannot be read, the last content is sent.
+    Raises ConfigError at first. `setting`: where the secret comes from; "" without one."""
+
+    def __init__(self, config: Config) -> None:
+        given = [name for name in (*_TOKENS, *_PASSWORDS) if config[name]]
+        if len(given) > 1:
+            raise ConfigError(f"{' and '.join(given)} are both set; a client shows one of them")
+        self.setting = given[0] if given else ""
+        self._name = config["sasl.username"]
+        if bool(self._name) != (self.setting in _PASSWORDS):
+            raise ConfigError("sasl.username belongs together with sasl.password or sasl.password.location")
+        value = config[self.setting] if given else ""
+        self._path = Path(value) if self.setting.endswith(".location") else None
+        self._checked_s, self._stamp = time.monotonic(), self._stat()
+        self._metadata = self._made(value if self._path is None else self._read(self._path))
+
+    def __call__(self) -> tuple[tuple[str, str], ...]:
+        now_s = time.monotonic()
+        if self._path is not None and now_s - self._checked_s >= _CHECK_S:
+            self._checked_s, stamp = now_s, self._stat()
+            if stamp != self._stamp:
+                with contextlib.suppress(ConfigError):
+                    self._metadata = self._made(self._read(self._path))
+                    self._stamp = stamp
+        return self._metadata
+
+    def _stat(self) -> tuple[int, int, int] | None:
+        try:
+            found = None if self._path is None else self._path.stat()
+        except OSError:
+            return None
+        return found and (found.st_mtime_ns, found.st_size, found.st_ino)
+
+    def _read(self, path: Path) -> str:
+        try:
+            text = path.read_text(encoding="utf-8").strip()
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"{self.setting} is {str(path)!r}, which cannot be read: {error}") from error
+        if not text or "\n" in text:
+            raise ConfigError(f"{self.setting} is {str(path)!r}, which does not have one line of text")
+        return text
+
+    def _made(self, secret: str) -> tuple[tuple[str, str], ...]:
+        if not self.setting:
+            return ()
+        if self.setting in _PASSWORDS:
+            pair = base64.b64encode(f"{self._name}:{secret}".encode()).decode()
+            return (("authorization", f"Basic {pair}"),)
+        if not secret.isascii() or not secret.isprintable():
+            raise ConfigError(f"{self.setting} has characters that no token has; expected letters, digits and ._~+/-=")
+        return (("authorization", f"Bearer {secret}"),)
 
 
 class _Credentials:

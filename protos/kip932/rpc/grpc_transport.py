@@ -122,15 +122,14 @@ class GrpcTransport:
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
         """Make one unary call. Raises TransportError."""
+        metadata = self._call_metadata()
         try:
-            response: ResponseT = await self._callable(address, method)(
-                request, timeout=timeout_s, metadata=self._call_metadata()
-            )
+            response: ResponseT = await self._callable(address, method)(request, timeout=timeout_s, metadata=metadata)
         except aio.AioRpcError as error:
             self.note_failure(address, error.code())
             trailers = error.trailing_metadata()
             details = self.explained(error.details() or "")
-            raise failure(address, method, error.code(), details, trailers) from None
+            raise failure(address, method, self.renewed(error.code(), metadata), details, trailers) from None
         except aio.UsageError as error:
             raise TransportError(TransportStatus.CANCELLED, address, str(error)) from None
         except asyncio.CancelledError:
@@ -142,8 +141,9 @@ class GrpcTransport:
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream. If the peer cannot be reached, the first read or write raises TransportError."""
-        call = self._callable(address, method)(metadata=self._call_metadata())
-        return _GrpcStream(address, method, call, self)
+        metadata = self._call_metadata()
+        call = self._callable(address, method)(metadata=metadata)
+        return _GrpcStream(address, method, call, self, metadata)
 
     async def close(self) -> None:
         """Close every channel; calls in flight fail with CANCELLED."""
@@ -182,6 +182,12 @@ class GrpcTransport:
         retiring = loop.create_task(channel.close(RETIRE_S))
         self._retired[retiring] = channel
         retiring.add_done_callback(self._retired.pop)
+
+    def renewed(self, code: grpc.StatusCode, used: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
+        """Return the status that a failure counts as: a refusal of credentials, when there are newer ones by now, as a
+        lost connection, which is tried again (CL-158)."""
+        refused = code is grpc.StatusCode.UNAUTHENTICATED
+        return grpc.StatusCode.UNAVAILABLE if refused and self._call_metadata() != used else code
 
     def explained(self, details: str) -> str:
         """Return gRPC's words for a failure, and what they mean if the connection failed for TLS (CM-60)."""
@@ -226,9 +232,17 @@ class GrpcTransport:
 class _GrpcStream(Generic[RequestT, ResponseT]):
     """The client's end of one stream. gRPC takes one write at a time, so writes wait for a lock."""
 
-    __slots__ = ("_address", "_call", "_closed", "_method", "_transport", "_write_lock")
+    __slots__ = ("_address", "_call", "_closed", "_metadata", "_method", "_transport", "_write_lock")
 
-    def __init__(self, address: str, method: Method[Any, Any], call: Any, transport: GrpcTransport) -> None:
+    def __init__(
+        self,
+        address: str,
+        method: Method[Any, Any],
+        call: Any,
+        transport: GrpcTransport,
+        metadata: tuple[tuple[str, str], ...],
+    ) -> None:
+        self._metadata = metadata
         self._address = address
         self._method = method
         self._call = call
@@ -264,7 +278,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             self._transport.note_failure(self._address, error.code())
             trailers = error.trailing_metadata()
             details = self._transport.explained(error.details() or "")
-            return failure(self._address, self._method, error.code(), details, trailers)
+            code = self._transport.renewed(error.code(), self._metadata)
+            return failure(self._address, self._method, code, details, trailers)
         if isinstance(error, asyncio.CancelledError) and _own_task_is_cancelled():
             return error  # the call is cancelled too: gRPC cancels it when the task that reads or writes is cancelled
         if self._closed:
@@ -276,6 +291,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
             self._transport.note_failure(self._address, code)
             trailers = await self._call.trailing_metadata()
             details = self._transport.explained(details or "the stream has ended")
+            code = self._transport.renewed(code, self._metadata)
             return failure(self._address, self._method, code, details, trailers)
         return TransportError(TransportStatus.UNAVAILABLE, self._address, str(error))
 

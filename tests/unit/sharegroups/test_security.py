@@ -16,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
 
 from share_node.certs import Authority
 from sharegroups.config import ADMIN, Config
+from sharegroups.connection import security
 from sharegroups.connection.security import transport_for
 from sharegroups.errors import ConfigError
 
@@ -80,3 +81,37 @@ def test_new_files_are_used_once_they_belong_together(tmp_path: Path) -> None:
     (tmp_path / "alice.crt").write_bytes(BOB[0])
     assert credentials() is not first
     assert credentials() is credentials()
+
+
+@pytest.mark.rule("CL-158")
+def test_a_token_and_a_password_come_from_settings_or_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def sent(**given: str) -> object:
+        named = {name.replace("_", "."): value for name, value in given.items()}
+        return security._Authorization(Config(ADMIN, {"bootstrap.servers": "127.0.0.1:1", **named}))()
+
+    file = tmp_path / "secret"
+    file.write_text("x\n")
+    assert sent() == ()
+    assert sent(sasl_oauthbearer_token="t") == (("authorization", "Bearer t"),)
+    assert sent(sasl_oauthbearer_token_location=str(file)) == (("authorization", "Bearer x"),)
+    basic = (("authorization", "Basic YTp4"),)
+    assert sent(sasl_username="a", sasl_password="x") == basic
+    assert sent(sasl_username="a", sasl_password_location=str(file)) == basic
+    for wrong in (
+        {"sasl_username": "a"},
+        {"sasl_password": "x"},
+        {"sasl_username": "a", "sasl_oauthbearer_token": "t"},
+        {"sasl_oauthbearer_token": "t", "sasl_oauthbearer_token_location": str(file)},
+        {"sasl_oauthbearer_token_location": str(tmp_path / "none")},
+        {"sasl_oauthbearer_token": "a\nb"},
+    ):
+        with pytest.raises(ConfigError):
+            sent(**wrong)
+    kept = security._Authorization(
+        Config(ADMIN, {"bootstrap.servers": "127.0.0.1:1", "sasl.oauthbearer.token.location": str(file)})
+    )
+    monkeypatch.setattr(security, "_CHECK_S", 0.0)
+    file.write_text("newer")
+    assert kept() == (("authorization", "Bearer newer"),)
+    file.unlink()
+    assert kept() == (("authorization", "Bearer newer"),)

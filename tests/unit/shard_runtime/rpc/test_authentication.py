@@ -295,3 +295,19 @@ async def test_names_from_certificates() -> None:
 async def test_a_key_set_that_cannot_be_fetched_says_why() -> None:
     with pytest.raises(ContentsError, match=r"it cannot be fetched: .*refused"):
         await asyncio.to_thread(https_reader("https://127.0.0.1:1/keys"))
+
+
+@pytest.mark.rule("CL-158")
+async def test_a_refusal_counts_as_a_lost_connection_once_there_is_a_newer_token(node: Node) -> None:
+    sent = ["Bearer three"]
+    transport = GrpcTransport(None, lambda: (("authorization", sent[-1]),))
+    call = transport.call(node.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
+    running = asyncio.ensure_future(call)
+    await asyncio.sleep(0)
+    sent.append("Bearer one")
+    with pytest.raises(TransportError) as refused:
+        await running
+    assert refused.value.retriable
+    await transport.call(node.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
+    assert node.service.contexts[-1].principal == "User:alice"
+    await transport.close()

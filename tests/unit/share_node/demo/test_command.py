@@ -34,7 +34,7 @@ def test_the_log_that_a_demo_keeps_is_its_users_alone_whatever_the_umask(
 ) -> None:
     (tmp_path / "up.log").write_text("of an earlier version")
     (tmp_path / "up.log").chmod(0o644)
-    monkeypatch.setattr(command.sys, "executable", "/bin/false")
+    monkeypatch.setattr(sys, "executable", "/bin/false")
     before = os.umask(0)
     try:
         with pytest.raises(DemoError), command._own_cluster(tmp_path):

@@ -11,10 +11,10 @@ import pytest
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.api.v1.share_group_heartbeat_pb2 import ShareGroupHeartbeatResponse
 from kip932.errors import (
-    ClusterAuthorizationFailedError,
     GroupMaxSizeReachedError,
     InvalidRequestError,
     KafkaError,
+    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     UnsupportedVersionError,
 )
@@ -253,7 +253,7 @@ async def test_a_status_that_may_pass_is_tried_again_after_a_back_off(
 @on_fake_cluster()
 async def test_a_status_that_cannot_pass_is_fatal(fake: FakeCluster, status: TransportStatus) -> None:
     kinds: dict[TransportStatus, type[KafkaError]] = {
-        TransportStatus.UNAUTHENTICATED: ClusterAuthorizationFailedError,
+        TransportStatus.UNAUTHENTICATED: SaslAuthenticationFailedError,
         TransportStatus.UNIMPLEMENTED: UnsupportedVersionError,
         TransportStatus.INVALID_ARGUMENT: InvalidRequestError,
     }
