@@ -183,9 +183,14 @@ class _ShareStream:
         self._answer_taken = asyncio.Event()
         self._idle: asyncio.Future[None] | None = None
         self._half_closed_by_client = False
+        #: Whether the client is, or was, asked to move to another connection.
+        self._moves = False
+        self._move_unwritten = False
 
     async def run(self) -> None:
         loop = asyncio.get_running_loop()
+        move_in_s = self._stream.context.move_in_s
+        timer = None if move_in_s is None else loop.call_later(move_in_s, self._ask_to_move)
         writer = loop.create_task(self._write(), name="share-stream-answers")
         reader = loop.create_task(self._read(), name="share-stream-requests")
         try:
@@ -199,6 +204,8 @@ class _ShareStream:
         finally:
             # Report the connection loss before any await: requests that end with it must not be answered as if it had
             # not happened.
+            if timer is not None:
+                timer.cancel()
             for handle in list(self._running.values()):
                 self._requests.abandon(handle)
             self._requests.connection_lost(self._connection_id)
@@ -230,9 +237,18 @@ class _ShareStream:
         self._wake()
         await asyncio.wait({writer}, timeout=HALF_CLOSED_S)
 
+    def _ask_to_move(self) -> None:
+        """Ask the client to go on over another connection, and let no fetch wait here any more (PL-533)."""
+        self._moves = self._move_unwritten = True
+        for handle in list(self._running.values()):
+            self._requests.hurry(handle)
+        self._wake()
+
     def _begin(self, sequence: int, message: share_stream_pb2.ShareStreamRequest) -> None:
         kind, promised = message.WhichOneof("request"), 0
         if kind == "fetch":
+            if self._moves:
+                message.fetch.max_wait_ms = 0
             room = max(1, ANSWER_BYTES_PER_STREAM - self._reserved_bytes - self._unwritten_bytes)
             request = fetch_request(message.fetch, self._connection_id, self._stream.context, room)
             promised = min(max(message.fetch.max_bytes, 0), room)
@@ -267,6 +283,10 @@ class _ShareStream:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         while self._ready or not self._half_closed_by_client or self._running:
+            if self._move_unwritten:
+                self._move_unwritten = False
+                await self._stream.write(share_stream_pb2.ShareStreamResponse(move=True))
+                continue
             if not self._ready:
                 self._idle = loop.create_future()
                 await self._idle

@@ -229,16 +229,26 @@ class ShareCoordinatorService:
             running.discard(task)
             places.release()
 
+        loop, move_in_s = asyncio.get_running_loop(), stream.context.move_in_s
+
+        def ask_to_move() -> None:
+            asking = loop.create_task(self._write(StateStreamResponse(move=True), stream, "move"))
+            running.add(asking)
+            asking.add_done_callback(running.discard)
+
+        timer = None if move_in_s is None else loop.call_later(move_in_s, ask_to_move)
         try:
             while (request := await stream.read()) is not None:
                 await places.acquire()
-                task = asyncio.get_running_loop().create_task(self._answer(request, stream))
+                task = loop.create_task(self._answer(request, stream))
                 del request
                 running.add(task)
                 task.add_done_callback(done)
             if running:
                 await asyncio.wait(running)
         finally:
+            if timer is not None:
+                timer.cancel()
             for task in running:
                 task.cancel()
 
@@ -254,6 +264,9 @@ class ShareCoordinatorService:
                 answer.read.CopyFrom(await self._serve(_READ, request.read))
         except Exception as error:
             self._failed(kind, stream.context.peer, error)
+        await self._write(answer, stream, kind)
+
+    async def _write(self, answer: StateStreamResponse, stream: ServerStream, kind: str | None) -> None:
         try:
             await stream.write(answer)
         except Exception as error:

@@ -57,7 +57,9 @@ _QUEUES_MAX: Final = 1_024
 class StateStream:
     """One StateStream to one node: several requests in flight, responses matched by correlation id (P-4).
 
-    The first request opens it. When it breaks, every waiting request fails, and the next request opens a new one.
+    The first request opens it. When it breaks, every waiting request fails, and the next request opens a new one. When
+    the node asks to move (CM-194), the next request waits for the responses that are due, then opens a new one on a new
+    connection.
     """
 
     def __init__(self, transport: Transport, address: str) -> None:
@@ -67,6 +69,9 @@ class StateStream:
         self._opening = asyncio.Lock()
         self._reader: asyncio.Task[None] | None = None
         self._waiting: dict[int, asyncio.Future[Any]] = {}
+        self._must_move = False
+        #: Set when no request waits for a response.
+        self._quiet = asyncio.Event()
         self._next_id = 0
 
     async def request(self, kind: type[StateCommand], request: Any, timeout_s: float) -> Any:
@@ -93,6 +98,8 @@ class StateStream:
             raise
         finally:
             self._waiting.pop(message.correlation_id, None)
+            if not self._waiting:
+                self._quiet.set()
             if not answer.cancel() and not answer.cancelled():
                 answer.exception()  # retrieve it: the stream may have failed it while the write was in progress
 
@@ -114,7 +121,14 @@ class StateStream:
 
     async def _open(self) -> ClientStream[Any, Any]:
         async with self._opening:
+            if self._must_move and (old := self._stream) is not None:
+                while self._waiting and self._stream is old:
+                    self._quiet.clear()
+                    await self._quiet.wait()
+                old.leave_connection()
+                await self._leave(old)
             if self._stream is None:
+                self._must_move = False
                 self._stream = await self._transport.open_stream(self._address, STATE_STREAM)
                 self._reader = asyncio.get_running_loop().create_task(self._read(self._stream))
             return self._stream
@@ -124,6 +138,7 @@ class StateStream:
         with contextlib.suppress(asyncio.CancelledError):
             try:
                 while (response := await stream.read()) is not None:
+                    self._must_move = self._must_move or (response.move and self._stream is stream)
                     answer = self._waiting.get(response.correlation_id)
                     if answer is not None and not answer.done():
                         answer.set_result(response)

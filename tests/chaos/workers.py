@@ -191,6 +191,9 @@ class _TimedStream:
             self._arrived(response, self._sent.pop(response.correlation_id))
         return response
 
+    def leave_connection(self) -> None:
+        self._stream.leave_connection()
+
     async def close(self) -> None:
         self._session_ended()
         await self._stream.close()

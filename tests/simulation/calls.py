@@ -179,6 +179,10 @@ class Stream(ClientStream[RequestT, ResponseT]):
             raise self._failure
         return None
 
+    def leave_connection(self) -> None:
+        """Let the transport connect again for later calls."""
+        self._connection.left = True
+
     async def close(self) -> None:
         """End the stream from this side; the handler is cancelled when the server learns of it."""
         if not self._ended:

@@ -53,6 +53,8 @@ class Connection:
         self.served = served
         self.principal = principal
         self.open = True
+        #: True once its client wants a newer one for later calls (CL-144).
+        self.left = False
         self._up_s = self._down_s = 0.0
         #: Its current calls and streams, in the order in which they started.
         self.running: dict[Running, None] = {}
@@ -296,6 +298,7 @@ class SimTransport:
         self._life = life
         self._principal = principal
         self._connections: dict[str, Connection] = {}
+        self._left: list[Connection] = []
         self._closed = False
 
     async def call(
@@ -315,7 +318,8 @@ class SimTransport:
     async def close(self) -> None:
         """Close every connection."""
         self._closed = True
-        connections, self._connections = list(self._connections.values()), {}
+        connections, self._connections = [*self._connections.values(), *self._left], {}
+        self._left = []
         for connection in connections:
             if connection.open:
                 connection.close()
@@ -324,7 +328,9 @@ class SimTransport:
         if self._closed or self._life.dead or self._life.severed:
             raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed")
         connection = self._connections.get(address)
-        if connection is None or not connection.open:
+        if connection is not None and connection.left:
+            self._left = [each for each in (*self._left, connection) if each.open]
+        if connection is None or not connection.open or connection.left:
             connection = self._network.connect(self._life, address, self._principal)
             if connection is None:
                 await asyncio.sleep(self._network.delay_ms[1] / 1000)

@@ -118,12 +118,17 @@ class InMemoryTransport:
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream; its handler runs in a separate task."""
         node, bound = self._find(address, method)
-        stream = _Stream(address, method, self._context(address, bound, lambda: None))
+        stream = _Stream(address, method, self._context(address, bound, lambda: None), self)
         for streams in (node.streams, self._streams):
             streams.add(stream)
             stream.on_end(streams.discard)
         stream.run(bound)
         return stream
+
+    def leave(self, address: str, connection: str) -> None:
+        """Use another connection from now on, unless that is so already."""
+        if self._connections.get(address) == connection:
+            del self._connections[address]
 
     async def close(self) -> None:
         """Close every stream."""
@@ -152,8 +157,11 @@ class InMemoryTransport:
 class _Stream(ClientStream[RequestT, ResponseT]):
     """Both ends of one stream: the client's is this object, the server's is `_ServerEnd`."""
 
-    def __init__(self, address: str, method: Method[RequestT, ResponseT], context: CallContext) -> None:
+    def __init__(
+        self, address: str, method: Method[RequestT, ResponseT], context: CallContext, transport: InMemoryTransport
+    ) -> None:
         self._address = address
+        self._transport = transport
         self._method = method
         self._context = context
         self._up = _Pipe()
@@ -165,6 +173,9 @@ class _Stream(ClientStream[RequestT, ResponseT]):
 
     def on_end(self, callback: Callable[[_Stream[RequestT, ResponseT]], None]) -> None:
         self._on_end.append(callback)
+
+    def leave_connection(self) -> None:
+        self._transport.leave(self._address, self._context.connection_id)
 
     def run(self, bound: BoundMethod) -> None:
         self._task = asyncio.get_running_loop().create_task(self._serve(bound))

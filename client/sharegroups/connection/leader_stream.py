@@ -1,5 +1,5 @@
 """The stream to one leader: opened when it is needed, abandoned when the leader is silent and other nodes lead its
-partitions now.
+partitions now, and replaced by one on another connection when the leader asks for that (CL-144).
 
 It also knows how long that leader throttles this client (CL-86); its owner must check `free_at_ms` before it sends.
 Each share session has one stream, and each producer's sender has one for every leader.
@@ -9,16 +9,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import Generic
+from typing import Final, Generic
 
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Method, TransportError, TransportStatus
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.streams import CorrelatedStream, RequestT, ResponseT
 
+#: A stream stays open for at least this long before its client moves, so that a node that asks each stream at once
+#: costs few connections.
+MOVE_MIN_S: Final = 0.1
+
 
 class LeaderStream(Generic[RequestT, ResponseT]):
-    """The stream to node `node_id`. `held` returns, for each request, the partitions that it is about."""
+    """The stream to node `node_id`. `held` returns, for each request, the partitions that it is about. `on_move` is
+    called when the leader asks to move; the next `open` does so. With it, something is bound to the stream, and the
+    former one stays open until `close_former`."""
 
     def __init__(
         self,
@@ -26,11 +32,17 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         cluster: Cluster,
         method: Method[RequestT, ResponseT],
         held: Callable[[], Iterable[Iterable[TopicIdPartition]]],
+        on_move: Callable[[], None] | None = None,
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
         self._method = method
         self._held = held
+        self._on_move = on_move
+        self._opened_s = 0.0
+        #: The stream before the present one, if it has not ended.
+        self._former: CorrelatedStream[RequestT, ResponseT] | None = None
+        self._closing: set[asyncio.Task[None]] = set()
         self._stream: CorrelatedStream[RequestT, ResponseT] | None = None
         self._opening = asyncio.Lock()
         #: The number of streams opened so far.
@@ -38,8 +50,9 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     @property
     def current(self) -> CorrelatedStream[RequestT, ResponseT] | None:
-        """The stream, while it is open and has not ended."""
-        return None if self._stream is None or self._stream.is_lost else self._stream
+        """The stream, while requests may be sent over it at once: it is open, and need not be replaced."""
+        stream = self._stream
+        return None if stream is None or stream.is_lost or stream.must_move else stream
 
     @property
     def has_ended(self) -> bool:
@@ -58,8 +71,14 @@ class LeaderStream(Generic[RequestT, ResponseT]):
             self._cluster.transport.note_throttle(address, throttle_ms)
 
     async def open(self, ended: Callable[[], object] | None = None) -> CorrelatedStream[RequestT, ResponseT]:
-        """Return the open stream. If it has ended, call `ended` and open a new one. Raises TransportError."""
+        """Return the open stream. If it has ended, call `ended` and open a new one. Raises TransportError.
+
+        If the leader has asked to move, wait until the requests in flight have their responses, then open a stream on
+        a new connection.
+        """
         async with self._opening:
+            if self._stream is not None and self._stream.must_move:
+                await self._leave(self._stream)
             if self._stream is not None and self._stream.is_lost:
                 if ended is not None:
                     ended()
@@ -70,9 +89,36 @@ class LeaderStream(Generic[RequestT, ResponseT]):
                 if address is None:
                     text = "its address is unknown"
                     raise TransportError(TransportStatus.UNAVAILABLE, f"node {self._node_id}", text)
-                self._stream = await CorrelatedStream.open(self._cluster.transport, address, self._method, self._late)
+                self._stream = await CorrelatedStream.open(
+                    self._cluster.transport, address, self._method, self._late, self._on_move
+                )
+                self._opened_s = asyncio.get_running_loop().time()
                 self.opened += 1
             return self._stream
+
+    async def _leave(self, stream: CorrelatedStream[RequestT, ResponseT]) -> None:
+        """Leave a stream, once it is quiet, and its connection. A stream that has ended stays the present one."""
+        await asyncio.sleep(max(0.0, self._opened_s + MOVE_MIN_S - asyncio.get_running_loop().time()))
+        await stream.quiet()
+        stream.leave_connection()
+        if not stream.is_lost:
+            self.close_former()
+            self._former, self._stream = stream, None
+            if self._on_move is None:
+                self.close_former()
+
+    @property
+    def is_moving(self) -> bool:
+        """True while the stream before the present one is still open."""
+        return self._former is not None and not self._former.is_lost
+
+    def close_former(self) -> None:
+        """Close the stream before the present one: nothing is bound to it any more."""
+        if self._former is not None:
+            former, self._former = self._former, None
+            closing = asyncio.get_running_loop().create_task(former.close())
+            self._closing.add(closing)
+            closing.add_done_callback(self._closing.discard)
 
     def give_up_silent(self) -> None:
         """Abandon the stream if a response is late and other nodes lead a request's partitions (PL-524, CL-33,
@@ -85,6 +131,8 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         """End the stream."""
         if self._stream is not None:
             await self._stream.close()
+        self.close_former()
+        await asyncio.gather(*self._closing)
 
     def _late(self) -> None:
         """Find out whether a silent leader still leads."""

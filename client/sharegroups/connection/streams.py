@@ -77,15 +77,24 @@ class _Sent(Generic[RequestT, ResponseT]):
 class CorrelatedStream(Generic[RequestT, ResponseT]):
     """One open stream. Create it with `open`; end it with `close`.
 
-    `on_late` is called when a response is late, and every second from then on until it arrives.
+    `on_late` is called when a response is late, and every second from then on until it arrives. `on_move` is called
+    when the peer asks for a stream on another connection (CL-144); `must_move` is then True.
     """
 
     def __init__(
-        self, stream: ClientStream[RequestT, ResponseT], address: str, on_late: Callable[[], None] | None = None
+        self,
+        stream: ClientStream[RequestT, ResponseT],
+        address: str,
+        on_late: Callable[[], None] | None = None,
+        on_move: Callable[[], None] | None = None,
     ) -> None:
         self._stream = stream
         self._address = address
         self._on_late = on_late
+        self._on_move = on_move
+        self.must_move = False
+        #: Set while a caller waits until no request is in flight.
+        self._quiet: asyncio.Future[None] | None = None
         self._queue: deque[Exchange[RequestT, ResponseT]] = deque()
         self._queued: asyncio.Future[None] | None = None
         self._sent: dict[int, _Sent[RequestT, ResponseT]] = {}
@@ -102,9 +111,10 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         address: str,
         method: Method[RequestT, ResponseT],
         on_late: Callable[[], None] | None = None,
+        on_move: Callable[[], None] | None = None,
     ) -> Self:
         """Open a stream. Raises TransportError when the peer cannot be reached at once."""
-        return cls(await transport.open_stream(address, method), address, on_late)
+        return cls(await transport.open_stream(address, method), address, on_late, on_move)
 
     @property
     def is_lost(self) -> bool:
@@ -142,6 +152,22 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             return await awaited.answer
         finally:
             self._sent.pop(awaited.number, None)  # without a caller, a late answer must not end the stream
+            self._note_quiet()
+
+    async def quiet(self) -> None:
+        """Wait until no request is queued or has no response, or the stream has ended; their time-outs bound this. One
+        task at a time may wait."""
+        while self._lost is None and (self._sent or self._queue):
+            self._quiet = asyncio.get_running_loop().create_future()
+            await self._quiet
+
+    def leave_connection(self) -> None:
+        """Let later streams and calls to this peer use a newer connection."""
+        self._stream.leave_connection()
+
+    def _note_quiet(self) -> None:
+        if self._quiet is not None and not self._quiet.done() and not self._sent and not self._queue:
+            self._quiet.set_result(None)
 
     def abandon(self, why: str) -> None:
         """End the stream even though it may still work, because its peer is silent and its responses are no longer
@@ -166,6 +192,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 continue
             message = self._next_message(loop.time())
             if message is None:
+                self._note_quiet()
                 continue
             try:
                 await self._stream.write(message)
@@ -196,6 +223,11 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 sent = self._sent.pop(answer.correlation_id, None)
                 if sent is not None:
                     _deliver(sent.exchange.answered, message)
+                    self._note_quiet()
+                elif answer.move and not self.must_move:
+                    self.must_move = True
+                    if self._on_move is not None:
+                        self._on_move()
             self._end(TransportError(TransportStatus.UNAVAILABLE, self._address, "the peer closed the stream"))
         except TransportError as error:
             self._end(error)
@@ -239,6 +271,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._queue.clear()
         if self._queued is not None and not self._queued.done():
             self._queued.set_result(None)
+        if self._quiet is not None and not self._quiet.done():
+            self._quiet.set_result(None)
         if waiting:
             asyncio.get_running_loop().call_soon(_fail_all, waiting, error)
 

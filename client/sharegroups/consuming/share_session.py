@@ -175,7 +175,9 @@ class ShareSession:
         self._backoff = cluster.backoff()
         self._refusals = FetchRefusals(node_id, member.group_id, cluster, owner)
         self.outbox = AckOutbox(node_id, cluster, owner)
-        self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: [self._session.known])
+        self.link = LeaderStream(node_id, cluster, wire.SHARE_STREAM, lambda: [self._session.known], self._move)
+        #: True from when the leader asks to move until a request is about to do so (CL-144).
+        self._must_move = False
         self._flushed = Signal()
         self._acknowledging: asyncio.Task[None] | None = None
         self._opening_fetch: asyncio.Task[None] | None = None
@@ -249,6 +251,13 @@ class ShareSession:
         """Send the pending acknowledgements now, even while a ShareFetch is in flight (P-5)."""
         if not self.outbox:
             return
+        self._flushed.set()
+        if self._acknowledging is None and not self._closed:
+            self._acknowledging = asyncio.create_task(self._acknowledge())
+
+    def _move(self) -> None:
+        """Continue the session over another connection now: the leader ends it with the present one (CL-144)."""
+        self._must_move = True
         self._flushed.set()
         if self._acknowledging is None and not self._closed:
             self._acknowledging = asyncio.create_task(self._acknowledge())
@@ -346,6 +355,7 @@ class ShareSession:
         if response.error_code and (error := error_for(response.error_code, response.error_message)):
             self._refused(step, sent, error)
             return
+        self.link.close_former()
         if step.epoch == 0:
             self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms
@@ -418,6 +428,12 @@ class ShareSession:
             while True:
                 self._flushed.clear()
                 self.outbox.drop_dead(self._session.generation)
+                if self._must_move:
+                    if (wait_s := (self._retry_at_ms - self._now_ms()) / 1000) > 0:
+                        await self._flushed.wait(wait_s)
+                    else:
+                        await self._acknowledge_once()
+                    continue
                 if not self.outbox:
                     return
                 if (left_s := self._due_in_s()) > 0:
@@ -448,17 +464,19 @@ class ShareSession:
             nonlocal step
             self.outbox.drop_dead(self._session.generation)
             sent.extend(self.outbox.take(renewals=True))
-            if not sent and not closing:
+            if not sent and not closing and not moving:
                 raise NothingToSendError
             for ack in sent:
                 ack.sent_ms = self._now_ms()
             step = self._session.close_step() if closing else self._session.acknowledge_step()
             return share_messages.acknowledge_request(self._member, number, step, sent)
 
+        moving, self._must_move = self._must_move, False
         try:
             stream = await self._open()
             if not self._session.is_established:
                 self.outbox.drop_dead(self._session.generation)
+                self.link.close_former()
                 return
             response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).acknowledge
         except NothingToSendError:
@@ -473,6 +491,7 @@ class ShareSession:
         if refusal := error_for(response.error_code, response.error_message):
             self._refused(step, sent, refusal)
             return
+        self.link.close_former()
         if response.acquisition_lock_timeout_ms:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
             for ack in sent:
@@ -523,10 +542,15 @@ class ShareSession:
             if not isinstance(error, RetriableError):
                 self._owner.failed(error)
         self._retry_at_ms = self._now_ms() + max(least_ms, self._backoff.next_ms())
+        if not self._session.is_established:
+            self.link.close_former()
+        elif self.link.is_moving:  # the leader did not process the request, so the session has not moved
+            self._move()
 
     def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
         """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524)."""
         self._session.lost(generation)
+        self.link.close_former()
         self.link.note_throttle(error.throttle_ms)
         self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
         self.outbox.drop_dead(self._session.generation)

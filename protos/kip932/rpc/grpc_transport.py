@@ -7,8 +7,9 @@ acknowledgements, so they retry.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Final, Generic
 
 from google.protobuf import any_pb2, duration_pb2, empty_pb2
@@ -34,6 +35,11 @@ KEEPALIVE_TIMEOUT_MS: Final = 10_000
 RENEW_S: Final = 2.0
 #: Calls in flight on the old channel have this many seconds to end.
 RETIRE_S: Final = 5.0
+#: The same for a channel that works, and was replaced because its connection gets too old or there are newer
+#: credentials. Nodes close an old connection sooner (CM-194).
+REPLACED_S: Final = 120.0
+#: How often a call checks for newer credentials, in seconds.
+CREDENTIALS_S: Final = 1.0
 
 _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
@@ -111,20 +117,21 @@ class GrpcTransport:
         self._credentials = credentials
         self._metadata = metadata
         self._refusal = refusal
-        self._channels: dict[str, aio.Channel] = {}
-        self._calls: dict[tuple[str, str], Any] = {}
+        self._channels: dict[str, _Channel] = {}
         self._lost: dict[str, float] = {}  # when a peer was first found unreachable, in seconds of the loop's clock
-        self._used: dict[str, grpc.ChannelCredentials] = {}  # what each channel was made with
         self._retired: dict[asyncio.Task[None], aio.Channel] = {}
+        self._newest: grpc.ChannelCredentials | None = None
+        self._check_at_s = 0.0
         self._closed = False
 
     async def call(
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
         """Make one unary call. Raises TransportError."""
-        metadata = self._call_metadata()
+        channel, metadata = self._channel(address), self._call_metadata()
+        channel.open_calls += 1
         try:
-            response: ResponseT = await self._callable(address, method)(request, timeout=timeout_s, metadata=metadata)
+            response: ResponseT = await channel.callable(method)(request, timeout=timeout_s, metadata=metadata)
         except aio.AioRpcError as error:
             self.note_failure(address, error.code())
             trailers = error.trailing_metadata()
@@ -136,21 +143,22 @@ class GrpcTransport:
             if not _own_task_is_cancelled():
                 raise TransportError(TransportStatus.CANCELLED, address, "the channel is closed") from None
             raise
+        finally:
+            channel.call_ended()
         self.note_answer(address)
         return response
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream. If the peer cannot be reached, the first read or write raises TransportError."""
-        metadata = self._call_metadata()
-        call = self._callable(address, method)(metadata=metadata)
-        return _GrpcStream(address, method, call, self, metadata)
+        channel, metadata = self._channel(address), self._call_metadata()
+        call = channel.callable(method)(metadata=metadata)
+        return _GrpcStream(address, method, call, self, channel, metadata)
 
     async def close(self) -> None:
         """Close every channel; calls in flight fail with CANCELLED."""
         self._closed = True
-        channels = [*self._channels.values(), *self._retired.values()]
+        channels = [*(each.channel for each in self._channels.values()), *self._retired.values()]
         self._channels.clear()
-        self._calls.clear()
         for retiring in list(self._retired):
             retiring.cancel()
         for channel in channels:
@@ -164,23 +172,31 @@ class GrpcTransport:
     def note_failure(self, address: str, code: grpc.StatusCode) -> None:
         """Note that a call or stream failed. If the peer could not be reached for `RENEW_S`, or there are newer
         credentials than those of the channel, the next call gets a new channel."""
-        channel = self._channels.get(address)
-        if channel is None or code not in _UNREACHED:
+        used = self._channels.get(address)
+        if used is None or code not in _UNREACHED:
             return
-        if channel.get_state() is grpc.ChannelConnectivity.READY:  # the peer was reached, but failed the call
+        if used.channel.get_state() is grpc.ChannelConnectivity.READY:  # the peer was reached, but failed the call
             self._lost.pop(address, None)
             return
         loop = asyncio.get_running_loop()
         lost_s = loop.time() - self._lost.setdefault(address, loop.time())
         # A channel connects again with the certificates that it was made with.
-        renewed = self._credentials is not None and self._credentials() is not self._used.get(address)
+        renewed = self._credentials is not None and self._credentials() is not used.credentials
         if lost_s < RENEW_S and not renewed:
             return
         del self._lost[address], self._channels[address]
-        for key in [key for key in self._calls if key[0] == address]:
-            del self._calls[key]
-        retiring = loop.create_task(channel.close(RETIRE_S))
-        self._retired[retiring] = channel
+        self._retire(used, used.channel.close(RETIRE_S))
+
+    def replace(self, address: str, used: _Channel) -> None:
+        """Use a new channel from the next call on, unless another one than `used` is in use already. The calls that
+        `used` has go on."""
+        if self._channels.get(address) is used:
+            del self._channels[address]
+            self._retire(used, used.close_when_unused(REPLACED_S))
+
+    def _retire(self, used: _Channel, closing: Coroutine[Any, Any, None]) -> None:
+        retiring = asyncio.get_running_loop().create_task(closing)
+        self._retired[retiring] = used.channel
         retiring.add_done_callback(self._retired.pop)
 
     def renewed(self, code: grpc.StatusCode, used: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
@@ -199,40 +215,77 @@ class GrpcTransport:
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata() if self._metadata is not None else ()
 
-    def _callable(self, address: str, method: Method[Any, Any]) -> Any:
-        key = (address, method.path)
-        found = self._calls.get(key)
+    def _channel(self, address: str) -> _Channel:
+        if self._closed:
+            raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed")
+        self._check_credentials()
+        channel = self._channels.get(address)
+        if channel is not None and channel.credentials is not self._newest:
+            self.replace(address, channel)  # it would connect again with the old ones
+            channel = None
+        if channel is None:
+            if self._refusal is not None and (why := self._refusal(address)):
+                raise TransportError(TransportStatus.UNAUTHENTICATED, address, why)
+            _note_use()
+            if self._credentials is not None:
+                self._newest = self._credentials()
+            channel = self._channels[address] = _Channel(address, self._newest)
+        return channel
+
+    def _check_credentials(self) -> None:
+        if self._credentials is not None and (now_s := asyncio.get_running_loop().time()) >= self._check_at_s:
+            self._check_at_s = now_s + CREDENTIALS_S
+            self._newest = self._credentials()
+
+
+class _Channel:
+    """A channel to one peer, with the credentials that it was made with. `open_calls`: those of its calls and streams
+    that have not ended."""
+
+    __slots__ = ("_calls", "_unused", "channel", "credentials", "open_calls")
+
+    def __init__(self, address: str, credentials: grpc.ChannelCredentials | None) -> None:
+        self.credentials = credentials
+        self.channel: aio.Channel = (
+            aio.insecure_channel(address, options=_OPTIONS)
+            if credentials is None
+            else aio.secure_channel(address, credentials, options=_OPTIONS)
+        )
+        self.open_calls = 0
+        self._calls: dict[str, Any] = {}
+        self._unused: asyncio.Event | None = None
+
+    def callable(self, method: Method[Any, Any]) -> Any:
+        """Return gRPC's object for calls of a method."""
+        found = self._calls.get(method.path)
         if found is None:
-            if self._closed:
-                raise TransportError(TransportStatus.CANCELLED, address, "the transport is closed")
-            channel = self._channel(address)
-            make: Callable[..., Any] = channel.stream_stream if method.streaming else channel.unary_unary
-            found = self._calls[key] = make(
+            make: Callable[..., Any] = self.channel.stream_stream if method.streaming else self.channel.unary_unary
+            found = self._calls[method.path] = make(
                 method.path,
                 request_serializer=method.request_type.SerializeToString,
                 response_deserializer=method.response_type.FromString,
             )
         return found
 
-    def _channel(self, address: str) -> aio.Channel:
-        channel = self._channels.get(address)
-        if channel is None:
-            if self._refusal is not None and (why := self._refusal(address)):
-                raise TransportError(TransportStatus.UNAUTHENTICATED, address, why)
-            _note_use()
-            if self._credentials is None:
-                channel = aio.insecure_channel(address, options=_OPTIONS)
-            else:
-                self._used[address] = self._credentials()
-                channel = aio.secure_channel(address, self._used[address], options=_OPTIONS)
-            self._channels[address] = channel
-        return channel
+    def call_ended(self) -> None:
+        """Note that a call or stream has ended."""
+        self.open_calls -= 1
+        if not self.open_calls and self._unused is not None:
+            self._unused.set()
+
+    async def close_when_unused(self, timeout_s: float) -> None:
+        """Close the channel when its last call has ended, or after `timeout_s`; no new calls may begin."""
+        self._unused = asyncio.Event()
+        if self.open_calls:
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._unused.wait(), timeout_s)
+        await self.channel.close()
 
 
 class _GrpcStream(Generic[RequestT, ResponseT]):
     """The client's end of one stream. gRPC takes one write at a time, so writes wait for a lock."""
 
-    __slots__ = ("_address", "_call", "_closed", "_metadata", "_method", "_transport", "_write_lock")
+    __slots__ = ("_address", "_call", "_channel", "_closed", "_metadata", "_method", "_transport", "_write_lock")
 
     def __init__(
         self,
@@ -240,6 +293,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         method: Method[Any, Any],
         call: Any,
         transport: GrpcTransport,
+        channel: _Channel,
         metadata: tuple[tuple[str, str], ...],
     ) -> None:
         self._metadata = metadata
@@ -247,6 +301,8 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         self._method = method
         self._call = call
         self._transport = transport
+        self._channel = channel
+        channel.open_calls += 1
         self._closed = False
         self._write_lock = asyncio.Lock()
 
@@ -267,9 +323,15 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         self._transport.note_answer(self._address)
         return None if message is aio.EOF else message
 
+    def leave_connection(self) -> None:
+        """Let later calls to the peer use a connection newer than this stream's."""
+        self._transport.replace(self._address, self._channel)
+
     async def close(self) -> None:
         """End the stream; the peer's handler is cancelled."""
-        self._closed = True
+        if not self._closed:
+            self._closed = True
+            self._channel.call_ended()
         self._call.cancel()
 
     async def _ended(self, error: BaseException) -> BaseException:

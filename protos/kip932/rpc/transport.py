@@ -114,6 +114,11 @@ class ClientStream(Protocol[RequestT_contra, ResponseT_co]):
         """
         ...
 
+    def leave_connection(self) -> None:
+        """Let later calls and streams to the peer use a connection newer than this stream's, which stays open for the
+        calls that it has."""
+        ...
+
     async def close(self) -> None:
         """End the stream from this side; the peer takes that as a lost connection (PL-524). Never raises."""
         ...

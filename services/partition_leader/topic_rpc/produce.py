@@ -150,6 +150,7 @@ class ProduceService:
         """
         answers = _Answers(write, self._in_flight, context.share)
         loop = asyncio.get_running_loop()
+        timer = None if context.move_in_s is None else loop.call_later(context.move_in_s, answers.ask_to_move)
         reader = loop.create_task(self._read_stream(requests, answers, context), name="produce-stream-requests")
         writer = loop.create_task(answers.run(), name="produce-stream-answers")
         try:
@@ -158,6 +159,8 @@ class ProduceService:
                 reader.result()  # a broken stream ends here; requests in flight are still appended
             await writer
         finally:
+            if timer is not None:
+                timer.cancel()
             reader.cancel()
             writer.cancel()
             await asyncio.wait({reader, writer})
@@ -292,6 +295,7 @@ class _Answers:
         self._wake = asyncio.Event()
         self._expected = 0
         self._closed = False
+        self._move_unwritten = False
 
     def came(self, size: int) -> None:
         """Charge the budget for a request of `size` bytes that was just read, so that it also counts during its check
@@ -320,6 +324,11 @@ class _Answers:
         self._closed = True
         self._wake.set()
 
+    def ask_to_move(self) -> None:
+        """Ask the client, once, to go on over another connection (PL-534)."""
+        self._move_unwritten = True
+        self._wake.set()
+
     def _done(self, size: int, pending: PendingProduce) -> None:
         self._share.give(size)
         self._ready.append(pending)
@@ -330,6 +339,9 @@ class _Answers:
         while self._expected or not self._closed:
             await self._wake.wait()
             self._wake.clear()
+            if self._move_unwritten:
+                self._move_unwritten = False
+                await self._write(pb.ProduceStreamResponse(move=True))
             while self._ready:
                 pending = self._ready.popleft()
                 response = await pending.response()

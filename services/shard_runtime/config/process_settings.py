@@ -210,6 +210,12 @@ MEMORY_BYTES = integer(
     "Bytes of requests and answers in flight; 0: an eighth of the container's memory limit, else of the "  # CM-92
     "machine's memory, from 64 MiB to 1 GiB.", low=0, unit="bytes", kind=ConfigType.LONG,
 )  # fmt: skip
+CONNECTION_AGE_MS = integer(
+    "connections.max.age.ms", 1_800_000,
+    "How old a connection may get: then its clients and nodes use a new one, which checks their certificates again. "
+    "It is closed at most 30 s later, or after this time again if that is less.",  # CM-194
+    low=1_000, high=86_400_000, unit="ms",
+)  # fmt: skip
 CALLS_MAX = integer("rpc.concurrent.calls.max", 20_000, "Calls and streams served at the same time.", low=1)
 METRICS_HOST = string("metrics.host", "127.0.0.1", "Address of the metrics endpoint.")
 METRICS_PORT = integer("metrics.port", -1, "Port of the metrics endpoint; 0 for any free one, -1 for none.",

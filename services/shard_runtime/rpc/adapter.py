@@ -22,6 +22,7 @@ from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.authentication import Authentication, Identity
 from shard_runtime.rpc.binding import BoundMethod, CallContext
 from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
+from shard_runtime.rpc.connection_ages import ConnectionAges
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.short_refusals import serialized
@@ -72,7 +73,7 @@ class Gate:
     """The parts that all calls of a server share: the byte budget (CM-92, CM-93), the messages that are not whole,
     the log of failures and the count of open calls. `tls`: whether callers may have certificates. `access`: None
     without access control; `peers_only`: whether only nodes may call (CM-61). `quotas`: those of clients (CM-192).
-    `authentication` says who calls."""
+    `authentication` says who calls. `ages`: those of its connections (CM-194)."""
 
     budget: Budget
     unfinished: Unfinished
@@ -83,6 +84,7 @@ class Gate:
     peers_only: bool = False
     quotas: ClientQuotas | None = None
     authentication: Authentication = field(default_factory=Authentication)
+    ages: ConnectionAges | None = None
 
     def admit(self, caller: CallContext) -> None:
         """Raise ClusterAuthorizationFailedError for a caller that is no node at a port for nodes. Without TLS nodes
@@ -138,10 +140,20 @@ def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> Ca
     rights = None
     if gate.access is not None and not gate.peers_only:
         rights = Rights(gate.access, principal or ANONYMOUS, call.host, needs)
-    share = Share(gate.budget, call.connection)
-    remaining = call.context.time_remaining
+    move_in_s = None
+    if gate.ages is not None:
+        now_s = asyncio.get_running_loop().time()
+        move_in_s = gate.ages.move_at_s(call.connection, now_s) - now_s
     return CallContext(
-        call.host, call.connection, remaining, principal, call.client_id, share, rights=rights, quotas=gate.quotas
+        call.host,
+        call.connection,
+        call.context.time_remaining,
+        principal,
+        call.client_id,
+        Share(gate.budget, call.connection),
+        rights=rights,
+        quotas=gate.quotas,
+        move_in_s=move_in_s,
     )
 
 

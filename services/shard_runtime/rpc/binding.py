@@ -42,7 +42,8 @@ class CallContext:
     `message_bytes`: the memory that the last message read from a stream takes (`BoundMethod.memory_bytes`).
 
     `rights`: what it may do; None if it may do everything (CM-61). `quotas`: those of this node's clients; None for
-    callers that have none, as nodes (CM-192).
+    callers that have none, as nodes (CM-192). `move_in_s`: when a stream should ask its client to move to another
+    connection, s after its opening; None: never (CM-194).
 
     `connection_id` is the same for all calls and streams of one connection (PL-524).
     """
@@ -56,6 +57,7 @@ class CallContext:
     message_bytes: int = 0
     rights: Rights | None = None
     quotas: ClientQuotas | None = None
+    move_in_s: float | None = None
 
     def quota(self, key: str) -> CallerQuota | None:
         """Return the quota that applies to the caller; None without one."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import socket
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.binding import bind, check_whole
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.certificates import NodeCertificates
+from shard_runtime.rpc.connection_ages import ConnectionAges, grace_ms, grpc_age_ms
 from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.table import Port
@@ -87,11 +89,11 @@ class RpcOptions:
     concurrent_calls_max: int = 20_000
     keepalive_ms: int = 20_000
     keepalive_timeout_ms: int = 10_000
-    connection_age_ms: int = 30 * 60 * 1000
+    connection_age_ms: int = 1_800_000
     allow_plaintext: bool = False
 
     def channel_arguments(self) -> list[tuple[str, int]]:
-        """Return gRPC's options. A connection older than its maximum age takes no new calls; its open streams stay."""
+        """Return gRPC's options. A connection ends at its maximum age and a grace (CM-194)."""
         return [
             ("grpc.so_reuseport", 0),  # else a second server could start on the same port and take half the calls
             ("grpc.max_receive_message_length", min(self.request_max_bytes, self.message_max_bytes)),
@@ -104,7 +106,8 @@ class RpcOptions:
             ("grpc.keepalive_permit_without_calls", 1),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
-            ("grpc.max_connection_age_ms", self.connection_age_ms),
+            ("grpc.max_connection_age_ms", grpc_age_ms(self.connection_age_ms)),
+            ("grpc.max_connection_age_grace_ms", grace_ms(self.connection_age_ms)),
             # These two make gRPC buffer at most `unread_bytes` of an unread stream (CM-93); with probing it was up to
             # 25 MB.
             ("grpc.http2.bdp_probe", 0),
@@ -153,6 +156,7 @@ class RpcServer:
             peers_only=peers_only,
             quotas=quotas,
             authentication=authentication or Authentication(for_nodes=peers_only),
+            ages=ConnectionAges(self._options.connection_age_ms, random.random),
         )
         self.connections_cut = 0
         self._certificates = certificates

@@ -23,6 +23,7 @@ from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CALLS_MAX,
+    CONNECTION_AGE_MS,
     DRAIN_GRACE_MS,
     HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_PORT,
@@ -86,6 +87,7 @@ class NodeProcess:
             message_max_bytes=settings[MESSAGE_MAX_BYTES],
             request_max_bytes=settings[REQUEST_MAX_BYTES],
             concurrent_calls_max=settings[CALLS_MAX],
+            connection_age_ms=settings[CONNECTION_AGE_MS],
             allow_plaintext=settings[ALLOW_PLAINTEXT],
         )
         memory = settings[MEMORY_BYTES] or default_bytes()

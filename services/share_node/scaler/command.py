@@ -15,6 +15,7 @@ import click
 from kip932.keda import external_scaler_pb2
 from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
+    CONNECTION_AGE_MS,
     DRAIN_GRACE_MS,
     LISTEN_HOST,
     LISTEN_PORT,
@@ -49,6 +50,7 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
         message_max_bytes=_MESSAGE_MAX_BYTES,
         request_max_bytes=_MESSAGE_MAX_BYTES,
         concurrent_calls_max=_CALLS_MAX,
+        connection_age_ms=settings[CONNECTION_AGE_MS],
         allow_plaintext=settings[ALLOW_PLAINTEXT],
     )
     failures: list[str] = []

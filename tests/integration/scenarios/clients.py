@@ -118,3 +118,4 @@ class _Stream:
 
     def __init__(self, stream: Any, write: Any) -> None:
         self.read, self.close, self.write = stream.read, stream.close, write
+        self.leave_connection = stream.leave_connection

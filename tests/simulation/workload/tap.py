@@ -45,9 +45,12 @@ class _Stream:
 
     async def read(self) -> ProduceStreamResponse | None:
         message: ProduceStreamResponse | None = await self._stream.read()
-        if message is not None:
+        if message is not None and not message.move:
             self._note(self._sent.pop(message.correlation_id), message.response)
         return message
+
+    def leave_connection(self) -> None:
+        self._stream.leave_connection()
 
     async def close(self) -> None:
         await self._stream.close()

@@ -11,8 +11,11 @@ import asyncio
 from collections import defaultdict, deque
 from typing import Any, Final
 
+from google.protobuf.message import Message
+
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
+from shard_runtime.rpc.binding import ServerStream
 
 #: THROTTLING_QUOTA_EXCEEDED
 NO_ROOM: Final = 89
@@ -38,6 +41,10 @@ class Faults:
         #: of a Kafka broker with an authorizer, whose checks come before all others. No right implies another one here.
         self.denied: set[str] = set()
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
+        #: The open streams of each node, with the message that asks its client to move.
+        self.open_streams: dict[int, dict[ServerStream, Message]] = defaultdict(dict)
+        #: Nodes that ask each stream's client to move as soon as it is opened.
+        self.old_connections: set[int] = set()
 
     def take_error(self, what: str) -> ErrorCode.ValueType:
         """Return the next planned error of a kind; 0 if none is planned."""
@@ -54,6 +61,17 @@ class Faults:
         if text:
             response.error_message = text
         response.throttle_time_ms = self.throttle_ms if error == NO_ROOM else 0
+
+    async def opened(self, node: int, stream: ServerStream, move: Message) -> None:
+        """Note that a stream is open; `move` asks its client to move."""
+        self.open_streams[node][stream] = move
+        if node in self.old_connections:
+            await stream.write(move)
+
+    async def ask_to_move(self, node: int) -> None:
+        """Ask the clients of a node's streams to move, as before the end of an old connection."""
+        for stream, move in list(self.open_streams[node].items()):
+            await stream.write(move)
 
     def drop_streams(self, node: int) -> None:
         """Break the share streams of a node."""

@@ -74,6 +74,13 @@ class Leader(ShareRequests):
         return self.fake.explained[partition]
 
     async def produce_stream(self, stream: ServerStream) -> None:
+        try:
+            await self.fake.opened(self.node, stream, produce_pb2.ProduceStreamResponse(move=True))
+            await self._serve_stream(stream)
+        finally:
+            self.fake.open_streams[self.node].pop(stream, None)
+
+    async def _serve_stream(self, stream: ServerStream) -> None:
         while (message := await stream.read()) is not None:
             if self.fake.hold_produce is not None:
                 await self.fake.hold_produce.wait()

@@ -53,12 +53,14 @@ class ShareRequests:
         assert me is not None
         self.fake.stream_tasks[self.node].add(me)
         try:
+            await self.fake.opened(self.node, stream, share_stream_pb2.ShareStreamResponse(move=True))
             while (message := await stream.read()) is not None:
                 task = asyncio.create_task(self._answer(message, self._begin(message, stream), stream))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         finally:
             self.fake.stream_tasks[self.node].discard(me)
+            self.fake.open_streams[self.node].pop(stream, None)
             for task in tasks:
                 task.cancel()
             for key, session in list(self.sessions.items()):
@@ -125,6 +127,8 @@ class ShareRequests:
         elif session.session_id != request.session_id or request.share_session_epoch not in (CLOSE, session.epoch):
             return INVALID_SHARE_SESSION_EPOCH
         session.epoch += 1
+        if stream is not None:
+            session.stream = stream
         if is_fetch:
             self._change(session, request)
         return session

@@ -60,6 +60,9 @@ class _SilentStream:
         await self._transport.spoken(self._address)
         return message
 
+    def leave_connection(self) -> None:
+        self._inner.leave_connection()
+
     async def close(self) -> None:
         self._transport.closed.append(self._address)
         await self._inner.close()

@@ -266,13 +266,13 @@ class SessionCache:
             )
         # Replaced, not ended: the group keeps a session, so its share-partitions stay (12.6).
         closed = self._remove(key, replaced=True) if key in self._sessions else None
-        session = _Session(new_session_id, request.connection_id, now_ms, requests_running=1, empty_fetches=1)
+        session = _Session(new_session_id, None, now_ms, requests_running=1, empty_fetches=1)
         session.member_epoch, session.principal = request.member_epoch, request.principal
         session.partitions = dict.fromkeys(request.topics, True)
         self._sessions[key] = session
         self._group_sizes[key.group_id] = self._group_sizes.get(key.group_id, 0) + 1
         if request.connection_id is not None:
-            self._by_connection.setdefault(request.connection_id, set()).add(key)
+            self._bind(key, session, request.connection_id)
         return SessionStep(key, OPENING_EPOCH, new_session_id, tuple(session.partitions), closed)
 
     def _continued(self, request: SessionRequest, now_ms: int) -> _Session:
@@ -301,7 +301,23 @@ class SessionCache:
             )
         session.epoch = next_epoch(request.epoch)
         session.last_request_ms = now_ms
+        if request.connection_id is not None and request.connection_id != session.connection_id:
+            self._bind(key, session, request.connection_id)
         return session
+
+    def _bind(self, key: SessionKey, session: _Session, connection_id: int) -> None:
+        """Bind a session to the stream of its newest request; the end of the former one no longer ends it (PL-533)."""
+        self._unbind(key, session)
+        session.connection_id = connection_id
+        self._by_connection.setdefault(connection_id, set()).add(key)
+
+    def _unbind(self, key: SessionKey, session: _Session) -> None:
+        if session.connection_id is None:
+            return
+        keys = self._by_connection[session.connection_id]
+        keys.discard(key)
+        if not keys:
+            del self._by_connection[session.connection_id]
 
     def _check_partitions(self, request: SessionRequest) -> None:
         """Limit the partitions of a session, because one response may name all of them (CM-91). Raises
@@ -369,7 +385,7 @@ class SessionCache:
     # Ends.
 
     def connection_lost(self, connection_id: int) -> tuple[ClosedSession, ...]:
-        """End the sessions opened over a stream that has ended (PL-522), except those reopened over another stream."""
+        """End the sessions of a stream that has ended (PL-522): those whose newest request came over it (PL-533)."""
         closed = tuple(self._remove(key) for key in sorted(self._by_connection.get(connection_id, ())))
         self.evictions += len(closed)
         return closed
@@ -409,11 +425,7 @@ class SessionCache:
             self._group_sizes[key.group_id] = left
         else:
             del self._group_sizes[key.group_id]
-        if session.connection_id is not None:
-            keys = self._by_connection[session.connection_id]
-            keys.discard(key)
-            if not keys:
-                del self._by_connection[session.connection_id]
+        self._unbind(key, session)
         return ClosedSession(key, tuple(session.partitions), not left and not replaced)
 
 

@@ -20,9 +20,8 @@ from .worlds import GROUP, TOPIC, World, run, settle
 class Stream:
     """The server's end of a stream, driven by a test."""
 
-    context = CallContext("peer", "peer:1", lambda: None)
-
-    def __init__(self) -> None:
+    def __init__(self, move_in_s: float | None = None) -> None:
+        self.context = CallContext("peer", "peer:1", lambda: None, move_in_s=move_in_s)
         self.incoming: asyncio.Queue[Any] = asyncio.Queue()
         self.taken = 0
         self.answers: dict[int, Any] = {}
@@ -66,10 +65,18 @@ class Stream:
             request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
         self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, fetch=request))
 
-    def accept(self, number: int, epoch: int, first: int, last: int) -> None:
+    def move(self, number: int, epoch: int, session_id: int) -> None:
+        request = share_acknowledge_pb2.ShareAcknowledgeRequest(
+            group_id=GROUP, member_id="m", share_session_epoch=epoch, session_id=session_id
+        )
+        self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, acknowledge=request))
+
+    def accept(self, number: int, epoch: int, first: int, last: int, session_id: int | None = None) -> None:
         request = share_acknowledge_pb2.ShareAcknowledgeRequest(
             group_id=GROUP, member_id="m", share_session_epoch=epoch
         )
+        if session_id is not None:
+            request.session_id = session_id
         partition = request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
         partition.acknowledgement_batches.append(
             common_pb2.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
@@ -77,9 +84,11 @@ class Stream:
         self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, acknowledge=request))
 
 
-def play(scenario: Callable[[World, Stream, asyncio.Task[None]], Coroutine[Any, Any, None]]) -> None:
+def play(
+    scenario: Callable[[World, Stream, asyncio.Task[None]], Coroutine[Any, Any, None]], move_in_s: float | None = None
+) -> None:
     async def body(world: World) -> None:
-        stream = Stream()
+        stream = Stream(move_in_s)
         served = asyncio.get_running_loop().create_task(world.leader.service.share_stream(stream))
         await scenario(world, stream, served)
         served.cancel()
@@ -208,5 +217,55 @@ def test_a_unary_call_that_is_cancelled_forgets_its_parked_fetch() -> None:
         await settle()
         assert world.leader.share_partitions.parked == 0
         assert world.leader.requests.running == 0
+
+    play(scenario)
+
+
+@pytest.mark.rule("PL-533")
+def test_a_stream_of_an_old_connection_asks_once_to_move_and_parks_no_fetch_from_then_on() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        stream.fetch(1, 0)
+        await settle()
+        stream.fetch(2, 1, max_wait_ms=60_000)
+        await asyncio.sleep(9)
+        assert set(stream.answers) == {1}
+        await asyncio.sleep(1.5)
+        assert set(stream.answers) == {1, 2, 0}, "the parked fetch ends at once, empty"
+        assert stream.answers[0] == share_stream_pb2.ShareStreamResponse(move=True)
+        stream.fetch(3, 2, max_wait_ms=60_000)
+        await settle()
+        assert 3 in stream.answers
+        await world.produce(2)
+        stream.fetch(4, 3, max_wait_ms=60_000)
+        await settle()
+        (acquired,) = stream.answers[4].fetch.responses[0].partitions[0].acquired_records
+        assert (acquired.first_offset, acquired.last_offset) == (0, 1), "it still acquires what is there"
+        await asyncio.sleep(60)
+        assert set(stream.answers) == {0, 1, 2, 3, 4}
+
+    play(scenario, 10.0)
+
+
+@pytest.mark.rule("PL-533", "PL-527")
+def test_a_session_moves_to_another_stream_with_its_locks_and_the_former_stream_ends_nothing() -> None:
+    async def scenario(world: World, stream: Stream, served: asyncio.Task[None]) -> None:
+        loop, newer = asyncio.get_running_loop(), Stream()
+        await world.produce(3)
+        stream.fetch(1, 0)
+        await settle()
+        session_id = stream.answers[1].fetch.session_id
+        second = loop.create_task(world.leader.service.share_stream(newer))
+        newer.move(1, 1, session_id)
+        await settle()
+        assert newer.answers[1].acknowledge.error_code == 0
+        other = world.member("n").fetch(0, max_wait_ms=200)
+        served.cancel()
+        await asyncio.gather(served, return_exceptions=True)
+        assert await other.ranges() == [], "the records are still the first member's"
+        newer.accept(2, 2, 0, 2, session_id)
+        await settle()
+        assert newer.answers[2].acknowledge.responses[0].partitions[0].error_code == 0
+        second.cancel()
+        await asyncio.gather(second, return_exceptions=True)
 
     play(scenario)

@@ -26,7 +26,7 @@ async def removed(world: World, *members: tuple[str, int], group: str = GROUP) -
     request = pb.EndMemberSessionsRequest()
     for member_id, group_epoch in members:
         request.members.add(group_id=group, member_id=member_id, group_epoch=group_epoch)
-    await world.leader.member_sessions.end_member_sessions(request, Stream.context)
+    await world.leader.member_sessions.end_member_sessions(request, Stream().context)
 
 
 def outcomes(world: World) -> dict[str, float]:

@@ -16,6 +16,7 @@ from kip932.errors import (
     UnknownTopicIdError,
 )
 from partition_leader.topic_rpc.produce import ProduceService
+from shard_runtime.rpc.binding import CallContext
 from tests.twin import FaultPoint, Stage
 from tests.unit.partition_leader.topic_log.harness import Cluster, record_bytes, until
 
@@ -135,6 +136,31 @@ async def test_a_stream_appends_in_order_of_arrival_with_several_requests_in_fli
         await serving
         offsets = {one.correlation_id - 100: only(one.response).base_offset for one in answers}
         assert offsets == {n: -1 if n == 2 else 2 * (n - (n > 2)) for n in range(20)}
+
+
+@pytest.mark.rule("PL-534")
+async def test_a_stream_of_an_old_connection_asks_once_to_move_and_serves_what_still_comes() -> None:
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        service = ProduceService(Directory(log))
+        answers: list[produce_pb2.ProduceStreamResponse] = []
+        more = asyncio.Event()
+
+        async def requests() -> AsyncIterator[produce_pb2.ProduceStreamRequest]:
+            await more.wait()
+            yield produce_pb2.ProduceStreamRequest(correlation_id=7, request=request(wire_batch()))
+
+        async def write(answer: produce_pb2.ProduceStreamResponse) -> None:
+            answers.append(answer)
+
+        context = CallContext("peer", "peer:1", lambda: None, move_in_s=-1.0)
+        serving = asyncio.ensure_future(service.produce_stream(requests(), write, context))
+        await until(lambda: bool(answers))
+        assert answers == [produce_pb2.ProduceStreamResponse(move=True)]
+        more.set()
+        await serving
+        assert [(answer.correlation_id, answer.move) for answer in answers] == [(0, True), (7, False)]
+        assert only(answers[1].response).base_offset == 0
 
 
 @pytest.mark.rule("P-4")

@@ -97,6 +97,47 @@ def test_the_end_of_a_connection_ends_no_session_that_was_closed_before() -> Non
     assert cache.connection_lost(1) == ()
 
 
+@pytest.mark.rule("PL-533", "PL-522")
+def test_a_session_is_bound_to_the_stream_of_its_newest_request() -> None:
+    cache = opened(P0)
+    assert cache.acknowledge(request(1, connection_id=2), 0).epoch == 1
+    assert cache.connection_lost(1) == ()
+    assert cache.fetch(request(2, connection_id=2), 0, 0).fetch == (P0,)
+    assert cache.evictions == 0
+    (closed,) = cache.connection_lost(2)
+    assert (closed.key, closed.partitions, closed.group_is_empty) == (KEY, (P0,), True)
+
+
+@pytest.mark.rule("PL-533")
+def test_a_late_or_refused_request_moves_no_session() -> None:
+    cache = opened(P0)
+    cache.acknowledge(request(1, connection_id=2), 0)
+    for late in (request(1), request(2, session_id=12), request(2, principal="User:other"), request(7)):
+        with pytest.raises(errors.KafkaError):
+            cache.fetch(late, 0, 0)
+    cache.fetch(request(2, connection_id=None), 0, 0)
+    assert cache.connection_lost(1) == ()
+    assert len(cache.connection_lost(2)) == 1
+
+
+@pytest.mark.rule("PL-533")
+def test_a_request_that_overtakes_another_over_a_new_stream_is_refused_and_moves_nothing() -> None:
+    cache = opened(P0)
+    with pytest.raises(errors.InvalidShareSessionEpochError):
+        cache.acknowledge(request(2, connection_id=2), 0)
+    assert cache.fetch(request(1), 0, 0).epoch == 1
+    assert cache.connection_lost(2) == ()
+    assert len(cache.connection_lost(1)) == 1
+
+
+@pytest.mark.rule("PL-533", "PL-522")
+def test_a_session_whose_stream_ends_before_the_move_arrives_has_ended() -> None:
+    cache = opened(P0)
+    assert len(cache.connection_lost(1)) == 1
+    with pytest.raises(errors.ShareSessionNotFoundError):
+        cache.acknowledge(request(1, connection_id=2), 0)
+
+
 @pytest.mark.rule("PL-505", "CL-30")
 def test_an_acknowledgement_may_overtake_a_parked_fetch() -> None:
     cache = opened(P0)
