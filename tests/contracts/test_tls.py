@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import shutil
 import ssl
 import subprocess
@@ -13,12 +14,17 @@ from pathlib import Path
 import pytest
 import redis.asyncio
 
+from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
-from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.connection import ConnectionLostError, Store, StoreSettings
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
+from shard_runtime.record_log.redis.store_tls import StoreTls
 from shard_runtime.record_log.redis.topology import open_store
+from share_node.certs import Authority
+from share_node.node.process_store import opened_store
 from share_node.store.data_directory import DataDirectory
 from share_node.store.embedded_store import EmbeddedStore
+from tests.support.certificates import files_in, install
 
 OPENSSL = shutil.which("openssl")
 
@@ -33,10 +39,14 @@ def certificate(directory: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path
 
 
 @asynccontextmanager
-async def behind_tls(socket: Path, found: Path, key: Path) -> AsyncIterator[int]:
-    """Yield the port of a TLS endpoint in front of a unix socket; the embedded store itself has no TLS."""
+async def behind_tls(socket: Path, found: Path, key: Path, clients_of: Path | None = None) -> AsyncIterator[int]:
+    """Yield the port of a TLS endpoint in front of a unix socket; the embedded store itself has no TLS. `clients_of`:
+    the authorities of the certificates that clients need; None if they need none."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(found, key)
+    if clients_of is not None:
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_verify_locations(clients_of)
     pumps: set[asyncio.Task[None]] = set()
 
     async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -107,3 +117,114 @@ async def test_a_certificate_must_be_for_the_name_that_was_given_not_for_the_add
                 await check_store(open_store(f"rediss://localhost:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=500)
     finally:
         await store.stop()
+
+
+class _Secured:
+    """A store's authority and certificate, and those of a client, in a folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.authority = Authority.made()
+        self.store, self.client = (files_in(folder / name) for name in ("store", "client"))
+        for name, files in (("store", self.store), ("client", self.client)):
+            (folder / name).mkdir()
+            install(files, self.authority.issue(name, ["127.0.0.1"]), self.authority.certificate)
+
+    def tls(self, *, known: bool = False) -> StoreTls:
+        """Return a client's files; with its own certificate if `known`."""
+        own = (self.client.certificate, self.client.key) if known else (None, None)
+        return StoreTls(self.client.authorities, *own)
+
+
+async def _refusal(url: str, tls: StoreTls) -> str:
+    with pytest.raises(ConnectionLostError) as refused:
+        await _ping(open_store(url, tls=tls))
+    return str(refused.value)
+
+
+async def _ping(store: Store) -> None:
+    connection = await store.connect("")
+    await connection.run([("PING",)], 2_000)
+
+
+@pytest.mark.rule("CM-195")
+@pytest.mark.asyncio
+async def test_the_files_of_the_settings_are_used_and_read_again_for_each_connection(tmp_path: Path) -> None:
+    made = _Secured(tmp_path)
+    store = EmbeddedStore(DataDirectory(tmp_path / "data"))
+    await store.start()
+    try:
+        async with behind_tls(
+            store.socket_path, made.store.certificate, made.store.key, made.store.authorities
+        ) as port:
+            flags = {
+                "store.url": f"rediss://127.0.0.1:{port}",
+                "store.ssl.ca.location": str(made.client.authorities),
+                "store.ssl.certificate.location": str(made.client.certificate),
+                "store.ssl.key.location": str(made.client.key),
+            }
+            opened = opened_store(load_settings(flags))
+            await check_store(opened, None, 0)
+            others = Authority.made()
+            install(made.client, others.issue("client"), made.authority.certificate)
+            with pytest.raises(ConnectionLostError):
+                await _ping(opened)
+            install(made.client, made.authority.issue("client"), made.authority.certificate)
+            await check_store(opened, None, 0)
+            assert "it requires a client certificate" in await _refusal(flags["store.url"], made.tls())
+    finally:
+        await store.stop()
+
+
+@pytest.mark.rule("CM-195")
+@pytest.mark.asyncio
+async def test_a_failed_connection_says_what_it_may_mean(tmp_path: Path) -> None:
+    made, others = _Secured(tmp_path), Authority.made()
+    (tmp_path / "odd").mkdir()
+    odd = files_in(tmp_path / "odd")
+    store = EmbeddedStore(DataDirectory(tmp_path / "data"))
+    await store.start()
+
+    async def plain(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(100)
+        writer.write(b"-ERR Protocol error: unauthenticated multibulk length\r\n")
+        writer.close()
+
+    server = await asyncio.start_server(plain, "127.0.0.1", 0)
+    try:
+        said = await _refusal(f"rediss://127.0.0.1:{server.sockets[0].getsockname()[1]}", made.tls())
+        assert "nothing there speaks TLS; if the store has none, its URL is redis://" in said
+        async with behind_tls(store.socket_path, made.store.certificate, made.store.key) as port:
+            said = await _refusal(f"redis://127.0.0.1:{port}", StoreTls())
+            assert "if the store serves TLS, its URL must begin with rediss://" in said
+            said = await _refusal(f"rediss://127.0.0.1:{port}", StoreTls())
+            assert "of no authority in store.ssl.ca.location" in said
+        for pair, words in (
+            (
+                made.authority.issue("store", ["another.example"]),
+                "for other names and addresses than the one",
+            ),
+            (others.issue("store", ["127.0.0.1"]), "of no authority in store.ssl.ca.location"),
+            (made.authority.issue("store", ["127.0.0.1"], days=-1), "its certificate has expired"),
+        ):
+            install(odd, pair, b"")
+            async with behind_tls(store.socket_path, odd.certificate, odd.key) as port:
+                assert words in await _refusal(f"rediss://127.0.0.1:{port}", made.tls())
+    finally:
+        server.close()
+        await store.stop()
+
+
+@pytest.mark.rule("CM-195")
+def test_files_that_cannot_be_used_and_what_is_given_twice_are_refused_at_the_start(tmp_path: Path) -> None:
+    made = _Secured(tmp_path)
+    node, missing = made.tls(known=True), tmp_path / "missing.crt"
+    for url, tls, said in (
+        ("redis://h:1", node, "connections to it would not be encrypted; expected rediss://"),
+        (f"rediss://h:1?ssl_ca_certs={missing}", node, "it has the option ssl_ca_certs"),
+        ("rediss://h:1", StoreTls(missing), f"store.ssl.ca.location={missing}: it cannot be used"),
+        ("rediss://h:1", StoreTls(made.store.key), "expected the certificates of the store's authorities in PEM"),
+        ("rediss://h:1", StoreTls(None, node.certificate), "belong together; set both or neither"),
+        ("rediss://h:1", StoreTls(None, node.certificate, made.store.key), "cannot be used together"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(said)):
+            open_store(url, tls=tls)

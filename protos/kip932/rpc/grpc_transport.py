@@ -152,7 +152,7 @@ class GrpcTransport:
         """Open a duplex stream. If the peer cannot be reached, the first read or write raises TransportError."""
         channel, metadata = self._channel(address), self._call_metadata()
         call = channel.callable(method)(metadata=metadata)
-        return _GrpcStream(address, method, call, self, channel, metadata)
+        return _GrpcStream(address, method, call, self, channel, metadata=metadata)
 
     async def close(self) -> None:
         """Close every channel; calls in flight fail with CANCELLED."""
@@ -294,6 +294,7 @@ class _GrpcStream(Generic[RequestT, ResponseT]):
         call: Any,
         transport: GrpcTransport,
         channel: _Channel,
+        *,
         metadata: tuple[tuple[str, str], ...],
     ) -> None:
         self._metadata = metadata

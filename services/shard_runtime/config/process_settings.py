@@ -150,6 +150,16 @@ STORE_PASSWORD = string(  # CM-184
     "File with the password of the store's user: one line. It is read again for each new connection, so that a "
     "changed password needs no restart.",
 )  # fmt: skip
+STORE_SSL_CA = string(  # CM-195
+    "store.ssl.ca.location", "",
+    "PEM file with the certificates of the authorities by which the store is checked, with a rediss:// URL; empty for "
+    "those of the system.",
+)  # fmt: skip
+STORE_SSL_CERTIFICATE = string(
+    "store.ssl.certificate.location", "",
+    "PEM file with this process's certificate for the store, if it requires one, and the intermediate ones after it.",
+)  # fmt: skip
+STORE_SSL_KEY = string("store.ssl.key.location", "", "PEM file with the key of that certificate, not encrypted.")
 STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with.", low=0)  # CM-12
 STORE_FSYNC_ALWAYS = boolean(
     "store.fsync.always", False, "Whether the store syncs every write to disk before it answers."

@@ -18,6 +18,9 @@ from shard_runtime.config.process_settings import (
     STORE_FSYNC_ALWAYS,
     STORE_PASSWORD,
     STORE_REPLICAS,
+    STORE_SSL_CA,
+    STORE_SSL_CERTIFICATE,
+    STORE_SSL_KEY,
     STORE_UNSAFE_STOP,
     STORE_URL,
     STORE_USERNAME,
@@ -32,6 +35,7 @@ from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, StoreNeeds, check_store
 from shard_runtime.record_log.redis.store_rights import check_rights
+from shard_runtime.record_log.redis.store_tls import StoreTls
 from shard_runtime.record_log.redis.store_watch import StoreWatch
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked_url
@@ -109,11 +113,13 @@ def refuse_unusable(settings: Settings) -> None:
 
 
 def opened_store(settings: Settings) -> Store:
-    """Return the store of these settings, not connected yet. Raises ValueError for a URL or a password file that cannot
-    be used."""
+    """Return the store of these settings, not connected yet. Raises ValueError for a URL, a password file or files for
+    TLS that cannot be used."""
     location = settings[STORE_PASSWORD]
     username, file = settings[STORE_USERNAME], Path(location) if location else None
-    return open_store(settings[STORE_URL], username=username, password_file=file)
+    given = (settings[each] for each in (STORE_SSL_CA, STORE_SSL_CERTIFICATE, STORE_SSL_KEY))
+    tls = StoreTls(*(Path(each) if each else None for each in given))
+    return open_store(settings[STORE_URL], username=username, password_file=file, tls=tls)
 
 
 async def open_clients(

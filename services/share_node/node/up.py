@@ -30,6 +30,9 @@ from shard_runtime.config.process_settings import (
     NODE_SETTINGS,
     STORE_FSYNC_ALWAYS,
     STORE_PASSWORD,
+    STORE_SSL_CA,
+    STORE_SSL_CERTIFICATE,
+    STORE_SSL_KEY,
     STORE_URL,
     STORE_USERNAME,
     STORE_WHOLE_HISTORIES,
@@ -276,7 +279,8 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
     """Return the settings that `up` makes; those that the user gives by name override them."""
     always = options.store is None and options.fsync == "always"
     # The embedded store has no users: its socket is its user's alone. The environment may be for another store.
-    credentials = {STORE_USERNAME.name: "", STORE_PASSWORD.name: ""} if options.store is None else {}
+    of_store = (STORE_USERNAME, STORE_PASSWORD, STORE_SSL_CA, STORE_SSL_CERTIFICATE, STORE_SSL_KEY)
+    credentials = dict.fromkeys((each.name for each in of_store), "") if options.store is None else {}
     return {
         NODE_NAME.name: _ONLY,
         LISTEN_HOST.name: options.host,

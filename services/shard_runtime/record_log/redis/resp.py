@@ -33,6 +33,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreLoadingError,
 )
 from shard_runtime.record_log.redis.credentials import PasswordFileError, StoreCredentials
+from shard_runtime.record_log.redis.store_tls import StoreTls, explained
 
 #: redis-py's own packer is written in Python and costs five times as much (P-9). The cast corrects hiredis' type hint.
 _pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", hiredis.pack_command)
@@ -251,6 +252,16 @@ class StoreAddress:
         kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
         return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms, self._credentials)
 
+    def with_tls(self, tls: StoreTls) -> StoreAddress:
+        """The same address with these files. Raises ValueError when they cannot be used, for a file that the URL names
+        as well, and for an address without TLS."""
+        if not issubclass(self._kind, SSLConnection):
+            raise ValueError("store.ssl.* is set, and connections to it would not be encrypted; expected rediss://")
+        options = tls.options()
+        if twice := sorted(options.keys() & self._options.keys()):
+            raise ValueError(f"it has the option {twice[0]}, and store.ssl.* names another file; set one of them")
+        return StoreAddress(self._kind, {**self._options, **options}, self._connect_ms, self._credentials)
+
     def known_as(self, username: str, password_file: Path | None) -> StoreAddress:
         """The same address for a user, and with the password in a file. Raises ValueError when the address has them
         already, or the file cannot be used."""
@@ -285,7 +296,7 @@ class StoreAddress:
             if isinstance(error, socket.gaierror):
                 cause = f"its name cannot be looked up: {error.strerror}"
             else:
-                cause = str(error) or "no answer"
+                cause = explained(str(error) or "no answer", tls=issubclass(self._kind, SSLConnection))
             raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
 
     async def _resolve(self) -> list[Mapping[str, Any]]:

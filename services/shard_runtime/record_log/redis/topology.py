@@ -29,17 +29,24 @@ from shard_runtime.record_log.redis.connection import (
 )
 from shard_runtime.record_log.redis.keys import slot_of
 from shard_runtime.record_log.redis.resp import RespConnection, StoreAddress
+from shard_runtime.record_log.redis.store_tls import StoreTls
 from shard_runtime.record_log.store_url import masked_url
 
 _CONNECT_MS: Final = 2_000
 _ASK_MS: Final = 2_000
+NO_TLS_FILES: Final = StoreTls()
 
 
 def open_store(
-    url: str, connect_ms: int = _CONNECT_MS, *, username: str = "", password_file: Path | None = None
+    url: str,
+    connect_ms: int = _CONNECT_MS,
+    *,
+    username: str = "",
+    password_file: Path | None = None,
+    tls: StoreTls = NO_TLS_FILES,
 ) -> Store:
     """The store that a URL names. It is not connected yet. `username`: for a URL that names none; `password_file` is
-    read again for each connection.
+    read again for each connection, and so are the files of `tls`, which a rediss:// URL needs.
 
     Raises ValueError for a URL that cannot be parsed, for what is given twice, and for a file that cannot be used.
     """
@@ -57,6 +64,8 @@ def open_store(
         )
     try:
         base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
+        if tls:
+            base = base.with_tls(tls)
         if username or password_file is not None:
             base = base.known_as(username, password_file)
         others = _addresses(parts.netloc)

@@ -1,0 +1,96 @@
+"""TLS towards the store: the files by which its certificate is checked and this process is known, and what a failed
+connection may mean (CM-195)."""
+
+from __future__ import annotations
+
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+#: Words of Python's and OpenSSL's errors, and what they mean.
+_MEANINGS: Final = (
+    ("Hostname mismatch", "its certificate is for other names and addresses than the one in store.url"),
+    ("IP address mismatch", "its certificate is for other names and addresses than the one in store.url"),
+    ("certificate has expired", "its certificate has expired; renew it, or correct this host's clock"),
+    ("certificate is not yet valid", "its certificate is not valid yet; compare its clock and this host's"),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        "its certificate is of no authority in store.ssl.ca.location (of the system, if that is not set)",
+    ),
+    (
+        "WRONG_VERSION_NUMBER",
+        "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",
+    ),
+    (
+        "RECORD_LAYER_FAILURE",
+        "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",
+    ),
+    ("CERTIFICATE_REQUIRED", "it requires a client certificate: set store.ssl.certificate.location and its key"),
+    ("UNKNOWN_CA", "it did not accept the certificate in store.ssl.certificate.location: of another authority?"),
+)
+_NO_TLS_TRIED: Final = "if the store serves TLS, its URL must begin with rediss://"
+_ENDED: Final = "if it has no TLS, its URL is redis:// instead of rediss://; or it requires a client certificate"
+_CLOSED: Final = (
+    "Connection closed by server",
+    "Connection reset",
+    "Connection lost",
+    "UNEXPECTED_EOF",
+    "EOF occurred",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StoreTls:
+    """The files of the settings store.ssl.*; None where one is not set. They are read for each new connection.
+
+    `authorities`: None for those of the system.
+    """
+
+    authorities: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def __bool__(self) -> bool:
+        return any((self.authorities, self.certificate, self.key))
+
+    def options(self) -> dict[str, str]:
+        """Return redis-py's options for these files. Raises ValueError, with the setting and the path, when they cannot
+        be used."""
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError(
+                "store.ssl.certificate.location and store.ssl.key.location belong together; set both or neither"
+            )
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.authorities is not None:
+                context.load_verify_locations(self.authorities)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"store.ssl.ca.location={self.authorities}: it cannot be used ({_reason(error)}); expected the "
+                "certificates of the store's authorities in PEM"
+            ) from error
+        try:
+            if self.certificate is not None and self.key is not None:
+                context.load_cert_chain(self.certificate, self.key, lambda: "")
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"store.ssl.certificate.location={self.certificate} and store.ssl.key.location={self.key} cannot be "
+                f"used together ({_reason(error)}); expected a certificate and its private key in PEM, not encrypted"
+            ) from error
+        given = {"ssl_ca_certs": self.authorities, "ssl_certfile": self.certificate, "ssl_keyfile": self.key}
+        return {name: str(path) for name, path in given.items() if path is not None}
+
+
+def explained(cause: str, *, tls: bool) -> str:
+    """Return a failure's text, and what it may mean if TLS, or its absence, explains it. `tls`: whether it was used."""
+    meaning = next((meaning for words, meaning in _MEANINGS if words in cause), "") if tls else ""
+    if not meaning and any(words in cause for words in _CLOSED):
+        meaning = _ENDED if tls else _NO_TLS_TRIED
+    return f"{cause} ({meaning})" if meaning else cause
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) and not isinstance(error, ssl.SSLError) else None) or str(
+        error
+    )
