@@ -14,7 +14,7 @@ from typing import Final
 GRACE_MAX_MS: Final = 30_000
 #: How many connections are remembered: the newest.
 CONNECTIONS_MAX: Final = 20_000
-#: gRPC multiplies the age that it is given by 0.9 to 1.1, for each connection anew.
+#: gRPC multiplies the age that it is given by 0.9 to 1.1, a random number for each connection.
 _GRPC_JITTER: Final = 1.1
 #: A stream is asked to move at a random part of the age, from the first of these on, as long as the second.
 _MOVE_FROM: Final = 0.7
