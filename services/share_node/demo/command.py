@@ -27,6 +27,7 @@ from share_node.demo.run import Progress as DemoProgress
 from share_node.node.serve import WITH_PARENT
 from share_node.store.data_directory import FILE_MODE, DataDirectory, DataDirectoryError
 from sharegroups import KafkaError
+from sharegroups.cli.output import FILE, lines_of, pairs
 
 #: How long deleting the topics may take after a signal ended the demo, ms.
 _CLEAR_MS: Final = 5_000
@@ -127,21 +128,37 @@ def outcome_as_json(outcome: Outcome) -> dict[str, object]:
 @click.option(
     "--keep", type=click.Path(path_type=Path, file_okay=False), help="Directory that keeps the data of its own cluster."
 )
+@click.option("--command-config", type=FILE, help="Client settings (name=value lines) for a running cluster.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", help="How the result is printed.")
-def demo(input_path: str | None, workers: int, bootstrap_server: str | None, keep: Path | None, output: str) -> None:
+def demo(
+    *,
+    input_path: str | None,
+    workers: int,
+    bootstrap_server: str | None,
+    keep: Path | None,
+    command_config: Path | None,
+    output: str,
+) -> None:
     """Run the whole story on real input: produce, work, fail, reject, kill a worker, account for every record.
 
     Its topics are deleted at the end, unless it fails; its share group stays in a cluster of yours.
     Exit status: 0 when every record is accounted for and the totals equal a count without the queue, else 1; 130 after
     Ctrl-C and 143 after SIGTERM, its workers dismissed, its topics deleted, its own cluster stopped.
     """
+    if bootstrap_server is None and command_config is not None:
+        bootstrap_server = pairs(lines_of(command_config)).get("bootstrap.servers")
+        if bootstrap_server is None:
+            raise click.UsageError(
+                "--command-config is for a running cluster, and none is named; expected --bootstrap-server, or "
+                f"bootstrap.servers in {command_config}"
+            )
     if keep is not None and bootstrap_server is not None:
         raise click.UsageError("--keep is for the demo's own cluster; yours keeps its data anyway")
     console = Console(stderr=output == "json")
     try:
         job = job_for(input_path)
         with _cluster(bootstrap_server, keep, console) as bootstrap:
-            story = Demo(bootstrap, job, workers, input_path)
+            story = Demo(bootstrap, job, workers, input_path, command_config)
             try:
                 outcome = _run(console, story, job, workers)
             except KeyboardInterrupt:

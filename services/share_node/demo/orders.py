@@ -9,22 +9,26 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from share_node.demo.jobs import BrokenRecordError, Job, Tally, fails_first_attempt, job_for
 from sharegroups import current_job
+from sharegroups.cli.output import lines_of, pairs
 
 _PREFIX: Final = "SHAREGROUPS_DEMO_"
 
 
 class Orders(NamedTuple):
-    """A worker's cluster, topic, group, number and input. `input`: the user's own file; "" for the standard library."""
+    """A worker's cluster, topic, group, number and input. `input`: the user's own file; "" for the standard library.
+    `command_config`: the file of client settings, "" for none; its path is passed on, never what is in it."""
 
     bootstrap: str = "127.0.0.1:7932"
     topic: str = "demo"
     group: str = "demo"
     number: str = "1"
     input: str = ""
+    command_config: str = ""
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> Orders:
@@ -34,6 +38,13 @@ class Orders(NamedTuple):
     def environment(self) -> dict[str, str]:
         """Return the variables for a worker's environment."""
         return {_PREFIX + name.upper(): value for name, value in self._asdict().items()}
+
+    @property
+    def client(self) -> dict[str, str]:
+        """The settings of clients of the cluster. Raises UsageFailure for a line that is not name=value, OSError for a
+        file that cannot be read."""
+        file = Path(self.command_config) if self.command_config else None
+        return pairs(lines_of(file)) | {"bootstrap.servers": self.bootstrap}
 
     @property
     def job(self) -> Job:

@@ -16,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Final, NamedTuple
 
 from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
@@ -164,16 +165,20 @@ def _start_worker(orders: Orders, on_report: Callable[[Report], None], on_log: C
 class Demo:
     """One run, on a topic and a group of its own."""
 
-    def __init__(self, bootstrap: str, job: Job, workers: int, input_path: str | None) -> None:
+    def __init__(
+        self, bootstrap: str, job: Job, workers: int, input_path: str | None, command_config: Path | None = None
+    ) -> None:
         #: True when a worker will be killed: only if one is sure to report enough records, however the workers share
         #: them.
         self.kills = workers > 1 and has_more_records(job, (KILL_AFTER - 1) * workers)
-        self._bootstrap = bootstrap
         self._job = job
-        self._input_path = input_path
         self._workers_wanted = workers
         name = f"demo-{secrets.token_hex(4)}"
         self.topic, self.group, self.letters = name, name, _letters_topic(name)
+        config = str(command_config.absolute()) if command_config is not None else ""
+        self._orders = Orders(bootstrap, name, name, "0", input_path or "", config)
+        #: The settings of its clients.
+        self.client = self._orders.client
         self._ledger = Ledger()
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
@@ -186,13 +191,13 @@ class Demo:
 
     def run(self, on_progress: Callable[[Progress], None]) -> Outcome:
         """Run to the end. Raises DemoError when a produce fails, or after STALLED_AFTER_S seconds without progress."""
-        with Admin({"bootstrap.servers": self._bootstrap}) as admin:
+        with Admin(self.client) as admin:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
                     raise DemoError(f"topic {self.topic} could not be created: {error}")
             self._no_letters = _set_up_letters(admin, self.group, self.letters)
             self._workers = [
-                _start_worker(self._orders(n), self._take_report, self._take_log)
+                _start_worker(self._orders._replace(number=str(n)), self._take_report, self._take_log)
                 for n in range(1, self._workers_wanted + 1)
             ]
             try:
@@ -219,7 +224,7 @@ class Demo:
 
         The group stays. A topic that does not exist was deleted by an earlier try.
         """
-        with Admin({"bootstrap.servers": self._bootstrap, "default.api.timeout.ms": wait_ms}) as admin:
+        with Admin({**self.client, "default.api.timeout.ms": wait_ms}) as admin:
             try:
                 errors = admin.delete_topics([self.topic, self.letters])
             except KafkaError as failure:
@@ -230,12 +235,9 @@ class Demo:
         lines += [f"topic {topic} is deleted" for topic in errors if topic not in stay]
         return "; ".join([*lines, f"group {self.group} stays"])
 
-    def _orders(self, number: int) -> Orders:
-        return Orders(self._bootstrap, self.topic, self.group, str(number), self._input_path or "")
-
     def _produce(self) -> None:
         try:
-            with Producer({"bootstrap.servers": self._bootstrap}) as producer:
+            with Producer(self.client) as producer:
                 for key, value in self._job.records():
                     producer.produce(self.topic, value=value, key=key.encode(), on_delivery=self._take_delivery)
                     producer.poll(0)

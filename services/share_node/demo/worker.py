@@ -7,9 +7,7 @@ from share_node.demo.orders import Orders, fail_now_and_then, leave_when_dismiss
 from sharegroups import Reject, Retry, Worker
 
 orders = Orders.of(os.environ)
-worker = Worker(
-    bootstrap_servers=orders.bootstrap, group_id=orders.group, client_id=f"demo-worker-{orders.number}", concurrency=2
-)
+worker = Worker({**orders.client, "group.id": orders.group, "client.id": f"demo-worker-{orders.number}"}, concurrency=2)
 job = orders.job
 
 

@@ -46,8 +46,9 @@ from sharegroups.cli.reaching import open_reachable_admin
 def add(*, bootstrap_server: str, command_config: Path | None, output: str, **given: Any) -> None:
     """Add access control entries: for each principal, host, operation and resource one.
 
-    Without --operation an entry is about all operations, without a host about any. --producer, --consumer and --worker
-    stand for the operations that such a program needs. An entry that exists already is no error, and is named.
+    Without --operation an entry is about all operations, without a host about any. --producer, --consumer, --worker,
+    --operator and --redrive stand for the operations that such a user needs. An entry that exists already is no error,
+    and is named.
     """
     wanted = entries(Given(**given))
     connection = settings(bootstrap_server, command_config)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple, TypeVar
@@ -48,6 +48,31 @@ _WORKER: Final = {
     ResourceType.TOPIC: (Operation.READ, Operation.DESCRIBE),
     ResourceType.GROUP: (Operation.READ, Operation.DESCRIBE_CONFIGS),
 }
+#: One who inspects: everything is shown but the contents of records, and nothing can be changed.
+_OPERATOR: Final = {
+    ResourceType.TOPIC: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    ResourceType.GROUP: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE,),
+    ResourceType.CLUSTER: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+}
+#: `--topic`: the topics that dead letters go back to.
+_REDRIVE: Final = {
+    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceType.GROUP: (Operation.DESCRIBE_CONFIGS,),
+}
+_TABLES: Final[Mapping[str, Mapping[ResourceType, Sequence[Operation]]]] = {
+    "producer": _PRODUCER,
+    "consumer": _CONSUMER,
+    "worker": _WORKER,
+    "operator": _OPERATOR,
+    "redrive": _REDRIVE,
+}
+#: What a shorthand allows on --dead-letter-topic. `dlq` recognises a dead-letter topic by its configs.
+_LETTERS: Final[Mapping[str, Sequence[Operation]]] = {
+    "worker": (Operation.WRITE,),
+    "operator": (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
+    "redrive": (Operation.READ, Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS, Operation.DELETE),
+}
 
 
 class Resource(NamedTuple):
@@ -84,6 +109,8 @@ class Given:
     idempotent: bool = False
     consumer: bool = False
     worker: bool = False
+    operator: bool = False
+    redrive: bool = False
     dead_letter_topics: Sequence[str] = ()
 
     @property
@@ -99,8 +126,8 @@ class Given:
 
     @property
     def shorthands(self) -> list[str]:
-        """The shorthands given, as options."""
-        return [f"--{name}" for name in ("producer", "consumer", "worker") if getattr(self, name)]
+        """The names of the shorthands given, without hyphens."""
+        return [name for name in _TABLES if getattr(self, name)]
 
 
 def resource_options(*, with_all: bool) -> Callable[[F], F]:
@@ -137,7 +164,7 @@ def caller_options(*, in_filters: bool) -> Callable[[F], F]:
 
 
 def shorthand_options(function: F) -> F:
-    """Add --producer, --consumer and --worker with their companions."""
+    """Add --producer, --consumer, --worker, --operator and --redrive with their companions."""
     options = (
         click.option("--producer", is_flag=True, help="What a producer needs: Write, Describe and Create on --topic, "
                      "Write and Describe on --transactional-id."),
@@ -146,8 +173,14 @@ def shorthand_options(function: F) -> F:
                      "--group."),
         click.option("--worker", is_flag=True, help="What a worker needs: as --consumer, and DescribeConfigs on "
                      "--group, for the group's limits."),
+        click.option("--operator", is_flag=True, help="What one needs who inspects: Describe and DescribeConfigs on "
+                     "--topic, --group and --cluster, Describe on --transactional-id."),
+        click.option("--redrive", is_flag=True, help="What dlq redrive and purge need: Write and Describe on --topic, "
+                     "where letters go back to, DescribeConfigs on --group; and --dead-letter-topic."),
         click.option("--dead-letter-topic", "dead_letter_topics", multiple=True, type=TEXT, metavar="TOPIC",
-                     help="With --worker: also Write on this topic, to name it as the group's dead-letter topic."),
+                     help="With --worker: Write on this topic and AlterConfigs on --group, to name it as the group's. "
+                     "With --operator: Read, Describe and DescribeConfigs on it, for dlq list and show; with --redrive "
+                     "Delete, too. Repeatable."),
     )  # fmt: skip
     return _all_of(options)(function)
 
@@ -271,11 +304,14 @@ def _permitted(given: Given, usual: Operation) -> list[Permitted]:
         _check_shorthands(given)
         chosen = [
             (resource, operation)
-            for wanted, table in ((given.producer, _PRODUCER), (given.consumer, _CONSUMER), (given.worker, _WORKER))
-            if wanted
+            for name in given.shorthands
             for resource in given.resources
-            for operation in table.get(resource.type, ())
+            for operation in _TABLES[name].get(resource.type, ())
         ]
+        if given.worker and given.dead_letter_topics:
+            # Naming a dead-letter topic changes a config of the group.
+            groups = [resource for resource in given.resources if resource.type is ResourceType.GROUP]
+            chosen += [(group, Operation.ALTER_CONFIGS) for group in groups]
     found = [
         Permitted(resource, PatternType.LITERAL if resource.type is ResourceType.CLUSTER else pattern, operation)
         for resource, operation in chosen
@@ -284,37 +320,43 @@ def _permitted(given: Given, usual: Operation) -> list[Permitted]:
         cluster = Resource(ResourceType.CLUSTER, CLUSTER_NAME)
         found.append(Permitted(cluster, PatternType.LITERAL, Operation.IDEMPOTENT_WRITE))
     letters = [Resource(ResourceType.TOPIC, name) for name in given.dead_letter_topics]
-    return [*found, *(Permitted(topic, PatternType.LITERAL, Operation.WRITE) for topic in letters)]
+    on_letters = [operation for name in given.shorthands for operation in _LETTERS.get(name, ())]
+    found += [Permitted(topic, PatternType.LITERAL, operation) for topic in letters for operation in on_letters]
+    return list(dict.fromkeys(found))
 
 
 def _check_companions(given: Given) -> None:
     """Raise UsageFailure for an option without the shorthand that it goes with."""
     if given.idempotent and not given.producer:
         raise UsageFailure("--idempotent goes with --producer, which is not given")
-    if given.dead_letter_topics and not given.worker:
-        raise UsageFailure("--dead-letter-topic goes with --worker, which is not given")
+    if given.dead_letter_topics and not _LETTERS.keys() & set(given.shorthands):
+        options = ", ".join(f"--{name}" for name in _LETTERS)
+        raise UsageFailure(f"--dead-letter-topic goes with one of {options}, and none is given")
 
 
 def _check_shorthands(given: Given) -> None:
     """Raise UsageFailure for options that a shorthand excludes, or that it needs and are missing."""
-    said = ", ".join(given.shorthands)
+    said = ", ".join(f"--{name}" for name in given.shorthands)
     for option, value in (
         ("operation", given.operations),
         ("deny-principal", given.deny_principals),
         ("deny-host", given.deny_hosts),
-        ("cluster", given.cluster),
     ):
         if value:
             raise UsageFailure(f"--{option} does not go with {said}, which has operations and resources of its own")
-    tables = ((given.producer, _PRODUCER), (given.consumer, _CONSUMER), (given.worker, _WORKER))
-    usable = {kind for wanted, table in tables if wanted for kind in table}
+    usable = {kind for name in given.shorthands for kind in _TABLES[name]}
     for kind in dict.fromkeys(resource.type for resource in given.resources):
         if kind not in usable:
             raise UsageFailure(f"{_OPTION_OF[kind]} does not go with {said}; give it in a command of its own")
-    if not given.topics:
-        raise UsageFailure(f"{said} needs --topic")
-    if (given.consumer or given.worker) and not given.groups:
-        raise UsageFailure(f"{said} needs --group")
+    for option, values, needed_by in (
+        ("topic", given.topics, ("producer", "consumer", "worker", "redrive")),
+        ("group", given.groups, ("consumer", "worker")),
+        ("dead-letter-topic", given.dead_letter_topics, ("redrive",)),
+    ):
+        if not values and set(needed_by) & set(given.shorthands):
+            raise UsageFailure(f"{said} needs --{option}")
+    if given.operator and not given.resources:
+        raise UsageFailure(f"--operator needs {_RESOURCES}")
 
 
 def _misleading(acl: Acl) -> str:

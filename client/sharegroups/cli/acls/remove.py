@@ -53,7 +53,7 @@ def remove(*, force: bool, bootstrap_server: str, command_config: Path | None, o
     means all entries of a principal.
 
     First it prints these entries, and asks for confirmation. Exactly the entries printed are removed. --producer,
-    --consumer and --worker stand for the operations that `add` allows with them.
+    --consumer, --worker, --operator and --redrive stand for the operations that `add` allows with them.
     """
     chosen = Given(**given)
     require_choice(chosen)

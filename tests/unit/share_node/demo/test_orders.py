@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 
@@ -24,9 +25,16 @@ def at_work(work: Callable[[], None], key: str = "a", times: int = 1) -> None:
 
 
 def test_orders_go_through_the_environment() -> None:
-    given = Orders("h:1", "t", "g", "3", "rows.csv")
+    given = Orders("h:1", "t", "g", "3", "rows.csv", "/etc/alice.properties")
     assert Orders.of({"HOME": "/", **given.environment()}) == given
     assert Orders.of({}) == Orders()
+
+
+def test_a_client_has_the_settings_of_the_file_and_the_cluster_of_the_orders(tmp_path: Path) -> None:
+    (tmp_path / "alice.properties").write_text("security.protocol=SSL\nbootstrap.servers=elsewhere:1\n")
+    orders = Orders("h:1", command_config=str(tmp_path / "alice.properties"))
+    assert orders.client == {"bootstrap.servers": "h:1", "security.protocol": "SSL"}
+    assert Orders("h:1").client == {"bootstrap.servers": "h:1"}
 
 
 def test_one_record_in_nine_or_so_fails_and_only_at_its_first_delivery() -> None:

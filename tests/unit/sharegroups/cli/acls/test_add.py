@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kip932.acls import refused_binding
+from kip932.acls import Operation, refused_binding
 from kip932.errors import ClusterAuthorizationFailedError
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.unit.sharegroups.cli.conftest import sharegroups
@@ -28,6 +28,9 @@ def test_the_transcript(fake: FakeCluster) -> None:
             "acls add --deny-principal User:* --deny-host 10.0.0.1 --operation write --topic '*' --output json",
             "acls --add --allow-principal User:c --consumer --topic orders --group work",
             "acls add --allow-principal User:w --worker --topic orders --group work --dead-letter-topic dlq.orders",
+            "acls add --allow-principal User:o --operator --topic '*' --group '*' --transactional-id '*' --cluster "
+            "--dead-letter-topic dlq.orders",
+            "acls add --allow-principal User:r --redrive --topic orders --group work --dead-letter-topic dlq.orders",
             "acls add --allow-principal User:p --producer --idempotent --topic orders --transactional-id shop-1",
         ],
     )
@@ -134,9 +137,18 @@ def test_it_says_when_access_control_is_off_and_when_it_is_not_known_says_nothin
         ("--allow-principal User:a --worker --topic t", "--worker needs --group"),
         ("--allow-principal User:a --consumer --group g", "--consumer needs --topic"),
         ("--allow-principal User:a --producer --topic t --group g", "--group does not go with --producer"),
-        ("--allow-principal User:a --consumer --topic t --group g --cluster", "--cluster does not go with --consumer"),
+        ("--allow-principal User:a --consumer --topic t --group g --cluster", "--cluster does not go with --consumer; "
+         "give it in a command of its own"),
         ("--allow-principal User:a --topic t --idempotent", "--idempotent goes with --producer, which is not given"),
-        ("--allow-principal User:a --topic t --dead-letter-topic d", "--dead-letter-topic goes with --worker"),
+        ("--allow-principal User:a --topic t --dead-letter-topic d", "--dead-letter-topic goes with one of "
+         "--worker, --operator, --redrive, and none is given"),
+        ("--allow-principal User:a --producer --topic t --dead-letter-topic d", "--dead-letter-topic goes with one of"),
+        ("--allow-principal User:a --redrive --topic t", "--redrive needs --dead-letter-topic"),
+        ("--allow-principal User:a --redrive --dead-letter-topic d", "--redrive needs --topic"),
+        ("--allow-principal User:a --redrive --topic t --dead-letter-topic d --cluster", "--cluster does not go with "
+         "--redrive"),
+        ("--allow-principal User:a --operator --dead-letter-topic d", "--operator needs --topic, --group, "
+         "--transactional-id or --cluster"),
     ],
 )  # fmt: skip
 def test_a_mistake_is_named_before_any_request(fake: FakeCluster, words: str, said: str) -> None:
@@ -144,6 +156,16 @@ def test_a_mistake_is_named_before_any_request(fake: FakeCluster, words: str, sa
     assert (result.exit_code, result.stdout) == (1, "")
     assert said in result.stderr
     assert (fake.acl_requests, fake.metadata_requests) == ([], 0)
+
+
+@pytest.mark.rule("CT-137")
+def test_an_operator_may_change_nothing_and_read_no_record_but_dead_letters(fake: FakeCluster) -> None:
+    sharegroups("acls", "add", *ALICE, "--operator", "--topic", "*", "--group", "*", "--transactional-id", "*",
+                "--cluster", "--dead-letter-topic", "d")  # fmt: skip
+    shown = {Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS}
+    assert {acl.operation for acl in fake.acls if acl.resource_name != "d"} == shown
+    assert {acl.operation for acl in fake.acls if acl.resource_name == "d"} == {*shown, Operation.READ}
+    assert [refused_binding(acl) for acl in fake.acls] == [""] * 10
 
 
 @pytest.mark.rule("CT-137")
