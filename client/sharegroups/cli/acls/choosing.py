@@ -55,9 +55,9 @@ _OPERATOR: Final = {
     ResourceType.TRANSACTIONAL_ID: (Operation.DESCRIBE,),
     ResourceType.CLUSTER: (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS),
 }
-#: `--topic`: the topics that dead letters go back to.
+#: `--topic`: the topics that dead letters go back to, and from which the record is read of a letter without a copy.
 _REDRIVE: Final = {
-    ResourceType.TOPIC: (Operation.WRITE, Operation.DESCRIBE),
+    ResourceType.TOPIC: (Operation.READ, Operation.WRITE, Operation.DESCRIBE),
     ResourceType.GROUP: (Operation.DESCRIBE_CONFIGS,),
 }
 _TABLES: Final[Mapping[str, Mapping[ResourceType, Sequence[Operation]]]] = {
@@ -175,7 +175,7 @@ def shorthand_options(function: F) -> F:
                      "--group, for the group's limits."),
         click.option("--operator", is_flag=True, help="What one needs who inspects: Describe and DescribeConfigs on "
                      "--topic, --group and --cluster, Describe on --transactional-id."),
-        click.option("--redrive", is_flag=True, help="What dlq redrive and purge need: Write and Describe on --topic, "
+        click.option("--redrive", is_flag=True, help="What dlq redrive and purge need: Read, Write, Describe on --topic, "
                      "where letters go back to, DescribeConfigs on --group; and --dead-letter-topic."),
         click.option("--dead-letter-topic", "dead_letter_topics", multiple=True, type=TEXT, metavar="TOPIC",
                      help="With --worker: Write on this topic and AlterConfigs on --group, to name it as the group's. "
