@@ -237,7 +237,7 @@ def test_dead_letters_are_redriven_and_purged(story: Story) -> None:
     story.does("mender", "dlq", "redrive", "--group", "mail", "--all")
     story.does("mender", "dlq", "purge", "--topic", "dlq.jobs", "--all", "--yes")
     story.does("mender", "dlq", "list", "--topic", "dlq.jobs")
-    story.may_not("mender", "groups", "describe", "--group", "read")
+    story.may_not("mender", "configs", "describe", "--topic", "jobs")
 
 
 @pytest.mark.rule("CM-61")

@@ -175,8 +175,8 @@ def shorthand_options(function: F) -> F:
                      "--group, for the group's limits."),
         click.option("--operator", is_flag=True, help="What one needs who inspects: Describe and DescribeConfigs on "
                      "--topic, --group and --cluster, Describe on --transactional-id."),
-        click.option("--redrive", is_flag=True, help="What dlq redrive and purge need: Read, Write, Describe on --topic, "
-                     "where letters go back to, DescribeConfigs on --group; and --dead-letter-topic."),
+        click.option("--redrive", is_flag=True, help="What dlq redrive and purge need: Read, Write, Describe on "
+                     "--topic, where letters go back to, DescribeConfigs on --group; and --dead-letter-topic."),
         click.option("--dead-letter-topic", "dead_letter_topics", multiple=True, type=TEXT, metavar="TOPIC",
                      help="With --worker: Write on this topic and AlterConfigs on --group, to name it as the group's. "
                      "With --operator: Read, Describe and DescribeConfigs on it, for dlq list and show; with --redrive "
