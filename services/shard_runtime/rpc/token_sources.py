@@ -120,9 +120,9 @@ class Source(Generic[T]):
             return False
         self._reported = ""
         if parsed is not None:
-            first = self.current is None
+            again = self.current is not None
             self._use(contents, parsed)
-            log.info("credentials_read" if first else "credentials_reloaded", what=self.what, where=self.where)
+            log.info("credentials_read", what=self.what, where=self.where, again=again)
             self._changed()
         return True
 

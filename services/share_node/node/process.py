@@ -7,6 +7,7 @@ Start: check the store, bind the ports, join the cluster, claim shards, accept c
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 import structlog
@@ -77,19 +78,23 @@ STREAMS_WAIT_S: Final = 1.0
 _CHECKS_PER_LEASE: Final = 3
 
 
+def _rpc_options(settings: Settings) -> RpcOptions:
+    return RpcOptions(
+        message_max_bytes=settings[MESSAGE_MAX_BYTES],
+        request_max_bytes=settings[REQUEST_MAX_BYTES],
+        concurrent_calls_max=settings[CALLS_MAX],
+        connection_age_ms=settings[CONNECTION_AGE_MS],
+        allow_plaintext=settings[ALLOW_PLAINTEXT],
+    )
+
+
 class NodeProcess:
     """A process of the cluster. `ended` is set, with the reason, when it can no longer run."""
 
     def __init__(self, settings: Settings, identity: NodeIdentity, store: StoreClient, clock: Clock) -> None:
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.registry: Final = CollectorRegistry()
-        options = RpcOptions(
-            message_max_bytes=settings[MESSAGE_MAX_BYTES],
-            request_max_bytes=settings[REQUEST_MAX_BYTES],
-            concurrent_calls_max=settings[CALLS_MAX],
-            connection_age_ms=settings[CONNECTION_AGE_MS],
-            allow_plaintext=settings[ALLOW_PLAINTEXT],
-        )
+        options = _rpc_options(settings)
         memory = settings[MEMORY_BYTES] or default_bytes()
         self.certificates: Final = node_certificates(settings)
         self.authentication: Final = node_authentication(settings)
@@ -112,14 +117,6 @@ class NodeProcess:
             quotas=self.quotas,
             authentication=self.authentication,
         )
-        self.registry.register(CallMemory(self.server))
-        self.registry.register(QuotaMetrics(self.quotas))
-        self.registry.register(AuthenticationMetrics((self.authentication, for_nodes)))
-        if self.certificates is not None:
-            self.registry.register(CertificateMetrics(self.certificates))
-        if self.access is not None:
-            self.registry.register(AccessMetrics(self.access))
-        self.registry.register(LoopTime())
         host, port = internal_host(settings), settings[INTERNAL_LISTEN_PORT]
         #: For other nodes only (CM-80), with a byte budget of its own, so that clients cannot use up what nodes need.
         self.internal: Final = RpcServer(
@@ -144,6 +141,7 @@ class NodeProcess:
         self._roles: Roles | None = None
         self._metrics: HttpEndpoint | None = None
         self._ready: asyncio.Task[None] | None = None
+        self._register_metrics((self.authentication, for_nodes))
 
     @property
     def node(self) -> ClusterNode:
@@ -259,6 +257,17 @@ class NodeProcess:
                 effect="every client is refused, and none can add entries",
                 try_next=f"set {SUPER_USERS.name}=User:NAME, with the common name of an administrator's certificate",
             )
+
+    def _register_metrics(self, authentications: Sequence[Authentication]) -> None:
+        """Register the metrics of the process itself; roles register theirs."""
+        self.registry.register(CallMemory(self.server))
+        self.registry.register(QuotaMetrics(self.quotas))
+        self.registry.register(AuthenticationMetrics(authentications))
+        if self.certificates is not None:
+            self.registry.register(CertificateMetrics(self.certificates))
+        if self.access is not None:
+            self.registry.register(AccessMetrics(self.access))
+        self.registry.register(LoopTime())
 
     async def _open_metrics(self, host: str, port: int) -> HttpEndpoint:
         endpoint = HttpEndpoint(metrics_pages(self.registry))
