@@ -281,6 +281,11 @@ class Config:
     def __getitem__(self, name: str) -> Any:
         return self._values[name]
 
+    @property
+    def renews_credentials(self) -> bool:
+        """Whether this client's token or password may change while it runs (CL-158)."""
+        return any(self[name] for name in ("sasl.oauthbearer.token.location", "sasl.password.location"))
+
     def check_bootstrap(self) -> None:
         """Raise ConfigError if a bootstrap address is missing or invalid."""
         _ = self.bootstrap

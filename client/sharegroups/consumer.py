@@ -90,8 +90,8 @@ class ShareConsumer(ProcessBound):
         records to request; 0 requests none and only keeps the membership (CL-98). Raises WakeupError; IllegalStateError
         without a subscription, and in explicit mode while a record is neither acknowledged nor kept alive; on every
         call, the KafkaError that ended the membership. Raises TopicAuthorizationFailedError or
-        GroupAuthorizationFailedError once when this client lacks a right; if you go on polling, records come as soon as
-        it has it (CL-143).
+        GroupAuthorizationFailedError once when this client lacks a right, SaslAuthenticationFailedError once when its
+        token or password is not accepted; if you go on polling, records come as soon as that is over (CL-143, CL-158).
         """
         arguments.seconds("poll", timeout)
         arguments.count("poll", "max_records", max_records)

@@ -17,6 +17,7 @@ from sharegroups.errors import (
     ConcurrentModificationError,
     GroupAuthorizationFailedError,
     KafkaError,
+    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     WakeupError,
 )
@@ -65,6 +66,11 @@ class Console:
                 messages = consumer.poll(min(1.0, max(0.0, patience_s - (time.monotonic() - last))))
             except WakeupError:
                 break
+            except SaslAuthenticationFailedError as error:
+                if not self._served:
+                    raise
+                warn(f"records come again with a token or password that is accepted: {error.name}: {error.message}")
+                continue
             except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:
                 if not self._served:
                     raise

@@ -11,6 +11,7 @@ from kip932.errors import (
     GroupAuthorizationFailedError,
     InvalidTopicError,
     KafkaError,
+    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
 )
 from kip932.ids import EPOCH_JOIN
@@ -19,7 +20,7 @@ from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.missing_rights import may_not_read
 from sharegroups.connection.security import transport_for
 from sharegroups.consuming.ack_outbox import PendingAck
-from sharegroups.consuming.core.denied_rights import DeniedRights, Resource
+from sharegroups.consuming.core.denied_rights import CREDENTIALS, DeniedRights, Resource
 from sharegroups.consuming.core.membership import Membership
 from sharegroups.consuming.fetcher import Fetcher
 from sharegroups.consuming.heartbeats import Heartbeats
@@ -110,9 +111,12 @@ class ConsumerRuntime:
         self._impossible = frozenset(impossible)
 
     def _member_denied(self, error: KafkaError | None) -> None:
-        """Note whether the coordinator's last answer refused this member for lack of a right."""
+        """Note whether the coordinator's last answer refused this member for lack of a right or credentials."""
         if error is None:
             self._denied("coordinator", {})
+            return
+        if isinstance(error, SaslAuthenticationFailedError):
+            self._denied("coordinator", {CREDENTIALS: error})
             return
         is_group = isinstance(error, GroupAuthorizationFailedError)
         resource = ("group", self._group_id) if is_group else ("membership", error.message)

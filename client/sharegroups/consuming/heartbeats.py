@@ -18,6 +18,7 @@ from kip932.errors import (
     GroupAuthorizationFailedError,
     KafkaError,
     RetriableError,
+    SaslAuthenticationFailedError,
     UnsupportedVersionError,
     error_class,
 )
@@ -53,7 +54,7 @@ _REMOVED: Final = (
 
 class Heartbeats:
     """The heartbeat loop of one consumer. Calls `assigned` at every change of the assignment, and `denied` after every
-    heartbeat, with the error if the member lacks a right (CL-143)."""
+    heartbeat, with the error if the member lacks a right (CL-143) or credentials (CL-158)."""
 
     def __init__(
         self,
@@ -181,7 +182,8 @@ class Heartbeats:
             outcome = membership.refused(heartbeat, error, self._now_ms())
         except TransportError as error:
             problem = fatal_error(error)
-            if isinstance(problem, GroupAuthorizationFailedError):  # a right that the member may get (CL-143)
+            if isinstance(problem, GroupAuthorizationFailedError | SaslAuthenticationFailedError):
+                # A right or a token that the member may get (CL-143, CL-158).
                 outcome = membership.refused(heartbeat, problem, self._now_ms())
             else:
                 outcome = membership.unanswered(heartbeat, problem, self._now_ms())

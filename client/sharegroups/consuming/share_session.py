@@ -21,6 +21,7 @@ from kip932.errors import (
     KafkaError,
     NetworkError,
     RetriableError,
+    SaslAuthenticationFailedError,
     ShareSessionLimitReachedError,
     ThrottlingQuotaExceededError,
     TopicAuthorizationFailedError,
@@ -31,6 +32,7 @@ from kip932.ids import EPOCH_LEAVE, TopicIdPartition
 from kip932.rpc.transport import TransportError
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
+from sharegroups.connection.coordinator_calls import fatal_error
 from sharegroups.connection.core.missing_rights import REFUSED_MS, may_not_read
 from sharegroups.connection.core.throttle import THROTTLE_MAX_MS
 from sharegroups.connection.leader_stream import LeaderStream
@@ -39,7 +41,7 @@ from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.connection.streams import CorrelatedStream
 from sharegroups.consuming import share_messages
 from sharegroups.consuming.ack_outbox import OUTDATED, SESSION_LOST, AckOutbox, AckOwner, NothingToSendError, PendingAck
-from sharegroups.consuming.core.denied_rights import DeniedTopics, Resource
+from sharegroups.consuming.core.denied_rights import CREDENTIALS, DeniedTopics, Resource
 from sharegroups.consuming.core.fetch_session import FetchSession, SessionStep
 from sharegroups.consuming.core.refused_partitions import RefusedPartitions
 from sharegroups.consuming.member import Member
@@ -132,7 +134,7 @@ class FetchRefusals:
         return any(partition.topic_id not in denied for partition in errors)
 
     def group_denied(self, error: KafkaError, wanted: Mapping[TopicIdPartition, str]) -> None:
-        """Note that the leader refuses every request of the group."""
+        """Note that the leader refuses every request: those of the group, or with this client's credentials."""
         self._group_error = error
         self._report_denied(wanted)
 
@@ -143,7 +145,9 @@ class FetchRefusals:
             for topic_id, error in self.topics.errors().items()
             if topic_id in names
         }
-        if self._group_error is not None:
+        if isinstance(self._group_error, SaslAuthenticationFailedError):
+            refused[CREDENTIALS] = self._group_error
+        elif self._group_error is not None:
             topics = sorted(set(wanted.values()))
             refused["group", self._group_id] = may_not_read(self._group_error, self._group_id, topics)
         self._owner.denied(self._node_id, refused)
@@ -554,10 +558,16 @@ class ShareSession:
         self.link.note_throttle(error.throttle_ms)
         self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
         self.outbox.drop_dead(self._session.generation)
-        self._retry_at_ms = self._now_ms() + self._backoff.next_ms()
+        least_ms = 0
         self._cluster.request_refresh()
         if not error.retriable and not self._closed:
-            self._owner.failed(NetworkError(f"node {self.node_id} refuses the share stream: {error}"))
+            problem = fatal_error(error)
+            if isinstance(problem, SaslAuthenticationFailedError):
+                self._refusals.group_denied(problem, self.wanted)
+                least_ms = REFUSED_MS
+            else:
+                self._owner.failed(NetworkError(f"node {self.node_id} refuses the share stream: {error}"))
+        self._retry_at_ms = self._now_ms() + max(least_ms, self._backoff.next_ms())
 
     def _was_closed(self) -> NetworkError:
         return NetworkError(f"the session with node {self.node_id} was closed")

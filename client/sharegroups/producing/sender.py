@@ -28,6 +28,7 @@ from kip932.errors import (
     OutOfOrderSequenceNumberError,
     RequestTimedOutError,
     RetriableError,
+    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
@@ -35,11 +36,12 @@ from kip932.errors import (
     error_for,
 )
 from kip932.ids import PRODUCED_BATCHES_MAX, TopicIdPartition, TopicPartition
-from kip932.rpc.transport import TransportError
+from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups.config import Config
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster, wait_for_event
-from sharegroups.connection.core.missing_rights import may_not_write
+from sharegroups.connection.coordinator_calls import fatal_error
+from sharegroups.connection.core.missing_rights import REFUSED_MS, may_not_write
 from sharegroups.connection.leader_stream import LeaderStream
 from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.errors import NotSentError
@@ -281,8 +283,9 @@ class Sender:
             try:
                 await self.identify()
             except (RetriableError, TransportError) as error:
-                if isinstance(error, TransportError) and not error.retriable:
-                    self.fail_all(NetworkError(f"no producer id could be had: {error}"))
+                if isinstance(error, TransportError) and not error.retriable and not self._may_renew(error):
+                    kind = SaslAuthenticationFailedError if _is_refusal(error) else NetworkError
+                    self.fail_all(kind(f"no producer id could be had: {error}"))
                     break
                 self._reachable.clear()
                 await wait_for_event(self._reachable, backoff.next_ms() / 1000)
@@ -346,14 +349,20 @@ class Sender:
         except TransportError as error:
             self._cluster.request_refresh()
             leader.link.note_throttle(error.throttle_ms)
-            problem = NetworkError(f"node {leader.node_id}: {error}")
-            delay_ms = self._backoff.next_ms() if error.retriable else None
+            problem: KafkaError = NetworkError(f"node {leader.node_id}: {error}")
+            delay_ms = self._backoff.next_ms() if error.retriable or self._may_renew(error) else None
+            if isinstance(refused := fatal_error(error), SaslAuthenticationFailedError):
+                problem, delay_ms = refused, None if delay_ms is None else max(REFUSED_MS, delay_ms)
             for group in groups:
                 unconfirmed = meanings[group.partition.topic] if message.correlation_id else None
                 self._settled(group, Outcome(None, problem, delay_ms, unconfirmed))
         else:
             leader.link.note_throttle(response.throttle_time_ms)
             self._answered(groups, meanings, response)
+
+    def _may_renew(self, error: TransportError) -> bool:
+        """Return whether a node refused this client's credentials, and newer ones may come in time (CL-158)."""
+        return _is_refusal(error) and self._config.renews_credentials
 
     def _leader(self, node_id: int) -> LeaderRequests:
         leader = self._leaders.get(node_id)
@@ -614,3 +623,7 @@ def _closed_before(group: Group[ProducedRecord, Any], *, is_sent: bool = False) 
     if is_sent or group.batches[0].unconfirmed is not None:
         return NetworkError("the producer was closed before the leader answered; the record may be stored")
     return NotSentError("the producer was closed before the record was sent")
+
+
+def _is_refusal(error: TransportError) -> bool:
+    return error.status is TransportStatus.UNAUTHENTICATED

@@ -17,6 +17,7 @@ from sharegroups.aio import ShareConsumer
 from sharegroups.errors import (
     GroupAuthorizationFailedError,
     KafkaError,
+    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     WakeupError,
 )
@@ -223,6 +224,9 @@ class Runner:
         try:
             messages = await self._consumer.poll(min(_POLL_S, due_s or _POLL_S), max_records=wanted)
         except WakeupError:
+            return
+        except SaslAuthenticationFailedError as error:  # raised once (CL-158)
+            log.error("no node accepts this worker's token or password; it goes on trying: %s", error.message)
             return
         except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:  # raised once (CL-143)
             log.error("a right is missing; this worker goes on trying: %s: %s", error.name, error.message)

@@ -7,7 +7,7 @@ are passed in, in ms. Holds at most one entry for each source, and one for each 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Mapping
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError, TopicAuthorizationFailedError
 from kip932.ids import TopicIdPartition
@@ -16,6 +16,8 @@ from sharegroups.connection.core.missing_rights import REFUSED_MS
 
 #: What is refused: the kind of the resource and its name, such as ("topic", "orders").
 Resource = tuple[str, str]
+#: What is refused when a node does not accept this client's token, password or certificate (CL-158).
+CREDENTIALS: Final[Resource] = ("credentials", "")
 
 
 class Change(NamedTuple):

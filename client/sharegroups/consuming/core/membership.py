@@ -47,8 +47,15 @@ _BACK_OFF: Final = frozenset(
         errors.UnknownServerError,
     )
 )
-#: The member lacks a right, which it may get (back) at any time (CL-143).
-_DENIED: Final = frozenset({errors.GroupAuthorizationFailedError.code, errors.TopicAuthorizationFailedError.code})
+#: The member lacks a right, or credentials that are accepted: it may get them (back) at any time (CL-143, CL-158).
+_DENIED: Final = frozenset(
+    kind.code
+    for kind in (
+        errors.GroupAuthorizationFailedError,
+        errors.TopicAuthorizationFailedError,
+        errors.SaslAuthenticationFailedError,
+    )
+)
 _REJOIN: Final = frozenset({errors.FencedMemberEpochError.code, errors.UnknownMemberIdError.code})
 
 
@@ -79,7 +86,7 @@ class Membership:
         self.epoch = EPOCH_JOIN
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.fatal: KafkaError | None = None
-        #: Why the coordinator refused the last heartbeat, if the member lacks a right; None once it accepts one.
+        #: Why the last heartbeat was refused, if the member lacks a right or credentials; None once one is accepted.
         self.denied: KafkaError | None = None
         self.rebalances = 0
         #: How many times the group or the poll timer has removed this member.

@@ -14,7 +14,6 @@ from kip932.errors import (
     GroupMaxSizeReachedError,
     InvalidRequestError,
     KafkaError,
-    SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
     UnsupportedVersionError,
 )
@@ -248,12 +247,14 @@ async def test_a_status_that_may_pass_is_tried_again_after_a_back_off(
 
 @pytest.mark.rule("CL-16")
 @pytest.mark.parametrize(
-    "status", sorted(set(TransportStatus) - RETRIABLE_STATUSES - {TransportStatus.PERMISSION_DENIED})
+    "status",
+    sorted(
+        set(TransportStatus) - RETRIABLE_STATUSES - {TransportStatus.PERMISSION_DENIED, TransportStatus.UNAUTHENTICATED}
+    ),
 )
 @on_fake_cluster()
 async def test_a_status_that_cannot_pass_is_fatal(fake: FakeCluster, status: TransportStatus) -> None:
     kinds: dict[TransportStatus, type[KafkaError]] = {
-        TransportStatus.UNAUTHENTICATED: SaslAuthenticationFailedError,
         TransportStatus.UNIMPLEMENTED: UnsupportedVersionError,
         TransportStatus.INVALID_ARGUMENT: InvalidRequestError,
     }

@@ -62,7 +62,8 @@ def test_a_handler_that_blocks_the_loop_is_named_with_its_line(
 
     class Reported(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            logged.set()
+            if "on_loop" in record.getMessage():  # on a busy machine the loop also stands still as the thread starts
+                logged.set()
 
     async def blocks_the_loop() -> None:
         assert logged.wait(BOUND_S)
@@ -79,7 +80,7 @@ def test_a_handler_that_blocks_the_loop_is_named_with_its_line(
         asyncio.run(main())
     finally:
         log.removeHandler(reported)
-    first = next(message for message in caplog.messages if "stands still" in message)
+    first = next(message for message in caplog.messages if "on_loop" in message)
     assert "s in on_loop (t-0@3), at " in first
     assert ": meanwhile no heartbeat and no renewal is sent" in first
     assert any(message.startswith("the event loop runs again, after ") for message in caplog.messages)
