@@ -5,11 +5,15 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
+import threading
 import time
 from collections.abc import AsyncIterator, Callable
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import pytest_asyncio
 from cryptography import x509
@@ -22,12 +26,13 @@ from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc import token_sources
 from shard_runtime.rpc.authentication import ANONYMOUS, Authentication, Identity, certificate_identity
+from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import RpcServer
 from shard_runtime.rpc.token_sources import Source, file_reader, https_reader
-from shard_runtime.rpc.tokens import ContentsError, Policy, parse_keys, parse_static_tokens
+from shard_runtime.rpc.tokens import ContentsError, Policy, check_token, parse_keys, parse_static_tokens
 from share_node.certs import Authority
 from tests.integration.runtime.test_rpc import CLUSTER, FIND, LEADER, STREAM, Echo
-from tests.support.certificates import odd_pair
+from tests.support.certificates import node_files, odd_pair
 from tests.unit.shard_runtime.rpc.test_tokens import EC, RSA, jwk, token
 
 pytestmark = pytest.mark.asyncio
@@ -311,3 +316,72 @@ async def test_a_refusal_counts_as_a_lost_connection_once_there_is_a_newer_token
     await transport.call(node.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
     assert node.service.contexts[-1].principal == "User:alice"
     await transport.close()
+
+
+@pytest.mark.rule("CM-187")
+async def test_the_rules_name_the_caller_of_a_real_connection_and_refuse_another(tmp_path: Path) -> None:
+    rules, service = parse_rules("RULE:CN=(al.*)/$1/U"), Echo()
+    certificates = NodeCertificates(node_files(tmp_path, AUTHORITY))
+    server = RpcServer("127.0.0.1", 0, None, certificates, authentication=Authentication(rules=rules))
+    server.add(CLUSTER, service)
+    await server.start()
+
+    async def call(name: str) -> None:
+        certificate, key = AUTHORITY.issue(name)
+        credentials = grpc.ssl_channel_credentials(AUTHORITY.certificate, key, certificate)
+        transport = GrpcTransport(lambda: credentials)
+        try:
+            await transport.call(server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
+        finally:
+            await transport.close()
+
+    try:
+        await call("alice")
+        assert service.contexts[-1].principal == "User:ALICE"
+        with pytest.raises(TransportError, match=r"no rule of ssl\.principal") as refused:
+            await call("bob")
+        assert refused.value.status is TransportStatus.UNAUTHENTICATED
+        assert len(service.contexts) == 1
+    finally:
+        await server.drain(0)
+
+
+class _Keys(BaseHTTPRequestHandler):
+    """Serves a key set, and a redirect to http at /away."""
+
+    def do_GET(self) -> None:
+        away = self.path == "/away"
+        self.send_response(302 if away else 200)
+        if away:
+            self.send_header("Location", "http://127.0.0.1:1/keys")
+        self.end_headers()
+        if not away:
+            self.wfile.write(json.dumps({"keys": [jwk(RSA, "r")]}).encode())
+
+    def log_message(self, *_: Any) -> None:
+        """Print nothing."""
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_key_set_is_fetched_over_tls_from_a_server_that_is_trusted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = node_files(tmp_path, AUTHORITY)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with HTTPServer(("127.0.0.1", 0), _Keys) as web:
+        web.socket = context.wrap_socket(web.socket, server_side=True)
+        serving = threading.Thread(target=lambda: web.serve_forever(poll_interval=0.01))
+        serving.start()
+        try:
+            url = f"https://127.0.0.1:{web.server_port}"
+            with pytest.raises(ContentsError, match="CERTIFICATE_VERIFY_FAILED"):
+                await asyncio.to_thread(https_reader(f"{url}/keys"))
+            monkeypatch.setenv("SSL_CERT_FILE", str(files.authorities))
+            contents, _ = await asyncio.to_thread(https_reader(f"{url}/keys"))
+            assert check_token(token(exp=time.time() + 60), parse_keys(contents), Policy(), time.time()).name == "alice"
+            with pytest.raises(ContentsError):
+                await asyncio.to_thread(https_reader(f"{url}/away"))
+        finally:
+            web.shutdown()
+            serving.join(5)
