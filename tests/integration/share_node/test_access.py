@@ -132,7 +132,7 @@ async def test_a_caller_without_a_certificate_is_anonymous_on_a_port_without_tls
         asked = METHODS["FindCoordinator"].request_type(coordinator_keys=["g"])
         (found,) = (await caller.call("FindCoordinator", asked)).coordinators
         assert found.error_message.startswith(
-            f"{ANONYMOUS} (a caller without a certificate) may not DESCRIBE GROUP 'g'."
+            f"{ANONYMOUS} (this port asks no caller for a certificate) may not DESCRIBE GROUP 'g'."
         )
         await node.allow(allowed(ANONYMOUS, Operation.DESCRIBE, ResourceType.GROUP, "g"))
         (found,) = (await caller.call("FindCoordinator", asked)).coordinators

@@ -150,20 +150,3 @@ def test_what_this_library_refuses_is_reported_in_one_line(folder: Path, module:
     (reported,) = ended.stderr.splitlines()
     assert reported.startswith(f"Error: mailshop.{module} could not be imported: {file}, line {line}: ")
     assert reported.endswith(said)
-
-
-@pytest.mark.rule("CL-129")
-def test_settings_of_a_file_override_the_workers_own_and_are_checked_as_those_are(folder: Path) -> None:
-    file = folder / "mail.properties"
-    file.write_text("group.id=other\ndefault.api.timeout.ms=100\n")
-    words = ["worker", "mailshop.mail:worker", "--command-config", str(file)]
-    assert "this worker has no jobs" in CliRunner().invoke(main, words).stderr
-    worker = find_worker("mailshop.mail:worker")
-    found = {"bootstrap.servers": "127.0.0.1:1", "group.id": "other", "default.api.timeout.ms": "100"}
-    assert worker.settings.items() >= found.items()
-    for line, said in (("group_di=x", "Did you mean 'group.id'?"), ("max.poll.records=5", "the worker decides it")):
-        file.write_text(f"{line}\n")
-        ended = CliRunner().invoke(main, words)
-        assert (ended.exit_code, len(ended.stderr.splitlines())) == (1, 1), ended.stderr
-        assert said in ended.stderr
-        assert worker.settings["group.id"] == "other"
