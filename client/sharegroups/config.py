@@ -141,7 +141,9 @@ COMMON: Final[tuple[Setting[Any], ...]] = (
     string(
         "sasl.oauthbearer.token",
         "",
-        "Bearer token sent with every call; without TLS to this machine only (sasl.oauthbearer.allow.plaintext).",
+        "Bearer token sent with every call; without TLS to this machine only (sasl.oauthbearer.allow.plaintext). In "
+        "Python also a function without arguments that returns the newest one.",
+        sensitive=True,
     ),
     boolean(
         "sasl.oauthbearer.allow.plaintext",
@@ -257,6 +259,8 @@ PRODUCER: Final[tuple[Setting[Any], ...]] = (
 
 ADMIN: Final = COMMON
 
+_TOKEN_SETTING: Final = "sasl.oauthbearer.token"
+
 
 class Config:
     """Checked values by setting name: `config["max.poll.records"]`."""
@@ -284,7 +288,8 @@ class Config:
     @property
     def renews_credentials(self) -> bool:
         """Whether this client's token or password may change while it runs (CL-158)."""
-        return any(self[name] for name in ("sasl.oauthbearer.token.location", "sasl.password.location"))
+        files = any(self[name] for name in ("sasl.oauthbearer.token.location", "sasl.password.location"))
+        return files or callable(self[_TOKEN_SETTING])
 
     def check_bootstrap(self) -> None:
         """Raise ConfigError if a bootstrap address is missing or invalid."""
@@ -306,7 +311,7 @@ class Config:
 
 def _value(setting: Setting[Any], value: Any) -> Any:
     """Return the value in the setting's type. Raises ConfigError, which names the given and the expected value."""
-    if callable(value) and setting.type is ConfigType.CLASS:
+    if callable(value) and (setting.type is ConfigType.CLASS or setting.name == _TOKEN_SETTING):
         return value
     if isinstance(value, str | int) and (setting.type is ConfigType.BOOLEAN or not isinstance(value, bool)):
         with suppress(ValueError):
@@ -321,6 +326,8 @@ def _expected(setting: Setting[Any], value: Any) -> str:
         return "true or false"
     if setting.type is ConfigType.CLASS:
         return "a function of one argument, or None"
+    if setting.name == _TOKEN_SETTING:
+        return "text, or a function without arguments that returns it"
     if isinstance(value, str | int):
         return f"one of {', '.join(setting.choices)}" if setting.choices else "text"
     several = isinstance(value, list | tuple) and value and all(isinstance(part, str) for part in value)

@@ -6,15 +6,17 @@ import base64
 import contextlib
 import ssl
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.loopback import is_loopback
 from kip932.rpc.transport import CLIENT_ID_KEY
 from sharegroups.config import Config
+from sharegroups.connection.token_function import TokenFunction
 from sharegroups.errors import ConfigError
 from sharegroups.forks import check_grpc
 
@@ -46,6 +48,9 @@ def transport_for(config: Config) -> GrpcTransport:
         for address in config.bootstrap:
             if why := refusal(address):
                 raise ConfigError(why)
+    if authorization.function is not None:
+        tokens = TokenFunction(authorization.function, authorization.made)
+        return GrpcTransport(credentials, lambda: (*tokens(), *named), refusal, tokens)
     if authorization.setting:
         return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal)
     return GrpcTransport(credentials, (lambda: named) if named else None, refusal)
@@ -64,7 +69,8 @@ def _no_plaintext(setting: str, address: str) -> str:
 class _Authorization:
     """Returns the metadata that says who this client is: its token, or its name and password (CL-158). A file is read
     again when it has changed, checked at most once in `_CHECK_S`; while it cannot be read, the last content is sent.
-    Raises ConfigError at first. `setting`: where the secret comes from; "" without one."""
+    Raises ConfigError at first. `setting`: where the secret comes from; "" without one. `function`: what returns it,
+    for a TokenFunction to call."""
 
     def __init__(self, config: Config) -> None:
         given = [name for name in (*_TOKENS, *_PASSWORDS) if config[name]]
@@ -75,9 +81,12 @@ class _Authorization:
         if bool(self._name) != (self.setting in _PASSWORDS):
             raise ConfigError("sasl.username belongs together with sasl.password or sasl.password.location")
         value = config[self.setting] if given else ""
+        self.function: Callable[[], Any] | None = value if callable(value) else None
         self._path = Path(value) if self.setting.endswith(".location") else None
         self._checked_s, self._stamp = time.monotonic(), self._stat()
-        self._metadata = self._made(value if self._path is None else self._read(self._path))
+        self._metadata: tuple[tuple[str, str], ...] = ()
+        if self.function is None:
+            self._metadata = self.made(value if self._path is None else self._read(self._path))
 
     def __call__(self) -> tuple[tuple[str, str], ...]:
         now_s = time.monotonic()
@@ -85,7 +94,7 @@ class _Authorization:
             self._checked_s, stamp = now_s, self._stat()
             if stamp != self._stamp:
                 with contextlib.suppress(ConfigError):
-                    self._metadata = self._made(self._read(self._path))
+                    self._metadata = self.made(self._read(self._path))
                     self._stamp = stamp
         return self._metadata
 
@@ -105,7 +114,8 @@ class _Authorization:
             raise ConfigError(f"{self.setting} is {str(path)!r}, which does not have one line of text")
         return text
 
-    def _made(self, secret: str) -> tuple[tuple[str, str], ...]:
+    def made(self, secret: str) -> tuple[tuple[str, str], ...]:
+        """Return the metadata for a token or password. Raises ConfigError for what none can have."""
         if not self.setting:
             return ()
         if self.setting in _PASSWORDS:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Final, Generic
+from typing import Any, Final, Generic, Protocol
 
 from google.protobuf import any_pb2, duration_pb2, empty_pb2
 from google.protobuf.message import DecodeError
@@ -100,12 +100,25 @@ def _note_use() -> None:
         used_in = os.getpid()
 
 
+class Renewal(Protocol):
+    """Gets new credentials for calls."""
+
+    async def prepare(self, address: str) -> None:
+        """Get them where they are needed for a call to this address. Raises TransportError."""
+        ...
+
+    def refused(self) -> bool:
+        """Note that a node has refused the newest ones; return whether others may be better."""
+        ...
+
+
 class GrpcTransport:
     """`kip932.rpc.transport.Transport` over grpc.aio. It belongs to the event loop in which it is first used.
 
     `credentials` turns on TLS for every peer: it returns the newest ones, for each new channel, and the same object
     while they do not change. `metadata` returns the metadata of each call, such as a bearer token.
     `refusal` returns why nothing may be sent to an address, and calls then fail with UNAUTHENTICATED; "" allows them.
+    `renewal` renews what `metadata` returns.
     """
 
     def __init__(
@@ -113,7 +126,9 @@ class GrpcTransport:
         credentials: Callable[[], grpc.ChannelCredentials] | None = None,
         metadata: Callable[[], tuple[tuple[str, str], ...]] | None = None,
         refusal: Callable[[str], str] | None = None,
+        renewal: Renewal | None = None,
     ) -> None:
+        self._renewal = renewal
         self._credentials = credentials
         self._metadata = metadata
         self._refusal = refusal
@@ -128,6 +143,8 @@ class GrpcTransport:
         self, address: str, method: Method[RequestT, ResponseT], request: RequestT, timeout_s: float
     ) -> ResponseT:
         """Make one unary call. Raises TransportError."""
+        if self._renewal is not None:
+            await self._renewal.prepare(address)
         channel, metadata = self._channel(address), self._call_metadata()
         channel.open_calls += 1
         try:
@@ -150,6 +167,8 @@ class GrpcTransport:
 
     async def open_stream(self, address: str, method: Method[RequestT, ResponseT]) -> ClientStream[RequestT, ResponseT]:
         """Open a duplex stream. If the peer cannot be reached, the first read or write raises TransportError."""
+        if self._renewal is not None:
+            await self._renewal.prepare(address)
         channel, metadata = self._channel(address), self._call_metadata()
         call = channel.callable(method)(metadata=metadata)
         return _GrpcStream(address, method, call, self, channel, metadata=metadata)
@@ -200,10 +219,12 @@ class GrpcTransport:
         retiring.add_done_callback(self._retired.pop)
 
     def renewed(self, code: grpc.StatusCode, used: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
-        """Return the status that a failure counts as: a refusal of credentials, when there are newer ones by now, as a
-        lost connection, which is tried again (CL-158)."""
-        refused = code is grpc.StatusCode.UNAUTHENTICATED
-        return grpc.StatusCode.UNAVAILABLE if refused and self._call_metadata() != used else code
+        """Return the status that a failure counts as: a refusal of credentials, when there are newer ones by now or may
+        be, as a lost connection, which is tried again (CL-158)."""
+        if code is not grpc.StatusCode.UNAUTHENTICATED:
+            return code
+        newer = self._call_metadata() != used or (self._renewal is not None and self._renewal.refused())
+        return grpc.StatusCode.UNAVAILABLE if newer else code
 
     def explained(self, details: str) -> str:
         """Return gRPC's words for a failure, and what they mean if the connection failed for TLS (CM-60)."""

@@ -31,6 +31,8 @@ from shard_runtime.rpc.server import RpcServer
 from shard_runtime.rpc.token_sources import Source, file_reader, https_reader
 from shard_runtime.rpc.tokens import ContentsError, Policy, check_token, parse_keys, parse_static_tokens
 from share_node.certs import Authority
+from sharegroups.config import ADMIN, Config
+from sharegroups.connection.security import transport_for
 from tests.integration.runtime.test_rpc import CLUSTER, FIND, LEADER, STREAM, Echo
 from tests.support.certificates import node_files, odd_pair
 from tests.unit.shard_runtime.rpc.test_tokens import EC, RSA, jwk, token
@@ -315,6 +317,32 @@ async def test_a_refusal_counts_as_a_lost_connection_once_there_is_a_newer_token
     assert refused.value.retriable
     await transport.call(node.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
     assert node.service.contexts[-1].principal == "User:alice"
+    await transport.close()
+
+
+@pytest.mark.rule("CL-158")
+async def test_a_function_of_an_application_is_asked_again_when_its_token_is_refused(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sharegroups.connection.token_function.PAUSE_S", 0.0)
+    given = iter(("withdrawn", "one", "wrong", "wrong"))
+    settings = {"bootstrap.servers": node.server.address, "sasl.oauthbearer.token": lambda: next(given)}
+    transport = transport_for(Config(ADMIN, settings))
+
+    async def call() -> None:
+        await transport.call(node.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
+
+    with pytest.raises(TransportError) as refused:
+        await call()
+    assert refused.value.retriable
+    await call()
+    assert node.service.contexts[-1].principal == "User:alice"
+    node.write_static("User:alice two\n")
+    assert await node.static.reload()
+    for status in (TransportStatus.UNAUTHENTICATED, TransportStatus.UNAUTHENTICATED):  # "one" was got for a refused one
+        with pytest.raises(TransportError) as refused:
+            await call()
+        assert refused.value.status is status
     await transport.close()
 
 
