@@ -7,8 +7,10 @@ caller should remember accepted passwords for as long as `version` stays the sam
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from hashlib import blake2b
 from typing import Final
 
 from kip932.errors import ThrottlingQuotaExceededError
@@ -26,6 +28,8 @@ from kip932.scram import salted_password as salted
 #: How many checks run at a time, and how many may wait for their turn.
 CHECKS_MAX: Final = 2
 WAITING_MAX: Final = 200
+#: How many accepted passwords are remembered; then the oldest are forgotten.
+REMEMBERED_MAX: Final = 10_000
 #: How often a check is begun again because the user's passwords have changed meanwhile.
 _ROUNDS_MAX: Final = 3
 #: What is hashed for a password that cannot be one, and the salt for what is kept of no user.
@@ -45,6 +49,9 @@ class Passwords:
         self._listeners: list[Callable[[], None]] = []
         self._places = asyncio.Semaphore(CHECKS_MAX)
         self._waiting = 0
+        #: What was kept of the user when a password was accepted, by a keyed hash of both.
+        self._accepted: dict[bytes, tuple[ScramCredential | None, ...]] = {}
+        self._key = os.urandom(32)
         self._threads = ThreadPoolExecutor(CHECKS_MAX, thread_name_prefix="passwords")
 
     def follow(self, credentials: Credentials) -> None:
@@ -64,8 +71,17 @@ class Passwords:
         """Return whether there is a user of this name with this password. Raises ThrottlingQuotaExceededError if too
         many checks wait already.
 
-        A check takes as long for a name that does not exist as for one that does.
+        A check takes as long for a name that does not exist as for one that does. Where there are no users at all,
+        nothing is computed.
         """
+        if not self._credentials:
+            return False
+        place = self._place(name, password)
+        if (kept := self._accepted.get(place)) is not None:
+            # A change of one user must not have the passwords of all others computed again at once.
+            if kept == self._kept_of(name):
+                return True
+            del self._accepted[place]
         if self._waiting >= WAITING_MAX:
             raise ThrottlingQuotaExceededError(
                 f"{WAITING_MAX} passwords are waiting to be checked at this node; try again"
@@ -97,8 +113,19 @@ class Passwords:
             used = self._kept_of(name)
             accepted = await asyncio.get_running_loop().run_in_executor(self._threads, _is_accepted, used, password)
             if self._kept_of(name) == used:
+                if accepted:
+                    self._remember(self._place(name, password), used)
                 return accepted
         return False
+
+    def _remember(self, place: bytes, kept: tuple[ScramCredential | None, ...]) -> None:
+        while len(self._accepted) >= REMEMBERED_MAX:
+            del self._accepted[next(iter(self._accepted))]
+        self._accepted[place] = kept
+
+    def _place(self, name: str, password: str) -> bytes:
+        text = f"{len(name)}:{name}{password}".encode("utf-8", "surrogatepass")
+        return blake2b(text, digest_size=32, key=self._key).digest()
 
     def _kept_of(self, name: str) -> tuple[ScramCredential | None, ...]:
         return tuple(self._credentials.get((name, mechanism)) for mechanism in Mechanism)

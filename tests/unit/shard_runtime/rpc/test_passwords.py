@@ -31,6 +31,7 @@ def users(*credentials: ScramCredential) -> Credentials:
 @pytest.fixture
 def passwords() -> Iterator[Passwords]:
     made = Passwords()
+    made.follow(users(kept("someone", "else")))
     yield made
     made.close()
 
@@ -59,6 +60,40 @@ class Gate:
         async with asyncio.timeout(5):
             while self.begun < count:  # noqa: ASYNC110 - the threads count
                 await asyncio.sleep(0.001)
+
+
+@pytest.mark.rule("CM-190")
+async def test_a_cluster_without_users_computes_nothing_for_strangers(
+    passwords: Passwords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    gate.open.set()
+    passwords.follow({})
+    assert not await passwords.check("alice", "pencil")
+    assert gate.begun == 0
+    passwords.follow(users(kept("bob", "pencil")))
+    await passwords.check("alice", "pencil")
+    assert gate.begun == 1
+
+
+@pytest.mark.rule("CM-190")
+async def test_a_change_of_one_user_has_no_other_password_computed_again(
+    passwords: Passwords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = Gate(monkeypatch)
+    gate.open.set()
+    alice = kept("alice", "pencil")
+    passwords.follow(users(alice))
+    assert await passwords.check("alice", "pencil")
+    passwords.follow(users(alice, kept("bob", "pencil")))
+    assert await passwords.check("alice", "pencil")
+    assert gate.begun == 1
+    gate.accepted = False
+    assert not await passwords.check("alice", "Pencil")
+    passwords.follow(users(kept("alice", "other"), kept("bob", "pencil")))
+    assert not await passwords.check("alice", "pencil"), "her own change ends what was remembered"
+    passwords.follow(users(kept("bob", "pencil")))
+    assert not await passwords.check("alice", "pencil"), "so does her end"
 
 
 @pytest.mark.rule("CM-190")
@@ -119,7 +154,8 @@ async def test_a_later_builds_numbers_do_not_make_a_check_long_or_fail(passwords
 
 
 @pytest.mark.rule("CM-190")
-async def test_the_version_grows_when_users_change_and_only_then(passwords: Passwords) -> None:
+async def test_the_version_grows_when_users_change_and_only_then() -> None:
+    passwords = Passwords()
     seen: list[int] = []
     passwords.subscribe(lambda: seen.append(passwords.version))
     first = users(kept("alice", "pencil"))
