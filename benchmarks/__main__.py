@@ -14,6 +14,7 @@ from typing import Final
 
 from benchmarks import drain, echo, one_by_one, peers, report, state_machine
 from benchmarks.kafka_side import MOCK, Kafka
+from benchmarks.secure import MODES
 from benchmarks.session import Session
 from benchmarks.share_group import Release, ShareGroup
 from benchmarks.valkey_group import ValkeyGroup
@@ -41,6 +42,8 @@ QUICK: Final = Size(20_000, 0.5, 5_000)
 def main(arguments: list[str] | None = None) -> int:
     """Run the requested benchmarks. Returns the exit status."""
     options = _parser().parse_args(arguments)
+    if options.secure and report.OURS not in options.systems:
+        _parser().error(f"--secure needs {report.OURS} among --systems, which are {' '.join(options.systems)}")
     wanted = {name.upper() for name in options.benchmarks} or set(BENCHMARKS)
     if (wanted & {"B3"} or options.kafka) and (lack := peers.missing(options.python, ["confluent_kafka"])):
         print(f"B3 and --kafka are left out; they need {lack}; see --python", file=sys.stderr, flush=True)
@@ -101,13 +104,13 @@ def _systems(options: argparse.Namespace) -> list[drain.System]:
 
 
 def _releases(options: argparse.Namespace) -> list[drain.System]:
-    """Return the systems of this suite: the current code, and the release before it."""
-    found: list[drain.System] = [_ours(options)] if report.OURS in options.systems else []
+    """Return the systems of this suite: the current code, also secured in each way, and the release before it."""
+    found = [_ours(options, mode) for mode in ("", *options.secure)] if report.OURS in options.systems else []
     return [*found, Release(options.before)] if options.before else found
 
 
-def _ours(options: argparse.Namespace) -> drain.System:
-    return ShareGroup(shlex.split(options.node)) if options.node else ShareGroup()
+def _ours(options: argparse.Namespace, secure: str = "") -> drain.System:
+    return ShareGroup(shlex.split(options.node), secure=secure) if options.node else ShareGroup(secure=secure)
 
 
 def _print_tables(session: Session) -> None:
@@ -140,6 +143,13 @@ def _parser() -> argparse.ArgumentParser:
         default="",
         metavar="PYTHON",
         help="an interpreter with another release: one more side",
+    )
+    parser.add_argument(
+        "--secure",
+        nargs="+",
+        choices=MODES,
+        default=(),
+        help="one more side of B1, B2 and B5 each: with TLS, with mutual TLS, and that with access control",
     )
     parser.add_argument("--node", default="", help="command that starts our node, in place of python -m share_node up")
     return parser

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from benchmarks import goals
 from benchmarks.goals import Goal
+from benchmarks.secure import ACLS, MODES, MTLS
 
 OURS: Final = "sharegroups"
 BASELINE: Final = "valkey-group"
@@ -75,11 +76,36 @@ def lines(runs: Sequence[Run]) -> list[Line]:
         if rounds := ratios(above, below):
             found.append(Line(f"{goal.name}, everysec", tuple(rounds), goal))
     for shape in ("1p1c", "4p16c"):
-        for text, field in (("ops per s", "ops_per_s"), ("CPU per operation", "cpu_us_per_record")):
+        compared = (("ops per s", "ops_per_s"), ("CPU per operation", "cpu_us_per_record"))
+        found += secure_lines(runs, f"B5 {shape}", OURS, compared, end=", everysec", benchmark="B5", shape=shape)
+        for text, field in compared:
             ours = per_round(runs, field, benchmark="B5", shape=shape, system=OURS)
             if rounds := ratios(ours, per_round(runs, field, benchmark="B5", shape=shape, system=BEFORE)):
                 found.append(Line(f"B5 {shape} {text} / the release before, everysec", tuple(rounds)))
     return sorted(found, key=lambda line: line.goal is None)
+
+
+def secure_lines(
+    runs: Sequence[Run],
+    name: str,
+    plain: str,
+    fields: Iterable[tuple[str, str]],
+    *,
+    end: str = "",
+    **wanted: object,
+) -> list[Line]:
+    """Return the ratio of each secured side to the side `plain`, and of access control to mutual TLS alone.
+
+    `fields`: texts and names of what is compared, in the runs that have the `wanted` values.
+    """
+    found: list[Line] = []
+    for text, field in fields:
+        for mode, base in (*((mode, plain) for mode in MODES), (ACLS, MTLS)):
+            sides = [per_round(runs, field, **(wanted | {"system": side})) for side in (mode, base)]
+            if rounds := ratios(*sides):
+                below = "without TLS" if base == plain else base
+                found.append(Line(f"{name} {text}, {mode} / {below}{end}", tuple(rounds)))
+    return found
 
 
 def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) -> list[Line]:
@@ -100,8 +126,10 @@ def _drain_lines(runs: Sequence[Run], benchmark: str, fsync: str, shape: str) ->
     add("produce / Valkey group", "produce_per_s", None)
     add("CPU per record / Valkey group", "cpu_us_per_record", goals.CPU.get(case))
     before = ours | {"system": BEFORE}
-    for text, field in (("consume", "consume_per_s"), ("produce", "produce_per_s"), *_CPU_FIELDS):
+    compared = (("consume", "consume_per_s"), ("produce", "produce_per_s"), *_CPU_FIELDS)
+    for text, field in compared:
         add(f"{text} / the release before", field, None, per_round(runs, field, **before))
+    found += secure_lines(runs, f"{benchmark} {shape}", OURS, compared, end=f", {fsync}", **ours)
     kafka = ours | {"system": MOCK if benchmark == "B3" else KAFKA}
     name = "the mock broker" if benchmark == "B3" else "Kafka (B10)"
     for text, field in (("consume", "consume_per_s"), ("produce", "produce_per_s")):

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from benchmarks.drain import BATCH, Task
 from benchmarks.machine import arguments, process_tree
 from benchmarks.processes import BenchmarkError, Board, Crew, Process, hear, interpreter, run_loop, say, worker
+from benchmarks.secure import ACLS, Secured, allow_clients, secured
 
 if TYPE_CHECKING:
     from sharegroups import KafkaError, Message, TopicIdPartition
@@ -29,6 +30,7 @@ GROUP: Final = "bench"
 _START_S: Final = 60.0
 _SETTLED_S: Final = 60.0
 _TOPICS_MAX: Final = 100
+_ADMINS: Final = ("setup", "observer")
 _QUIET_S: Final = 0.7  # longer than a fetch waits at the leader (fetch.max.wait.ms)
 
 
@@ -36,7 +38,7 @@ class ShareGroup:
     """One node with its embedded store, a topic and workers. `command` starts the node; options are appended to it.
 
     `configs`: the group's configs. `leaders`: how many the command starts; each leads as many partitions as the others,
-    or one more. `python`: the interpreter of the clients.
+    or one more. `python`: the interpreter of the clients. `secure`: a mode of `benchmarks.secure`, none by default.
     """
 
     name = "sharegroups"
@@ -48,7 +50,11 @@ class ShareGroup:
         python: str = sys.executable,
         configs: Mapping[str, str] | None = None,
         leaders: int = 1,
+        secure: str = "",
     ) -> None:
+        self.name = secure or self.name
+        self._secure = secure
+        self._secured = Secured()
         self._configs = dict(configs or {})
         self.crew = Crew()
         self._leaders = leaders
@@ -81,7 +87,9 @@ class ShareGroup:
     def start_node(self, task: Task, folder: Path) -> str:
         """Start the node. Returns its bootstrap address. Raises BenchmarkError."""
         options = ["--data", str(folder / "data"), "--port", "0", "--output", "json", "--fsync", task.fsync]
-        self._node = Process(f"{self.name} node", [*self._command, *options], self.crew, is_server=True)
+        self._secured = secured(self._secure, folder / "certs")
+        words = [*self._command, *options, *self._secured.words]
+        self._node = Process(f"{self.name} node", words, self.crew, is_server=True)
         self._bootstrap = str(self._node.expect("bootstrap", _START_S)["bootstrap"])
         self._servers = _named(process_tree(self._node.pid))
         self.crew.add_descendants(self._servers, self._node)
@@ -90,7 +98,7 @@ class ShareGroup:
     def make_topic(self, partitions: int, groups: int = 1) -> None:
         """Create the topic, and set the groups' configs. Raises BenchmarkError."""
         made = {"partitions": partitions, "leaders": min(self._leaders, partitions), "groups": groups}
-        self._worker("setup", made | {"configs": self._configs}).expect("made", _START_S)
+        self._worker("setup", made | {"configs": self._configs, "secure": self._secure}).expect("made", _START_S)
 
     def await_settled(self, consumers: int, groups: int = 1) -> None:
         """Wait until each group has its share of the members, with their final assignment. Raises BenchmarkError."""
@@ -98,7 +106,8 @@ class ShareGroup:
         self._worker("observer", settings).expect("settled", _SETTLED_S + _START_S)
 
     def _worker(self, role: str, settings: dict[str, Any], module: str = "share_group") -> Process:
-        given = settings | {"bootstrap": self._bootstrap}
+        security = self._secured.admin if role in _ADMINS else self._secured.client
+        given = settings | {"bootstrap": self._bootstrap, "security": dict(security)}
         process = worker(f"{self.name} {role}", module, role, given, self.crew, python=self._python)
         self._workers.append(process)
         return process
@@ -127,7 +136,8 @@ class ShareGroup:
     def settings(self) -> dict[str, Any]:
         """See drain.System."""
         fsync = self._task.fsync if self._task else ""
-        return {"appendonly": "yes", "appendfsync": fsync, "client": "asyncio", "transport": "loopback TCP"}
+        transport = "loopback TCP, TLS" if self._secure else "loopback TCP"
+        return {"appendonly": "yes", "appendfsync": fsync, "client": "asyncio", "transport": transport}
 
     def close(self) -> None:
         """See drain.System."""
@@ -175,7 +185,7 @@ async def _setup(settings: dict[str, Any]) -> None:
     from sharegroups.admin_values import AlterConfig, ConfigResource, NewTopic  # noqa: PLC0415 - parents need no client
     from sharegroups.aio import Admin  # noqa: PLC0415
 
-    async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
+    async with Admin(settings["security"], bootstrap_servers=settings["bootstrap"]) as admin:
         for _ in range(_TOPICS_MAX):
             _raise_first(await admin.create_topics([NewTopic(TOPIC, settings["partitions"])]))
             if await _is_even(admin, settings["leaders"]):
@@ -185,8 +195,11 @@ async def _setup(settings: dict[str, Any]) -> None:
             raise BenchmarkError(f"none of {_TOPICS_MAX} topics lay evenly on {settings['leaders']} leaders")
         configs = {"share.auto.offset.reset": "earliest", **settings["configs"]}
         changes = [AlterConfig(name, value) for name, value in configs.items()]
-        groups = [ConfigResource.group(group_name(number)) for number in range(settings["groups"])]
+        names = [group_name(number) for number in range(settings["groups"])]
+        groups = [ConfigResource.group(name) for name in names]
         _raise_first(await admin.incremental_alter_configs(dict.fromkeys(groups, changes)))
+        if settings["secure"] == ACLS:
+            await allow_clients(admin, TOPIC, names)
     say(made=True)
 
 
@@ -217,7 +230,7 @@ async def _observer(settings: dict[str, Any]) -> None:
     from sharegroups.aio import Admin  # noqa: PLC0415
 
     until = time.monotonic() + _SETTLED_S
-    async with Admin(bootstrap_servers=settings["bootstrap"]) as admin:
+    async with Admin(settings["security"], bootstrap_servers=settings["bootstrap"]) as admin:
         for number in range(settings["groups"]):
             while True:
                 name = group_name(number)
@@ -236,7 +249,12 @@ async def _produce(settings: dict[str, Any]) -> None:
 
     value, records, partitions = b"v" * settings["value_bytes"], settings["records"], settings["partitions"]
     batch = settings["batch_records"]
-    producer = Producer(bootstrap_servers=settings["bootstrap"], batch_num_records=batch, batch_size=batch * 2048)
+    producer = Producer(
+        settings["security"],
+        bootstrap_servers=settings["bootstrap"],
+        batch_num_records=batch,
+        batch_size=batch * 2048,
+    )
     async with producer:
         await producer.ensure_topic(TOPIC)
         say(ready=True)
@@ -258,6 +276,7 @@ async def _consume(settings: dict[str, Any]) -> None:
     records = cycles = value_bytes = 0
     fetch = settings["fetch_records"]
     consumer = ShareConsumer(
+        settings["security"],
         bootstrap_servers=settings["bootstrap"],
         group_id=settings["group"],
         max_poll_records=fetch,

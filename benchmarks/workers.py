@@ -4,6 +4,7 @@
     python -m benchmarks.workers --only noop --workers 1 4 --python /path/with/celery/bin/python
     python -m benchmarks.workers --only killed --systems worker celery
     python -m benchmarks.workers --only timed --shapes 0.01x2000 1x200 90x12
+    python -m benchmarks.workers --secure tls mtls acls
 
 `noop`: a backlog of jobs is stored, workers are started, and rate and CPU time are measured from a fifth of the jobs to
 the last; then 100 jobs a second are sent, and the time from sending to start of each is measured. The systems take
@@ -12,11 +13,14 @@ turns on one Valkey.
 then. Jobs that have not run by the time no more jobs start count as lost. If a system waits for a time-out before it
 delivers such jobs again, this is set to 5 s.
 `timed`: four workers with one handler each; the ideal is jobs x seconds / 4. Prints one JSON object per run.
+`--secure`: `noop` of our worker alone, without TLS and secured in each way, each time on its own store and node; the
+ratios are printed on standard error.
 """
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import json
 import os
 import signal
@@ -30,9 +34,10 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks import peers
+from benchmarks import peers, report
 from benchmarks.machine import process_tree, tree_cpu_seconds
 from benchmarks.processes import ROOT, BenchmarkError, Crew, Process
+from benchmarks.secure import ACLS, MODES, allow_clients, secured
 from benchmarks.valkey_group import store_server
 from benchmarks.worker_apps.marks import MARK
 from benchmarks.worker_systems import DEFAULT, SYSTEMS, TaskQueue
@@ -51,9 +56,12 @@ _QUIET_S: Final = 30.0
 
 
 class Bench:
-    """One Valkey and a node on it. Starts workers with their settings in the environment."""
+    """One Valkey and a node on it. Starts workers with their settings in the environment.
 
-    def __init__(self, stack: ExitStack, python: str, partitions: int, redeliver_s: int = 0) -> None:
+    `secure`: a mode of `benchmarks.secure`, in which only our own worker can run; none by default.
+    """
+
+    def __init__(self, stack: ExitStack, python: str, partitions: int, redeliver_s: int = 0, secure: str = "") -> None:
         made = tempfile.TemporaryDirectory(prefix="workers-", ignore_cleanup_errors=True)
         folder = Path(stack.enter_context(made))
         self.folder, self.python, self._redeliver_s = folder, python, redeliver_s
@@ -63,6 +71,8 @@ class Bench:
         self.store = f"redis://127.0.0.1:{port}/0"
         words = ["up", "--store", self.store, "--init", "--data", str(folder / "node"), "--port", "0"]
         words += ["--output", "json", "--log-level", "warning"]
+        self.secured = secured(secure, folder / "certs")
+        words += self.secured.words
         node = Process("node", [sys.executable, "-m", "share_node", *words], self.crew, is_server=True)
         stack.callback(node.stop, terminate=True)
         self.bootstrap = str(node.expect("bootstrap", _WAIT_S)["bootstrap"])
@@ -70,8 +80,21 @@ class Bench:
         self._turn = 0
         from sharegroups import Admin, NewTopic  # noqa: PLC0415 - the other systems' processes do without
 
-        with Admin(bootstrap_servers=self.bootstrap) as admin:
+        with Admin(self.secured.admin, bootstrap_servers=self.bootstrap) as admin:
             assert admin.create_topics([NewTopic("noop", partitions)]) == {"noop": None}
+        if secure == ACLS:
+            asyncio.run(self._allow_clients())
+
+    async def _allow_clients(self) -> None:
+        from sharegroups.aio import Admin  # noqa: PLC0415 - as above
+
+        async with Admin(self.secured.admin, bootstrap_servers=self.bootstrap) as admin:
+            await allow_clients(admin, "noop", ["noop"])
+
+    def command(self, system: TaskQueue) -> list[str]:
+        """Return the command for a worker of this system, with the settings of a secured cluster's client."""
+        words = system.command(self.python, self.store)
+        return [*words, "--command-config", str(self.secured.client_file)] if self.secured.mode else words
 
     def next_turn(self) -> Path:
         """Return the path of a file for the marks of the next run."""
@@ -117,6 +140,7 @@ def send(bench: Bench, system: TaskQueue, count: int, per_second: float) -> None
         words = [bench.python, "-m", system.app, str(count), str(per_second)]
     else:
         words = [sys.executable, "-m", "benchmarks.workers", "--send", str(count), str(per_second), bench.bootstrap]
+        words.append(json.dumps(dict(bench.secured.client)))
     paths = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     done = subprocess.run(
         words, cwd=ROOT, env=os.environ | {"BENCH_STORE": bench.store, "PYTHONPATH": paths}, check=False,
@@ -130,7 +154,7 @@ def run_noop(bench: Bench, system: TaskQueue, jobs: int, latencies: int, workers
     """Measure a backlog, and then 100 jobs a second."""
     marks = bench.next_turn()
     send(bench, system, jobs, 0)
-    words = system.command(bench.python, bench.store)
+    words = bench.command(system)
     with ExitStack() as stack:
         processes = [stack.enter_context(bench.worker(words, marks, "noop")) for _ in range(workers)]
         pids = {
@@ -146,7 +170,7 @@ def run_noop(bench: Bench, system: TaskQueue, jobs: int, latencies: int, workers
     late = MARK.iter_unpack(marks.read_bytes()[(jobs + _WARM) * MARK.size :])
     ms = sorted(nanoseconds / 1e6 for nanoseconds, _ in late)
     return {
-        "benchmark": "B12", "system": system.name, "workers": workers, "jobs": jobs,
+        "benchmark": "B12", "system": bench.secured.mode or system.name, "workers": workers, "jobs": jobs,
         "jobs_per_s": round((jobs - first) / wall_s), "cpu_us_per_job": us,
         "p50_ms": round(statistics.median(ms), 2), "p99_ms": round(ms[int(len(ms) * 0.99)], 2),
     }  # fmt: skip
@@ -160,7 +184,7 @@ def run_killed(bench: Bench, system: TaskQueue, jobs: int) -> dict[str, Any]:
     """Kill a worker during a backlog, and start another one."""
     marks = bench.next_turn()
     send(bench, system, jobs, 0)
-    words = system.command(bench.python, bench.store)
+    words = bench.command(system)
     with bench.worker(words, marks, "noop") as process:
         bench.until(marks, jobs // 4, process)
         for pid in process_tree(process.pid).values():  # so that no child can continue alone
@@ -237,10 +261,10 @@ def _until_sum(bench: Bench, files: list[Path], count: int) -> None:
         time.sleep(0.005)
 
 
-def _send(count: int, per_second: float, bootstrap: str) -> None:
+def _send(count: int, per_second: float, bootstrap: str, security: dict[str, str]) -> None:
     from sharegroups import Producer  # noqa: PLC0415
 
-    with Producer(bootstrap_servers=bootstrap) as producer:
+    with Producer(security, bootstrap_servers=bootstrap) as producer:
         began = time.monotonic()
         for number in range(count):
             if per_second:
@@ -252,7 +276,12 @@ def main(arguments: list[str] | None = None) -> int:
     """Run the requested trials. Returns the exit status."""
     options = _parser().parse_args(arguments)
     if options.send:
-        _send(int(options.send[0]), float(options.send[1]), options.send[2])
+        _send(int(options.send[0]), float(options.send[1]), options.send[2], json.loads(options.send[3]))
+        return 0
+    if options.secure:
+        if options.only not in (None, "noop"):
+            _parser().error(f"--secure goes with --only noop; --only is {options.only}")
+        print(ratio_table(list(_run_secure(options))), file=sys.stderr, flush=True)
         return 0
     systems = list(_available(options.systems, options.python))
     with ExitStack() as stack:
@@ -272,6 +301,40 @@ def main(arguments: list[str] | None = None) -> int:
             bench = Bench(stack, options.python, options.partitions, _REDELIVER_S)
             print(json.dumps(run_killed(bench, system, system.jobs(options.jobs))), flush=True)
     return 0
+
+
+def _run_secure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Run `noop` of our worker without TLS and in each mode, in turns. Prints and yields the runs."""
+    system = SYSTEMS[_OURS]
+    for number in range(options.rounds):
+        for workers in options.workers:
+            for mode in ("", *options.secure):
+                with ExitStack() as stack:
+                    bench = Bench(stack, options.python, options.partitions, secure=mode)
+                    found = run_noop(bench, system, system.jobs(options.jobs), options.latencies, workers)
+                print(json.dumps(found | {"round": number + 1}), flush=True)
+                yield found | {"round": number + 1}
+
+
+def ratio_table(runs: Sequence[dict[str, Any]]) -> str:
+    """Return the ratios of secured runs of `noop` to those without TLS, as text: the median of the rounds, and each."""
+    summed = [run | {"cpu_us": sum(run["cpu_us_per_job"].values())} for run in runs]
+    found: list[report.Line] = []
+    for workers in dict.fromkeys(run["workers"] for run in runs):
+        found += report.secure_lines(summed, f"B12 {workers}w", _OURS, _COMPARED, workers=workers)
+    rows = [f"{'ratio (median of rounds)':<54}{'ratio':>7}  rounds"]
+    for line in found:
+        rows.append(f"{line.name:<54}{line.ratio:>7.2f}  {' '.join(f'{value:.2f}' for value in line.rounds)}")
+    return "\n".join(rows)
+
+
+_OURS: Final = "worker"
+_COMPARED: Final = (
+    ("jobs per s", "jobs_per_s"),
+    ("CPU per job", "cpu_us"),
+    ("p50 to start", "p50_ms"),
+    ("p99 to start", "p99_ms"),
+)
 
 
 def _available(names: Sequence[str], python: str) -> Iterator[TaskQueue]:
@@ -295,7 +358,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--workers", nargs="+", type=int, default=[1, 4], help="how many worker processes")
     parser.add_argument("--shapes", nargs="+", default=["0.01x2000", "1x200"])
     parser.add_argument("--python", default=sys.executable, help="an interpreter with the extra `bench`")
-    parser.add_argument("--send", nargs=3, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "--secure", nargs="+", choices=MODES, default=(),
+        help="noop of our worker alone: without TLS, with TLS, with mutual TLS, and that with access control",
+    )  # fmt: skip
+    parser.add_argument("--send", nargs=4, help=argparse.SUPPRESS)
     return parser
 
 
