@@ -39,8 +39,9 @@ def per_round(runs: Iterable[Run], field: str, **wanted: object) -> dict[int, fl
 
 
 def ratios(above: Mapping[int, float], below: Mapping[int, float]) -> list[float]:
-    """Return the ratio for each round that both sides have."""
-    return [value / below[number] for number, value in above.items() if number in below]
+    """Return the ratio for each round that both sides have, unless the lower side is 0: in a short run no tick of CPU
+    time may have passed."""
+    return [value / below[number] for number, value in above.items() if below.get(number)]
 
 
 @dataclass(frozen=True, slots=True)

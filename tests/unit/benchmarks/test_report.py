@@ -57,6 +57,10 @@ def test_a_round_that_one_side_could_not_finish_is_left_out() -> None:
     assert line_of(runs, goals.CONSUME_1P1C).rounds == (2.0,)
 
 
+def test_a_round_too_short_for_a_tick_of_cpu_time_is_left_out() -> None:
+    assert report.ratios({1: 2.0, 2: 3.0, 3: 0.0}, {1: 0.0, 2: 1.5, 3: 1.0}) == [2.0, 0.0]
+
+
 def test_one_side_alone_gives_no_ratio() -> None:
     assert report.lines([drain_run(report.BASELINE, 1, 100)]) == []
 
