@@ -33,6 +33,7 @@ def _arguments(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=0, help="attacks by chance for so long; 0: each of them once")
     parser.add_argument("--seed", type=int, help="repeat a run's choices; made up and printed when left out")
     parser.add_argument("--out", type=Path, help="new folder for logs and books; default build/attack/<time>")
+    parser.add_argument("--tls", action="store_true", help="with TLS, client certificates and access control")
     parser.add_argument("--list", action="store_true", help="say which attacks there are")
     return parser.parse_args(words)
 
@@ -46,10 +47,12 @@ def main(words: Sequence[str]) -> int:
     asked = _arguments(words)
     if asked.list:
         for attack in ATTACKS:
-            _say(f"{attack.name:<28}{attack.sentence}")
+            _say(f"{attack.name:<28}{attack.sentence} ({attack.who}{', with --tls alone' if attack.tls_only else ''})")
         return 0
     try:
-        attacks = [named(name) for name in asked.only] or list(ATTACKS)
+        attacks = [named(name) for name in asked.only] or [each for each in ATTACKS if asked.tls or not each.tls_only]
+        if wrong := [each.name for each in attacks if each.tls_only and not asked.tls]:
+            raise ValueError(f"{', '.join(wrong)}: only with --tls, which is not given")
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
@@ -57,7 +60,7 @@ def main(words: Sequence[str]) -> int:
     out = (asked.out or Path("build", "attack", time.strftime("%Y%m%d-%H%M%S"))).absolute()
     seed = asked.seed if asked.seed is not None else random.randrange(1_000_000)
     _say(f"--seed {seed}, logs and books in {out}")
-    with Siege(out, seed, books=True) as siege:
+    with Siege(out, seed, books=True, tls=asked.tls) as siege:
         if asked.seconds:
             count = siege.besiege(attacks, asked.seconds, _say)
         else:

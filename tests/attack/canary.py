@@ -15,15 +15,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
 from sharegroups.aio import Producer, ShareConsumer
 from tests.chaos.history import now_ms
+from tests.support.dial import PLAIN, Dial
 
 #: A longer turn has failed; the client's own timeouts are shorter.
 TURN_S: Final = 30.0
@@ -32,13 +33,14 @@ _LEAVE_WAIT_S: Final = 45.0
 
 @dataclass(frozen=True, slots=True)
 class CanaryOptions:
-    """The options of a canary. `pause_ms`: the pause between two turns."""
+    """The options of a canary. `pause_ms`: the pause between two turns; `security`: its settings for TLS."""
 
     bootstrap: str
     topic: str
     group: str
     turns: str
     pause_ms: int = 50
+    security: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,10 +93,10 @@ def song(turns: list[Turn]) -> Song:
 class Canary:
     """A canary in a separate process. A context manager; `turns` reads the turns written so far."""
 
-    def __init__(self, bootstrap: str, topic: str, folder: Path, name: str = "canary") -> None:
+    def __init__(self, bootstrap: str, topic: str, folder: Path, name: str = "canary", dial: Dial = PLAIN) -> None:
         self._path = folder / f"{name}.jsonl"
         self._errors = folder / f"{name}.err"
-        self._options = CanaryOptions(bootstrap, topic, f"{topic}-{name}", str(self._path))
+        self._options = CanaryOptions(bootstrap, topic, f"{topic}-{name}", str(self._path), security=dial.security)
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Self:
@@ -138,7 +140,7 @@ class _Singer:
 
     async def run(self, stop: asyncio.Event) -> None:
         options = self._options
-        settings = {"bootstrap.servers": options.bootstrap}
+        settings = {"bootstrap.servers": options.bootstrap, **options.security}
         consumer_settings = {**settings, "group.id": options.group, "share.acquire.mode": "record_limit"}
         out = os.open(options.turns, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         number = 0

@@ -5,9 +5,23 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from pathlib import Path
 
 from tests.chaos.false_clock import ClockFile
+from tests.support.dial import PLAIN, Dial
+
+
+class Who(StrEnum):
+    """Whose certificate an attack has in a siege with TLS, where access control decides what it may do."""
+
+    #: Any certificate that the nodes accept, without a right.
+    STRANGER = "stranger"
+    #: A user with rights on the attacked topic and on the attackers' groups: without them it would be refused before it
+    #: reaches what it attacks.
+    ATTACKER = "attacker"
+    #: A client with CLUSTER_ACTION, which the listeners for nodes admit.
+    INSIDER = "insider"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +40,14 @@ class Target:
     topic_id: bytes
     clocks: Mapping[str, ClockFile] = field(default_factory=dict)
     """The wall clocks that an attack may set, by the node's name."""
+    dial: Dial = PLAIN
+    """How the attack connects: with TLS and its certificate, or in the clear."""
+    admin: Dial = PLAIN
+    """How an administrator connects, to compare what an attack changed."""
+    refused: Mapping[str, Dial] = field(default_factory=dict)
+    """With TLS, certificates that no node accepts, by what is wrong with them."""
+    taken: Mapping[str, str] = field(default_factory=dict)
+    """With TLS, names that are in use: of a topic, a group, a transactional id, and a member."""
 
     def a_node(self, rng: random.Random) -> str:
         """Return the client address of one node."""
@@ -47,9 +69,12 @@ class Attack:
     """One kind of attack. `run` attacks for at most about `seconds`, and leaves nothing open.
 
     `run` returns its observations in one line, such as the number of calls and their outcomes. It raises AssertionError
-    for a wrong response; the canary, the judged records and the memory show whether others were harmed.
+    for a wrong response; the canary, the judged records and the memory show whether others were harmed. `who`: the
+    principal with whose certificate it attacks a cluster with TLS. `tls_only`: it has no meaning without TLS.
     """
 
     name: str
     sentence: str
     run: Callable[[Target, random.Random, float, Path], str]
+    who: Who = Who.ATTACKER
+    tls_only: bool = False

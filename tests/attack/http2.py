@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ssl
 import struct
 import threading
 import time
 from types import TracebackType
 from typing import Final, Self
 
-from tests.attack.attacks.connections import PREFACE, connect
+from tests.attack.attacks.connections import PREFACE
+from tests.support.dial import PLAIN, Dial
 
 _DATA: Final = 0
 _HEADERS: Final = 1
@@ -48,10 +50,10 @@ class Connection:
     `ended` holds, by stream, the bytes of the headers that ended it (gRPC's trailers), or b"" for a reset.
     """
 
-    def __init__(self, address: str, window: int = _WINDOW_START) -> None:
+    def __init__(self, address: str, window: int = _WINDOW_START, dial: Dial = PLAIN) -> None:
         self.ended: dict[int, bytes] = {}
         self.closed = False
-        self._socket = connect(address)
+        self._socket = dial.connect(address)
         self._next = 1
         self._initial = self._window = _WINDOW_START
         self._windows: dict[int, int] = {}
@@ -130,7 +132,7 @@ class Connection:
             while data := self._socket.recv(1 << 20):
                 pass
             self.closed = self.closed or not data
-        except BlockingIOError:
+        except (BlockingIOError, ssl.SSLWantReadError):
             return
         except OSError:
             self.closed = True

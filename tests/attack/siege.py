@@ -10,7 +10,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -18,6 +18,7 @@ from typing import Final, Self
 from sharegroups import Admin, NewTopic
 from tests.attack.canary import Canary, Song, song
 from tests.attack.definition import Attack, Target
+from tests.attack.principals import ADMIN, BOOKS, CANARY, Principals, dial_of, entries
 from tests.attack.watch import MIB, Watch, resident_bytes
 from tests.chaos.deployment import PARTITION_LEADER, SERVICES, Topology
 from tests.chaos.drivers.processes import ProcessesDeployment
@@ -77,14 +78,17 @@ class Struck:
 
 
 class Siege:
-    """A context manager. `books`: whether producers and consumers with a history run too."""
+    """A context manager. `books`: whether producers and consumers with a history run too; `tls`: whether nodes require
+    certificates and control access (`tests.attack.principals`)."""
 
-    def __init__(self, folder: Path, seed: int, *, books: bool = False) -> None:
+    def __init__(self, folder: Path, seed: int, *, books: bool = False, tls: bool = False) -> None:
         self.rng = random.Random(seed)
         self.folder = folder
         self._seed = seed
         self._stack = ExitStack()
         self._books = books
+        self._tls = tls
+        self._principals: Principals | None = None
         self._load: Load | None = None
         self.restarts: list[str] = []
         self.wrong: list[str] = []
@@ -93,8 +97,12 @@ class Siege:
         self.folder.mkdir(parents=True, exist_ok=True)
         try:
             topology = Topology(leaders=1, share_coordinators=1, group_coordinators=1, store_replicas=0)
+            settings = dict(SETTINGS)
+            if self._tls:
+                self._principals = Principals(self.folder / "certificates")
+                settings |= self._principals.node_settings()
             self.deployment: ProcessesDeployment = self._stack.enter_context(
-                deploy_processes(self.folder, topology, SETTINGS)
+                deploy_processes(self.folder, topology, settings)
             )
             self._open()
         except BaseException:
@@ -114,7 +122,11 @@ class Siege:
             deployment.kill(name)
             self._clocks[name] = deployment.wear_clock(name)
             deployment.start(name)
-        with Admin({"bootstrap.servers": deployment.bootstrap}) as admin:
+        principals, admin_dial = self._principals, dial_of(self._principals, ADMIN)
+        with Admin(admin_dial.settings(deployment.bootstrap)) as admin:
+            if principals is not None:
+                refused = {acl.text: str(error) for acl, error in admin.create_acls(entries()).items() if error}
+                assert not refused, f"entries were not added: {refused}"
             topics = [
                 NewTopic(ATTACKED, 4, config={"retention.bytes": str(RETAINED_BYTES)}),
                 NewTopic(CANARY_TOPIC, 1),
@@ -125,19 +137,28 @@ class Siege:
         self.target = Target(
             clients=deployment.addresses, internal=deployment.internal_addresses,
             metrics=deployment.metrics_addresses, topic=ATTACKED, topic_id=topic_id, clocks=self._clocks,
+            admin=admin_dial, refused=principals.refused() if principals else {},
         )  # fmt: skip
         if self._books:
-            self._load = Load(deployment, self.folder, self._seed, "books", LoadOptions(rate=60))
+            books = dial_of(principals, BOOKS)
+            self._load = Load(
+                deployment, self.folder, self._seed, "books", LoadOptions(rate=60, security=books.security)
+            )
             self._stack.callback(self._load.close)
             self._load.begin()
-        self.canary = self._stack.enter_context(Canary(deployment.bootstrap, CANARY_TOPIC, self.folder))
-        self.watch = self._stack.enter_context(Watch(deployment.addresses, deployment.pids))
+        self.canary = self._stack.enter_context(
+            Canary(deployment.bootstrap, CANARY_TOPIC, self.folder, dial=dial_of(principals, CANARY))
+        )
+        self.watch = self._stack.enter_context(
+            Watch(deployment.addresses, deployment.pids, dial_of(principals, CANARY))
+        )
 
     def strike(self, attack: Attack, seconds: float) -> Struck:
         """Run one attack, then restart nodes that ended, as a supervisor does. Raises the attack's AssertionError."""
         began_ms, began = now_ms(), time.monotonic()
         before = self.watch.longest_outage_s()
-        saw = attack.run(self.target, self.rng, seconds, self.folder)
+        target = replace(self.target, dial=dial_of(self._principals, attack.who))
+        saw = attack.run(target, self.rng, seconds, self.folder)
         lasted = time.monotonic() - began
         restarted = self._supervise()
         self._wait_turn(now_ms())

@@ -12,6 +12,8 @@ from typing import Final, Self
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
+from tests.support.dial import PLAIN, Dial
+
 POLL_S: Final = 0.5
 CALL_S: Final = 2.0
 MIB: Final = 1024 * 1024
@@ -23,9 +25,10 @@ class Watch:
     `addresses`: client addresses by node; `pids`: called at every poll, since nodes are restarted.
     """
 
-    def __init__(self, addresses: Mapping[str, str], pids: Callable[[], Mapping[str, int]]) -> None:
+    def __init__(self, addresses: Mapping[str, str], pids: Callable[[], Mapping[str, int]], dial: Dial = PLAIN) -> None:
         self._addresses = dict(addresses)
         self._pids = pids
+        self._dial = dial
         self._stop = threading.Event()
         self._threads = [
             threading.Thread(target=self._reach, args=(name, address), daemon=True)
@@ -90,7 +93,7 @@ class Watch:
         failed_since = 0.0
         while not self._stop.wait(POLL_S):
             began = time.monotonic()
-            if _answers(address):
+            if _answers(address, self._dial):
                 if failed_since:
                     self._outages[name] = max(self._outages[name], time.monotonic() - failed_since)
                 failed_since = 0.0
@@ -121,10 +124,10 @@ def _low(samples: list[int]) -> int:
     return sorted(samples)[len(samples) // 20]
 
 
-def _answers(address: str) -> bool:
+def _answers(address: str, dial: Dial) -> bool:
     """Return whether a node serves a newcomer: checks its liveness over a new connection."""
     options = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.insecure_channel(address, options=options) as channel:
+    with dial.channel(address, options) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         try:
             answer = stub.Check(health_pb2.HealthCheckRequest(service="liveness"), timeout=CALL_S)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -38,6 +38,7 @@ class LoadOptions:
     lock_ms: int = 0
     hold_ms: int = 0
     value_bytes: int = 0
+    security: Mapping[str, str] = field(default_factory=dict)
 
 
 class Tail:
@@ -112,6 +113,7 @@ class Load:
             self.options.partitions,
             reach=self._deployment.reach,
             every_s=self.options.observe_s,
+            security=self.options.security,
         )
         if self.options.rate:
             self.wait_working(names)
@@ -131,8 +133,8 @@ class Load:
 
     def _admin(self) -> Admin:
         return Admin(
-            {"bootstrap.servers": self._deployment.outside, "default.api.timeout.ms": 20_000},
-            transport=TimedTransport(self._deployment.reach),
+            {"bootstrap.servers": self._deployment.outside, "default.api.timeout.ms": 20_000, **self.options.security},
+            transport=TimedTransport(self._deployment.reach, security=self.options.security),
         )
 
     def consumers(self) -> list[str]:
@@ -160,7 +162,7 @@ class Load:
         of_worker = WorkerOptions(
             self._deployment.bootstrap, self.topic, self.group, options.partitions, name, self._seed, options.rate,
             str(self._folder / f"{name}.jsonl"), options.records, options.accept_only, options.hold_ms,
-            options.value_bytes,
+            options.value_bytes, options.security,
         )  # fmt: skip
         self.workers[name] = self._deployment.worker(name, kind, of_worker)
         return self.workers[name]

@@ -28,16 +28,19 @@ class Observer:
         *,
         reach: Mapping[str, str] | None = None,
         every_s: float = OBSERVE_S,
+        security: Mapping[str, str] | None = None,
     ) -> None:
         self._settings = {
             "bootstrap.servers": bootstrap,
             "request.timeout.ms": REQUEST_TIMEOUT_MS,
             "default.api.timeout.ms": 3_000,
+            **(security or {}),
         }
         self._group = group
         self._partitions = partitions
         self._reach = reach
         self._every_s = every_s
+        self._security = security
         self._history = HistoryWriter(history)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -58,7 +61,7 @@ class Observer:
         self._history.close()
 
     def _run(self) -> None:
-        with Admin(self._settings, transport=TimedTransport(self._reach)) as admin:
+        with Admin(self._settings, transport=TimedTransport(self._reach, security=self._security)) as admin:
             while not self._stop.wait(self._every_s):
                 with contextlib.suppress(KafkaError):
                     self._observe(admin)

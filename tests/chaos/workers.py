@@ -16,7 +16,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -38,6 +38,7 @@ from tests.chaos.history import (
     Unseen,
     now_ms,
 )
+from tests.support.dial import Dial
 
 #: Short, so that a client gives up on a paused owner within the bounds of an experiment.
 REQUEST_TIMEOUT_MS = 2_000
@@ -50,7 +51,8 @@ _PADDING = b"."
 class WorkerOptions:
     """The options of a worker. `rate`: the producer's records per second; `records`: how many it produces, 0 for no
     limit; `accept_only`: consumers accept everything; `hold_ms`: how long they hold their records; `value_bytes`: the
-    size to which a record's value is padded, 0 for no padding."""
+    size to which a record's value is padded, 0 for no padding; `security`: the client's settings for TLS, none for
+    plaintext."""
 
     bootstrap: str
     topic: str
@@ -64,6 +66,7 @@ class WorkerOptions:
     accept_only: bool = False
     hold_ms: int = 0
     value_bytes: int = 0
+    security: Mapping[str, str] = field(default_factory=dict)
 
     def as_json(self) -> str:
         """Return the options for a command line."""
@@ -82,13 +85,17 @@ class TimedTransport(GrpcTransport):
     """Notes in the transport when each acquired record was requested and when it arrived.
 
     `reach`: advertised addresses that are reached at another address from here. `session_ended` is called when a share
-    session is opened or closed, and when its stream ends.
+    session is opened or closed, and when its stream ends. `security`: the client's settings for TLS.
     """
 
     def __init__(
-        self, reach: Mapping[str, str] | None = None, session_ended: Callable[[], None] = lambda: None
+        self,
+        reach: Mapping[str, str] | None = None,
+        session_ended: Callable[[], None] = lambda: None,
+        security: Mapping[str, str] | None = None,
     ) -> None:
-        super().__init__()
+        credentials = Dial(security or {}).credentials
+        super().__init__(None if credentials is None else lambda: credentials)
         self._reach = dict(reach or {})
         self._session_ended = session_ended
         self._arrivals: defaultdict[tuple[bytes, int, int], list[Arrival]] = defaultdict(list)
@@ -266,7 +273,9 @@ class ConsumerWorker:
         self._topic = options.topic
         self._hold_s = options.hold_ms / 1000
         self._history = history = HistoryWriter(Path(options.history))
-        self._transport = TimedTransport(session_ended=lambda: history.write([SessionEnded(options.name, now_ms())]))
+        self._transport = TimedTransport(
+            session_ended=lambda: history.write([SessionEnded(options.name, now_ms())]), security=options.security
+        )
         self._rng = random.Random(f"{options.seed}-{options.name}-{life}")
         choose = choice(self._rng) if not options.accept_only else lambda: AcknowledgeType.ACCEPT
         self._book = AckBook(options.name, self._history, choose)
@@ -280,6 +289,7 @@ class ConsumerWorker:
                 "max.poll.records": 20,
                 "request.timeout.ms": REQUEST_TIMEOUT_MS,
                 "default.api.timeout.ms": 5_000,
+                **options.security,
             },
             transport=self._transport,
         )
@@ -365,7 +375,11 @@ def produce(options: WorkerOptions) -> None:
             print(f"{now_ms()} {value} not confirmed: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
             history.write([Failed(options.name, "produce", error.name, now_ms())])
 
-    settings = {"bootstrap.servers": options.bootstrap, "request.timeout.ms": REQUEST_TIMEOUT_MS}
+    settings = {
+        "bootstrap.servers": options.bootstrap,
+        "request.timeout.ms": REQUEST_TIMEOUT_MS,
+        **options.security,
+    }
     with Producer(settings) as producer:
         number, began = 0, time.monotonic()
         while not stop.is_set() and (not options.records or number < options.records):

@@ -75,7 +75,7 @@ def _forged_batches(target: Target, rng: random.Random, seconds: float, folder: 
         assert not (is_forged and result.error_code == 0), f"a lie was stored: {str(request)[:300]}"
         return f"error {result.error_code}"
 
-    counts = asyncio.run(crowd(produce, seconds, _AT_ONCE))
+    counts = asyncio.run(crowd(produce, seconds, target.dial, _AT_ONCE))
     assert counts["error 0"], f"no honest batch was stored beside the lies: {counts}"
     return summary(counts)
 

@@ -18,7 +18,7 @@ from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import Method, TransportError, service_methods
 from tests.attack.attacks.crowd import crowd, summary
-from tests.attack.definition import Attack, Target
+from tests.attack.definition import Attack, Target, Who
 
 #: Methods that change what the producers, consumers and canary depend on, or that create things that stay.
 _ADMINISTERS: Final = frozenset(
@@ -151,7 +151,7 @@ async def _call(
             answers.append(f"{method.name} at {address}: {str(answer)[:300]!r} to {str(request)[:300]!r}")
         return ANSWERED
 
-    counts = await crowd(one, seconds)
+    counts = await crowd(one, seconds, target.dial)
     assert not unexpected, f"{len(unexpected)} calls met something unexpected, such as {unexpected[0]}"
     return counts, answers
 
@@ -181,10 +181,12 @@ CALL_ATTACKS: Final = (
         "random-internal-calls",
         "The same to the listeners for other nodes",
         _random_calls(INTERNAL_SERVICES, lambda target: target.internal),
+        Who.INSIDER,
     ),
     Attack(
         "internal-from-outside",
         "Calls between nodes, sent to the listeners for clients",
         _random_calls(INTERNAL_SERVICES, lambda target: target.clients, served=False),
+        Who.INSIDER,
     ),
 )

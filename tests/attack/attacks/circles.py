@@ -32,7 +32,7 @@ _END_S: Final = 60.0
 
 def _circle(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
     """Reject every record for `seconds`, and until all expected ones have arrived; then count what is stored."""
-    bootstrap = {"bootstrap.servers": target.coordinator()}
+    bootstrap = target.dial.settings(target.coordinator())
     topics = [f"dlq.circle-{rng.getrandbits(40):010x}" for _ in range(2)]
     groups = [f"of-{topic}" for topic in topics]
     with Admin(bootstrap) as admin, ExitStack() as stack:

@@ -23,7 +23,7 @@ def _ahead(target: Target, rng: random.Random, seconds: float, folder: Path) -> 
     Uses a separate topic: the attacked one has `retention.bytes`, which may delete records of an earlier attack
     meanwhile.
     """
-    bootstrap = {"bootstrap.servers": target.coordinator()}
+    bootstrap = target.dial.settings(target.coordinator())
     topic = f"clock-{rng.randbytes(5).hex()}"
     places = [TopicPartition(topic, number) for number in range(4)]
     sent = 0

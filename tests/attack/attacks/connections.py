@@ -10,17 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.attack.definition import Attack, Target
+from tests.attack.definition import Attack, Target, Who
+from tests.support.dial import tcp
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 CONNECTIONS: Final = 400
-_TIMEOUT_S: Final = 2.0
-
-
-def connect(address: str) -> socket.socket:
-    """Open a TCP connection to `host:port`. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    return socket.create_connection((host, int(port)), timeout=_TIMEOUT_S)
 
 
 @contextlib.contextmanager
@@ -44,7 +38,7 @@ def _garbage(target: Target, rng: random.Random, seconds: float, folder: Path) -
     deadline, sent = time.monotonic() + seconds, 0
     while time.monotonic() < deadline:
         for address in listeners(target):
-            with contextlib.suppress(OSError), connect(address) as connection:
+            with contextlib.suppress(OSError), target.dial.connect(address) as connection:
                 if rng.random() < 0.5:
                     connection.sendall(PREFACE)
                 connection.sendall(rng.randbytes(rng.choice((1, 9, 100, 5_000))))
@@ -60,8 +54,10 @@ def _silent(target: Target, rng: random.Random, seconds: float, folder: Path) ->
         deadline = time.monotonic() + seconds
         for number in range(CONNECTIONS):
             for address in listeners(target):
+                if time.monotonic() > deadline:  # with TLS, each of them is a handshake
+                    break
                 with contextlib.suppress(OSError):
-                    connections.append(connect(address))
+                    connections.append(target.dial.connect(address))
                     connections[-1].sendall(PREFACE[: number % len(PREFACE)])
         opened = len(connections)
         time.sleep(max(0.0, deadline - time.monotonic()))
@@ -76,7 +72,7 @@ def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: P
         for address in target.metrics.values():
             for _ in range(CONNECTIONS // 4):
                 with contextlib.suppress(OSError):
-                    connections.append(connect(address))
+                    connections.append(tcp(address))
                     connections[-1].sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nX-Slow: ")
         while time.monotonic() < deadline:
             for address in target.metrics.values():
@@ -91,7 +87,7 @@ def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: P
 
 def scrape(address: str) -> bytes:
     """Return the whole response of a metrics port. Raises OSError."""
-    with connect(address) as connection:
+    with tcp(address) as connection:
         connection.settimeout(10.0)
         connection.sendall(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         parts = []
@@ -101,7 +97,7 @@ def scrape(address: str) -> bytes:
 
 
 CONNECTION_ATTACKS: Final = (
-    Attack("garbage", "Random bytes to every listener, with and without HTTP/2's preface", _garbage),
-    Attack("silent-connections", "Hundreds of connections that say nothing", _silent),
-    Attack("half-a-scrape", "Requests to the metrics port that never end", _half_a_scrape),
+    Attack("garbage", "Random bytes to every listener, with and without HTTP/2's preface", _garbage, Who.STRANGER),
+    Attack("silent-connections", "Hundreds of connections that say nothing", _silent, Who.STRANGER),
+    Attack("half-a-scrape", "Requests to the metrics port that never end", _half_a_scrape, Who.STRANGER),
 )

@@ -10,18 +10,19 @@ from typing import Final
 
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError
+from tests.support.dial import Dial
 
 AT_ONCE: Final = 16
 
 OneCall = Callable[[GrpcTransport], Awaitable[str]]
 
 
-async def crowd(one: OneCall, seconds: float, at_once: int = AT_ONCE) -> Counter[str]:
+async def crowd(one: OneCall, seconds: float, dial: Dial, at_once: int = AT_ONCE) -> Counter[str]:
     """Repeat `one` in `at_once` tasks for `seconds`; count the words it returned.
 
     A call that raises TransportError counts as its gRPC status. Any other error from `one` ends all tasks.
     """
-    counts, transport = Counter[str](), GrpcTransport()
+    counts, transport = Counter[str](), dial.transport()
     deadline = time.monotonic() + seconds
 
     async def worker() -> None:

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from tests.attack.attacks.connections import listeners
-from tests.attack.definition import Attack, Target
+from tests.attack.definition import Attack, Target, Who
 from tests.attack.http2 import Connection, message, ping_frame, window_frame
+from tests.support.dial import Dial
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
@@ -31,9 +32,11 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
         address, floods = rng.choice(listeners(target)), rng.randint(1, CONNECTIONS_MAX)
         began, end = time.monotonic(), threading.Event()
         sent: list[int] = []
-        threads = [threading.Thread(target=_flood, args=(address, frame, end, sent)) for _ in range(floods)]
+        threads = [
+            threading.Thread(target=_flood, args=(address, frame, end, sent, target.dial)) for _ in range(floods)
+        ]
         waits: list[float] = []
-        with Connection(address) as there_before:
+        with Connection(address, dial=target.dial) as there_before:
             for thread in threads:
                 thread.start()
             try:
@@ -41,7 +44,7 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
                     calls = f"{len(waits)} calls of others were answered in {lasted:.0f} s beside {floods} floods"
                     assert lasted < FLOOD_MAX_S, f"{calls}; at least {CALLS_MIN} are expected"
                     waits.append(_wait_s(there_before))
-                    with Connection(address) as newcomer:
+                    with Connection(address, dial=target.dial) as newcomer:
                         waits.append(_wait_s(newcomer))
                     time.sleep(_PAUSE_S)
             finally:
@@ -54,10 +57,10 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
     return run
 
 
-def _flood(address: str, frame: bytes, end: threading.Event, sent: list[int]) -> None:
+def _flood(address: str, frame: bytes, end: threading.Event, sent: list[int], dial: Dial) -> None:
     """Flood on one connection after another: gRPC closes a connection that sends too many pings."""
     while not end.is_set():
-        with Connection(address) as connection:
+        with Connection(address, dial=dial) as connection:
             sent.append(connection.flood(frame, end))
 
 
@@ -70,8 +73,11 @@ def _wait_s(connection: Connection) -> float:
 
 
 FLOOD_ATTACKS: Final = (
-    Attack("ping-flood", "Pings as fast as they are taken, while others call", _flooding(ping_frame())),
+    Attack("ping-flood", "Pings as fast as they are taken, while others call", _flooding(ping_frame()), Who.STRANGER),
     Attack(
-        "window-flood", "Changes of a window as fast as they are taken, while others call", _flooding(window_frame())
+        "window-flood",
+        "Changes of a window as fast as they are taken, while others call",
+        _flooding(window_frame()),
+        Who.STRANGER,
     ),
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.attack.attacks.connections import listeners
-from tests.attack.definition import Attack, Target
+from tests.attack.definition import Attack, Target, Who
 from tests.attack.http2 import Connection, message
 
 HEARTBEAT: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupHeartbeat"
@@ -32,13 +32,13 @@ def _in_bursts(
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         deadline, count, closed = time.monotonic() + seconds, 0, 0
         addresses = of(target)
-        connections = {address: Connection(address) for address in addresses}
+        connections = {address: Connection(address, dial=target.dial) for address in addresses}
         try:
             while time.monotonic() < deadline:
                 for address in addresses:
                     if connections[address].closed:
                         connections[address].__exit__(None, None, None)
-                        connections[address] = Connection(address)
+                        connections[address] = Connection(address, dial=target.dial)
                         closed += 1
                     began = time.monotonic()
                     count += burst(connections[address], rng)
@@ -102,11 +102,15 @@ def _clients(target: Target) -> list[str]:
 
 
 FRAME_ATTACKS: Final = (
-    Attack("rapid-reset", "Calls that are opened and reset at once", _in_bursts(_resets, listeners)),
-    Attack("pings", "Pings without end", _in_bursts(_pings, listeners)),
-    Attack("settings", "Changes of HTTP/2's settings without end", _in_bursts(_settings, listeners)),
-    Attack("unknown-methods", "Calls of methods that there are not", _in_bursts(_unknown_methods, listeners)),
-    Attack("path-bytes", "Calls whose path is no text", _in_bursts(_no_text, listeners)),
-    Attack("gzip-bombs", "Messages that unpack to a thousand times their bytes", _in_bursts(_bomb, _clients)),
-    Attack("wide-describes", "Requests that name millions of groups", _in_bursts(_wide, _clients)),
+    Attack("rapid-reset", "Calls that are opened and reset at once", _in_bursts(_resets, listeners), Who.STRANGER),
+    Attack("pings", "Pings without end", _in_bursts(_pings, listeners), Who.STRANGER),
+    Attack("settings", "Changes of HTTP/2's settings without end", _in_bursts(_settings, listeners), Who.STRANGER),
+    Attack(
+        "unknown-methods", "Calls of methods that there are not", _in_bursts(_unknown_methods, listeners), Who.STRANGER
+    ),
+    Attack("path-bytes", "Calls whose path is no text", _in_bursts(_no_text, listeners), Who.STRANGER),
+    Attack(
+        "gzip-bombs", "Messages that unpack to a thousand times their bytes", _in_bursts(_bomb, _clients), Who.STRANGER
+    ),
+    Attack("wide-describes", "Requests that name millions of groups", _in_bursts(_wide, _clients), Who.STRANGER),
 )

@@ -43,7 +43,7 @@ def _at_once(one: One) -> Callable[[Target, random.Random, float, Path], str]:
         async def call(transport: GrpcTransport) -> str:
             return f"error {await one(transport, target, rng)}"
 
-        return summary(asyncio.run(crowd(call, seconds, _AT_ONCE)), 6)
+        return summary(asyncio.run(crowd(call, seconds, target.dial, _AT_ONCE)), 6)
 
     return run
 

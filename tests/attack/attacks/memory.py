@@ -32,7 +32,7 @@ def _until(
     of the connections the node had closed by then."""
     deadline, count = time.monotonic() + seconds, 0
     with ExitStack() as stack:
-        opened = [stack.enter_context(Connection(target.leader(), window=window)) for _ in range(_CONNECTIONS)]
+        opened = [stack.enter_context(Connection(target.leader(), window, target.dial)) for _ in range(_CONNECTIONS)]
         for done in work(opened):
             count += done
             if time.monotonic() > deadline:
@@ -46,7 +46,7 @@ def _until(
 def _filled(target: Target) -> dict[int, int]:
     """Append 8 MiB to each of the topic's partitions; return the offsets at which they start. Earlier records may have
     been deleted; the response to a fetch of those would be too small for the attack."""
-    bootstrap = {"bootstrap.servers": target.coordinator()}
+    bootstrap = target.dial.settings(target.coordinator())
     places = [TopicPartition(target.topic, partition) for partition in range(4)]
     with Admin(bootstrap) as admin, Producer(bootstrap) as producer:
         for place in places * 8:

@@ -15,7 +15,8 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from kip932.rpc.transport import service_methods
 from tests.attack.attacks.calls import CLIENT_SERVICES, INTERNAL_SERVICES
-from tests.attack.definition import Attack, Target
+from tests.attack.definition import Attack, Target, Who
+from tests.support.dial import PLAIN, Dial
 
 MIB: Final = 1024 * 1024
 _AT_ONCE: Final = 10
@@ -64,9 +65,9 @@ def filled(path: Sequence[FieldDescriptor], size: int) -> bytes:
     return body
 
 
-def call(address: str, path: str, streaming: bool, body: bytes) -> str:
+def call(address: str, path: str, streaming: bool, body: bytes, dial: Dial = PLAIN) -> str:
     """Send one request on a separate connection; return the status of the response."""
-    with grpc.insecure_channel(address, _CHANNEL) as channel:
+    with dial.channel(address, _CHANNEL) as channel:
         try:
             if streaming:
                 duplex: Any = channel.stream_stream(path)
@@ -92,7 +93,7 @@ def _parsed(
         with ThreadPoolExecutor(_AT_ONCE) as pool:
             while time.monotonic() < deadline:
                 path, streaming, body = all_of_them[sum(answers.values()) // _AT_ONCE % len(all_of_them)]
-                answers.update(pool.map(lambda _: call(address, path, streaming, body), range(_AT_ONCE)))  # noqa: B023
+                answers.update(pool.map(lambda _: call(address, path, streaming, body, target.dial), range(_AT_ONCE)))  # noqa: B023
         assert answers.keys() <= ANSWERS, f"a request of empty entries was answered {dict(answers)}"
         return ", ".join(f"{count} {status}" for status, count in sorted(answers.items()))
 
@@ -125,5 +126,6 @@ PARSED_ATTACKS: Final = (
         "parsed-state",
         "The same, to the share coordinator",
         _parsed(INTERNAL_SERVICES, _internal),
+        Who.INSIDER,
     ),
 )
