@@ -174,14 +174,26 @@ class NodeCertificates:
     def for_server(self, *, client_required: bool) -> grpc.ServerCredentials:
         """Return the credentials of a listener. `client_required`: refuse clients without a certificate of our
         authorities; without it they are not asked for one."""
+        used = self.current
 
-        def newest() -> grpc.ServerCertificateConfiguration:
+        def configuration() -> grpc.ServerCertificateConfiguration:
+            roots = used.authorities if client_required else None
+            return grpc.ssl_server_certificate_configuration([(used.key, used.certificate)], roots)
+
+        def newer() -> grpc.ServerCertificateConfiguration | None:
+            """grpcio: called on a thread of gRPC's for each new connection; None for no change.
+
+            For any other answer gRPC 1.85 frees what it uses for handshakes and makes it again, without regard to other
+            threads that begin a handshake: a few hundred connections at once ended the node (CM-197).
+            """
+            nonlocal used
             now = self.current
-            roots = now.authorities if client_required else None
-            return grpc.ssl_server_certificate_configuration([(now.key, now.certificate)], roots)
+            if now is used:
+                return None
+            used = now
+            return configuration()
 
-        # grpcio: called on a thread of gRPC's for each new connection.
-        return grpc.dynamic_ssl_server_credentials(newest(), newest, client_required)
+        return grpc.dynamic_ssl_server_credentials(configuration(), newer, client_required)
 
     def for_client(self) -> grpc.ChannelCredentials:
         """Return credentials for calls to other nodes; the same object until the files change."""

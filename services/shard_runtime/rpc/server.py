@@ -79,7 +79,7 @@ class RpcOptions:
     """Limits of the server (CM-62); keepalive is equal on both sides (`kip932.rpc.grpc_transport`).
 
     `message_max_bytes`: the most bytes of an answer. `request_max_bytes`: the most bytes of a request, unless
-    `message_max_bytes` is less.
+    `message_max_bytes` is less. `handshake_ms`: how long a new connection has for TLS and for HTTP/2's first frames.
     """
 
     message_max_bytes: int = 64 * 1024 * 1024
@@ -90,6 +90,8 @@ class RpcOptions:
     keepalive_ms: int = 20_000
     keepalive_timeout_ms: int = 10_000
     connection_age_ms: int = 1_800_000
+    connection_age_ms: int = 30 * 60 * 1000
+    handshake_ms: int = 20_000
     allow_plaintext: bool = False
 
     def channel_arguments(self) -> list[tuple[str, int]]:
@@ -108,6 +110,9 @@ class RpcOptions:
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", grpc_age_ms(self.connection_age_ms)),
             ("grpc.max_connection_age_grace_ms", grace_ms(self.connection_age_ms)),
+            ("grpc.max_connection_age_ms", self.connection_age_ms),
+            # gRPC's default is two minutes, in which strangers could take every descriptor (CM-197).
+            ("grpc.server_handshake_timeout_ms", self.handshake_ms),
             # These two make gRPC buffer at most `unread_bytes` of an unread stream (CM-93); with probing it was up to
             # 25 MB.
             ("grpc.http2.bdp_probe", 0),

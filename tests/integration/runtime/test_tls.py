@@ -19,7 +19,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc.certificates import NodeCertificates
-from shard_runtime.rpc.server import HealthServer, RpcServer, accept_probe, watch_accepting
+from shard_runtime.rpc.server import HealthServer, RpcOptions, RpcServer, accept_probe, watch_accepting
 from shard_runtime.rpc.unfinished import CUT_MIN_BYTES
 from share_node.certs import Authority
 from tests.integration.runtime.test_rpc import CLUSTER, FIND, LEADER, STREAM, Echo
@@ -39,12 +39,12 @@ Pair = tuple[bytes, bytes]
 class Node:
     """A server with TLS; its files are in `folder`."""
 
-    def __init__(self, folder: Path, *, client_required: bool) -> None:
+    def __init__(self, folder: Path, *, client_required: bool, options: RpcOptions | None = None) -> None:
         self.folder = folder
         self.install(NODE)
         self.certificates = NodeCertificates(files_in(folder))
         self.service = Echo()
-        self.server = RpcServer("127.0.0.1", 0, None, self.certificates, client_required=client_required)
+        self.server = RpcServer("127.0.0.1", 0, options, self.certificates, client_required=client_required)
         for descriptor in (CLUSTER, LEADER):
             self.server.add(descriptor, self.service)
 
@@ -66,8 +66,8 @@ def with_tls(pair: Pair | None = ALICE, trusts: bytes = AUTHORITY.certificate) -
 
 
 @contextlib.asynccontextmanager
-async def _started(folder: Path, *, client_required: bool) -> AsyncIterator[Node]:
-    node = Node(folder, client_required=client_required)
+async def _started(folder: Path, *, client_required: bool, options: RpcOptions | None = None) -> AsyncIterator[Node]:
+    node = Node(folder, client_required=client_required, options=options)
     await node.server.start()
     try:
         yield node
@@ -314,3 +314,20 @@ async def test_the_port_for_health_serves_health_alone_without_tls(strict: Node)
     assert strict.service.contexts == []
     await transport.close()
     await port.stop()
+
+
+@pytest.mark.parametrize("said", [b"", b"\x16\x03\x01\x02\x00\x01\x00"], ids=["nothing", "half a ClientHello"])
+@pytest.mark.rule("CM-197")
+async def test_a_handshake_that_is_left_half_finished_is_ended(tmp_path: Path, said: bytes) -> None:
+    assert ("grpc.server_handshake_timeout_ms", 20_000) in RpcOptions().channel_arguments()
+    async with _started(tmp_path, client_required=True, options=RpcOptions(handshake_ms=300)) as node:
+        reader, writer = await asyncio.open_connection("127.0.0.1", node.server.port)
+        writer.write(said)
+        async with asyncio.timeout(10):
+            assert await reader.read() == b""
+        writer.close()
+        alice = with_tls()
+        await node.find(alice)
+        await asyncio.sleep(0.5)  # a connection with its handshake done stays
+        await node.find(alice)
+        await alice.close()

@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
@@ -287,3 +288,28 @@ def test_a_certificate_for_other_names_than_those_the_node_is_called_by_is_repor
         NodeCertificates(files, hosts=hosts)
     assert [line["event"] for line in said] == (["certificates_questionable"] if others else [])
     assert all(others in line["cause"] for line in said)
+
+
+@pytest.mark.parametrize("client_required", [True, False])
+@pytest.mark.rule("CM-197")
+def test_grpc_gets_a_certificate_once_and_then_only_renewed_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, client_required: bool
+) -> None:
+    made: list[tuple[Any, Callable[[], Any]]] = []
+    monkeypatch.setattr(grpc, "dynamic_ssl_server_credentials", lambda first, newer, _: made.append((first, newer)))
+    monkeypatch.setattr(grpc, "ssl_server_certificate_configuration", lambda pairs, roots: (pairs, roots))
+    nodes = NodeCertificates(node_files(tmp_path, AUTHORITY))
+    for _ in range(2):  # the listeners for clients and for nodes
+        nodes.for_server(client_required=client_required)
+
+    def newest() -> tuple[Any, Any]:
+        roots = nodes.current.authorities if client_required else None
+        return [(nodes.current.key, nodes.current.certificate)], roots
+
+    for first, newer in made:
+        assert first == newest()
+        assert [newer(), newer()] == [None, None]
+    install(files_in(tmp_path), NODE, AUTHORITY.certificate)
+    nodes.reload()
+    for _, newer in made:
+        assert [newer(), newer()] == [newest(), None]
