@@ -47,10 +47,15 @@ def main(words: Sequence[str]) -> int:
     asked = _arguments(words)
     if asked.list:
         for attack in ATTACKS:
-            _say(f"{attack.name:<28}{attack.sentence} ({attack.who}{', with --tls alone' if attack.tls_only else ''})")
+            _say(
+                f"{attack.name:<28}{attack.sentence} ({attack.who}{', with --tls alone' if attack.tls_only else ''}"
+                f"{', only where --only names it' if attack.by_name_only else ''})"
+            )
         return 0
     try:
-        attacks = [named(name) for name in asked.only] or [each for each in ATTACKS if asked.tls or not each.tls_only]
+        attacks = [named(name) for name in asked.only] or [
+            each for each in ATTACKS if (asked.tls or not each.tls_only) and not each.by_name_only
+        ]
         if wrong := [each.name for each in attacks if each.tls_only and not asked.tls]:
             raise ValueError(f"{', '.join(wrong)}: only with --tls, which is not given")
     except ValueError as error:

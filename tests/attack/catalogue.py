@@ -12,9 +12,11 @@ from tests.attack.attacks.connections import CONNECTION_ATTACKS
 from tests.attack.attacks.copies import COPY_ATTACKS
 from tests.attack.attacks.floods import FLOOD_ATTACKS
 from tests.attack.attacks.frames import FRAME_ATTACKS
+from tests.attack.attacks.handshakes import COUNTED_ATTACK, HANDSHAKE_ATTACKS
 from tests.attack.attacks.members import MEMBER_ATTACKS
 from tests.attack.attacks.memory import MEMORY_ATTACKS
 from tests.attack.attacks.parsed import PARSED_ATTACKS
+from tests.attack.attacks.refusals import REFUSAL_ATTACKS
 from tests.attack.definition import Attack
 
 ATTACKS: Final[tuple[Attack, ...]] = (
@@ -29,6 +31,9 @@ ATTACKS: Final[tuple[Attack, ...]] = (
     *CLOCK_ATTACKS,
     *CIRCLE_ATTACKS,
     *COPY_ATTACKS,
+    *HANDSHAKE_ATTACKS,
+    *REFUSAL_ATTACKS,
+    COUNTED_ATTACK,
 )
 
 

@@ -46,8 +46,6 @@ class Target:
     """How an administrator connects, to compare what an attack changed."""
     refused: Mapping[str, Dial] = field(default_factory=dict)
     """With TLS, certificates that no node accepts, by what is wrong with them."""
-    taken: Mapping[str, str] = field(default_factory=dict)
-    """With TLS, names that are in use: of a topic, a group, a transactional id, and a member."""
 
     def a_node(self, rng: random.Random) -> str:
         """Return the client address of one node."""
@@ -71,6 +69,7 @@ class Attack:
     `run` returns its observations in one line, such as the number of calls and their outcomes. It raises AssertionError
     for a wrong response; the canary, the judged records and the memory show whether others were harmed. `who`: the
     principal with whose certificate it attacks a cluster with TLS. `tls_only`: it has no meaning without TLS.
+    `by_name_only`: it lasts for minutes, so it runs only where `--only` names it.
     """
 
     name: str
@@ -78,3 +77,4 @@ class Attack:
     run: Callable[[Target, random.Random, float, Path], str]
     who: Who = Who.ATTACKER
     tls_only: bool = False
+    by_name_only: bool = False

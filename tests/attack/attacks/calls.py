@@ -57,10 +57,10 @@ class Draw:
     """Generates random messages: missing fields, extreme numbers, names with all kinds of bytes, and occasionally valid
     values."""
 
-    def __init__(self, rng: random.Random, target: Target) -> None:
+    def __init__(self, rng: random.Random, target: Target, names: Sequence[str] = ()) -> None:
         self._rng = rng
         self._topic_id = target.topic_id
-        self._names = ("", "g", target.topic, "a\x1b[2J\n\0", "€" * 300, "x" * 5_000, "../..", "unknown")
+        self._names = ("", "g", target.topic, "a\x1b[2J\n\0", "€" * 300, "x" * 5_000, "../..", "unknown", *names)
         self._integers = (0, 0, 1, 1, -1, 2, 7, 100, 2**31 - 1, -(2**31))
         self._longs = (*self._integers, 2**53 + 1, 2**62, 2**63 - 1, -(2**63))
 
