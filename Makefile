@@ -185,7 +185,7 @@ chaos: image $(CHAOS_READY) ## Kill, pause and cut clusters in containers, and j
 sabotages: setup ## Run nodes that do one thing wrong, and see that the judge of the chaos experiments refuses each: SABOTAGES='name …'.
 	$(PY) -m tests.chaos.sabotage $(SABOTAGES)
 
-attack: setup ## Attack a cluster beside a canary and workers with books: every attack once, or by chance for SECONDS=3600.
+attack: setup ## Attack a cluster beside a canary and workers with books: every attack once, or by chance for SECONDS=3600; ATTACK_ARGS=--tls.
 	$(if $(SECONDS),,$(PY) -m pytest -q -m attack tests/attack)
 	@$(PY) -m tests.attack $(if $(SECONDS),--seconds $(SECONDS)) $(ATTACK_ARGS)
 

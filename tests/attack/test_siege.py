@@ -1,5 +1,5 @@
-"""Every attack once against real nodes: a canary keeps working, new clients are served, memory stays within its
-bound."""
+"""Every attack once against real nodes, and some of them with TLS and access control: a canary keeps working, new
+clients are served, memory stays within its bound."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.attack.catalogue import ATTACKS
+from tests.attack.catalogue import ATTACKS, named
 from tests.attack.definition import Attack
 from tests.attack.siege import Siege
 
@@ -21,8 +21,30 @@ def siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
         yield running
 
 
-@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack.name)
+@pytest.fixture(scope="module")
+def tls_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
+    with Siege(Path(tmp_path_factory.mktemp("siege-tls")), seed=2, tls=True) as running:
+        yield running
+
+
+PLAIN = [attack for attack in ATTACKS if not attack.tls_only]
+#: Those that are of TLS, and of others one for each kind of principal, connection and client.
+WITH_TLS = [attack for attack in ATTACKS if attack.tls_only and not attack.by_name_only]
+WITH_TLS += map(named, ("silent-connections", "ping-flood", "parsed-state", "random-internal-calls"))
+WITH_TLS += map(named, ("members-that-vanish", "forged-batches", "unread-fetches"))
+
+
+@pytest.mark.parametrize("attack", PLAIN, ids=lambda attack: attack.name)
 def test_an_attack_harms_no_other_client(siege: Siege, attack: Attack) -> None:
+    _strike(siege, attack)
+
+
+@pytest.mark.parametrize("attack", WITH_TLS, ids=lambda attack: attack.name)
+def test_an_attack_on_a_cluster_with_tls_harms_no_other_client(tls_siege: Siege, attack: Attack) -> None:
+    _strike(tls_siege, attack)
+
+
+def _strike(siege: Siege, attack: Attack) -> None:
     struck = siege.strike(attack, seconds=2.0)
     assert struck.canary.failed == 0, struck
     assert struck.restarted == (), f"an attack ended a node: {struck}"
