@@ -90,7 +90,6 @@ class RpcOptions:
     keepalive_ms: int = 20_000
     keepalive_timeout_ms: int = 10_000
     connection_age_ms: int = 1_800_000
-    connection_age_ms: int = 30 * 60 * 1000
     handshake_ms: int = 20_000
     allow_plaintext: bool = False
 
@@ -110,7 +109,6 @@ class RpcOptions:
             ("grpc.http2.min_ping_interval_without_data_ms", self.keepalive_ms // 2),
             ("grpc.max_connection_age_ms", grpc_age_ms(self.connection_age_ms)),
             ("grpc.max_connection_age_grace_ms", grace_ms(self.connection_age_ms)),
-            ("grpc.max_connection_age_ms", self.connection_age_ms),
             # gRPC's default is two minutes, in which strangers could take every descriptor (CM-197).
             ("grpc.server_handshake_timeout_ms", self.handshake_ms),
             # These two make gRPC buffer at most `unread_bytes` of an unread stream (CM-93); with probing it was up to
