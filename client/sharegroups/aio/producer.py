@@ -29,7 +29,7 @@ from sharegroups import arguments
 from sharegroups.config import producer_config
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.missing_rights import may_not_write
-from sharegroups.connection.core.stall_diagnosis import EXAMINE_AFTER_S, UNKNOWN, UNREACHABLE, Trouble
+from sharegroups.connection.core.stall_diagnosis import EXAMINE_AFTER_S, UNAUTHENTICATED, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.connection.security import transport_for
 from sharegroups.errors import BufferFullError
 from sharegroups.forks import ProcessBound
@@ -261,7 +261,9 @@ class Producer(ProcessBound):
     async def ensure_topic(self, topic: str) -> None:
         """Wait for the topic's metadata, at most max.block.ms. After 2 s, log a warning that says why it waits.
 
-        Raises the topic's error, NetworkError if the cluster did not answer, or else UnknownTopicOrPartitionError.
+        Raises the topic's error, SaslAuthenticationFailedError if the nodes do not accept this client (at once, unless
+        its credentials can change: CL-158), NetworkError if the cluster did not answer, or else
+        UnknownTopicOrPartitionError.
         """
         if self._closed:
             self._check_open()
@@ -273,6 +275,9 @@ class Producer(ProcessBound):
                 self.cluster.want([topic])
                 while topic not in self.cluster.topics:
                     await self.cluster.wait_refreshed()
+                    if self.cluster.refusal is not None and not self._config.renews_credentials:
+                        self.cluster.forget([topic])
+                        raise self.cluster.refusal
                     error = self.cluster.errors.get(topic)
                     if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                         self.cluster.forget([topic])
@@ -281,6 +286,8 @@ class Producer(ProcessBound):
                         raise error
         except TimeoutError:
             self.cluster.forget([topic])
+            if self.cluster.refusal is not None:
+                raise self.cluster.refusal from None
             if topic not in self.cluster.errors:  # no node has reported that the topic does not exist
                 raise NetworkError(
                     f"topic {topic!r} could not be looked up: "
@@ -301,6 +308,8 @@ class Producer(ProcessBound):
             return
         self._logged_waiting.add(topic)
         kind, where = UNKNOWN if topic in self.cluster.errors else UNREACHABLE, self._config["bootstrap.servers"]
+        if self.cluster.refusal is not None:
+            kind = UNAUTHENTICATED
         trouble = Trouble(kind, where, (topic,), self.cluster.trouble or f"no answer within {EXAMINE_AFTER_S:g} s")
         text = f"{trouble.text(name='the name given to the producer')} It waits for max.block.ms"
         log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})

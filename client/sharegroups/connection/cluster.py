@@ -22,6 +22,7 @@ from kip932.errors import (
     CoordinatorNotAvailableError,
     KafkaError,
     NetworkError,
+    SaslAuthenticationFailedError,
     ThrottlingQuotaExceededError,
     error_for,
 )
@@ -138,6 +139,8 @@ class Cluster:
         self.errors: dict[str, KafkaError] = {}
         #: Why the last refresh failed; "" when it succeeded.
         self.trouble = ""
+        #: The same, if the nodes do not accept this client's token, password or certificate (CL-158).
+        self.refusal: SaslAuthenticationFailedError | None = None
         self.cluster_id = ""
         self._process_id = os.getpid()
         self._config = config
@@ -398,13 +401,15 @@ class Cluster:
                 await self.fetch_metadata(sorted(self._wanted), sorted(self._wanted_ids))
             except (KafkaError, TransportError) as error:
                 before, self.trouble = self.trouble, str(error)
+                refused = isinstance(error, TransportError) and error.status is TransportStatus.UNAUTHENTICATED
+                self.refusal = SaslAuthenticationFailedError(f"the node refused the call: {error}") if refused else None
                 self._refresh.set()
                 if not before:
                     for listener in self._failed:
                         listener()
             else:
                 if self.trouble:
-                    self.trouble = ""
+                    self.trouble, self.refusal = "", None
                     backoff.reset()
                     for listener in self._recovered:
                         listener()

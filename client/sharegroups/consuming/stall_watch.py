@@ -16,6 +16,7 @@ from kip932.ids import TopicIdPartition
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
+    UNAUTHENTICATED,
     UNCOORDINATED,
     UNKNOWN,
     UNREACHABLE,
@@ -105,7 +106,8 @@ class StallWatch:
     def _found(self, answered: bool) -> Trouble | None:
         cluster = self._cluster
         if cluster.trouble or not answered:
-            return Trouble(UNREACHABLE, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
+            kind = UNREACHABLE if cluster.refusal is None else UNAUTHENTICATED
+            return Trouble(kind, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
         names = self._membership.subscription
         failed = {name: cluster.errors[name] for name in names if name in cluster.errors}
         # A missing right is raised by poll() (CL-143).

@@ -218,12 +218,15 @@ class Authentication:
 
     async def refresh(self, authorization: str | None, identity: Identity, host: str) -> None:
         """Check a stream's credentials again where something has changed since they were accepted: for each of its
-        messages. Raises what `check` raises."""
+        messages. Raises SaslAuthenticationFailedError; what cannot be checked at present stays accepted."""
         if authorization is None:
             return
         if self._has_ended(identity):
             raise ended(identity, self._policy.skew_s)
-        found = self.known(authorization) or await self.check(authorization, host)
+        try:
+            found = self.known(authorization) or await self.check(authorization, host)
+        except (RpcFailureError, ThrottlingQuotaExceededError):
+            return  # it was accepted, and cannot be checked at present; the next message does it
         if found.principal != identity.principal:
             raise SaslAuthenticationFailedError("the credentials are another user's now; open a new stream")
 
@@ -254,8 +257,6 @@ class Authentication:
                     if stream in self._streams and not stream.ends.expired():
                         stream.reason = error
                         stream.ends.reschedule(asyncio.get_running_loop().time())
-                except (RpcFailureError, ThrottlingQuotaExceededError):
-                    continue  # it cannot be checked now; the stream's next message does it
 
     def _checked(self, key: bytes, task: asyncio.Task[Identity]) -> None:
         del self._checking[key]

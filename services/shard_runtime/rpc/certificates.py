@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 
 import grpc
 import structlog
@@ -193,7 +193,8 @@ class NodeCertificates:
             used = now
             return configuration()
 
-        return grpc.dynamic_ssl_server_credentials(configuration(), newer, client_required)
+        # grpcio's types leave out None, which it documents.
+        return grpc.dynamic_ssl_server_credentials(configuration(), cast(Any, newer), client_required)
 
     def for_client(self) -> grpc.ChannelCredentials:
         """Return credentials for calls to other nodes; the same object until the files change."""

@@ -15,6 +15,7 @@ EXAMINE_AFTER_S: Final = 2.0
 EXAMINE_AFTER_MAX_S: Final = 30.0
 
 UNREACHABLE: Final = "unreachable"
+UNAUTHENTICATED: Final = "unauthenticated"
 UNKNOWN: Final = "unknown"
 LEADERLESS: Final = "leaderless"
 UNCOORDINATED: Final = "uncoordinated"
@@ -26,9 +27,10 @@ _NAMED_MAX: Final = 5
 class Trouble:
     """A reason why records cannot be sent or fetched.
 
-    `kind` is UNREACHABLE, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's error. `where` lists
-    the servers that were asked, `topics` the affected topics. `detail` is the error's text, or the partitions without a
-    leader. `group` is the group that no coordinator serves, or whose state of a partition is not available.
+    `kind` is UNREACHABLE, UNAUTHENTICATED, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's
+    error. `where` lists the servers that were asked, `topics` the affected topics. `detail` is the error's text, or the
+    partitions without a leader. `group` is the group that no coordinator serves, or whose state of a partition is not
+    available.
     """
 
     kind: str
@@ -45,18 +47,8 @@ class Trouble:
     def text(self, servers: str = "bootstrap.servers", name: str = "the name given to subscribe()") -> str:
         """Return what was found and what to try. `servers` and `name` are what the text calls the settings that the
         reader can correct."""
-        if self.kind == UNREACHABLE:
-            return (
-                f"no cluster answers at {self.where} ({self.detail}). "
-                f"Start one with `sharegroups up`, or correct {servers}."
-            )
-        if self.kind == UNCOORDINATED:
-            return (
-                f"no coordinator at {self.where} serves group {self.group!r} ({self.detail.rstrip('.')}). Is a group "
-                "coordinator running? When it is, check its log, and its store with `sharegroups state check`."
-            )
-        if self.kind == STATELESS:
-            return f"group {self.group!r} gets nothing from {self.detail}"
+        if self.kind in {UNREACHABLE, UNAUTHENTICATED, UNCOORDINATED, STATELESS}:
+            return self._without_topics(servers)
         topics = _listed(self.topics)
         if self.kind == UNKNOWN:
             verb = "does" if len(self.topics) == 1 else "do"
@@ -71,6 +63,24 @@ class Trouble:
                 "Is a partition leader running? `sharegroups topics describe` shows who leads."
             )
         return f"{topics} at {self.where}: {self.kind}: {self.detail}"
+
+    def _without_topics(self, servers: str) -> str:
+        if self.kind == UNREACHABLE:
+            return (
+                f"no cluster answers at {self.where} ({self.detail}). "
+                f"Start one with `sharegroups up`, or correct {servers}."
+            )
+        if self.kind == UNAUTHENTICATED:
+            return (
+                f"the cluster at {self.where} does not accept this client ({self.detail.rstrip('.')}). "
+                "Give it a token, password or certificate that is accepted."
+            )
+        if self.kind == UNCOORDINATED:
+            return (
+                f"no coordinator at {self.where} serves group {self.group!r} ({self.detail.rstrip('.')}). Is a group "
+                "coordinator running? When it is, check its log, and its store with `sharegroups state check`."
+            )
+        return f"group {self.group!r} gets nothing from {self.detail}"
 
 
 class StallTimer:

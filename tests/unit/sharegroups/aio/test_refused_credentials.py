@@ -127,3 +127,26 @@ async def test_a_producer_whose_token_cannot_change_fails_its_records_at_once(fa
         assert now_s() - began < 1
         transport.expired = False
         assert (await p.send("t", b"third")).offset() == 1
+
+
+@pytest.mark.rule("CL-158")
+@on_fake_cluster()
+async def test_a_producer_that_waits_for_metadata_says_that_it_is_not_accepted(
+    fake: FakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Refusing(fake)
+    transport.expire()
+    settings: dict[str, Any] = {"bootstrap.servers": fake.bootstrap, "max.block.ms": 5_000}
+    began = now_s()
+    async with Producer({**settings, "sasl.oauthbearer.token": "old"}, transport=transport) as producer:
+        with pytest.raises(SaslAuthenticationFailedError, match="the token expired at 2026"):
+            await producer.produce("t", b"v")
+    assert now_s() - began < 1
+    (tmp_path / "token").write_text("old")
+    renewing = {**settings, "sasl.oauthbearer.token.location": str(tmp_path / "token")}
+    async with Producer(renewing, transport=transport) as producer:
+        with pytest.raises(SaslAuthenticationFailedError, match="the token expired at 2026"):
+            await producer.produce("t", b"v")
+    assert now_s() - began >= 5
+    assert any("does not accept this client" in message for message in caplog.messages)
+    assert not any("no cluster answers" in message for message in caplog.messages)
