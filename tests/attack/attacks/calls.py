@@ -99,6 +99,8 @@ class Draw:
                 return rng.choice(self._integers)
             case kinds.CPPTYPE_INT64:
                 return rng.choice(self._longs)
+            case kinds.CPPTYPE_DOUBLE:
+                return rng.choice((0.0, -1.0, 1e-320, 2.5, 1e308, float("inf"), float("nan")))
             case kinds.CPPTYPE_ENUM:
                 return rng.choice(field.enum_type.values).number
             case kinds.CPPTYPE_STRING if field.type == kinds.TYPE_BYTES:

@@ -54,11 +54,10 @@ class Ledger:
     def consume(self, consumer: ShareConsumer, group: str, topic: str, count: int) -> None:
         """Accept `count` records."""
         left = count
-        for _ in range(BOUND_S):
+        deadline = time.monotonic() + BOUND_S
+        while left and time.monotonic() < deadline:
             left -= len(consumer.poll(1))
             assert not [error for error in consumer.commit_sync().values() if error is not None]
-            if not left:
-                break
         assert left == 0
         self.finished[group, topic] += count
 
