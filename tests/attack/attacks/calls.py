@@ -95,10 +95,8 @@ class Draw:
         match field.cpp_type:
             case kinds.CPPTYPE_BOOL:
                 return rng.random() < 0.5
-            case kinds.CPPTYPE_INT32:
-                return rng.choice(self._integers)
-            case kinds.CPPTYPE_INT64:
-                return rng.choice(self._longs)
+            case kinds.CPPTYPE_INT32 | kinds.CPPTYPE_INT64:
+                return rng.choice(self._integers if field.cpp_type == kinds.CPPTYPE_INT32 else self._longs)
             case kinds.CPPTYPE_DOUBLE:
                 return rng.choice((0.0, -1.0, 1e-320, 2.5, 1e308, float("inf"), float("nan")))
             case kinds.CPPTYPE_ENUM:
