@@ -48,6 +48,8 @@ log = structlog.get_logger(__name__)
 CREDENTIALS_MAX: Final = 7_168
 #: How many accepted credentials, and how many certificates' names are remembered; then the oldest are forgotten.
 REMEMBERED_MAX: Final = 10_000
+#: How many passwords of callers from one host are checked, or wait for that, at a time (CM-190).
+PASSWORDS_PER_HOST_MAX: Final = 20
 #: A timer runs for at most this long, in seconds; a stream that outlives it has its time checked at each message.
 _TIMER_MAX_S: Final = 10 * 365 * 86_400.0
 
@@ -128,6 +130,7 @@ class Authentication:
         self._accepted: dict[bytes, _Accepted] = {}
         self._checking: dict[bytes, asyncio.Task[Identity]] = {}
         self._certificates: dict[bytes, Identity | SaslAuthenticationFailedError] = {}
+        self._hosts: Counter[str] = Counter()
         self._streams: set[_Stream] = set()
         self._rechecking: asyncio.Task[None] | None = None
 
@@ -189,7 +192,7 @@ class Authentication:
         task = self._checking.get(key)
         if task is None:
             # Its own task: the caller that came first may leave before the others.
-            task = asyncio.get_running_loop().create_task(self._find_out(key, scheme.lower(), value.strip()))
+            task = asyncio.get_running_loop().create_task(self._find_out(key, scheme.lower(), value.strip(), host))
             self._checking[key] = task
             task.add_done_callback(lambda done: self._checked(key, done))
         try:
@@ -263,11 +266,11 @@ class Authentication:
         if not task.cancelled():
             task.exception()  # all who waited for it may have left
 
-    async def _find_out(self, key: bytes, scheme: str, value: str) -> Identity:
+    async def _find_out(self, key: bytes, scheme: str, value: str, host: str) -> Identity:
         # Before the check: what changes while it runs makes its answer an old one.
         epoch = self._epoch()
         if scheme == "basic":
-            identity = await self._password(value)
+            identity = await self._password(value, host)
         elif scheme == "bearer":
             identity = await self._token(value)
         else:
@@ -300,7 +303,7 @@ class Authentication:
             raise RpcFailureError(TransportStatus.UNAVAILABLE, f"this node has no keys to check tokens with yet{why}")
         return keys.current
 
-    async def _password(self, encoded: str) -> Identity:
+    async def _password(self, encoded: str, host: str) -> Identity:
         check = self._password_check
         if check is None:
             raise RefusedTokenError("not taken", self._none_taken("passwords", ""))
@@ -310,7 +313,18 @@ class Authentication:
             raise RefusedTokenError("malformed", "the authorization is no name and password in base64") from None
         if not colon or not 0 < len(name) <= CALLER_MAX:
             raise RefusedTokenError("malformed", "the authorization has no name, colon and password")
-        if not await check(name, password):  # not which of them is wrong: that would say which users there are
+        if self._hosts[host] >= PASSWORDS_PER_HOST_MAX:
+            raise ThrottlingQuotaExceededError(
+                f"{PASSWORDS_PER_HOST_MAX} passwords from this host are being checked at this node; try again"
+            )
+        self._hosts[host] += 1
+        try:
+            accepted = await check(name, password)
+        finally:
+            self._hosts[host] -= 1
+            if not self._hosts[host]:
+                del self._hosts[host]
+        if not accepted:  # not which of them is wrong: that would say which users there are
             raise RefusedTokenError("wrong password", f"no user {printable(name)!r} with this password")
         return Identity(f"{PRINCIPAL_TYPE}:{name}", PASSWORD)
 

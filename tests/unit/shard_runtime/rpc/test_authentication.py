@@ -20,12 +20,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from structlog.testing import capture_logs
 
-from kip932.errors import SaslAuthenticationFailedError
+from kip932.errors import SaslAuthenticationFailedError, ThrottlingQuotaExceededError
 from kip932.principal_rules import DEFAULT_RULES, parse_rules
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc import token_sources
-from shard_runtime.rpc.authentication import ANONYMOUS, Authentication, Identity, certificate_identity
+from shard_runtime.rpc.authentication import (
+    ANONYMOUS,
+    PASSWORDS_PER_HOST_MAX,
+    Authentication,
+    Identity,
+    certificate_identity,
+)
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import RpcServer
 from shard_runtime.rpc.token_sources import Source, file_reader, https_reader
@@ -273,6 +279,35 @@ async def test_calls_at_the_same_time_share_a_check_and_one_that_leaves_ends_non
     assert (await second).principal == "User:alice"
     assert asked == 1
     assert authentication.known(basic) == Identity("User:alice", "password", None)
+
+
+@pytest.mark.rule("CM-190")
+async def test_strangers_at_one_host_do_not_take_the_places_of_callers_at_another() -> None:
+    going, asked = asyncio.Event(), 0
+
+    async def check(name: str, password: str) -> bool:
+        nonlocal asked
+        asked += 1
+        await going.wait()
+        return name == "alice"
+
+    authentication = Authentication()
+    authentication.take_passwords(check, lambda: 0)
+
+    def basic(name: str) -> str:
+        return "Basic " + base64.b64encode(f"{name}:x".encode()).decode()
+
+    strangers = [asyncio.ensure_future(authentication.check(basic(f"s{n}"), "10.0.0.6")) for n in range(250)]
+    await asyncio.sleep(0.01)
+    alice = asyncio.ensure_future(authentication.check(basic("alice"), "10.0.0.7"))
+    await asyncio.sleep(0.01)
+    assert asked == PASSWORDS_PER_HOST_MAX + 1
+    going.set()
+    assert (await alice).principal == "User:alice"
+    ended = await asyncio.gather(*strangers, return_exceptions=True)
+    throttled = [each for each in ended if isinstance(each, ThrottlingQuotaExceededError)]
+    assert len(throttled) == 250 - PASSWORDS_PER_HOST_MAX
+    await authentication.check(basic("alice"), "10.0.0.6")  # the places are given back
 
 
 AUTHORITY = Authority.made()
