@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Final
 
 import grpc
 import structlog
@@ -193,8 +193,11 @@ class NodeCertificates:
             used = now
             return configuration()
 
-        # grpcio's types leave out None, which it documents.
-        return grpc.dynamic_ssl_server_credentials(configuration(), cast(Any, newer), client_required)
+        return grpc.dynamic_ssl_server_credentials(
+            configuration(),
+            newer,  # type: ignore[arg-type]  # its types do not know that None means no change, as gRPC documents
+            client_required,
+        )
 
     def for_client(self) -> grpc.ChannelCredentials:
         """Return credentials for calls to other nodes; the same object until the files change."""
