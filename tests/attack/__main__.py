@@ -57,7 +57,7 @@ def main(words: Sequence[str]) -> int:
             each for each in ATTACKS if (asked.tls or not each.tls_only) and not each.by_name_only
         ]
         if wrong := [each.name for each in attacks if each.tls_only and not asked.tls]:
-            raise ValueError(f"{', '.join(wrong)}: only with --tls, which is not given")
+            raise ValueError(f"{', '.join(wrong)}: they need --tls; add it, or leave them out")
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 2
