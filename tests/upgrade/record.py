@@ -23,6 +23,7 @@ from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
 from kip932.acls import Acl
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import SharePartitionKey, topic_id_text
+from kip932.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, QuotaEntity
 from kip932.scram import ScramCredential
 from kip932.state_batches import StateBatch, WriteStats
 from partition_leader.topic_log.codec import batch_entry, log_start_entry, marker_entry, producers_entry
@@ -35,6 +36,8 @@ from shard_runtime.cluster.metadata import (
     AclAdded,
     AclRemoved,
     Change,
+    QuotaRemoved,
+    QuotaSet,
     ScramCredentialRemoved,
     ScramCredentialSet,
     StreamsRemoved,
@@ -286,6 +289,10 @@ async def complete(url: str) -> Dump:
     gone = replace(kept, mechanism=2)
     await change_metadata(url, cluster_id, [ScramCredentialSet(kept), ScramCredentialSet(gone)])
     await change_metadata(url, cluster_id, [ScramCredentialRemoved(gone.user, gone.mechanism)])
+    quota = QuotaSet(QuotaEntity("alice", None), PRODUCER_BYTE_RATE, 1_048_576.0)
+    default = QuotaSet(QuotaEntity(None, ""), CONSUMER_BYTE_RATE, 65_536.5)
+    await change_metadata(url, cluster_id, [quota, default])
+    await change_metadata(url, cluster_id, [QuotaRemoved(default.entity, default.key)])
     before = dump_of(url).streams[META_LOG]
     await change_metadata(url, cluster_id, [AclAdded(allow)], fold=True)
     dump = dump_of(url)

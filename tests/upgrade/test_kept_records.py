@@ -27,6 +27,8 @@ NOT_WRITTEN = {
     "GroupRecord.served_time",  # GC-46: nor do they record the ages of groups
     "MetadataChange.scram_credential_set",  # CM-189: nor do they have users
     "MetadataChange.scram_credential_removed",
+    "MetadataChange.quota_set",  # CM-191: nor quotas
+    "MetadataChange.quota_removed",
 }
 #: Fields of a released protocol that this version never sets.
 NOT_SET = {

@@ -26,12 +26,13 @@ _ROUNDS = 2
 _CHECKS = 120
 _SETTLING_S = 8
 #: Objects that are kept on purpose, within bounds: the newest deletions of topics (CM-20, CM-21), deleted groups for a
-#: week (GC-93) with the positions of their entries, caches of keys, and time marks in the logs (SR-29).
+#: week (GC-93) with the positions of their entries, caches of keys, time marks in the logs (SR-29), and the connections
+#: of the last half hour (CM-194).
 _KEPT = (
     "group_coordinator.core.deletion.", "group_coordinator.core.records.DeletedGroup", "kip932.ids.SharePartitionKey",
     "shard_runtime.cluster.deleted_topics.", "shard_runtime.cluster.metadata.",
     "shard_runtime.hosting.shard_tenure.EntryAges", "shard_runtime.hosting.compaction_plan.",
-    "shard_runtime.record_log.protocol.StreamId",
+    "shard_runtime.record_log.protocol.StreamId", "shard_runtime.rpc.connection_ages.",
 )  # fmt: skip
 _OURS = (
     "group_coordinator", "partition_leader", "share_coordinator", "share_persister", "shard_runtime",

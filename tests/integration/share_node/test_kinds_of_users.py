@@ -94,9 +94,11 @@ class Story:
         until = time.monotonic() + BOUND_S
         while done.exit_code != 0:
             assert time.monotonic() < until, (added, done.output)
-            found = re.search(r"sharegroups acls add (--allow-principal [^;\n]*)", done.stderr)
+            found = re.search(r"sharegroups acls add (--allow-principal [^;\n(]*)", done.stderr)
             assert found is not None, done.output
-            proposed = shlex.split(found[1].replace("--topic NAME", "--topic jobs"))
+            proposed = shlex.split(
+                found[1].replace("--topic NAME", "--topic jobs").replace("--command-config FILE", "")
+            )
             if proposed not in added:  # else it has not reached every node yet
                 added.append(proposed)
                 self.does(ADMIN, "acls", "add", *proposed)
