@@ -195,6 +195,7 @@ class Demo:
             for error in admin.create_topics([NewTopic(self.topic, PARTITIONS)]).values():
                 if error is not None:
                     raise DemoError(f"topic {self.topic} could not be created: {error}")
+            _start_at_the_first_record(admin, self.group)
             self._no_letters = _set_up_letters(admin, self.group, self.letters)
             self._workers = [
                 _start_worker(self._orders._replace(number=str(n)), self._take_report, self._take_log)
@@ -331,6 +332,15 @@ class Demo:
 def _letters_topic(topic: str) -> str:
     """Return the name of the dead-letter topic that belongs to a topic of the demo."""
     return f"dlq.{topic}"
+
+
+def _start_at_the_first_record(admin: Admin, group: str) -> None:
+    """Have the group begin with the earliest record, whatever the cluster's default is: else the records that are sent
+    before its first fetch would never come. Raises DemoError when the cluster refuses."""
+    resource = ConfigResource.group(group)
+    error = admin.incremental_alter_configs({resource: [AlterConfig("share.auto.offset.reset", "earliest")]})[resource]
+    if error is not None:
+        raise DemoError(f"group {group} cannot be made to begin with the earliest record: {error}")
 
 
 def _set_up_letters(admin: Admin, group: str, topic: str) -> KafkaError | None:
