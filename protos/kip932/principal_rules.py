@@ -18,7 +18,7 @@ _EXPECTED: Final = f"expected {DEFAULT}, or RULE:pattern/replacement/ with L or 
 _PART: Final = re.compile(r"((?:\\.|[^\\/])*)/", re.DOTALL)
 _CASE: Final = re.compile(r"[LU]?(?=\s*(?:,|$))")
 _BETWEEN: Final = re.compile(r"\s*,\s*")
-#: In a replacement: a reference to a group, or a character after a backslash, which stands for itself.
+#: In a replacement: a reference to a group, or a character after a backslash, which is taken literally.
 _REFERENCE: Final = re.compile(r"\$(\d)|\\(.)|\$", re.DOTALL)
 
 
@@ -67,7 +67,7 @@ def parse_rules(text: str) -> tuple[Rule, ...]:
 
 def mapped(rules: Sequence[Rule], subject: str, default: str | None) -> str | None:
     """Return the name that the first matching rule makes of a distinguished name; None if none matches. `default`: the
-    name that DEFAULT stands for, None without one: then DEFAULT does not match."""
+    name that DEFAULT gives, None without one: then DEFAULT does not match."""
     for rule in rules:
         name = rule.name(subject, default)
         if name is not None:

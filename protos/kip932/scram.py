@@ -1,7 +1,7 @@
 """Users' passwords in SCRAM form (RFC 5802, RFC 7677): what is kept of one, and how it is checked (CM-189). Pure.
 
 Of a password only a salted hash of a hash is kept. It does not show the password and cannot be used in its place, but
-with it passwords can be tried without asking a node, so it stands in no log line, error or response.
+with it passwords can be tried without asking a node, so no log line, error or response has it.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def refused_user(name: str) -> str:
     if len(name) > USER_MAX:
         return f"the user's name has {len(name)} characters; at most {USER_MAX} are allowed"
     if f"{PRINCIPAL_TYPE}:{name}" == ANONYMOUS or name == WILDCARD:
-        return f"no user can be named {name!r}: {PRINCIPAL_TYPE}:{name} stands for others in access control entries"
+        return f"no user can be named {name!r}: access control entries use {PRINCIPAL_TYPE}:{name} for other callers"
     if ":" in name:
         meant = name.removeprefix(f"{PRINCIPAL_TYPE}:")
         hint = f"; write {meant}" if meant and ":" not in meant and meant != name else ""

@@ -18,6 +18,7 @@ from kip932.metrics_page import metrics_pages
 from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
 from shard_runtime.clock import Clock
+from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
 from shard_runtime.cluster.nodes import NodeDescription
 from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS
@@ -50,7 +51,6 @@ from shard_runtime.metrics.runtime import (
     CertificateMetrics,
     QuotaMetrics,
 )
-from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.passwords import Passwords
@@ -169,19 +169,9 @@ class NodeProcess:
         )
         await node.join()
         self._node = node
-        node.metadata.subscribe(lambda image, _: self.passwords.follow(image.credentials))
-        self.passwords.follow(node.metadata.image.credentials)
-        if self.access is not None:
-            self._follow_entries(self.access, node)
-        elif entries := len(node.metadata.image.acls):
-            log.warning(
-                "access_control_off",
-                entries=entries,
-                effect="the entries have no effect at this node, where every caller may do everything",
-                try_next=f"set {ACCESS_CONTROL.name}=true, or remove the entries: sharegroups acls remove",
-            )
-        node.metadata.subscribe(lambda image, _: self.quotas.follow(image.quotas))
-        self.quotas.follow(node.metadata.image.quotas)
+        node.metadata.subscribe(lambda image, _: self._follow(image))
+        self._follow(node.metadata.image)
+        self._warn_of_entries(len(node.metadata.image.acls))
         self._roles = Roles(node, settings, self._store, self._clock, self.registry, certificates=self.certificates)
         self._roles.serve(self.server, self.internal)
         node.metadata.subscribe(self._roles.metadata_changed)
@@ -246,11 +236,23 @@ class NodeProcess:
             await self._metrics.close()
         self._identity.release()
 
-    def _follow_entries(self, access: Access, node: ClusterNode) -> None:
-        """Decide by the cluster's access control entries, as they are now and after each change."""
-        node.metadata.subscribe(lambda image, _: access.follow(image.acls))
-        access.follow(node.metadata.image.acls)
-        if not access.has_administrator:
+    def _follow(self, image: MetadataImage) -> None:
+        """Judge callers by the users, quotas and access control entries of the cluster, as they are in this image."""
+        self.passwords.follow(image.credentials)
+        self.quotas.follow(image.quotas)
+        if self.access is not None:
+            self.access.follow(image.acls)
+
+    def _warn_of_entries(self, entries: int) -> None:
+        """Log that so many access control entries have no effect here, or that no one can change them."""
+        if self.access is None and entries:
+            log.warning(
+                "access_control_off",
+                entries=entries,
+                effect="the entries have no effect at this node, where every caller may do everything",
+                try_next=f"set {ACCESS_CONTROL.name}=true, or remove the entries: sharegroups acls remove",
+            )
+        if self.access is not None and not self.access.has_administrator:
             log.warning(
                 "access_control_without_administrator",
                 cause=f"{SUPER_USERS.name} is empty, and no entry allows ALTER on the cluster",

@@ -1,5 +1,10 @@
 """Connections that end at a maximum age, under load: clients move to new ones, with the certificates of that time, and
-who may not connect any more is out (CM-194, PL-533, PL-534, CL-144)."""
+who may not connect any more is out (CM-194, PL-533, PL-534, CL-144).
+
+Of CL-144 not shown here, but in tests/unit/sharegroups/aio/test_moving.py: that no request overtakes another (a), when
+the old stream is closed (b), and what follows if it breaks first (c). Not shown anywhere: that a replaced connection is
+closed after 2 minutes although it has calls (d).
+"""
 
 from __future__ import annotations
 

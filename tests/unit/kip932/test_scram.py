@@ -128,8 +128,8 @@ def test_nothing_that_helps_a_guess_is_in_the_text_of_a_value() -> None:
 @pytest.mark.rule("CM-189")
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("", "is empty"), ("x" * (USER_MAX + 1), "286 characters; at most 285"), ("*", "User:* stands for others"),
-     ("ANONYMOUS", "User:ANONYMOUS stands for others"), ("a:b", "has a colon"), ("User:alice", "; write alice"),
+    [("", "is empty"), ("x" * (USER_MAX + 1), "286 characters; at most 285"), ("*", "use User:* for other callers"),
+     ("ANONYMOUS", "use User:ANONYMOUS for other callers"), ("a:b", "has a colon"), ("User:alice", "; write alice"),
      ("a\tb", "not shown"), ("e\u0301", "normal form"), (" a", "spaces at an end"), ("\u2168", "look alike"),
      ("\ud800", "not shown"), ("a\u200bb", "not shown")],
 )  # fmt: skip

@@ -59,7 +59,7 @@ def remove(*, force: bool, bootstrap_server: str, command_config: Path | None, o
     require_choice(chosen)
     wanted = filters(chosen)
     if not force and (output == "json" or not can_ask()):
-        raise UsageFailure("remove asks before it removes, and there is no terminal to ask on; give --force")
+        raise UsageFailure("remove asks before it removes, and there is no terminal to ask on; give --yes")
     connection = settings(bootstrap_server, command_config)
     with failures("Removing access control entries"), open_reachable_admin(connection) as admin:
         found = matching(admin, wanted)

@@ -80,7 +80,7 @@ def list_(
         if summary:
             _summarise(pages, output)
         else:
-            _print(queue.topic, pages, output)
+            _print(reading, pages, output)
     for line in values.missing():
         print_stderr(line)
     reading.note_other_records()
@@ -137,8 +137,8 @@ def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | Non
                 return
 
 
-def _print(topic: str, pages: Iterator[list[Listed]], output: str) -> None:
-    table = LetterTable()
+def _print(reading: Reading, pages: Iterator[list[Listed]], output: str) -> None:
+    topic, table = reading.queue.topic, LetterTable()
     listed = None
     for listed in pages:
         if output == "json":
@@ -146,7 +146,7 @@ def _print(topic: str, pages: Iterator[list[Listed]], output: str) -> None:
                 print_json(document_of(topic, partition, found, letter, twice))
         else:
             table.print([row_of(partition, found, letter, twice) for partition, found, letter, twice in listed])
-    if listed is None and output != "json":
+    if listed is None and output != "json" and reading.is_whole:  # else there may be some that could not be read
         print_stderr(f"No such dead letter in {topic}.")
 
 

@@ -115,7 +115,7 @@ def redrive(
                 attended(run.run, run.leave)
         finally:
             run.print_totals()
-    if not report.counts.total() and output != "json":
+    if not report.counts.total() and output != "json" and survey.is_whole and reading.is_whole:
         print_stderr(f"No such dead letter in {queue.topic}; nothing was redriven.")
     reading.note_other_records()
     is_whole = survey.is_whole and reading.is_whole and not queue.is_partial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -43,6 +43,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.rule("CL-159")
 @on_fake_cluster()
 async def test_passwords_are_set_listed_and_removed(fake: FakeCluster) -> None:
+    """Not shown here: which node is called, what is sent of a password, and repetitions; the next tests show these."""
     async with admin(fake) as a:
         assert await a.describe_user_scram_credentials() == {}
         wanted = [Upsertion("bob", "pencil", SHA_512, 4_096), Upsertion("alice", "pencil"), Upsertion("bob", "p")]
@@ -52,6 +53,8 @@ async def test_passwords_are_set_listed_and_removed(fake: FakeCluster) -> None:
         (found, unknown) = (await a.describe_user_scram_credentials(["bob", "carol", "bob"])).values()
         assert found == everyone["bob"]
         assert isinstance(unknown, ResourceNotFoundError)
+        altering = [each for each in fake.user_requests if each.DESCRIPTOR.name.startswith("Alter")]
+        assert len(altering) == 1, "all alterations are sent in one request"
         removed = await a.alter_user_scram_credentials([Deletion("bob", SHA_512), Deletion("carol")])
         assert (removed["bob"], type(removed["carol"])) == (None, ResourceNotFoundError)
         assert await a.describe_user_scram_credentials() == everyone | {"bob": [(SHA_256, 16_384)]}
@@ -128,12 +131,17 @@ async def test_a_response_about_other_users_is_an_error_and_a_node_without_these
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ("alice", "needs a list of UserScramCredentialUpsertion, found 'alice'"),
+        ("alice", r"alter_user_scram_credentials needs a list of UserScramCredentialUpsertion, found 'alice' \(str\). "
+         r"Write alter_user_scram_credentials\(\[UserScramCredentialUpsertion"),
+        (["alice"], r"found 'alice' \(str\) in it. Write"),
         ([Upsertion("User:alice", "secret")], "has a colon, .*; write alice"),
         ([Upsertion("alice", "secret\x07")], "has a character that passwords may not have"),
         ([Upsertion("alice", "secret", iterations=4_095)], "the number of iterations is 4095; expected 4096 to 16384"),
         ([Upsertion("alice", b"secret")], "password is a bytes; expected text"),  # type: ignore[arg-type]
-        ([Upsertion(7, "secret")], "user is 7"),  # type: ignore[arg-type]
+        ([Upsertion(cast(Any, 7), "secret")], r"alter_user_scram_credentials: UserScramCredentialUpsertion.user is 7 "
+         r"\(int\); expected text. Write '7'"),
+        ([Upsertion("alice", "secret", iterations=cast(Any, "5000"))], r"iterations is '5000' \(str\); expected a "
+         "whole number of 32 bits. Write 5000"),
         ([Deletion("alice", 3)], r"mechanism is 3 \(int\); expected Mechanism.SCRAM_SHA_256 or"),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
@@ -141,9 +149,15 @@ async def test_a_response_about_other_users_is_an_error_and_a_node_without_these
 async def test_what_cannot_be_is_refused_before_anything_is_sent_and_no_password_is_shown(
     fake: FakeCluster, given: Any, said: str
 ) -> None:
+    """Of CL-89 the value is not shown for a password of another type: it must not be."""
     async with admin(fake) as a:
         with pytest.raises(ValueError, match=said) as caught:
             await a.alter_user_scram_credentials(given)
+        with pytest.raises(
+            ValueError, match=r"describe_user_scram_credentials needs a list of names, found 'alice' \("
+        ):
+            await a.describe_user_scram_credentials("alice")
+    assert str(caught.value).startswith("alter_user_scram_credentials")
     assert "secret" not in str(caught.value)
     assert fake.user_requests == []
 
