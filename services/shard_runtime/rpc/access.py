@@ -235,15 +235,16 @@ def _argument(text: str) -> str:
     return shlex.quote(printable(text))
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Rights:
     """What one caller may do, as one RPC sees it. `needs`: the operation that the RPC needs on each type of
-    resource."""
+    resource; `has_refused`: whether anything was refused so far."""
 
     access: Access
     principal: str
     host: str
     needs: Needs
+    has_refused: bool = False
 
     def may(self, resource: ResourceType, name: str, operation: Operation | None) -> bool:
         """Return whether the operation, by default the one that the RPC needs, is allowed. Notes no refusal."""
@@ -255,7 +256,9 @@ class Rights:
 
     def refusal(self, resource: ResourceType, name: str, operation: Operation | None) -> KafkaError | None:
         """Return the error if the operation is not allowed, by default the one that the RPC needs."""
-        return self.access.refusal(self._asked(resource, name, operation))
+        error = self.access.refusal(self._asked(resource, name, operation))
+        self.has_refused = self.has_refused or error is not None
+        return error
 
     def _asked(self, resource: ResourceType, name: str, operation: Operation | None) -> Asked:
         return Asked(self.principal, self.host, operation or self.needs[resource], resource, name)

@@ -162,6 +162,13 @@ def _host(connection: str) -> str:
     return rest.rpartition(":")[0].replace("%5B", "").replace("%5D", "") if kind in {"ipv4", "ipv6"} else kind
 
 
+def _bytes_of(message: Message, caller: CallContext) -> bytes:
+    """Return a response's bytes. Only those of a caller that was refused something are searched for refusals: they may
+    hold megabytes of records."""
+    refused = caller.rights is not None and caller.rights.has_refused
+    return serialized(message) if refused else message.SerializeToString()
+
+
 def _method_handler(bound: BoundMethod, gate: Gate) -> grpc.RpcMethodHandler[bytes, bytes]:
     if bound.method.streaming:
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(_stream(bound, gate))
@@ -214,7 +221,7 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
             held = _Held(budget, connection, size)
             context.add_done_callback(cast(Any, held.give))
             response: Message = await handler(parse(data), caller)
-            answer = serialized(response)
+            answer = _bytes_of(response, caller)
             if held.keep(len(answer), at_any_rate=answer_counts):
                 return answer
             del response, answer
@@ -327,6 +334,6 @@ class GrpcServerStream:
 
     async def write(self, message: Message) -> None:
         """Send one message; gRPC takes one write at a time."""
-        data = serialized(message)
+        data = _bytes_of(message, self.context)
         async with self._write_lock:
             await self._context.write(data)

@@ -20,7 +20,9 @@ from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import AclAdded, AclRemoved, Change
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.rpc.access import ALLOWED_BY
 from shard_runtime.rpc.server import ListenError
+from shard_runtime.rpc.short_refusals import FULL_MAX
 from share_node.certs import Authority
 from share_node.node.process import NodeProcess
 from share_node.node.process_store import StoreClient
@@ -137,6 +139,17 @@ async def test_a_caller_without_a_certificate_is_anonymous_on_a_port_without_tls
         await node.allow(allowed(ANONYMOUS, Operation.DESCRIBE, ResourceType.GROUP, "g"))
         (found,) = (await caller.call("FindCoordinator", asked)).coordinators
         assert found.error_code == 0
+
+
+@pytest.mark.rule("CM-61")
+async def test_an_answer_with_many_refusals_says_a_few_times_what_would_allow_them(tmp_path: Path) -> None:
+    async with running(with_tls(tmp_path)) as node:
+        bob = node.caller("bob")
+        for groups, in_full in ((5, 5), (60, FULL_MAX)):
+            asked = METHODS["FindCoordinator"].request_type(coordinator_keys=[f"g{number}" for number in range(groups)])
+            said = [found.error_message for found in (await bob.call("FindCoordinator", asked)).coordinators]
+            assert sum(ALLOWED_BY in text for text in said) == in_full
+            assert all(f"User:bob may not DESCRIBE GROUP 'g{number}'." in text for number, text in enumerate(said))
 
 
 @pytest.mark.rule("CM-61", "CM-60")
