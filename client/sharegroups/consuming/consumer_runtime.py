@@ -134,11 +134,13 @@ class ConsumerRuntime:
             self.fetcher.wake()
         for kind, name in change.allowed:
             if kind == "membership":  # its name is the text of the refusal
-                what = "" if change.errors else f"the membership in group {self._group_id!r}"
+                what = "" if change.errors else f"join group {self._group_id!r}"
+            elif (kind, name) == CREDENTIALS:
+                what = "call its nodes"
             else:
-                what = f"{kind} {name!r}" if kind == "group" or name in self._membership.subscription else ""
+                what = f"use {kind} {name!r}" if kind == "group" or name in self._membership.subscription else ""
             if what:
-                log.info("%s is not refused to this consumer any more; it goes on", what)
+                log.info("this consumer may %s again, and goes on", what)
 
     def _give_up(self, error: KafkaError) -> None:
         """Leave the group, log why, and make every poll raise the error (CL-111)."""

@@ -4,6 +4,7 @@ once, tries again after a back-off, and goes on by itself once it is accepted (C
 from __future__ import annotations
 
 import asyncio
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,10 @@ class Refusing(HookedTransport):
 
 @pytest.mark.rule("CL-158", "CL-16")
 @on_fake_cluster()
-async def test_a_consumer_says_so_once_tries_slowly_and_goes_on(fake: FakeCluster) -> None:
+async def test_a_consumer_says_so_once_tries_slowly_and_goes_on(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
     transport = Refusing(fake)
     async with member(fake, transport) as c:
         produce(fake)
@@ -65,6 +69,7 @@ async def test_a_consumer_says_so_once_tries_slowly_and_goes_on(fake: FakeCluste
             began = now_s()
             assert (await polls(c, 3))[0]
             assert now_s() - began <= 3.1
+        assert caplog.messages.count("this consumer may call its nodes again, and goes on") == 2
         beats = transport.calls(BEAT)
         assert [one.request.member_epoch for one in beats].count(0) == 1, "it keeps its membership"
 
