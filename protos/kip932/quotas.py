@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kip932.nearest_name import did_you_mean
@@ -96,7 +97,7 @@ def applied(quotas: QuotasOf, key: str, user: str, client_id: str) -> AppliedQuo
     return None
 
 
-_NO_VALUES: Final[Mapping[str, float]] = {}
+_NO_VALUES: Final[Mapping[str, float]] = MappingProxyType({})
 
 
 def user_of(principal: str) -> str:

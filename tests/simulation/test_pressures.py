@@ -25,7 +25,7 @@ from tests.simulation.shape import PRESSURES
 from tests.simulation.simulate import simulate
 from tests.simulation.transaction_events import TransactionAborted, TransactionEnded
 
-SEEDS = (12, 14, 16)  # each has an administrator
+SEEDS = (12, 14, 16, 30, 36)  # each has an administrator; the last two, groups that begin within a log
 
 
 @cache

@@ -78,14 +78,19 @@ class Stage:
         await self.world.settled()
         topics = self.world.processes[GROUPS].node.metadata.image.topics
         self.names = {topic.topic_id: name for name, topic in topics.items()}
-        self.group = self._group(next(key for key, name in self.names.items() if name == "t"))
+        self.group = self._group()
 
-    def _group(self, topic_id: bytes) -> str:
-        """Return a group whose partitions of t have their state in different shards of the share coordinator."""
+    def _group(self) -> str:
+        """Return a group whose partitions of t have their state in different shards of the share coordinator, and those
+        of u in the same two."""
         shards = int(self.world.flags_of(self.world.shape.processes[0])["share.coordinator.state.topic.num.partitions"])
-        for number in range(100):
+        for number in range(1_000):
             group = f"grp{number}"
-            if len({shard_index(SharePartitionKey(group, topic_id, index).text, shards) for index in (0, 1)}) == 2:
+            used: dict[str, set[int]] = {"t": set(), "u": set()}
+            for topic_id, name in self.names.items():
+                keys = [SharePartitionKey(group, topic_id, index).text for index in (0, 1)]
+                used[name].update(shard_index(key, shards) for key in keys)
+            if len(used["t"]) == 2 and used["u"] <= used["t"]:
                 return group
         raise AssertionError("no group has its state in two shards")
 
