@@ -6,7 +6,10 @@ import asyncio
 import secrets
 from collections.abc import Iterable, Sequence
 
-from kip932.api.v1.alter_user_scram_credentials_pb2 import AlterUserScramCredentialsRequest
+from kip932.api.v1.alter_user_scram_credentials_pb2 import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from kip932.api.v1.describe_user_scram_credentials_pb2 import (
     DescribeUserScramCredentialsRequest,
     DescribeUserScramCredentialsResponse,
@@ -23,9 +26,12 @@ from kip932.scram import (
 )
 from sharegroups import arguments
 from sharegroups.admin_values import ScramCredentialInfo, UserScramCredentialDeletion, UserScramCredentialUpsertion
+from sharegroups.config import Config
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
-from sharegroups.connection.coordinator_calls import at_any, until_answered
+from sharegroups.connection.coordinator_calls import until_answered
+from sharegroups.connection.security import plaintext_refusal
+from sharegroups.errors import ConfigError
 
 _SET = 'UserScramCredentialUpsertion("alice", password)'
 
@@ -34,6 +40,8 @@ class UserAdmin:
     """The part of the admin client for users."""
 
     _cluster: Cluster
+    _config: Config
+    _own_transport: bool
     _timeout_s: float
 
     async def describe_user_scram_credentials(
@@ -79,8 +87,9 @@ class UserAdmin:
         Passwords are normalised (SASLprep) and hashed here, with a new salt each; they are not sent. If a response is
         lost, the request is repeated: a deletion that the first attempt made has a ResourceNotFoundError then.
 
-        Raises ValueError for a name or password that cannot be one, and KafkaError; after a RequestTimedOutError the
-        passwords may or may not be altered.
+        Raises ValueError for a name or password that cannot be one; ConfigError where a password would be sent without
+        TLS to another machine (CL-161); and KafkaError: after a RequestTimedOutError the passwords may or may not be
+        altered.
         """
         call = "alter_user_scram_credentials"
         kinds = (UserScramCredentialUpsertion, UserScramCredentialDeletion)
@@ -90,9 +99,24 @@ class UserAdmin:
         if not wanted:
             return {}
         request = await asyncio.to_thread(_request, wanted)
-        answer = await at_any(self._cluster, wire.ALTER_USERS, request, self._timeout_s)
+        one_s = min(self._timeout_s, self._cluster.timeout_s)
+
+        async def ask() -> AlterUserScramCredentialsResponse:
+            if request.upsertions and self._own_transport:
+                self._check_path()
+            return await self._cluster.call_any(wire.ALTER_USERS, request, one_s)
+
+        answer = await until_answered(self._cluster, wire.ALTER_USERS.name, self._timeout_s, ask)
         _require_these(call, [each.user for each in wanted], [result.user for result in answer.results])
         return {result.user: error_for(result.error_code, result.error_message) for result in answer.results}
+
+    def _check_path(self) -> None:
+        """Raise ConfigError if the next call could take a password to another machine without TLS."""
+        if (refusal := plaintext_refusal(self._config, "a salted password")) is None:
+            return
+        for address in self._cluster.addresses():
+            if why := refusal(address):
+                raise ConfigError(why)
 
 
 def _check(call: str, wanted: UserScramCredentialUpsertion | UserScramCredentialDeletion) -> None:

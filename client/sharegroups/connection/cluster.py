@@ -275,7 +275,7 @@ class Cluster:
         Raises NetworkError if none answers, TransportError if a retry cannot help.
         """
         problems: list[str] = []
-        for address in sorted(self._addresses(), key=lambda one: (one in self._silent, self.transport.left_s(one))):
+        for address in sorted(self.addresses(), key=lambda one: (one in self._silent, self.transport.left_s(one))):
             try:
                 return await self.transport.call(address, method, request, timeout_s or self.timeout_s)
             except TransportError as error:
@@ -289,7 +289,7 @@ class Cluster:
     ) -> wire.ResponseT:
         """Do the same as `call_any` for requests that may be sent twice: if one node does not answer soon, also call
         the next."""
-        addresses = sorted(self._addresses(), key=self.transport.left_s)
+        addresses = sorted(self.addresses(), key=self.transport.left_s)
         self._silent.intersection_update(addresses)
 
         def call(address: str) -> Coroutine[Any, Any, wire.ResponseT]:
@@ -329,9 +329,9 @@ class Cluster:
 
     def throttled_s(self) -> float:
         """Return how long all known nodes throttle this client, in seconds; 0 if one takes requests (CL-86)."""
-        return min(map(self.transport.left_s, self._addresses()))
+        return min(map(self.transport.left_s, self.addresses()))
 
-    def _addresses(self) -> list[str]:
+    def addresses(self) -> list[str]:
         """Return the known nodes and the bootstrap servers, in random order. Raises IllegalStateError in a forked
         child."""
         if self._process_id != os.getpid():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import ssl
 import time
 from collections.abc import Callable
@@ -42,9 +43,8 @@ def transport_for(config: Config) -> GrpcTransport:
     if client_id := config["client.id"]:
         named = ((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()),)
     credentials = _Credentials(config) if config["security.protocol"] == "SSL" else None
-    refusal = None
-    if authorization.setting and credentials is None and not config["sasl.oauthbearer.allow.plaintext"]:
-        refusal = partial(_no_plaintext, authorization.setting)
+    refusal = plaintext_refusal(config, authorization.setting) if authorization.setting else None
+    if refusal is not None:
         for address in config.bootstrap:
             if why := refusal(address):
                 raise ConfigError(why)
@@ -52,25 +52,36 @@ def transport_for(config: Config) -> GrpcTransport:
         tokens = TokenFunction(authorization.function, authorization.made)
         return GrpcTransport(credentials, lambda: (*tokens(), *named), refusal, tokens)
     if authorization.setting:
-        return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal)
+        renewal = authorization if config.renews_credentials else None
+        return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal, renewal)
     return GrpcTransport(credentials, (lambda: named) if named else None, refusal)
 
 
-def _no_plaintext(setting: str, address: str) -> str:
-    """Return why credentials are not sent to this address without TLS; "" for an address of this machine."""
+def plaintext_refusal(config: Config, secret: str) -> Callable[[str], str] | None:
+    """Return what says why a secret of this name is not sent to an address without TLS; None if it may be sent
+    everywhere."""
+    if config["security.protocol"] == "SSL" or config["sasl.oauthbearer.allow.plaintext"]:
+        return None
+    return partial(_no_plaintext, secret)
+
+
+def _no_plaintext(secret: str, address: str) -> str:
+    """Return why a secret is not sent to this address without TLS; "" for an address of this machine."""
     if is_loopback(address.rpartition(":")[0]):
         return ""
     return (
-        f"{setting} would go to {address} without TLS, where anyone on the way can read and use it; set "
+        f"{secret} would go to {address} without TLS, where anyone on the way can read and use it; set "
         "security.protocol=SSL, or, where the network is trusted, sasl.oauthbearer.allow.plaintext=true"
     )
 
 
 class _Authorization:
     """Returns the metadata that says who this client is: its token, or its name and password (CL-158). A file is read
-    again when it has changed, checked at most once in `_CHECK_S`; while it cannot be read, the last content is sent.
-    Raises ConfigError at first. `setting`: where the secret comes from; "" without one. `function`: what returns it,
-    for a TokenFunction to call."""
+    again when it has changed, checked at most once in `_CHECK_S`, and when a node has refused what was sent; while it
+    cannot be read, the last content is sent. Raises ConfigError at first.
+
+    `setting`: where the secret comes from; "" without one. `function`: what returns it, for a TokenFunction to call.
+    """
 
     def __init__(self, config: Config) -> None:
         given = [name for name in (*_TOKENS, *_PASSWORDS) if config[name]]
@@ -97,6 +108,14 @@ class _Authorization:
                     self._metadata = self.made(self._read(self._path))
                     self._stamp = stamp
         return self._metadata
+
+    async def prepare(self, address: str) -> None:
+        """Do nothing: a file is read when a call's metadata are made."""
+
+    def refused(self) -> bool:
+        """Note that a node has refused the newest content. Returns whether the file has another one by now."""
+        before, self._checked_s = self._metadata, -math.inf
+        return self() != before
 
     def _stat(self) -> tuple[int, int, int] | None:
         try:

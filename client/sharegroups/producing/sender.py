@@ -283,7 +283,7 @@ class Sender:
             try:
                 await self.identify()
             except (RetriableError, TransportError) as error:
-                if isinstance(error, TransportError) and not error.retriable and not self._may_renew(error):
+                if isinstance(error, TransportError) and not error.retriable and not self.may_renew(error):
                     kind = SaslAuthenticationFailedError if _is_refusal(error) else NetworkError
                     self.fail_all(kind(f"no producer id could be had: {error}"))
                     break
@@ -350,7 +350,7 @@ class Sender:
             self._cluster.request_refresh()
             leader.link.note_throttle(error.throttle_ms)
             problem: KafkaError = NetworkError(f"node {leader.node_id}: {error}")
-            delay_ms = self._backoff.next_ms() if error.retriable or self._may_renew(error) else None
+            delay_ms = self._backoff.next_ms() if error.retriable or self.may_renew(error) else None
             if isinstance(refused := fatal_error(error), SaslAuthenticationFailedError):
                 problem, delay_ms = refused, None if delay_ms is None else max(REFUSED_MS, delay_ms)
             for group in groups:
@@ -360,7 +360,7 @@ class Sender:
             leader.link.note_throttle(response.throttle_time_ms)
             self._answered(groups, meanings, response)
 
-    def _may_renew(self, error: TransportError) -> bool:
+    def may_renew(self, error: TransportError) -> bool:
         """Return whether a node refused this client's credentials, and newer ones may come in time (CL-158)."""
         return _is_refusal(error) and self._config.renews_credentials
 

@@ -23,14 +23,15 @@ from kip932.errors import (
     ProducerFencedError,
     RequestTimedOutError,
     RetriableError,
+    SaslAuthenticationFailedError,
     error_for,
 )
 from kip932.ids import TopicIdPartition
-from kip932.rpc.transport import TransportError
+from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups.config import Config
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
-from sharegroups.connection.core.stall_diagnosis import UNREACHABLE, Trouble
+from sharegroups.connection.core.stall_diagnosis import UNAUTHENTICATED, UNREACHABLE, Trouble
 from sharegroups.errors import IllegalStateError
 from sharegroups.producing.core.open_transaction import Transaction
 from sharegroups.producing.core.produce_lane import ProducerIdentity
@@ -104,8 +105,8 @@ class Transactions:
         """Deliver the records, then commit or abort; without `commit`, undelivered records are given up.
 
         If a record could not be delivered, the transaction is aborted even with `commit`, and its error is raised.
-        After RequestTimedOutError the outcome is unknown, and the next `begin` finds it out. After any other KafkaError
-        from a commit, no record of the transaction is delivered.
+        After RequestTimedOutError or SaslAuthenticationFailedError the outcome is unknown, and the next `begin` finds
+        it out. After any other KafkaError from a commit, no record of the transaction is delivered.
         """
         if not self._open:
             raise IllegalStateError("no transaction is open; begin one with `producer.transaction()`")
@@ -189,8 +190,8 @@ class Transactions:
         word = "commit" if asked.commit else "abort"
         try:
             await self._repeat(lambda: self._ask_end(asked), f"the outcome is not known ({word} was asked for)")
-        except RequestTimedOutError:
-            raise
+        except (RequestTimedOutError, SaslAuthenticationFailedError):
+            raise  # an attempt before the refusal may have been served
         except ProducerFencedError as error:
             self._doubt, self._fenced = None, error
             raise
@@ -222,9 +223,9 @@ class Transactions:
 
     async def _repeat(self, ask: Callable[[], Awaitable[None]], what: str) -> None:
         """Call `ask` until it succeeds or fails with an error that is not retriable. Raises RequestTimedOutError after
-        default.api.timeout.ms.
+        default.api.timeout.ms. A refusal of credentials is retried where they can change (CL-158).
 
-        If no node has answered for some seconds, log a warning that says so, and what to try.
+        If no node has answered for some seconds, or all refuse, log a warning that says so, and what to try.
         """
         name, loop = self._config["transactional.id"], asyncio.get_running_loop()
         backoff = self._cluster.backoff()
@@ -237,25 +238,29 @@ class Transactions:
                     try:
                         return await ask()
                     except TransportError as error:
-                        last = NetworkError(str(error))
-                        if not error.retriable:
+                        last = _meaning(error)
+                        if not error.retriable and not self._sender.may_renew(error):
                             raise last from error
                     except RetriableError as error:
                         last = error
-                    if isinstance(last, NetworkError) and loop.time() >= warn_at_s:
+                    if (trouble := self._trouble(last)) and loop.time() >= warn_at_s:
                         warn_at_s = math.inf
                         wait = f"it waits for default.api.timeout.ms ({timeout_ms} ms)"
-                        log.warning("transactional id %r: %s; %s", name, self._unreachable(last), wait)
+                        log.warning("transactional id %r: %s; %s", name, trouble, wait)
                     await asyncio.sleep(backoff.next_ms() / 1000)
         except TimeoutError:
-            problem = self._unreachable(last) if isinstance(last, NetworkError) else str(last)
+            problem = self._trouble(last) or str(last)
             raise RequestTimedOutError(
                 f"transactional id {name!r}: {what} within {timeout_ms} ms; the last problem was: {problem}"
             ) from None
 
-    def _unreachable(self, error: KafkaError) -> str:
+    def _trouble(self, error: KafkaError) -> str:
+        """Return in words that no node can be reached, or that they refuse this client; "" for other errors."""
+        if not isinstance(error, NetworkError | SaslAuthenticationFailedError):
+            return ""
+        kind = UNREACHABLE if isinstance(error, NetworkError) else UNAUTHENTICATED
         where: str = self._config["bootstrap.servers"]
-        return Trouble(UNREACHABLE, where, detail=error.message).text().rstrip(".")
+        return Trouble(kind, where, detail=error.message).text().rstrip(".")
 
     def _request(self, asked: _Doubt) -> EndTxnRequest:
         request = EndTxnRequest(
@@ -267,6 +272,11 @@ class Transactions:
         for topic_id, numbers in wire.by_topic(sorted(asked.partitions)).items():
             request.topics.add(topic_id=topic_id, partition_indexes=numbers)
         return request
+
+
+def _meaning(error: TransportError) -> KafkaError:
+    refused = error.status is TransportStatus.UNAUTHENTICATED
+    return SaslAuthenticationFailedError(f"the node refused the call: {error}") if refused else NetworkError(str(error))
 
 
 def no_offsets() -> InvalidRequestError:

@@ -115,3 +115,22 @@ def test_a_token_and_a_password_come_from_settings_or_files(tmp_path: Path, monk
     assert kept() == (("authorization", "Bearer newer"),)
     file.unlink()
     assert kept() == (("authorization", "Bearer newer"),)
+
+
+@pytest.mark.rule("CL-158")
+def test_a_file_is_checked_at_once_after_a_refusal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "_CHECK_S", 3_600.0)
+    file = tmp_path / "secret"
+    file.write_text("old")
+    kept = security._Authorization(
+        Config(ADMIN, {"bootstrap.servers": "127.0.0.1:1", "sasl.oauthbearer.token.location": str(file)})
+    )
+    assert not kept.refused()
+    file.write_text("newer")
+    assert kept() == (("authorization", "Bearer old"),)
+    assert kept.refused()
+    assert kept() == (("authorization", "Bearer newer"),)
+    assert not kept.refused()
+    file.unlink()
+    assert not kept.refused()
+    assert kept() == (("authorization", "Bearer newer"),)

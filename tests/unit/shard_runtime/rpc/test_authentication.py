@@ -381,6 +381,28 @@ async def test_a_function_of_an_application_is_asked_again_when_its_token_is_ref
     await transport.close()
 
 
+@pytest.mark.rule("CL-158")
+async def test_a_refusal_of_what_a_file_had_before_counts_as_a_lost_connection(node: Node, tmp_path: Path) -> None:
+    file = tmp_path / "token"
+    file.write_text("withdrawn")
+    settings = {"bootstrap.servers": node.server.address, "sasl.oauthbearer.token.location": str(file)}
+    transport = transport_for(Config(ADMIN, settings))
+
+    async def call() -> None:
+        await transport.call(node.server.address, FIND, FIND.request_type(coordinator_keys=["k"]), 5.0)
+
+    with pytest.raises(TransportError) as refused:
+        await call()
+    assert refused.value.status is TransportStatus.UNAUTHENTICATED
+    file.write_text("one")
+    with pytest.raises(TransportError) as refused:
+        await call()  # within a second the file is not checked before a call
+    assert refused.value.retriable
+    await call()
+    assert node.service.contexts[-1].principal == "User:alice"
+    await transport.close()
+
+
 @pytest.mark.rule("CM-187")
 async def test_the_rules_name_the_caller_of_a_real_connection_and_refuse_another(tmp_path: Path) -> None:
     rules, service = parse_rules("RULE:CN=(al.*)/$1/U"), Echo()

@@ -20,6 +20,8 @@ from kip932.scram import Mechanism, matches, salted_password
 from sharegroups import Admin as BlockingAdmin
 from sharegroups import UserScramCredentialDeletion as Deletion
 from sharegroups import UserScramCredentialUpsertion as Upsertion
+from sharegroups.aio import Admin
+from sharegroups.errors import ConfigError
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
 from tests.unit.sharegroups.aio.hooked import HookedTransport
@@ -125,6 +127,32 @@ async def test_a_response_about_other_users_is_an_error_and_a_node_without_these
         transport.instead["DescribeUserScramCredentials"].append(TransportStatus.UNIMPLEMENTED)
         with pytest.raises(UnsupportedVersionError, match="node0:9000"):
             await a.describe_user_scram_credentials()
+
+
+@pytest.mark.rule("CL-161")
+@pytest.mark.parametrize("named", [False, True], ids=["bootstrap server", "named by a node"])
+@on_fake_cluster()
+async def test_a_salted_password_goes_to_other_machines_with_tls_or_consent_only(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    monkeypatch.setattr("sharegroups.aio.admin.transport_for", lambda config: fake.transport())
+    at = {"bootstrap.servers": fake.bootstrap}
+
+    async def add(**more: Any) -> None:
+        async with Admin(at | {name.replace("_", "."): value for name, value in more.items()}) as a:
+            if named:
+                await a._cluster.fetch_metadata([])
+                a._cluster._bootstrap = ["127.0.0.1:1"]
+            assert await a.alter_user_scram_credentials([Upsertion("alice", "p", iterations=4_096)]) == {"alice": None}
+
+    with pytest.raises(ConfigError, match="a salted password would go to node0:9000 without TLS"):
+        await add()
+    assert fake.user_requests == []
+    await add(sasl_oauthbearer_allow_plaintext=True)
+    await add(security_protocol="SSL")
+    async with Admin(at) as a:
+        assert list(await a.describe_user_scram_credentials()) == ["alice"]
+        assert await a.alter_user_scram_credentials([Deletion("alice")]) == {"alice": None}
 
 
 @pytest.mark.rule("CL-159", "CL-89")

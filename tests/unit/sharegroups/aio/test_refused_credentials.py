@@ -134,6 +134,76 @@ async def test_a_producer_whose_token_cannot_change_fails_its_records_at_once(fa
         assert (await p.send("t", b"third")).offset() == 1
 
 
+async def _paid(p: Producer, value: bytes) -> None:
+    async with p.transaction():
+        await p.send("t", value)
+
+
+@pytest.mark.rule("CL-158", "CL-102")
+@on_fake_cluster()
+async def test_a_transactional_producer_with_a_file_waits_for_a_newer_token_to_begin_and_to_commit(
+    fake: FakeCluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Refusing(fake)
+    settings = {"sasl.oauthbearer.token.location": str(tmp_path / "token"), "transactional.id": "pay"}
+    async with _producer(fake, transport, **settings, **{"default.api.timeout.ms": 20_000}) as p:
+        transport.expired = True
+        paying = asyncio.ensure_future(_paid(p, b"first"))
+        await asyncio.sleep(10)
+        assert not paying.done()
+        assert transport.asked_in_vain <= 50
+        transport.expired = False
+        await paying
+        assert [committed for _, committed in fake.transactions.ended] == [True]
+        await _begun(p)
+        transport.expire()
+        ending = asyncio.ensure_future(p.end_transaction(commit=True))
+        await asyncio.sleep(10)
+        assert not ending.done()
+        transport.expired = False
+        await ending
+        await _begun(p)
+        transport.expire()
+        with pytest.raises(RequestTimedOutError, match=r"does not accept this client .*the token expired at"):
+            await p.end_transaction(commit=True)
+        transport.expired = False
+        await _paid(p, b"last")
+    assert [committed for _, committed in fake.transactions.ended] == [True] * 4
+    assert "the transaction in doubt was committed" in caplog.messages
+    waits = [message for message in caplog.messages if "does not accept this client" in message and "waits" in message]
+    assert len(waits) == 3
+    assert not any("no cluster answers" in message for message in caplog.messages)
+
+
+async def _begun(p: Producer) -> None:
+    """Begin a transaction with a record that is stored."""
+    await p.begin_transaction()
+    await p.send("t", b"v")
+
+
+@pytest.mark.rule("CL-158", "CL-102")
+@on_fake_cluster()
+async def test_a_transactional_producer_whose_token_cannot_change_is_refused_at_once_and_its_commit_is_in_doubt(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    transport = Refusing(fake)
+    async with _producer(fake, transport, **{"sasl.oauthbearer.token": "t", "transactional.id": "pay"}) as p:
+        transport.expired = True
+        with pytest.raises(SaslAuthenticationFailedError, match="the token expired at"):
+            await p.begin_transaction()
+        transport.expired = False
+        await _begun(p)
+        transport.expire()
+        with pytest.raises(SaslAuthenticationFailedError, match="the token expired at"):
+            await p.end_transaction(commit=True)
+        with pytest.raises(SaslAuthenticationFailedError):
+            await p.begin_transaction()
+        transport.expired = False
+        await _paid(p, b"next")
+    assert [committed for _, committed in fake.transactions.ended] == [True, True]
+    assert "the transaction in doubt was committed" in caplog.messages
+
+
 @pytest.mark.rule("CL-158")
 @on_fake_cluster()
 async def test_a_producer_that_waits_for_metadata_says_that_it_is_not_accepted(
