@@ -13,9 +13,11 @@ from collections import deque
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from functools import partial
+from math import inf
 from random import Random
 from typing import Any, Final, cast
 
+import structlog
 from google.protobuf.message import Message
 
 from kip932.errors import (
@@ -46,12 +48,16 @@ from share_persister.messages import STATE_STREAM, method_of
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.retry_rules import may_have_applied, retriable
 from share_persister.settings import PersisterSettings
-from share_persister.values import LocalCoordinator, PersisterError
+from share_persister.values import PEER_REFUSED, LocalCoordinator, PeerRefusedError, PersisterError
+
+log = structlog.get_logger(__name__)
 
 #: How many share-partitions of one administrative call are processed at a time.
 _CONCURRENT_MAX: Final = 1_000
 #: How many queues are kept; above that, idle ones are dropped, since their nodes may no longer exist.
 _QUEUES_MAX: Final = 1_024
+#: How often a node's refusals are logged.
+_REFUSED_EVERY_MS: Final = 10_000
 
 
 class StateStream:
@@ -261,6 +267,7 @@ class PersisterClient:
         self._streams: dict[str, StateStream] = {}
         self._writing = KeyLocks()
         self._writes: dict[SharePartitionKey, _Attempts] = {}
+        self._logged_ms: dict[str, float] = {}  # when a node's next refusal is logged
         self._closed = False
 
     async def read(self, command: ReadState) -> StoredState:
@@ -403,6 +410,7 @@ class PersisterClient:
                 return outcome
             attempts.error = outcome
             if not retriable(command, outcome):
+                self._log_refusal(outcome)
                 raise attempts.failed()
             if address:
                 self._finder.doubt(shard, address)
@@ -444,12 +452,23 @@ class PersisterClient:
             except KafkaError as error:
                 attempts.error = error.with_traceback(None)  # it refers to this frame, and so to itself
                 if not retriable(command, error):
+                    self._log_refusal(error)
                     raise attempts.failed() from error
                 attempts.lookup_failures += 1
                 await self._pause(attempts.lookup_failures, attempts)
                 continue
             attempts.lookup_failures = 0
             return address
+
+    def _log_refusal(self, error: KafkaError) -> None:
+        """Log that a node does not serve this one, once per node in `_REFUSED_EVERY_MS`."""
+        now_ms = self._clock.now_ms()
+        if not isinstance(error, PeerRefusedError) or now_ms < self._logged_ms.get(error.address, -inf):
+            return
+        if len(self._logged_ms) >= _QUEUES_MAX:
+            self._logged_ms.clear()
+        self._logged_ms[error.address] = now_ms + _REFUSED_EVERY_MS
+        log.warning(PEER_REFUSED, node=error.address, cause=error.cause, remedy=error.remedy)
 
     def _redirected(self, shard: int, address: str, error: KafkaError, attempts: _Attempts) -> bool:
         """Note the hint of a NOT_COORDINATOR refusal. Returns whether to follow it at once: only once per operation,

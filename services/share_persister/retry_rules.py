@@ -7,6 +7,7 @@ from typing import Final
 from kip932 import errors
 from kip932.rpc.transport import TransportError, TransportStatus
 from kip932.state_values import DeleteState, StateCommand
+from share_persister.values import PeerRefusedError
 
 _RETRIABLE: Final = frozenset(
     {
@@ -36,10 +37,18 @@ _NOT_APPLIED: Final = frozenset(
 
 _BY_STATUS: Final[dict[TransportStatus, type[errors.KafkaError]]] = {
     TransportStatus.DEADLINE_EXCEEDED: errors.RequestTimedOutError,
-    TransportStatus.UNAUTHENTICATED: errors.ClusterAuthorizationFailedError,
-    TransportStatus.PERMISSION_DENIED: errors.ClusterAuthorizationFailedError,
     TransportStatus.UNIMPLEMENTED: errors.UnsupportedVersionError,
     TransportStatus.INVALID_ARGUMENT: errors.InvalidRequestError,
+}
+
+#: What to change when another node does not serve this one.
+_REMEDIES: Final = {
+    TransportStatus.UNAUTHENTICATED: (
+        "that node's ssl.principal.mapping.rules must make a name of this node's certificate"
+    ),
+    TransportStatus.PERMISSION_DENIED: (
+        "give all nodes certificates with one name, or put the name in this node's into super.users there"
+    ),
 }
 
 
@@ -55,9 +64,11 @@ def retriable(command: StateCommand, error: errors.KafkaError) -> bool:
 
 def may_have_applied(error: errors.KafkaError) -> bool:
     """Return whether a request that got `error` as its response may have taken effect, or still may."""
-    return error.code not in _NOT_APPLIED and not isinstance(error, errors.InQuarantineError)
+    return error.code not in _NOT_APPLIED and not isinstance(error, errors.InQuarantineError | PeerRefusedError)
 
 
 def from_transport(error: TransportError) -> errors.KafkaError:
     """Return the Kafka error for a request that got no response (SR-32)."""
+    if error.status in _REMEDIES:
+        return PeerRefusedError(error.address, str(error), _REMEDIES[error.status])
     return _BY_STATUS.get(error.status, errors.NetworkError)(str(error))

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Final
 
+import structlog
+
 from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinatorError, error_for
 from kip932.ids import SharePartitionKey
 from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffsetsRequest
@@ -18,7 +20,9 @@ from kip932.state_values import TopicStarts
 from share_persister.finder import Resolve
 from share_persister.messages import METHODS
 from share_persister.retry_rules import from_transport
-from share_persister.values import LocalCoordinator
+from share_persister.values import PEER_REFUSED, LocalCoordinator, PeerRefusedError
+
+log = structlog.get_logger(__name__)
 
 _METHOD: Final = METHODS["ReadTopicStartOffsets"]
 #: How long a node may take to respond.
@@ -71,7 +75,10 @@ class TopicStartOffsets:
         try:
             response: Any = await self._transport.call(address, _METHOD, request, ANSWER_S)
         except TransportError as error:
-            raise from_transport(error) from error
+            failure = from_transport(error)
+            if isinstance(failure, PeerRefusedError):
+                log.warning(PEER_REFUSED, node=failure.address, cause=failure.cause, remedy=failure.remedy)
+            raise failure from error
         found: dict[int, TopicStarts | KafkaError] = {}
         for result in response.shards:
             refusal = error_for(result.error_code, result.error_message)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
-from kip932.errors import KafkaError
+from kip932.errors import KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_values import (
     ReadState,
@@ -18,6 +18,9 @@ from kip932.state_values import (
     TopicStarts,
     WriteState,
 )
+
+#: The event of the log line for a PeerRefusedError.
+PEER_REFUSED: Final = "share_coordinator_refused_this_node"
 
 
 class PersisterError(Exception):
@@ -36,6 +39,20 @@ class PersisterError(Exception):
     def leader_epoch(self) -> int | None:
         """The stored epoch that came with FENCED_LEADER_EPOCH, above which the leader must claim (SC-29a)."""
         return self.error.leader_epoch if isinstance(self.error, StaleLeaderError) else None
+
+
+class PeerRefusedError(UnknownServerError):
+    """Another node does not serve this node, because of its certificate; the log line PEER_REFUSED says why.
+
+    It is no refusal of a client's own rights or credentials, so clients see UNKNOWN_SERVER_ERROR (PL-731).
+    `address`: the other node; `cause`: what it said; `remedy`: what to change.
+    """
+
+    def __init__(self, address: str, cause: str, remedy: str) -> None:
+        super().__init__(f"a node that keeps share state refuses this node; its log says why ({PEER_REFUSED})")
+        self.address = address
+        self.cause = cause
+        self.remedy = remedy
 
 
 class Persister(Protocol):

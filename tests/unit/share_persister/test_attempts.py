@@ -7,12 +7,13 @@ import gc
 from random import Random
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932 import errors
 from kip932.state_values import ReadState, ReadSummary, StateSpan
 from shard_runtime.hosting.shard import DamagedEntry
 from share_persister import KAFKA_PROFILE, PersisterError, PersisterSettings
-from tests.support.coordinator_nodes import Net, Reply, change, failure_of, key
+from tests.support.coordinator_nodes import CLUSTER_SERVICE, STATE_SERVICE, Net, Reply, change, failure_of, key
 from tests.support.virtual_time import now_s, virtual
 
 
@@ -226,6 +227,53 @@ async def test_a_stopped_node_is_retried_until_it_is_back() -> None:
     await asyncio.sleep(1)
     net.scripted()
     await write
+    await persister.close()
+
+
+class _Refusing:
+    """A node that does not serve the caller."""
+
+    def __init__(self, error: errors.KafkaError) -> None:
+        self.error = error
+
+    async def state_stream(self, stream: object) -> None:
+        raise self.error
+
+    async def find_coordinator(self, request: object, context: object) -> None:
+        raise self.error
+
+
+@pytest.mark.rule("CM-198")
+@pytest.mark.parametrize(
+    ("refusal", "remedy"),
+    [
+        (errors.SaslAuthenticationFailedError("no rule makes a name of CN=two"), "ssl.principal.mapping.rules"),
+        (errors.ClusterAuthorizationFailedError("User:two may not CLUSTER_ACTION CLUSTER"), "super.users"),
+    ],
+    ids=["unauthenticated", "denied"],
+)
+@pytest.mark.parametrize("asked", ["one:1", "seed:1"])
+@virtual
+async def test_a_refusal_by_another_node_is_logged_with_its_remedy_and_is_no_refusal_of_a_client(
+    asked: str, refusal: errors.KafkaError, remedy: str
+) -> None:
+    net = Net()
+    net.network.serve(asked, STATE_SERVICE if asked == "one:1" else CLUSTER_SERVICE, _Refusing(refusal))
+    persister = net.persister()
+    with capture_logs() as lines:
+        for _ in range(3):
+            failure = await failure_of(persister)
+            assert (failure.error.code, failure.outcome_unknown) == (errors.UnknownServerError.code, False)
+            assert "share_coordinator_refused_this_node" in failure.error.message
+            assert asked not in failure.error.message
+    assert [line["event"] for line in lines] == ["share_coordinator_refused_this_node"]
+    assert lines[0]["node"] == asked
+    assert refusal.message in lines[0]["cause"]
+    assert remedy in lines[0]["remedy"]
+    await asyncio.sleep(11)
+    with capture_logs() as lines:
+        await failure_of(persister)
+    assert len(lines) == 1
     await persister.close()
 
 

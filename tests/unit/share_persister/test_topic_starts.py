@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from kip932 import errors
 from kip932.ids import STARTS_TOPICS_MAX, SharePartitionKey, state_shard
@@ -15,7 +16,7 @@ from kip932.state_values import InitializeState
 from shard_runtime.cluster.owners import OwnerAddress
 from share_persister.messages import METHODS
 from share_persister.topic_starts import TopicStartOffsets
-from tests.support.coordinator_nodes import Net
+from tests.support.coordinator_nodes import STATE_SERVICE, Net
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
@@ -129,6 +130,26 @@ async def test_of_a_shard_that_two_nodes_answer_for_every_group_and_the_lower_of
     two.state(key, 4, two.one)
     other = SharePartitionKey(key.group_id, TOPIC, key.partition)
     assert (await two.asker().ask([TOPIC]))[TOPIC][other.group_id][other.partition] == 4
+
+
+class _Refusing:
+    async def read_topic_start_offsets(self, request: object, context: object) -> None:
+        raise errors.SaslAuthenticationFailedError("no rule makes a name of CN=two")
+
+
+@pytest.mark.rule("CM-198")
+@virtual
+async def test_a_node_that_does_not_serve_this_one_is_named() -> None:
+    two = Two(1, 3)
+    two.net.network.serve("two:1", STATE_SERVICE, _Refusing())
+    with (
+        capture_logs() as lines,
+        pytest.raises(errors.UnknownServerError, match="a node that keeps share state"),
+    ):
+        await two.asker().ask([TOPIC])
+    (line,) = lines
+    assert (line["event"], line["node"]) == ("share_coordinator_refused_this_node", "two:1")
+    assert "CN=two" in line["cause"]
 
 
 @pytest.mark.rule("CM-161", "SC-116")
