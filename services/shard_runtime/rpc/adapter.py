@@ -140,10 +140,11 @@ def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> Ca
     rights = None
     if gate.access is not None and not gate.peers_only:
         rights = Rights(gate.access, principal or ANONYMOUS, call.host, needs)
-    move_in_s = None
+    move_in_s = gate.authentication.move_in_s(identity)
     if gate.ages is not None:
         now_s = asyncio.get_running_loop().time()
-        move_in_s = gate.ages.move_at_s(call.connection, now_s) - now_s
+        old_in_s = gate.ages.move_at_s(call.connection, now_s) - now_s
+        move_in_s = old_in_s if move_in_s is None else min(move_in_s, old_in_s)
     return CallContext(
         call.host,
         call.connection,

@@ -11,6 +11,7 @@ import asyncio
 import base64
 import binascii
 import os
+import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -52,6 +53,12 @@ REMEMBERED_MAX: Final = 10_000
 PASSWORDS_PER_HOST_MAX: Final = 20
 #: A timer runs for at most this long, in seconds; a stream that outlives it has its time checked at each message.
 _TIMER_MAX_S: Final = 10 * 365 * 86_400.0
+
+#: A stream is asked to move at a random part of the time that its token has left, from the first of these on, as long
+#: as the second; with less than the third, in seconds, it is not asked.
+_MOVE_FROM: Final = 0.8
+_MOVE_OVER: Final = 0.1
+_MOVE_LEAST_S: Final = 1.0
 
 CERTIFICATE: Final = "certificate"
 TOKEN: Final = "token"
@@ -232,6 +239,14 @@ class Authentication:
             return  # it was accepted, and cannot be checked at present; the next message does it
         if found.principal != identity.principal:
             raise SaslAuthenticationFailedError("the credentials are another user's now; open a new stream")
+
+    def move_in_s(self, identity: Identity) -> float | None:
+        """Return in how many seconds a stream that is opened now should be asked to move, so that a client with a newer
+        token goes on with that; None for credentials without an end, or with one that is too near (CM-199)."""
+        if identity.expires_ms is None:
+            return None
+        left_s = identity.expires_ms / 1000 - self._now()
+        return None if left_s < _MOVE_LEAST_S else left_s * (_MOVE_FROM + _MOVE_OVER * random.random())
 
     def name_of(self, pem: bytes) -> str | None:
         """Return the principal that a certificate has, in PEM; None without a name."""

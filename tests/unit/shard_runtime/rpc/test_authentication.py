@@ -27,7 +27,9 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc import token_sources
 from shard_runtime.rpc.authentication import (
     ANONYMOUS,
+    PASSWORD,
     PASSWORDS_PER_HOST_MAX,
+    TOKEN,
     Authentication,
     Identity,
     certificate_identity,
@@ -217,6 +219,33 @@ async def test_an_idle_stream_ends_with_its_token(node: Node) -> None:
     assert "the token expired at 20" in await _ended(node, lasting(1.0), lambda: None)
     assert 0.5 < time.monotonic() - began < 3
     assert not node.authentication._streams
+
+
+@pytest.mark.rule("CM-199")
+async def test_a_stream_is_asked_to_move_before_its_token_ends_and_after_each_move_later(node: Node) -> None:
+    now_s, asked_s = time.time(), list[float]()
+    authentication = Authentication(keys=node.keys, now=lambda: now_s + sum(asked_s))
+    identity = Identity("User:alice", TOKEN, int((now_s + 3_600) * 1000))
+    while (move_in_s := authentication.move_in_s(identity)) is not None:
+        left_s = 3_600 - sum(asked_s)
+        assert 0.799 * left_s <= move_in_s <= 0.901 * left_s
+        asked_s.append(move_in_s)
+    assert 4 <= len(asked_s) <= 6
+    assert 0 < 3_600 - sum(asked_s) < 1.01
+    for other in (Identity("User:alice", PASSWORD), Identity("User:alice", TOKEN, int(now_s * 1000))):
+        assert authentication.move_in_s(other) is None
+
+
+@pytest.mark.rule("CM-199")
+async def test_a_handler_learns_when_to_move_by_the_token_or_by_the_connection_if_that_is_sooner(node: Node) -> None:
+    for authorization in (lasting(100), lasting(1e6), "Bearer one"):
+        await node.who(authorization)
+    soon, later, age = (each.move_in_s for each in node.service.contexts[-3:])
+    assert soon is not None
+    assert 70 < soon <= 90
+    assert later is not None
+    assert age is not None
+    assert min(later, age) > 1_200, "the connection's age comes first"
 
 
 @pytest.mark.rule("CM-186")
