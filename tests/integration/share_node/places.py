@@ -1,5 +1,6 @@
-"""Clusters with TLS, client certificates and access control in each shape that users meet: one process of `up`, three
-processes with a certificate each, and the roles, the scaler and the job of the rendered Kubernetes example."""
+"""Clusters with TLS, access control, and users with certificates, tokens and passwords, in each shape that users meet:
+one process of `up`, three processes with a certificate each, and the roles, the scaler and the job of the rendered
+Kubernetes example."""
 
 from __future__ import annotations
 
@@ -30,12 +31,17 @@ from tests.packaging.manifests import (
     role_sets,
     template_of,
 )
+from tests.support.issuer import Issuer
 from tests.support.node import BOUND_S, QUICK, StartedProcess, up_words
 from tests.support.ports import free_port
 from tests.support.store_users import GuardedServer
 
 ADMIN: Final = "admin"
 ROLES: Final = ("partition_leader", "group_coordinator", "share_coordinator")
+#: What a user shows to say who it is.
+CERTIFICATE, TOKEN, PASSWORD = LOGINS = ("certificate", "token", "password")
+#: Whose certificate users with a token or password show, since nodes require one.
+_ANYONE: Final = "anyone"
 _CONTROLLED: Final = {"access.control.enable": "true", "super.users": f"User:{ADMIN}"}
 #: Where the manifests mount the secret of a pod, and the scaler's file.
 _TLS, _CLIENT = "/etc/sharegroups/tls", "/etc/sharegroups/client"
@@ -43,21 +49,31 @@ _TLS, _CLIENT = "/etc/sharegroups/tls", "/etc/sharegroups/client"
 
 @dataclass
 class Place:
-    """A running cluster. `certificate`: returns the client settings with a user's certificate. `store`: the options of
-    `backup`, and the environment that it needs. `scaler`: starts the scaler there as a user, at a port. `probes`: the
-    addresses of health without TLS, with the services that they are asked for."""
+    """A running cluster. `certificate`: returns the client settings with a user's certificate. `issuer`: makes its
+    tokens. `store`: the options of `backup`, and the environment that it needs. `scaler`: starts the scaler there as a
+    user, at a port. `probes`: the addresses of health without TLS, with the services that they are asked for. `logins`:
+    what users show; a certificate, where nothing is said."""
 
     bootstrap: str
     folder: Path
     certificate: Callable[[str], dict[str, str]]
+    issuer: Issuer
     store: tuple[Sequence[str], Mapping[str, str]]
     scaler: Callable[[str, int], StartedProcess]
     nodes: list[StartedProcess]
     probes: list[tuple[str, set[str]]] = field(default_factory=list)
+    logins: dict[str, str] = field(default_factory=dict)
 
     def login(self, user: str) -> dict[str, str]:
         """Return the client settings with which this user comes: the one place that knows the kind of credential."""
-        return self.certificate(user)
+        kind = self.logins.get(user, CERTIFICATE)
+        if kind == CERTIFICATE:
+            return self.certificate(user)
+        secret = self.folder / f"{user}.{kind}"
+        secret.write_text(self.issuer.token(user) if kind == TOKEN else password_of(user))
+        if kind == TOKEN:
+            return self.certificate(_ANYONE) | {"sasl.oauthbearer.token.location": str(secret)}
+        return self.certificate(_ANYONE) | {"sasl.username": user, "sasl.password.location": str(secret)}
 
     def properties(self, user: str) -> Path:
         """Return the file for --command-config."""
@@ -66,6 +82,11 @@ class Place:
             settings = {"bootstrap.servers": self.bootstrap, **self.login(user)}
             file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()))
         return file
+
+
+def password_of(user: str) -> str:
+    """Return the password of a user that has one."""
+    return f"{user}: correct horse"
 
 
 def _made(folder: Path) -> Callable[[str], dict[str, str]]:
@@ -91,8 +112,8 @@ def _scaler(folder: Path, properties: Path, port: int) -> StartedProcess:
 def one_process(folder: Path) -> Iterator[Place]:
     """`sharegroups certs` and `sharegroups up`, as on a laptop."""
     certificate = _made(folder / "certs")
-    health = free_port()
-    settings = {**QUICK, **_CONTROLLED, "health.listen.port": str(health)}
+    health, issuer = free_port(), Issuer(folder)
+    settings = {**QUICK, **_CONTROLLED, **issuer.settings(), "health.listen.port": str(health)}
     data = Path(tempfile.mkdtemp(prefix="sg-"))
     words = up_words(data / "data", settings, "--config", str(folder / "certs" / "node.toml"))
     with ExitStack() as stack:
@@ -100,7 +121,7 @@ def one_process(folder: Path) -> Iterator[Place]:
         stack.callback(node.stop)
         ready = json.loads(node.first_line())
         place = Place(
-            ready["bootstrap"], folder, certificate, (["--store", ready["store"]], {}),
+            ready["bootstrap"], folder, certificate, issuer, (["--store", ready["store"]], {}),
             lambda user, port: _scaler(folder, place.properties(user), port), [node],
             [(f"127.0.0.1:{health}", set(PROBES.values()))],
         )  # fmt: skip
@@ -138,13 +159,13 @@ def three_processes(folder: Path) -> Iterator[Place]:
     super.users."""
     certificate = _made(folder / "certs")
     authority = Authority((folder / "certs" / "ca.crt").read_bytes(), (folder / "certs" / "ca.key").read_bytes())
-    users = ";".join(f"User:{name}" for name in (ADMIN, *ROLES))
+    users, issuer = ";".join(f"User:{name}" for name in (ADMIN, *ROLES)), Issuer(folder)
     with _guarded() as store, ExitStack() as stack:
         nodes: list[StartedProcess] = []
         for role in ROLES:
             tls = _secret(folder / role, authority, role, ["127.0.0.1"])
             settings = {
-                **QUICK, **_CONTROLLED, "super.users": users, "ssl.client.auth": "required",
+                **QUICK, **_CONTROLLED, **issuer.settings(), "super.users": users, "ssl.client.auth": "required",
                 "ssl.certificate.location": str(tls / "tls.crt"), "ssl.key.location": str(tls / "tls.key"),
                 "ssl.ca.location": str(tls / "ca.crt"), "node.name": role, "listen.port": "0",
                 "data.dir": str(folder / role / "data"), "store.fsync.always": "true",
@@ -154,7 +175,7 @@ def three_processes(folder: Path) -> Iterator[Place]:
             stack.callback(nodes[-1].stop)
         bootstrap = ",".join(node.first_line().split()[-1] for node in nodes)
         place = Place(
-            bootstrap, folder, certificate, _backup_of(store),
+            bootstrap, folder, certificate, issuer, _backup_of(store),
             lambda user, port: _scaler(folder, place.properties(user), port), nodes,
         )  # fmt: skip
         yield place
@@ -174,7 +195,7 @@ def kubernetes(folder: Path) -> Iterator[Place]:
     """What the rendered examples/tls starts, with its commands, variables, config maps and certificates.
 
     Only what one machine does not have is replaced: paths of mounts, addresses, ports, the store's copies, and names of
-    pods, since all pods here are on 127.0.0.1.
+    pods, since all pods here are on 127.0.0.1. Only the settings for tokens are added.
     """
     docs = render_folder(KUBERNETES / "examples" / "tls")
     authority = Authority.made()
@@ -195,6 +216,7 @@ def kubernetes(folder: Path) -> Iterator[Place]:
         text = _map_of(docs, "scaler.properties").replace(_TLS, str(tls))
         return dict(line.split("=", 1) for line in text.splitlines())
 
+    issuer = Issuer(folder)
     (job,) = of_kind(docs, "CronJob")
     (init,) = containers_of(job)
     assert init["command"][:2] == ["sharegroups", "init"]
@@ -204,6 +226,7 @@ def kubernetes(folder: Path) -> Iterator[Place]:
             (role,) = (each for each in containers_of(doc) if each["name"] == "role")
             health = free_port()
             environ = _on_one_machine(environment_of(role, doc["metadata"], docs), folder, _secret_of(doc, secrets))
+            environ |= {_variable(name): value for name, value in issuer.settings().items()}
             environ |= {"SHAREGROUPS_STORE_URL": _url(store), "SHAREGROUPS_HEALTH_LISTEN_PORT": str(health)}
             environ |= {"SHAREGROUPS_NODE_NAME": f"{doc['metadata']['name']}-0"}
             environ |= {"SHAREGROUPS_DATA_DIR": str(folder / doc["metadata"]["name"])}
@@ -230,7 +253,11 @@ def kubernetes(folder: Path) -> Iterator[Place]:
             words = [bootstrap if word == "sharegroups:7932" else word for word in words]
             return StartedProcess(["share_node", *words], folder, environ)
 
-        yield Place(bootstrap, folder, certificate, _backup_of(store), scaler, nodes, probes)
+        yield Place(bootstrap, folder, certificate, issuer, _backup_of(store), scaler, nodes, probes)
+
+
+def _variable(setting: str) -> str:
+    return f"SHAREGROUPS_{setting.replace('.', '_').upper()}"
 
 
 def _ready_address(node: StartedProcess) -> str:

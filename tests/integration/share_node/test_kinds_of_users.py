@@ -1,6 +1,7 @@
 """A user of each kind, with the entries that docs/howto/secure.md lists for it alone, on clusters of each shape.
 
-Each does its work, and is refused the work of another; what the refusal proposes allows it.
+Each does its work, and is refused the work of another; what the refusal proposes allows it. Each comes once with a
+certificate, once with a token, and once with a password; on each cluster there are users with each of them.
 """
 
 from __future__ import annotations
@@ -26,10 +27,13 @@ from sharegroups import Producer
 from sharegroups.cli.main import main
 from tests.integration.share_node.places import (
     ADMIN,
+    LOGINS,
+    PASSWORD,
     Place,
     documented_entries,
     kubernetes,
     one_process,
+    password_of,
     three_processes,
 )
 from tests.integration.share_node.test_scaler import Asked, ref
@@ -49,6 +53,7 @@ KINDS: Final = {
     "demo": "`sharegroups demo`",
     "chief": "administrator",
 }
+SHAPES: Final = (one_process, three_processes, kubernetes)
 WORKER = """
 from sharegroups import Reject, Worker
 
@@ -59,7 +64,7 @@ worker = Worker(bootstrap_servers="127.0.0.1:1", group_id="mail")
 def send(value: bytes) -> None:
     if value == b"bad":
         raise ValueError("planted")
-    print("sent", repr(value.decode(errors="replace")), flush=True)
+    print(f"sent {value.decode(errors='replace')!r}\\n", end="", flush=True)  # in one piece: it runs in threads
 """
 
 
@@ -79,6 +84,16 @@ class Story:
         done = self.run(user, *words, given=given)
         assert done.exit_code == 0, (user, words, done.output)
         return done.stdout
+
+    def add_passwords(self) -> None:
+        """Add the users that come with passwords, and wait until every node knows them."""
+        users = [user for user, kind in self.place.logins.items() if kind == PASSWORD]
+        for user in users:
+            self.does(ADMIN, "users", "add", user, "--password-stdin", given=password_of(user))
+        until = time.monotonic() + BOUND_S
+        for node in self.place.bootstrap.split(","):
+            while self.run(users[-1], "groups", "list", "--bootstrap-server", node).exit_code != 0:
+                assert time.monotonic() < until, node
 
     def add(self, user: str, entries: list[str]) -> None:
         """Let the administrator add entries for a user."""
@@ -141,10 +156,18 @@ class Story:
         raise AssertionError("no dead letter was written")
 
 
-@pytest.fixture(scope="module", params=[one_process, three_processes, kubernetes], ids=lambda made: made.__name__)
+def _login(shape: int, user: str) -> str:
+    """Return what a user shows on a cluster: the scaler a certificate in Kubernetes, where that is what the example
+    has."""
+    return LOGINS[(list(KINDS).index(user) + shape) % len(LOGINS)]
+
+
+@pytest.fixture(scope="module", params=range(len(SHAPES)), ids=[made.__name__ for made in SHAPES])
 def story(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with request.param(tmp_path_factory.mktemp("kinds")) as place:
+    with SHAPES[request.param](tmp_path_factory.mktemp("kinds")) as place:
+        place.logins |= {user: _login(request.param, user) for user in KINDS}
         found = Story(place)
+        found.add_passwords()
         found.does(ADMIN, "topics", "create", "jobs", "--partitions", "1")
         letters = "errors.deadletterqueue.group.enable=true"
         found.does(ADMIN, "topics", "create", "dlq.jobs", "--partitions", "1", "--config", letters)
@@ -186,7 +209,7 @@ def test_a_share_consumer_reads_and_sends_nothing(story: Story) -> None:
     story.may_not("reader", "produce", "jobs", given="x\n")
 
 
-@pytest.mark.rule("CT-137", "CL-129")
+@pytest.mark.rule("CT-137", "CL-129", "CM-186", "CM-190", "CL-158")
 def test_a_worker_works_and_its_failures_become_letters_without_a_right_on_their_topic(story: Story) -> None:
     assert story.letters() >= 1
     name = ("--group", "mail", "--add-config", "errors.deadletterqueue.topic.name=dlq.jobs")
