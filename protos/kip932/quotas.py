@@ -38,7 +38,7 @@ CLIENT_ID: Final = "client-id"
 #: The name of a default in a `QuotaEntity`.
 DEFAULT: Final = ""
 _NOT_HERE: Final = {
-    "request_percentage": "the calls of one connection are bounded in number and memory instead",
+    "request_percentage": "the calls of one user are bounded in number and memory instead",
     "connection_creation_rate": "connections are not limited by address",
 }
 _PRINCIPAL: Final = "User:"

@@ -226,7 +226,16 @@ CONNECTION_AGE_MS = integer(
     "It is closed at most 30 s later, or after this time again if that is less.",  # CM-194
     low=1_000, high=86_400_000, unit="ms",
 )  # fmt: skip
-CALLS_MAX = integer("rpc.concurrent.calls.max", 20_000, "Calls and streams served at the same time.", low=1)
+CONNECTIONS_MAX = integer(
+    "max.connections", 0,
+    "Connections of clients; further ones are closed as soon as they are made. 0: three quarters of "  # CM-203
+    "the files that the process may have open (ulimit -n).", low=0, high=2_147_483_647,
+)  # fmt: skip
+CALLS_MAX = integer(
+    "rpc.concurrent.calls.max", 20_000,
+    "Calls and streams served at the same time; one user may have three for each that is left to others.",  # CM-202
+    low=1,
+)  # fmt: skip
 METRICS_HOST = string("metrics.host", "127.0.0.1", "Address of the metrics endpoint.")
 METRICS_PORT = integer("metrics.port", -1, "Port of the metrics endpoint; 0 for any free one, -1 for none.",
                        low=-1, high=65_535)  # fmt: skip

@@ -163,16 +163,22 @@ class CertificateMetrics(ComputedMetrics):
 class AccessMetrics(ComputedMetrics):
     """The refusals of a node with access control (CM-61)."""
 
-    refused = counter("access_refusals", "Calls, or parts of calls, refused to their callers.", "operation", "resource")
+    refused = counter(
+        "access_refusals",
+        "Calls, or parts of calls, refused to their callers, by how these are known; node: at the port for nodes.",
+        "kind",
+        "operation",
+        "resource",
+    )
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the refusals by operation and type of resource."""
+        """Yield the refusals by kind of caller, operation and type of resource."""
         family = self.refused.empty()
-        for (operation, resource), number in sorted(self._access.refused.items()):
-            family.add_metric((operation.name, resource.name), number)
+        for (kind, operation, resource), number in sorted(self._access.refused.items()):
+            family.add_metric((kind, operation.name, resource.name), number)
         yield family
 
 
@@ -202,18 +208,20 @@ class CallMemory(ComputedMetrics):
     bound = gauge("rpc_memory_bytes", "The bound of rpc_in_flight_bytes.")
     unfinished = gauge("rpc_unfinished_bytes", "Bytes received of messages that are not whole.")
     throttled = counter("rpc_throttled_calls", "Calls that were asked to come again later.")
+    connections = gauge("rpc_connections", "Connections at the port for clients, counted every 5 s or more often.")
     cut = counter("rpc_connections_cut", "Connections cut for their unfinished messages.")
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the bytes in flight, the bytes of unfinished messages in gRPC, calls throttled and connections cut."""
+        """Yield the bytes in flight and of unfinished messages, calls throttled, connections, and those cut."""
         server = self._server
         yield self.in_flight.of(server.budget.used_bytes)
         yield self.bound.of(server.budget.total_bytes)
         yield self.unfinished.of(server.unfinished.unfinished_bytes)
-        yield self.throttled.of(server.budget.throttled)
+        yield self.throttled.of(server.throttled)
+        yield self.connections.of(server.unfinished.connections)
         yield self.cut.of(server.connections_cut)
 
 

@@ -81,11 +81,16 @@ class Asked(NamedTuple):
     name: str
 
 
+#: How a caller at the port for nodes is counted, however it is known.
+AT_PORT_FOR_NODES: Final = "node"
+
+
 class Access:
     """The access control of one node. Nothing is allowed before `follow` was called, except to super users.
 
     `own_principal` returns the principal of this node's certificate: nodes with the same one are its peers. `version`
-    grows whenever decisions may differ from earlier ones. `refused`: refusals by operation and type of resource.
+    grows whenever decisions may differ from earlier ones. `refused`: refusals by how the caller is known (an
+    `Identity.kind`, or AT_PORT_FOR_NODES), operation and type of resource.
     `asks_callers`: whether the port for clients asks them for certificates.
     """
 
@@ -99,7 +104,7 @@ class Access:
     ) -> None:
         self._asks_callers = asks_callers
         self.version = 0
-        self.refused: Final[Counter[tuple[Operation, ResourceType]]] = Counter()
+        self.refused: Final[Counter[tuple[str, Operation, ResourceType]]] = Counter()
         self._rules = AclRules((), super_users)
         self._acls: frozenset[Acl] | None = None
         self._own_principal = own_principal
@@ -139,10 +144,11 @@ class Access:
         the question's name does not matter."""
         return self._rules.allowed_on_any(asked.principal, asked.host, asked.operation, asked.resource)
 
-    def refusal(self, asked: Asked) -> KafkaError | None:
-        """Return the error for a caller who may not do this, and note the refusal; None if it is allowed."""
+    def refusal(self, asked: Asked, kind: str = "") -> KafkaError | None:
+        """Return the error for a caller who may not do this, and note the refusal; None if it is allowed. `kind`: how
+        the caller is known."""
         decision = self.decide(asked)
-        return None if decision.allowed else self._refuse(asked, decision)
+        return None if decision.allowed else self._refuse(asked, decision, kind)
 
     def peer_refusal(self, principal: str | None, host: str) -> KafkaError | None:
         """Return the error for a caller at the port for nodes that is no node: it has neither this node's principal,
@@ -150,7 +156,7 @@ class Access:
         if principal is not None and principal == self._own_principal():
             return None
         operation, resource = Operation.CLUSTER_ACTION, ResourceType.CLUSTER
-        return self.refusal(Asked(principal or ANONYMOUS, host, operation, resource, CLUSTER_NAME))
+        return self.refusal(Asked(principal or ANONYMOUS, host, operation, resource, CLUSTER_NAME), AT_PORT_FOR_NODES)
 
     @property
     def has_administrator(self) -> bool:
@@ -162,15 +168,16 @@ class Access:
         )
         return bool(self._rules.super_users) or allowed
 
-    def _refuse(self, asked: Asked, decision: Decision) -> KafkaError:
+    def _refuse(self, asked: Asked, decision: Decision, kind: str) -> KafkaError:
         who, host, operation, resource, name = asked
-        self.refused[operation, resource] += 1
+        self.refused[kind, operation, resource] += 1
         name = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}…"
         what = "CLUSTER" if resource is ResourceType.CLUSTER else f"{resource.name} {name!r}"
         self._lines.warning(
             "access_refused",
             key=(who, host, operation, resource),
             principal=who,
+            kind=kind,
             host=host,
             operation=operation.name,
             resource=what,
@@ -238,12 +245,13 @@ def _argument(text: str) -> str:
 @dataclass(slots=True)
 class Rights:
     """What one caller may do, as one RPC sees it. `needs`: the operation that the RPC needs on each type of
-    resource; `has_refused`: whether anything was refused so far."""
+    resource; `kind`: how the caller is known; `has_refused`: whether anything was refused so far."""
 
     access: Access
     principal: str
     host: str
     needs: Needs
+    kind: str = ""
     has_refused: bool = False
 
     def may(self, resource: ResourceType, name: str, operation: Operation | None) -> bool:
@@ -256,7 +264,7 @@ class Rights:
 
     def refusal(self, resource: ResourceType, name: str, operation: Operation | None) -> KafkaError | None:
         """Return the error if the operation is not allowed, by default the one that the RPC needs."""
-        error = self.access.refusal(self._asked(resource, name, operation))
+        error = self.access.refusal(self._asked(resource, name, operation), self.kind)
         self.has_refused = self.has_refused or error is not None
         return error
 

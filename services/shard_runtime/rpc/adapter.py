@@ -6,6 +6,7 @@ A stream's handler is one coroutine that reads in a loop: no task and no generat
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
@@ -21,7 +22,7 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.authentication import Authentication, Identity
 from shard_runtime.rpc.binding import BoundMethod, CallContext
-from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Share
+from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Holder, Share
 from shard_runtime.rpc.connection_ages import ConnectionAges
 from shard_runtime.rpc.fields import COUNTED_AT_ONCE
 from shard_runtime.rpc.quotas import ClientQuotas
@@ -31,6 +32,8 @@ from shard_runtime.rpc.table import Effect
 from shard_runtime.rpc.unfinished import Unfinished
 
 CLIENT_ID_MAX: Final = 255
+#: How many calls and streams one user may have for each one that is left to others.
+USER_CALLS_PER_FREE: Final = 3
 #: The key of the call metadata that says who calls (CM-186).
 _AUTHORIZATION: Final = "authorization"
 
@@ -38,34 +41,66 @@ GrpcContext = grpc.aio.ServicerContext[Any, Any]
 
 
 class OpenCalls:
-    """Counts the calls that a server is answering, except streams, which end when their clients end them."""
+    """Counts the calls and streams that a server is answering, at most `calls_max`, and how many each user has.
 
-    def __init__(self) -> None:
-        self._open = 0
+    `on_refused` is called with the user and the number of its calls when a further one is refused; `refused` counts
+    these.
+    """
+
+    def __init__(self, calls_max: int) -> None:
+        self.refused = 0
+        self.on_refused: Callable[[str, int], None] = lambda user, calls: None
+        self._calls_max = calls_max
+        self._total = 0
+        self._of: Counter[str] = Counter()
+        self._unary = 0
         self._none = asyncio.Event()
         self._none.set()
 
     def counted(
         self, handle: Callable[[bytes, GrpcContext], Awaitable[bytes]]
     ) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
-        """Wrap `handle` so that its call counts as open while it runs."""
+        """Wrap `handle` so that its call counts as open while it runs. Streams, which end when their clients end them,
+        are not counted here."""
 
         async def answer(data: bytes, context: GrpcContext) -> bytes:
-            self._open += 1
+            self._unary += 1
             self._none.clear()
             try:
                 return await handle(data, context)
             finally:
                 data = b""  # as in `_unary`
-                self._open -= 1
-                if not self._open:
+                self._unary -= 1
+                if not self._unary:
                     self._none.set()
 
         return answer
 
     async def none(self) -> None:
-        """Wait until no call is open."""
+        """Wait until no call is open, except streams."""
         await self._none.wait()
+
+    def begin(self, user: str) -> None:
+        """Count a call or stream of this user until `end`. Raises ThrottlingQuotaExceededError, and counts nothing, if
+        the user has three times as many as there are left (CM-202)."""
+        left = self._calls_max - self._total
+        if self._of[user] >= USER_CALLS_PER_FREE * max(left, 0):
+            self.refused += 1
+            self.on_refused(user, self._of[user])
+            raise ThrottlingQuotaExceededError(
+                f"{user} has {self._of[user]} calls and streams at this node, which serves {self._calls_max} at the "
+                f"same time (rpc.concurrent.calls.max) and keeps some for others; try again in {THROTTLE_MS} ms, with "
+                "fewer connections"
+            )
+        self._total += 1
+        self._of[user] += 1
+
+    def end(self, user: str) -> None:
+        """Note the end of a call or stream."""
+        self._total -= 1
+        self._of[user] -= 1
+        if not self._of[user]:
+            del self._of[user]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +128,11 @@ class Gate:
             error = self.access.peer_refusal(caller.principal, caller.peer)
             if error is not None:
                 raise error
+
+    def user_of(self, caller: CallContext) -> str:
+        """Return whose calls count together (CM-202): those of a principal, and of all unknown callers of one host.
+        All nodes may have one principal, so at their port those of a connection."""
+        return caller.connection_id if self.peers_only else caller.principal or caller.peer
 
 
 def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grpc.RpcMethodHandler[bytes, bytes]]:
@@ -139,7 +179,7 @@ def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> Ca
     principal = identity.principal
     rights = None
     if gate.access is not None and not gate.peers_only:
-        rights = Rights(gate.access, principal or ANONYMOUS, call.host, needs)
+        rights = Rights(gate.access, principal or ANONYMOUS, call.host, needs, identity.kind)
     move_in_s = gate.authentication.move_in_s(identity)
     if gate.ages is not None:
         now_s = asyncio.get_running_loop().time()
@@ -151,7 +191,8 @@ def call_context(call: Call, identity: Identity, gate: Gate, needs: Needs) -> Ca
         call.context.time_remaining,
         principal,
         call.client_id,
-        Share(gate.budget, call.connection),
+        # All nodes may have one principal: at their port connections share alike.
+        Share(gate.budget, Holder(call.connection, "" if gate.peers_only else principal or "")),
         rights=rights,
         quotas=gate.quotas,
         move_in_s=move_in_s,
@@ -180,26 +221,26 @@ def _method_handler(bound: BoundMethod, gate: Gate) -> grpc.RpcMethodHandler[byt
 class _Held:
     """The bytes that one call holds of the budget until gRPC has finished it: its request, then also its answer."""
 
-    __slots__ = ("_budget", "_connection", "_size")
+    __slots__ = ("_budget", "_holder", "_size")
 
-    def __init__(self, budget: Budget, connection: str, size: int) -> None:
+    def __init__(self, budget: Budget, holder: Holder, size: int) -> None:
         self._budget = budget
-        self._connection = connection
+        self._holder = holder
         self._size = size
 
     def keep(self, size: int, *, at_any_rate: bool) -> bool:
         """Take room for the answer, too. Returns False when there is none. `at_any_rate`: take it even without room."""
         if at_any_rate:
-            self._budget.add(self._connection, size)
-        elif not self._budget.take(self._connection, size):
-            self._budget.throttle(self._connection)
+            self._budget.add(self._holder, size)
+        elif not self._budget.take(self._holder, size):
+            self._budget.throttle(self._holder)
             return False
         self._size += size
         return True
 
     def give(self, _: Any) -> None:
         """Give the bytes back: the answer was sent, or the caller has left."""
-        self._budget.give(self._connection, self._size)
+        self._budget.give(self._holder, self._size)
 
 
 def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awaitable[bytes]]:
@@ -208,51 +249,62 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
     answer_counts = bound.effect is Effect.WRITES
 
     async def handle(data: bytes, context: GrpcContext) -> bytes:
-        call = call_of(context)
-        connection = call.connection
-        came(connection, len(data))
+        call, user = call_of(context), None
+        came(call.connection, len(data))
         try:
             caller = call_context(call, await identity_of(call, gate), gate, bound.needs)
             gate.admit(caller)
+            gate.calls.begin(gate.user_of(caller))
+            user = gate.user_of(caller)
+            holder = caller.share.holder
             size = bound.memory_bytes(data, COUNTED_AT_ONCE)
             if size is None:
-                size = await _weigh_long(bound, data, budget, connection)
-            if size is None or not (budget.take(connection, size) or await budget.wait(connection, size)):
-                return await _throttled(method, context, gate)
-            held = _Held(budget, connection, size)
+                size = await _weigh_long(bound, data, budget, holder)
+            if size is None or not (budget.take(holder, size) or await budget.wait(holder, size)):
+                return await _throttled(method, context, gate, _no_memory(method))
+            held = _Held(budget, holder, size)
             context.add_done_callback(cast(Any, held.give))
             response: Message = await handler(parse(data), caller)
             answer = _bytes_of(response, caller)
             if held.keep(len(answer), at_any_rate=answer_counts):
                 return answer
             del response, answer
-            return await _throttled(method, context, gate)
-        except ThrottlingQuotaExceededError:
-            return await _throttled(method, context, gate)
+            return await _throttled(method, context, gate, _no_memory(method))
+        except ThrottlingQuotaExceededError as error:
+            data = b""
+            return await _throttled(method, context, gate, error)
         except Exception as error:
             data = b""  # ending a call with a status keeps this frame alive (`_abort`)
             return await _abort(method, context, error, gate.failures)
+        finally:
+            if user is not None:
+                gate.calls.end(user)
 
     return handle
 
 
-async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, connection: str) -> int | None:
+async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, holder: Holder) -> int | None:
     """Return the memory that a request of many fields needs; None when there is no room for its bytes, which count
     during the call."""
     size = len(data)
-    if not (budget.take(connection, size) or await budget.wait(connection, size)):
+    if not (budget.take(holder, size) or await budget.wait(holder, size)):
         return None
     try:
         return await bound.memory_bytes_in_thread(data)
     finally:
-        budget.give(connection, size)
+        budget.give(holder, size)
 
 
-async def _throttled(method: Method[Message, Message], context: GrpcContext, gate: Gate) -> bytes:
-    """Ask the caller to retry later: in the response if that has the fields for it, else by the call's status."""
-    error = ThrottlingQuotaExceededError(
+def _no_memory(method: Method[Message, Message]) -> ThrottlingQuotaExceededError:
+    return ThrottlingQuotaExceededError(
         f"this node has no memory left for {method.name} at present; try again in {THROTTLE_MS} ms"
     )
+
+
+async def _throttled(
+    method: Method[Message, Message], context: GrpcContext, gate: Gate, error: ThrottlingQuotaExceededError
+) -> bytes:
+    """Ask the caller to retry later: in the response if that has the fields for it, else by the call's status."""
     fields = method.response_type.DESCRIPTOR.fields_by_name
     if not {"error_code", "throttle_time_ms"} <= set(fields):
         return await _abort(method, context, error, gate.failures)
@@ -268,8 +320,14 @@ def _stream(bound: BoundMethod, gate: Gate) -> Callable[[Any, GrpcContext], Awai
         try:
             call = call_of(context)
             identity = await identity_of(call, gate)
-            async with gate.authentication.stream_of(call.authorization, identity, call.host):
-                await bound.handler(GrpcServerStream(bound, call, identity, gate))
+            stream = GrpcServerStream(bound, call, identity, gate)
+            user = gate.user_of(stream.context)
+            gate.calls.begin(user)
+            try:
+                async with gate.authentication.stream_of(call.authorization, identity, call.host):
+                    await bound.handler(stream)
+            finally:
+                gate.calls.end(user)
         except Exception as error:
             await _abort(bound.method, context, error, gate.failures)
 

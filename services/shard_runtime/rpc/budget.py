@@ -1,4 +1,5 @@
-"""Bounds the bytes of requests and responses in flight at one node, and shares them between connections (CM-92).
+"""Bounds the bytes of requests and responses in flight at one node, and shares them between users, and between the
+connections of each (CM-92).
 
 Use it on one event loop. It counts and waits; its callers refuse calls and write the messages.
 """
@@ -9,30 +10,66 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 #: How long a call waits for room before it is throttled: asked to retry later.
 WAIT_S: Final = 1.0
 #: After how many milliseconds a throttled caller may retry.
 THROTTLE_MS: Final = 500
-#: A connection that holds more than this is heavy: the heavy connections share the budget.
+#: A user, or a connection, that holds more than this is heavy: the heavy ones share the budget.
 _HEAVY_BYTES: Final = 256 * 1024
 _DEFAULT_MIN: Final = 64 * 1024 * 1024
 _DEFAULT_MAX: Final = 1024 * 1024 * 1024
 _PART: Final = 8
+#: By what part of its share a user's connections that are not heavy may exceed it.
+_EXTRA_PART: Final = 16
 _FOR_EVER_S: Final = 1e6
 _RESERVED_S: Final = 0.25
 _CGROUP_LIMITS: Final = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _MEMORY_INFO: Final = "/proc/meminfo"
 
 
-class Budget:
-    """A budget of `total_bytes` for all connections. A connection is named by its id, such as gRPC's peer name.
+class Holder(NamedTuple):
+    """Who holds bytes: a connection, and the user who calls over it. `user`: "" if it is not known; then the connection
+    counts as a user of its own."""
 
-    One connection may hold `total / (other heavy connections + 2)`: half of all when it is the only heavy one, and less
-    when there are more, so that a new connection always finds room. A connection that holds nothing may take all free
-    bytes. The last eighth of the budget is for connections that are not heavy, so that the heavy ones delay no small
-    call; while nothing is held at all, one request may have it too.
+    connection: str
+    user: str = ""
+
+    @property
+    def owner(self) -> str:
+        """Whose fair share it is: the user's, else the connection's."""
+        return self.user or self.connection
+
+
+class _Owner:
+    """What one user holds over all of its connections. `heavy`: how many of them hold much."""
+
+    __slots__ = ("heavy", "held", "holders")
+
+    def __init__(self) -> None:
+        self.held = self.heavy = self.holders = 0
+
+
+class _Queue:
+    """The calls of one user that wait for room, in order of arrival. `there_bytes`: those of them in memory."""
+
+    __slots__ = ("calls", "there_bytes")
+
+    def __init__(self) -> None:
+        self.calls: dict[asyncio.Future[None], tuple[Holder, int]] = {}
+        self.there_bytes = 0
+
+
+class Budget:
+    """A budget of `total_bytes` for all users and connections.
+
+    The users share it first. One user may hold `total / (other heavy users + 2)`, and two thirds of all while no other
+    one is heavy; so a new user always finds room. Its connections share that: each may hold `total / (other heavy
+    connections of the user + other heavy users + 2)`. A connection that holds nothing may take all that its user may.
+    The last eighth of the budget is for users that are not heavy, so that the heavy ones delay no small call, and a
+    sixteenth beyond its share is for a user's connections that are not heavy. While nothing is held at all, one request
+    may have everything. A connection without a known user is a user of its own.
     """
 
     def __init__(self, total_bytes: int) -> None:
@@ -40,102 +77,138 @@ class Budget:
         self._for_heavy: Final = total_bytes - total_bytes // _PART
         self.used_bytes = 0
         self.throttled = 0
-        self.on_throttled: Callable[[str], None] = lambda connection: None
-        self.suspects: set[str] = set()
-        """Connections that a caller has marked; `give` removes one that has given everything back."""
-        self._held: dict[str, int] = {}
-        self._heavy = 0
-        self._waiting: deque[tuple[str, int, asyncio.Future[None]]] = deque()
+        self.on_throttled: Callable[[Holder], None] = lambda holder: None
+        self.suspects: set[Holder] = set()
+        """Holders that a caller has marked; `give` removes one that has given everything back."""
+        self._held: dict[Holder, int] = {}
+        self._owners: dict[str, _Owner] = {}
+        self._heavy_owners = 0
+        self._waiting: dict[str, _Queue] = {}
         self._waiting_bytes = 0
 
-    def held(self, connection: str) -> int:
-        """Bytes this connection holds."""
-        return self._held.get(connection, 0)
+    def held(self, holder: Holder) -> int:
+        """Bytes that this user holds over this connection."""
+        return self._held.get(holder, 0)
 
-    def share(self, connection: str) -> int:
-        """The most bytes this connection may hold at present."""
-        others = self._heavy - (self.held(connection) > _HEAVY_BYTES)
-        return self.total_bytes // (others + 2)
+    def held_by(self, owner: str) -> int:
+        """Bytes that this user holds over all connections; without a known user, those of this connection."""
+        return self._owners.get(owner, _NOTHING).held
 
-    def room(self, connection: str) -> int:
-        """Bytes this connection may take in addition; 0 for none."""
-        held, free = self._held.get(connection, 0), self._for_heavy - self.used_bytes
-        if free < _HEAVY_BYTES - held:
-            free = min(_HEAVY_BYTES - held, self.total_bytes - self.used_bytes)
-        room = self.total_bytes // (self._heavy - (held > _HEAVY_BYTES) + 2) - held  # its share, less what it holds
-        return 0 if free < 0 or room < 0 else room if room < free else free
+    def share(self, holder: Holder) -> int:
+        """The most bytes this user may hold over this connection at present."""
+        owner = self._owners.get(holder.owner, _NOTHING)
+        others = owner.heavy - (self.held(holder) > _HEAVY_BYTES)
+        return self.total_bytes // (others + self._others(owner) + 2)
+
+    def room(self, holder: Holder) -> int:
+        """Bytes this user may take in addition over this connection; 0 for none."""
+        held, owner = self._held.get(holder, 0), self._owners.get(holder.owner, _NOTHING)
+        free = self._for_heavy - self.used_bytes
+        if free < _HEAVY_BYTES - owner.held:
+            free = min(_HEAVY_BYTES - owner.held, self.total_bytes - self.used_bytes)
+        others = self._others(owner)
+        room = self.total_bytes // (owner.heavy - (held > _HEAVY_BYTES) + others + 2) - held
+        room = min(room, free)
+        if owner.held > held:  # over other connections, too
+            share = self._user_share(owner)
+            of_user = max(share - owner.held, min(share + share // _EXTRA_PART - owner.held, _HEAVY_BYTES - held))
+            room = min(room, of_user)
+        return 0 if room < 0 else room
 
     @property
     def is_short(self) -> bool:
         """Whether calls wait for room."""
         return bool(self._waiting)
 
-    def above_share(self) -> dict[str, int]:
-        """Return connection → bytes, for connections above their share: it was larger when they took the bytes.
+    def above_share(self) -> dict[Holder, int]:
+        """Return holder → bytes, for those above their share: it was larger when they took the bytes. Of a user above
+        its share, those that hold more than an equal part of it.
 
-        When little is left, also include those that hold more than an equal part; otherwise many connections with a
-        little each could keep everything.
+        When little is left, also include those that hold more than an equal part of the budget; otherwise many
+        connections with a little each could keep everything.
         """
         equal, much = self.total_bytes, self._for_heavy - self.total_bytes // _PART
         if self.used_bytes > much:
             equal = much // len(self._held)  # so at least one connection has more
         return {
-            name: size
-            for name, size in self._held.items()
-            if size > equal or (size > _HEAVY_BYTES and size > self.share(name))
+            holder: size
+            for holder, size in self._held.items()
+            if size > equal
+            or (size > _HEAVY_BYTES and size > self.share(holder))
+            or size > self._equal_part(self._owners[holder.owner])
         }
 
-    def take(self, connection: str, size: int) -> bool:
+    def take(self, holder: Holder, size: int) -> bool:
         """Take `size` bytes if there is room. Returns whether they were taken; if so, give them back with `give`."""
-        held = self._held.get(connection, 0)
+        owner = self._owners.get(holder.owner, _NOTHING)
         # While nothing is held a heavy request may have all, or one as large as a small budget would never be served.
-        whole = held + size <= _HEAVY_BYTES or not self.used_bytes
-        most = self.total_bytes if whole else self._for_heavy
-        if self.used_bytes + size > most or (held and held + size > self.share(connection)):
+        whole = owner.held + size <= _HEAVY_BYTES or not self.used_bytes
+        if self.used_bytes + size > (self.total_bytes if whole else self._for_heavy):
             return False
-        self.add(connection, size)
+        held = self._held.get(holder, 0)
+        if held and held + size > self.share(holder):
+            return False
+        if owner.held > held:  # over other connections, too
+            share = self._user_share(owner)
+            if owner.held + size > (share + share // _EXTRA_PART if held + size <= _HEAVY_BYTES else share):
+                return False
+        self.add(holder, size)
         return True
 
-    def add(self, connection: str, size: int) -> None:
+    def add(self, holder: Holder, size: int) -> None:
         """Take `size` bytes that are already in memory, even without room."""
         if not size:
             return
-        held = self._held.get(connection, 0)
-        self._held[connection] = held + size
+        held = self._held.get(holder, 0)
+        owner = self._owners.get(holder.owner)
+        if owner is None:
+            owner = self._owners[holder.owner] = _Owner()
+        owner.holders += not held
+        owner.heavy += held <= _HEAVY_BYTES < held + size
+        self._heavy_owners += owner.held <= _HEAVY_BYTES < owner.held + size
+        self._held[holder] = held + size
+        owner.held += size
         self.used_bytes += size
-        if held <= _HEAVY_BYTES < held + size:
-            self._heavy += 1
 
-    def give(self, connection: str, size: int) -> None:
-        """Give `size` bytes back; admit waiting calls, the oldest first."""
+    def give(self, holder: Holder, size: int) -> None:
+        """Give `size` bytes back; admit waiting calls (`_admit`)."""
         if not size:
             return
-        held = self._held[connection]
+        held, owner = self._held[holder], self._owners[holder.owner]
         left = held - size
+        owner.holders -= not left
+        owner.heavy -= left <= _HEAVY_BYTES < held
+        self._heavy_owners -= owner.held - size <= _HEAVY_BYTES < owner.held
+        owner.held -= size
         self.used_bytes -= size
         if left:
-            self._held[connection] = left
+            self._held[holder] = left
         else:
-            del self._held[connection]
-            self.suspects.discard(connection)
-        if left <= _HEAVY_BYTES < held:
-            self._heavy -= 1
+            del self._held[holder]
+            self.suspects.discard(holder)
+            if not owner.holders:
+                del self._owners[holder.owner]
         if self._waiting:
             self._admit()
 
-    async def wait(self, connection: str, size: int, wait_s: float = WAIT_S, *, there: bool = True) -> bool:
+    async def wait(self, holder: Holder, size: int, wait_s: float = WAIT_S, *, there: bool = True) -> bool:
         """Take `size` bytes, waiting up to `wait_s` for room. Returns whether they were taken.
 
-        `there`: the bytes are in memory during the wait, so return False at once when too many such bytes already wait.
+        `there`: the bytes are in memory during the wait, so return False at once when too many such bytes already wait,
+        or half as many of this user alone.
         """
-        if self.take(connection, size):
+        if self.take(holder, size):
             return True
+        queue = self._waiting.get(holder.owner)
         waiting = size if there else 0
-        if self._waiting_bytes and waiting and self._waiting_bytes + waiting > self.total_bytes // _PART:
-            self.throttle(connection)
+        if waiting and self._too_many_wait(queue, waiting):
+            self.throttle(holder)
             return False
+        if queue is None:
+            queue = self._waiting[holder.owner] = _Queue()
         admitted: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((connection, size, admitted))
+        queue.calls[admitted] = holder, size
+        queue.there_bytes += waiting
         self._waiting_bytes += waiting
         try:
             async with asyncio.timeout(wait_s):
@@ -143,66 +216,101 @@ class Budget:
         except TimeoutError:
             if admitted.done() and not admitted.cancelled():
                 return True  # admitted in the same turn of the event loop: the bytes are already taken for it
-            self.throttle(connection)
+            self.throttle(holder)
             return False
         except asyncio.CancelledError:
             if admitted.done() and not admitted.cancelled():
-                self.give(connection, size)  # it was admitted just as the call ended
+                self.give(holder, size)  # it was admitted just as the call ended
             raise
         finally:
             self._waiting_bytes -= waiting
-            if not admitted.done() or admitted.cancelled():
-                self._waiting = deque(one for one in self._waiting if one[2] is not admitted)
+            queue.there_bytes -= waiting
+            queue.calls.pop(admitted, None)
+            if not queue.calls and self._waiting.get(holder.owner) is queue:
+                del self._waiting[holder.owner]
         return True
 
-    def throttle(self, connection: str) -> None:
-        """Count a throttled call of this connection, and report it."""
+    def throttle(self, holder: Holder) -> None:
+        """Count a throttled call, and report it."""
         self.throttled += 1
-        self.on_throttled(connection)
+        self.on_throttled(holder)
+
+    def _others(self, owner: _Owner) -> int:
+        """How many other users are heavy."""
+        return self._heavy_owners - (owner.held > _HEAVY_BYTES)
+
+    def _user_share(self, owner: _Owner) -> int:
+        others = self._others(owner)
+        return self.total_bytes // (others + 2) if others else self.total_bytes * 2 // 3
+
+    def _equal_part(self, owner: _Owner) -> int:
+        """What each connection of a user above its share would hold if all held the same and the user no more than its
+        share; everything for other users."""
+        share = self._user_share(owner)
+        return self.total_bytes if owner.held <= share + share // _EXTRA_PART else share // owner.holders
+
+    def _too_many_wait(self, queue: _Queue | None, waiting: int) -> bool:
+        most = self.total_bytes // _PART
+        if self._waiting_bytes and self._waiting_bytes + waiting > most:
+            return True
+        return queue is not None and queue.there_bytes > 0 and queue.there_bytes + waiting > most // 2
 
     def _admit(self) -> None:
-        """Admit waiting calls that fit, in order of arrival. One that does not fit delays only later calls of its own
-        connection."""
-        left: deque[tuple[str, int, asyncio.Future[None]]] = deque()
-        passed: set[str] = set()
-        for one in self._waiting:
-            connection, size, admitted = one
-            if admitted.done():
+        """Admit waiting calls that fit: one of each user in turn, and of each user in order of arrival. One that does
+        not fit delays only later calls of its own user over its own connection."""
+        turn = deque(self._waiting)
+        while turn:
+            owner = turn.popleft()
+            queue = self._waiting[owner]
+            if not self._admit_one(queue):
                 continue
-            if connection not in passed and self.take(connection, size):
+            del self._waiting[owner]
+            if queue.calls:  # it comes after the others now, also next time
+                self._waiting[owner] = queue
+                turn.append(owner)
+
+    def _admit_one(self, queue: _Queue) -> bool:
+        """Admit the oldest of a user's calls that fits. Returns whether there was one."""
+        passed: set[str] = set()
+        for admitted, (holder, size) in queue.calls.items():
+            if admitted.done() or holder.connection in passed:
+                continue
+            if self.take(holder, size):
+                del queue.calls[admitted]
                 admitted.set_result(None)
-            else:
-                passed.add(connection)
-                left.append(one)
-        self._waiting = left
+                return True
+            passed.add(holder.connection)
+        return False
+
+
+_NOTHING: Final = _Owner()
 
 
 class Share:
-    """One connection's part of a budget, as a service sees it."""
+    """One user's part of a budget over one connection, as a service sees it."""
 
-    __slots__ = ("_budget", "_connection")
+    __slots__ = ("_budget", "holder")
 
-    def __init__(self, budget: Budget, connection: str) -> None:
+    def __init__(self, budget: Budget, holder: Holder) -> None:
         self._budget = budget
-        self._connection = connection
+        self.holder = holder
 
     @property
     def room_bytes(self) -> int:
         """Bytes that may be taken in addition; 0 for none."""
-        return self._budget.room(self._connection)
+        return self._budget.room(self.holder)
 
     async def wait(self, size: int, wait_s: float) -> bool:
         """Take `size` bytes, waiting up to `wait_s` for room. Returns False when there was none."""
-        budget, connection = self._budget, self._connection
-        return budget.take(connection, size) or await budget.wait(connection, size, wait_s, there=False)
+        return await self._budget.wait(self.holder, size, wait_s, there=False)
 
     def add(self, size: int) -> None:
         """Take bytes that are already in memory."""
-        self._budget.add(self._connection, size)
+        self._budget.add(self.holder, size)
 
     def give(self, size: int) -> None:
         """Give bytes back."""
-        self._budget.give(self._connection, size)
+        self._budget.give(self.holder, size)
 
 
 class Reserved:
@@ -233,7 +341,7 @@ class Reserved:
 
 
 #: For calls without a bound: those inside one process.
-UNBOUNDED: Final = Share(Budget(1 << 62), "")
+UNBOUNDED: Final = Share(Budget(1 << 62), Holder(""))
 
 
 def default_bytes() -> int:

@@ -26,7 +26,7 @@ from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.adapter import Gate, OpenCalls, method_handlers
 from shard_runtime.rpc.authentication import Authentication
 from shard_runtime.rpc.binding import bind, check_whole
-from shard_runtime.rpc.budget import Budget, default_bytes
+from shard_runtime.rpc.budget import Budget, Holder, default_bytes
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.connection_ages import ConnectionAges, grace_ms, grpc_age_ms
 from shard_runtime.rpc.grpc_server import GuardedServer, UnknownGrpcError
@@ -54,7 +54,8 @@ CALL_DESCRIPTORS: Final = 8
 _HEALTH_CHECK: Final = "/grpc.health.v1.Health/Check"
 _UNANSWERED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED)
 #: What gRPC says of a connection that was accepted and then refused, by this end or the other, for its certificate.
-_REFUSED: Final = ("Socket closed", "handshake failed", "verification check failed", "security handshaker")
+_CLOSED: Final = "Socket closed"
+_REFUSED: Final = (_CLOSED, "handshake failed", "verification check failed", "security handshaker")
 #: Use a new connection for each call, and no proxy.
 _NEW_CONNECTION: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.enable_http_proxy", 0))
 
@@ -80,6 +81,7 @@ class RpcOptions:
 
     `message_max_bytes`: the most bytes of an answer. `request_max_bytes`: the most bytes of a request, unless
     `message_max_bytes` is less. `handshake_ms`: how long a new connection has for TLS and for HTTP/2's first frames.
+    `connections_max`: further ones are closed at once; 0 for no limit.
     """
 
     message_max_bytes: int = 64 * 1024 * 1024
@@ -91,11 +93,14 @@ class RpcOptions:
     keepalive_timeout_ms: int = 10_000
     connection_age_ms: int = 1_800_000
     handshake_ms: int = 20_000
+    connections_max: int = 0
     allow_plaintext: bool = False
 
     def channel_arguments(self) -> list[tuple[str, int]]:
         """Return gRPC's options. A connection ends at its maximum age and a grace (CM-194)."""
+        limit = [("grpc.max_allowed_incoming_connections", self.connections_max)] if self.connections_max else []
         return [
+            *limit,
             ("grpc.so_reuseport", 0),  # else a second server could start on the same port and take half the calls
             ("grpc.max_receive_message_length", min(self.request_max_bytes, self.message_max_bytes)),
             ("grpc.max_send_message_length", self.message_max_bytes),
@@ -147,13 +152,13 @@ class RpcServer:
         self._options = options or RpcOptions()
         self._lines = RateLimitedLog(log)
         self.budget: Final = budget if budget is not None else Budget(default_bytes())
-        self.unfinished: Final = Unfinished(self.budget, self._cut)
+        self.unfinished: Final = Unfinished(self.budget, self._cut, self._counted)
         self.budget.on_throttled = self._throttled
         self._gate = Gate(
             self.budget,
             self.unfinished,
             RateLimitedLog(log),
-            OpenCalls(),
+            OpenCalls(self._options.concurrent_calls_max),
             tls=certificates is not None,
             access=access,
             peers_only=peers_only,
@@ -161,6 +166,7 @@ class RpcServer:
             authentication=authentication or Authentication(for_nodes=peers_only),
             ages=ConnectionAges(self._options.connection_age_ms, random.random),
         )
+        self._gate.calls.on_refused = self._too_many_calls
         self.connections_cut = 0
         self._certificates = certificates
         self._client_required = client_required
@@ -239,18 +245,48 @@ class RpcServer:
         await stopping
         await self.unfinished.stop()
 
-    def _throttled(self, connection: str) -> None:
+    def _throttled(self, holder: Holder) -> None:
         self._lines.warning(
             "call_throttled",
             cause="the memory for requests and answers is used up",
             effect="the caller is asked to try again later",
             key="throttled",
-            peer=connection,
-            held_bytes=self.budget.held(connection),
+            peer=holder.connection,
+            principal=holder.user or None,
+            held_bytes=self.budget.held(holder),
+            held_by_user_bytes=self.budget.held_by(holder.owner),
             used_bytes=self.budget.used_bytes,
             budget_bytes=self.budget.total_bytes,
             setting="rpc.memory.bytes",
         )
+
+    def _too_many_calls(self, user: str, calls: int) -> None:
+        self._lines.warning(
+            "calls_of_user_refused",
+            cause="one user has three quarters of the calls that are not taken by others",
+            effect="it is asked to try again later",
+            key=("calls", user),
+            user=user,
+            calls=calls,
+            calls_max=self._options.concurrent_calls_max,
+            setting="rpc.concurrent.calls.max",
+        )
+
+    def _counted(self, connections: int) -> None:
+        if 0 < self._options.connections_max <= connections:
+            self._lines.warning(
+                "connections_used_up",
+                cause="clients have as many connections as they may",
+                effect="new ones are closed at once",
+                key="connections",
+                connections=connections,
+                setting="max.connections",
+            )
+
+    @property
+    def throttled(self) -> int:
+        """How many calls were asked to come again later."""
+        return self.budget.throttled + self._gate.calls.refused
 
     def _cut(self, peer: str, size: int) -> None:
         self.connections_cut += 1
@@ -277,7 +313,7 @@ class RpcServer:
 
     async def _ask(self) -> None:
         """Watch whether new clients are accepted."""
-        probe = accept_probe(self.host, self.port, self._certificates)
+        probe = accept_probe(self.host, self.port, self._certificates, limited=self._options.connections_max > 0)
         await watch_accepting(probe, lambda: self._server.accepted)
         self._report_failed("calls to ourselves through the port stay unanswered")
 
@@ -413,11 +449,13 @@ async def watch_accepting(
             return
 
 
-def accept_probe(host: str, port: int, certificates: NodeCertificates | None = None) -> Probe:
+def accept_probe(host: str, port: int, certificates: NodeCertificates | None = None, *, limited: bool = False) -> Probe:
     """Return a probe that requests the server's health; any answer counts. `host` may be the wildcard address.
 
-    With TLS a refused handshake counts, too: the port was served, but a certificate need not be one for clients.
+    With TLS a refused handshake counts, too: the port was served, but a certificate need not be one for clients. So
+    does, where connections are `limited`, one that was accepted and closed: there are as many as there may be.
     """
+    refusals = _REFUSED if certificates is not None else (_CLOSED,) if limited else ()
     near = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     target = f"[{near}]:{port}" if ":" in near else f"{near}:{port}"
     request = health_pb2.HealthCheckRequest(service=LIVENESS).SerializeToString()
@@ -434,7 +472,7 @@ def accept_probe(host: str, port: int, certificates: NodeCertificates | None = N
             try:
                 await open_channel.unary_unary(_HEALTH_CHECK)(request)
             except grpc.aio.AioRpcError as error:
-                refused = certificates is not None and any(word in (error.details() or "") for word in _REFUSED)
+                refused = any(word in (error.details() or "") for word in refusals)
                 return refused or error.code() not in _UNANSWERED
             return True
 

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from shard_runtime.rpc.budget import Budget
+from shard_runtime.rpc.budget import Budget, Holder
 
 #: How often the process's memory is checked, s: a client on the same machine sends tens of MiB in this time.
 EVERY_S: Final = 0.05
@@ -65,18 +65,27 @@ class _Counters:
 
 
 class Unfinished:
-    """Watches the connections of one server. `on_cut(peer, bytes)` is called for each one that is cut."""
+    """Watches the connections of one server. `on_cut(peer, bytes)` is called for each one that is cut, and `on_checked`
+    with the number of connections after each check."""
 
-    def __init__(self, budget: Budget, on_cut: Callable[[str, int], None]) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        on_cut: Callable[[str, int], None],
+        on_checked: Callable[[int], None] = lambda number: None,
+    ) -> None:
         self._budget = budget
+        self._on_checked = on_checked
         self._on_cut = on_cut
         self._traffic: dict[str, Traffic] = {}
         self._seen: dict[str, _Counters] = {}
         self._task: asyncio.Task[None] | None = None
         self.unfinished_bytes = 0
+        self.connections = 0
+        """How many there were at the last check."""
         self._throttled = 0
-        self._above: dict[str, tuple[int, float]] = {}  # connection → the least bytes it held, and since when (s)
-        self._to_cut: set[str] = set()
+        self._above: dict[Holder, tuple[int, float]] = {}  # the least bytes it held, and since when (s)
+        self._to_cut: set[Holder] = set()
 
     def came(self, connection: str, size: int) -> None:
         """Count a message of this connection that reached its handler."""
@@ -139,6 +148,8 @@ class Unfinished:
             del self._traffic[peer]
         self.unfinished_bytes = sum(seen.unfinished for seen in self._seen.values())
         self._cut(present, port)
+        self.connections = len(present)
+        self._on_checked(self.connections)
 
     def _count(self, peer: str, received: int, sent: int, intervals: int) -> None:
         seen = self._seen.get(peer)
@@ -157,20 +168,21 @@ class Unfinished:
         throttled, self._throttled = self._throttled, self._budget.throttled
         above = self._budget.above_share()
         self._above = {
-            peer: before
-            if (before := self._above.get(peer)) and before[0] <= size and peer in self._budget.suspects
+            holder: before
+            if (before := self._above.get(holder)) and before[0] <= size and holder in self._budget.suspects
             else (size, now_s)
-            for peer, size in above.items()
+            for holder, size in above.items()
         }
         self._budget.suspects = set(self._above)
         if self._budget.throttled == throttled and not self._budget.is_short:
             return False
-        self._to_cut = {peer for peer, (_, since_s) in self._above.items() if now_s - since_s >= STALLED_S}
+        self._to_cut = {holder for holder, (_, since_s) in self._above.items() if now_s - since_s >= STALLED_S}
         return bool(self._to_cut)
 
     def _cut(self, present: dict[str, int], port: int) -> None:
-        for peer in self._to_cut & present.keys():
-            self._end(present[peer], peer, port, self._budget.held(peer))
+        for holder in self._to_cut:
+            if (descriptor := present.get(holder.connection)) is not None:
+                self._end(descriptor, holder.connection, port, self._budget.held(holder))
         self._to_cut = set()
         over = self.unfinished_bytes + self._budget.used_bytes - self._budget.total_bytes
         largest = sorted(self._seen, key=lambda peer: self._seen[peer].unfinished, reverse=True)

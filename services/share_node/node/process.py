@@ -7,7 +7,9 @@ Start: check the store, bind the ports, join the cluster, claim shards, accept c
 from __future__ import annotations
 
 import asyncio
+import resource
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -26,6 +28,7 @@ from shard_runtime.config.process_settings import (
     ALLOW_PLAINTEXT,
     CALLS_MAX,
     CONNECTION_AGE_MS,
+    CONNECTIONS_MAX,
     DRAIN_GRACE_MS,
     HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_PORT,
@@ -78,6 +81,10 @@ STREAMS_WAIT_S: Final = 1.0
 _CHECKS_PER_LEASE: Final = 3
 
 
+#: The largest number that gRPC takes as a limit.
+_UNLIMITED: Final = 2**31 - 1
+
+
 def _rpc_options(settings: Settings) -> RpcOptions:
     return RpcOptions(
         message_max_bytes=settings[MESSAGE_MAX_BYTES],
@@ -85,7 +92,15 @@ def _rpc_options(settings: Settings) -> RpcOptions:
         concurrent_calls_max=settings[CALLS_MAX],
         connection_age_ms=settings[CONNECTION_AGE_MS],
         allow_plaintext=settings[ALLOW_PLAINTEXT],
+        connections_max=settings[CONNECTIONS_MAX] or default_connections_max(),
     )
+
+
+def default_connections_max() -> int:
+    """Return three quarters of the files that this process may have open: the store, other nodes and the logs need
+    some, whatever clients do (CM-203)."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _UNLIMITED if files == resource.RLIM_INFINITY else max(1, files * 3 // 4)
 
 
 class NodeProcess:
@@ -122,7 +137,7 @@ class NodeProcess:
         self.internal: Final = RpcServer(
             host,
             port,
-            options,
+            replace(options, connections_max=0),
             self.certificates,
             failed=self._end,
             budget=Budget(memory),

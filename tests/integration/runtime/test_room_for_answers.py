@@ -17,7 +17,7 @@ from kip932.errors import ThrottlingQuotaExceededError, UnsupportedVersionError
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.rpc.binding import CallContext
-from shard_runtime.rpc.budget import THROTTLE_MS, Budget
+from shard_runtime.rpc.budget import THROTTLE_MS, Budget, Holder
 from shard_runtime.rpc.server import RpcServer
 from sharegroups.connection.coordinator_calls import fatal_error
 
@@ -37,7 +37,7 @@ class Filling:
         self, request: create_topics_pb2.CreateTopicsRequest, _context: CallContext
     ) -> create_topics_pb2.CreateTopicsResponse:
         self.created += 1
-        self._budget.add("another connection", self._budget.total_bytes)
+        self._budget.add(Holder("another connection"), self._budget.total_bytes)
         response = create_topics_pb2.CreateTopicsResponse()
         response.topics.add(name=request.topics[0].name)
         return response
@@ -45,19 +45,19 @@ class Filling:
     async def describe_cluster(
         self, _request: describe_cluster_pb2.DescribeClusterRequest, _context: CallContext
     ) -> describe_cluster_pb2.DescribeClusterResponse:
-        self._budget.add("another connection", self._budget.total_bytes)
+        self._budget.add(Holder("another connection"), self._budget.total_bytes)
         return describe_cluster_pb2.DescribeClusterResponse(cluster_id="c")
 
     async def list_transactions(
         self, _request: list_transactions_pb2.ListTransactionsRequest, _context: CallContext
     ) -> list_transactions_pb2.ListTransactionsResponse:
-        self._budget.add("another connection", self._budget.total_bytes)
+        self._budget.add(Holder("another connection"), self._budget.total_bytes)
         return list_transactions_pb2.ListTransactionsResponse(coordinator_id=1)
 
     async def describe_transactions(
         self, _request: describe_transactions_pb2.DescribeTransactionsRequest, _context: CallContext
     ) -> describe_transactions_pb2.DescribeTransactionsResponse:
-        self._budget.add("another connection", self._budget.total_bytes)
+        self._budget.add(Holder("another connection"), self._budget.total_bytes)
         return describe_transactions_pb2.DescribeTransactionsResponse(coordinator_id=1)
 
 
@@ -74,16 +74,16 @@ async def test_a_change_that_was_made_is_answered_without_room_and_a_lookup_is_r
         request.topics.add(name="orders", num_partitions=1)
         answer: Any = await transport.call(address, methods["CreateTopics"], request, 30)
         assert (served.created, [topic.name for topic in answer.topics]) == (1, ["orders"])
-        budget.give("another connection", budget.total_bytes)
+        budget.give(Holder("another connection"), budget.total_bytes)
         for name in ("DescribeCluster", "ListTransactions"):
             found: Any = await transport.call(address, methods[name], methods[name].request_type(), 30)
             assert (found.error_code, found.throttle_time_ms > 0) == (89, True), name
-            budget.give("another connection", budget.total_bytes)
+            budget.give(Holder("another connection"), budget.total_bytes)
         last = methods["DescribeTransactions"]  # its response has no error of its own
         with pytest.raises(TransportError) as refused:
             await transport.call(address, last, last.request_type(), 30)
         assert refused.value.status is TransportStatus.RESOURCE_EXHAUSTED
-        budget.give("another connection", budget.total_bytes)
+        budget.give(Holder("another connection"), budget.total_bytes)
     finally:
         await transport.close()
         await server.drain(0)

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 
 from shard_runtime.rpc import unfinished
-from shard_runtime.rpc.budget import Budget
+from shard_runtime.rpc.budget import Budget, Holder
 from shard_runtime.rpc.unfinished import CUT_MIN_BYTES, EVERY_S, STALLED_S, Unfinished
 
 from .descriptors import no_descriptor_left
@@ -75,11 +75,11 @@ async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         host, port = writer.get_extra_info("peername")
-        budget.add(f"ipv4:{host}:{port}", 2 * part)
+        budget.add(Holder(f"ipv4:{host}:{port}"), 2 * part)
         while await reader.read(1):
-            budget.give(f"ipv4:{host}:{port}", 2 * part)
-            budget.add(f"ipv4:{host}:{port}", 2 * part)
-        budget.give(f"ipv4:{host}:{port}", 2 * part)
+            budget.give(Holder(f"ipv4:{host}:{port}"), 2 * part)
+            budget.add(Holder(f"ipv4:{host}:{port}"), 2 * part)
+        budget.give(Holder(f"ipv4:{host}:{port}"), 2 * part)
         writer.close()
         await writer.wait_closed()
         left.set()
@@ -87,9 +87,9 @@ async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     _, writer = await asyncio.open_connection("127.0.0.1", port)
-    budget.add("another", 2 * part)
+    budget.add(Holder("another"), 2 * part)
     watch.start(port)
-    waiting = asyncio.ensure_future(budget.wait("newcomer", 3 * part, 3600))
+    waiting = asyncio.ensure_future(budget.wait(Holder("newcomer"), 3 * part, 3600))
     for _ in range(int(2 * STALLED_S / 0.02) if gives_back else 3000):
         if cut:
             break
@@ -100,7 +100,7 @@ async def test_who_has_more_than_an_equal_part_is_cut_only_when_it_gives_nothing
     await watch.stop()
     writer.close()
     await asyncio.wait_for(left.wait(), 30)
-    budget.give("another", 2 * part)
+    budget.give(Holder("another"), 2 * part)
     assert await asyncio.wait_for(waiting, 30)
     server.close()
     await server.wait_closed()

@@ -298,7 +298,7 @@ async def test_only_what_is_refused_is_counted_as_refused(stage: Stage) -> None:
     assert top(await alice.leave()) == "NONE"
     assert not stage.access.refused
     assert top(await alice.leave()) == "GAF"
-    assert dict(stage.access.refused) == {(Operation.READ, ResourceType.GROUP): 1}
+    assert dict(stage.access.refused) == {("", Operation.READ, ResourceType.GROUP): 1}
 
 
 @pytest.mark.rule("PL-531")

@@ -11,7 +11,7 @@ from partition_leader.fetch.fetch import ShareFetchOperation
 from partition_leader.share_partition.core.events import AckBatch
 from partition_leader.share_partition.core.share_partition import SharePartition
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
-from shard_runtime.rpc.budget import Budget, Share
+from shard_runtime.rpc.budget import Budget, Holder, Share
 from tests.support.virtual_time import now_s
 
 from .test_long_poll import started
@@ -34,7 +34,7 @@ def test_a_fetch_without_room_for_an_answer_waits_without_looking_again_and_agai
     async def scenario(world: World) -> None:
         await started(world)
         bytes_in_flight = Budget(1)
-        bytes_in_flight.add("c", 1)
+        bytes_in_flight.add(Holder("c"), 1)
         pending = world.member("n").fetch(0, max_wait_ms=10_000, caller=_sharing(bytes_in_flight))
         await world.produce(2)
         await settle(500)
@@ -62,13 +62,13 @@ def test_a_parked_fetch_is_answered_soon_after_its_connection_has_room_again() -
     async def scenario(world: World) -> None:
         await started(world)
         bytes_in_flight = Budget(1_000_000)
-        bytes_in_flight.add("producer", 1_000_000)  # like a burst of Produce requests on other connections
+        bytes_in_flight.add(Holder("producer"), 1_000_000)  # like a burst of Produce requests on other connections
         pending = world.member("n").fetch(0, max_wait_ms=60_000, caller=_sharing(bytes_in_flight))
         await world.produce(2)
         await settle()
         assert not pending.done
         began = now_s()
-        bytes_in_flight.give("producer", 1_000_000)
+        bytes_in_flight.give(Holder("producer"), 1_000_000)
         assert await pending.ranges() == [(0, 1, 1)]
         assert pending.at_s - began <= 0.1
 
@@ -76,7 +76,7 @@ def test_a_parked_fetch_is_answered_soon_after_its_connection_has_room_again() -
 
 
 def _sharing(budget: Budget) -> CallContext:
-    return replace(NO_CALLER, share=Share(budget, "c"))
+    return replace(NO_CALLER, share=Share(budget, Holder("c")))
 
 
 @pytest.mark.rule("PL-206")

@@ -22,7 +22,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
 from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.rpc.binding import CallContext
-from shard_runtime.rpc.budget import Budget, Share
+from shard_runtime.rpc.budget import Budget, Holder, Share
 from tests.twin import FaultPoint, Stage
 from tests.unit.partition_leader.topic_log.harness import Cluster
 
@@ -78,12 +78,12 @@ async def test_a_plain_fetch_without_room_for_its_answer_reads_nothing(monkeypat
 
         cluster.store.hook = watch
         budget = Budget(1 << 20)
-        caller = CallContext("peer", "connection", lambda: None, share=Share(budget, "connection"))
-        budget.add("others", 1 << 20)
+        caller = CallContext("peer", "connection", lambda: None, share=Share(budget, Holder("connection")))
+        budget.add(Holder("others"), 1 << 20)
         with pytest.raises(ThrottlingQuotaExceededError):
             await OffsetsService(Directory(log)).fetch(asked(0), caller)
         assert reads == []
-        budget.give("others", 1 << 20)
+        budget.give(Holder("others"), 1 << 20)
         answer = await OffsetsService(Directory(log)).fetch(asked(0), caller)
         assert (len(answer.responses[0].partitions[0].records), len(reads)) == (1, 1)
         assert budget.used_bytes == 0

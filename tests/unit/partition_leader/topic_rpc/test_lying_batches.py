@@ -24,7 +24,7 @@ from partition_leader.topic_log.topic_log import TopicLog
 from partition_leader.topic_rpc import produce_batches
 from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
-from shard_runtime.rpc.budget import Budget, Share
+from shard_runtime.rpc.budget import Budget, Holder, Share
 from tests.support.missing_codecs import without
 from tests.unit.partition_leader.topic_log.harness import Cluster, batch, record_bytes
 
@@ -183,7 +183,7 @@ async def test_what_a_stream_sent_is_counted_while_it_waits_to_be_checked(
     monkeypatch.setattr("partition_leader.topic_rpc.produce.check_rest", slow)
     budget = Budget(64 << 20)
     caller = CallContext(
-        "peer", "connection", lambda: None, share=Share(budget, "connection"), message_bytes=len(large)
+        "peer", "connection", lambda: None, share=Share(budget, Holder("connection")), message_bytes=len(large)
     )
     async with Cluster() as cluster:
         service = ProduceService(Roomy(await cluster.node().lead()))

@@ -114,10 +114,10 @@ def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted(
     access = Access(["User:root"])
     access.follow(frozenset({entry(WRITE, who="User:b", deny=True)}))
     with capture_logs() as lines:
-        first = access.refusal(asked(READ, GROUP, "g"))
-        access.refusal(asked(READ, GROUP, "h"))
-        denied = access.refusal(asked(WRITE, who="User:b"))
-        anonymous = access.refusal(asked(DESCRIBE, CLUSTER, "kafka-cluster", ANONYMOUS))
+        first = access.refusal(asked(READ, GROUP, "g"), "certificate")
+        access.refusal(asked(READ, GROUP, "h"), "certificate")
+        denied = access.refusal(asked(WRITE, who="User:b"), "token")
+        anonymous = access.refusal(asked(DESCRIBE, CLUSTER, "kafka-cluster", ANONYMOUS), "anonymous")
     assert isinstance(first, GroupAuthorizationFailedError)
     assert first.message == (
         "User:a may not READ GROUP 'g'. "
@@ -135,7 +135,11 @@ def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted(
         (ANONYMOUS, "CLUSTER"),
     ]
     assert lines[1]["decided_by"] == "DENY User:b from *: WRITE on TOPIC 't'"
-    assert access.refused == {(READ, GROUP): 2, (WRITE, TOPIC): 1, (DESCRIBE, CLUSTER): 1}
+    assert access.refused == {
+        ("certificate", READ, GROUP): 2,
+        ("token", WRITE, TOPIC): 1,
+        ("anonymous", DESCRIBE, CLUSTER): 1,
+    }
 
 
 @pytest.mark.rule("CM-61")
