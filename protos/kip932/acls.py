@@ -219,21 +219,33 @@ class AclRules:
         allows it, and none denies it for all that this entry covers."""
         if principal in self.super_users:
             return True
+        allowing, denying = self._on_any(principal, host, operation, resource_type)
+        denied = _Covered(denying)
+        return any(not denied.includes(acl) for acl in allowing)
+
+    def denial_on_any(self, principal: str, host: str, operation: Operation, resource_type: ResourceType) -> Acl | None:
+        """Return an entry because of which the operation is allowed on no name, although others allow it; preferably
+        one about this host alone. None if none allows it, or if it is allowed on some name."""
+        allowing, denying = self._on_any(principal, host, operation, resource_type)
+        denied = _Covered(denying)
+        if not allowing or not all(denied.includes(acl) for acl in allowing):
+            return None
+        return min(denying, key=lambda acl: acl.host == ANY_HOST)
+
+    def _on_any(
+        self, principal: str, host: str, operation: Operation, resource_type: ResourceType
+    ) -> tuple[list[Acl], list[Acl]]:
+        """Return the entries that allow the operation on any names, and those that deny it."""
         mine = [
             acl
             for name in (principal, ANY_PRINCIPAL)
             for acl in self._of(resource_type, name)
             if acl.host in (host, ANY_HOST)
         ]
-        denied = _Covered(
-            acl
-            for acl in mine
-            if acl.permission_type != Permission.ALLOW and acl.operation in {operation, Operation.ALL}
-        )
         enough = {operation, Operation.ALL} | IMPLIED_BY.get(operation, frozenset())
-        return any(
-            acl.permission_type == Permission.ALLOW and acl.operation in enough and not denied.includes(acl)
-            for acl in mine
+        return (
+            [acl for acl in mine if acl.permission_type == Permission.ALLOW and acl.operation in enough],
+            [acl for acl in mine if acl.permission_type != Permission.ALLOW and acl.operation in {operation, _O.ALL}],
         )
 
     def _of(self, resource_type: int, principal: str) -> list[Acl]:

@@ -28,7 +28,6 @@ from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.config import producer_config
 from sharegroups.connection.cluster import Cluster
-from sharegroups.connection.core.missing_rights import may_not_write
 from sharegroups.connection.core.stall_diagnosis import EXAMINE_AFTER_S, UNAUTHENTICATED, UNKNOWN, UNREACHABLE, Trouble
 from sharegroups.connection.security import transport_for
 from sharegroups.errors import BufferFullError
@@ -282,7 +281,7 @@ class Producer(ProcessBound):
                     if error is not None and not isinstance(error, UnknownTopicOrPartitionError):
                         self.cluster.forget([topic])
                         if isinstance(error, TopicAuthorizationFailedError):
-                            error = may_not_write(error, topic)
+                            error = self.sender.explained(error, [topic])
                         raise error
         except TimeoutError:
             self.cluster.forget([topic])

@@ -59,6 +59,7 @@ class ConsumerRuntime:
         self.metrics = ConsumerMetrics(asyncio.get_running_loop().time())
         self.cluster = Cluster(self._transport, member.config)
         self._rights = DeniedRights()
+        self._closing = False
         self.cluster.listen(self._check_topics)  # before the sessions, which forget a topic without metadata
         self.fetcher = Fetcher(
             member=member,
@@ -128,6 +129,8 @@ class ConsumerRuntime:
         if refused is None:
             self._rights.forget(source)
             return
+        if self._closing:  # an answer to its leave allows nothing, and no poll follows that could raise an error
+            return
         change = self._rights.note(source, refused)
         for error in change.errors:
             self._failed(error)
@@ -158,6 +161,7 @@ class ConsumerRuntime:
         """Close sessions, leave the group and stop everything, within about `budget_s` seconds (CL-28)."""
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + budget_s
+        self._closing = True
         try:
             await self.watch.close()
             await self.fetcher.close(budget_s)

@@ -13,12 +13,13 @@ import asyncio
 import logging
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from kip932.api.v1.init_producer_id_pb2 import InitProducerIdRequest
 from kip932.api.v1.produce_pb2 import ProduceRequest, ProduceResponse, ProduceStreamRequest, ProduceStreamResponse
 from kip932.errors import (
+    ClusterAuthorizationFailedError,
     CorruptMessageError,
     InvalidRecordError,
     KafkaError,
@@ -30,6 +31,7 @@ from kip932.errors import (
     RetriableError,
     SaslAuthenticationFailedError,
     TopicAuthorizationFailedError,
+    TransactionalIdAuthorizationFailedError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
     UnsupportedCompressionTypeError,
@@ -41,7 +43,7 @@ from sharegroups.config import Config
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster, wait_for_event
 from sharegroups.connection.coordinator_calls import fatal_error
-from sharegroups.connection.core.missing_rights import REFUSED_MS, may_not_write
+from sharegroups.connection.core.missing_rights import REFUSED_MS, E, may_not_write
 from sharegroups.connection.leader_stream import LeaderStream
 from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.errors import NotSentError
@@ -212,9 +214,15 @@ class Sender:
         affected."""
         with self.lock:
             groups = self.buffer.give_up()
+        if isinstance(error, ClusterAuthorizationFailedError):
+            error = self.explained(error, sorted({group.partition.topic for group in groups}))
         for group in groups:
             self._report_failure(group, error or _closed_before(group))
         self._changed()
+
+    def explained(self, error: E, topics: Sequence[str]) -> E:
+        """Return the error of a missing right with what allows it."""
+        return may_not_write(error, topics, None if self.transaction is None else self.transaction.transactional_id)
 
     async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
         """Get a new identity (CM-43). `former`: the identity that a transactional producer continues; None for a new
@@ -225,7 +233,7 @@ class Sender:
         ask = self._cluster.call_any if fresh else self._cluster.ask_any
         response = await ask(wire.INIT_PRODUCER_ID, _identity_request(self.transaction, former))
         if error := error_for(response.error_code, response.error_message):
-            raise error
+            raise self.explained(error, []) if isinstance(error, TransactionalIdAuthorizationFailedError) else error
         return self.adopt(ProducerIdentity(response.producer_id, response.producer_epoch))
 
     def adopt(self, identity: ProducerIdentity) -> ProducerIdentity:
@@ -401,8 +409,8 @@ class Sender:
                     self._cluster.learn(partition, result.current_leader, response.node_endpoints)
                 if isinstance(error, _OUTDATED):
                     self._cluster.request_refresh()
-                if isinstance(error, TopicAuthorizationFailedError):
-                    error = may_not_write(error, group.partition.topic)
+                if isinstance(error, TopicAuthorizationFailedError | TransactionalIdAuthorizationFailedError):
+                    error = self.explained(error, [group.partition.topic])
                 failed.append((group, error))
             else:
                 self._backoff.reset()
@@ -501,7 +509,7 @@ class Sender:
         """Fail the waiting records of topics that this producer may not see any more, according to the metadata
         (CL-143)."""
         denied = {
-            topic: may_not_write(error, topic)
+            topic: self.explained(error, [topic])
             for topic, error in self._cluster.errors.items()
             if isinstance(error, TopicAuthorizationFailedError)
         }

@@ -12,7 +12,9 @@ from kip932.nearest_name import did_you_mean
 from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
+from sharegroups.connection.core.missing_rights import may_not_work
 from sharegroups.errors import (
+    GroupAuthorizationFailedError,
     GroupIdNotFoundError,
     KafkaError,
     RequestTimedOutError,
@@ -67,8 +69,9 @@ async def check_cluster(
     async with Admin(own) as admin:
         while not stopping.is_set():
             try:
-                limits = await _limits(admin, str(settings["group.id"]))
-                missing = await _topics(admin, [spec.topic for spec in specs])
+                topics = [spec.topic for spec in specs]
+                limits = await _limits(admin, str(settings["group.id"]), topics)
+                missing = await _topics(admin, topics)
             except (RetriableError, RequestTimedOutError) as error:
                 if not unreachable_since_s:
                     log.warning("the cluster at %s does not answer yet, waiting for it: %s", where, error)
@@ -160,7 +163,7 @@ def _delay_max(found: Mapping[str, ConfigEntry]) -> float | None:
 _BACKOFFS: Final = ("initial.ms", "max.ms", "multiplier", "jitter")
 
 
-async def _limits(admin: Admin, group: str) -> GroupLimits:
+async def _limits(admin: Admin, group: str, topics: list[str]) -> GroupLimits:
     """Return the group's limits. If its configs cannot be read, log that and assume the default limit.
 
     Raises RetriableError.
@@ -170,6 +173,8 @@ async def _limits(admin: Admin, group: str) -> GroupLimits:
     if isinstance(found, RetriableError):
         raise found
     if isinstance(found, KafkaError) or _LIMIT not in found:
+        if isinstance(found, GroupAuthorizationFailedError):
+            found = may_not_work(found, group, topics)
         why = found if isinstance(found, KafkaError) else f"it has no {_LIMIT}"
         log.warning(
             "the configs of group %s cannot be read (%s); taking %s=%d", group, why, _LIMIT, DEFAULT_DELIVERY_LIMIT

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kip932.printable import printable
 from sharegroups.aio import ShareConsumer
+from sharegroups.connection.core.missing_rights import may_not_work
 from sharegroups.errors import (
     GroupAuthorizationFailedError,
     KafkaError,
@@ -135,6 +136,7 @@ class Runner:
         tally: Tally,
     ) -> None:
         self._specs = specs
+        self._group_id = str(settings["group.id"])
         self._limits = limits
         self._grace = grace
         self._cut_off_counts = cut_off_counts
@@ -229,6 +231,7 @@ class Runner:
             log.error("no node accepts this worker's token or password; it goes on trying: %s", error.message)
             return
         except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:  # raised once (CL-143)
+            error = may_not_work(error, self._group_id, sorted(self._specs))
             log.error("a right is missing; this worker goes on trying: %s: %s", error.name, error.message)
             return
         finally:

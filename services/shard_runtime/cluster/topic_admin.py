@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import itertools
 import secrets
-import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Protocol
 
-from kip932.acls import ANONYMOUS, CLUSTER_NAME, Operation, ResourceType
+from kip932.acls import CLUSTER_NAME, Operation, ResourceType
 from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest, CreatePartitionsResponse
 from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest, CreateTopicsResponse
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest, DeleteTopicsResponse
@@ -42,7 +41,6 @@ from kip932.ids import (
     topic_id_text,
     valid_topic_name,
 )
-from kip932.printable import printable
 from kip932.quotas import MUTATION_RATE
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.lookups import checked_topic_id
@@ -51,7 +49,6 @@ from shard_runtime.cluster.metadata_log import MetadataLog
 from shard_runtime.config.effective_configs import EffectiveConfigs
 from shard_runtime.config.kafka_configs import DEFAULT_PARTITIONS
 from shard_runtime.record_log.protocol import LogError
-from shard_runtime.rpc.access import ALLOWED_BY, AS_ADMINISTRATOR
 from shard_runtime.rpc.binding import CallContext
 from shard_runtime.rpc.bounds import check_configs
 from shard_runtime.rpc.change_log import log_changes
@@ -382,12 +379,7 @@ def _require_writer(context: CallContext) -> None:
     the latter alone would let it write nowhere."""
     if context.may_on_any(ResourceType.TOPIC) or context.refusal(ResourceType.CLUSTER, CLUSTER_NAME) is None:
         return
-    who = context.principal or ANONYMOUS
-    raise ClusterAuthorizationFailedError(
-        f"{printable(who)} may not WRITE to any topic. {ALLOWED_BY}sharegroups acls add --allow-principal "
-        f"{shlex.quote(printable(who))} --producer --topic NAME {AS_ADMINISTRATOR}"
-        "; unless an entry denies it: sharegroups acls list"
-    )
+    raise ClusterAuthorizationFailedError(context.may_write_nowhere())
 
 
 def _require_to_be_shown(context: CallContext, name: str) -> None:

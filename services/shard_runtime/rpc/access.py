@@ -8,7 +8,6 @@ they arrive (CM-61 (f)), so their handlers ask for nothing.
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
@@ -36,6 +35,7 @@ from kip932.errors import (
     TransactionalIdAuthorizationFailedError,
 )
 from kip932.printable import printable
+from kip932.remedies import ANY_TOPIC, allowing, argument, explaining
 from shard_runtime.rate_limited_log import RateLimitedLog
 
 log = structlog.get_logger(__name__)
@@ -64,11 +64,13 @@ _OPTIONS: Final = {
 RECENT_MAX: Final = 500
 RECENT_S: Final = 60.0
 RECENT_SHOWN_MAX: Final = 3
-#: Before the command that would allow what is refused.
-ALLOWED_BY: Final = "An administrator can allow it: "
+#: Why no command would help.
+NO_ADMINISTRATOR: Final = (
+    "No one may change entries on this cluster: set super.users=User:NAME on the nodes, with the common name of an "
+    "administrator's certificate, and restart them"
+)
 #: Of a caller at a port that asks no one for a certificate.
 NO_PRINCIPALS: Final = "this port asks no caller for a certificate"
-AS_ADMINISTRATOR: Final = "--command-config FILE"
 
 
 class Asked(NamedTuple):
@@ -110,7 +112,7 @@ class Access:
         self._own_principal = own_principal
         self._lines = lines or RateLimitedLog(log)
         self._decisions: dict[Asked, Decision] = {}
-        self._recent: dict[Asked, tuple[float, str]] = {}
+        self._recent: dict[Asked, float] = {}
         self._listeners: list[Callable[[], None]] = []
 
     def follow(self, acls: frozenset[Acl]) -> None:
@@ -144,11 +146,19 @@ class Access:
         the question's name does not matter."""
         return self._rules.allowed_on_any(asked.principal, asked.host, asked.operation, asked.resource)
 
-    def refusal(self, asked: Asked, kind: str = "") -> KafkaError | None:
+    def refusal(self, asked: Asked, kind: str = "", known_as: str = "") -> KafkaError | None:
         """Return the error for a caller who may not do this, and note the refusal; None if it is allowed. `kind`: how
-        the caller is known."""
+        the caller is known. `known_as`: what the error calls a topic whose name the caller may not learn."""
         decision = self.decide(asked)
-        return None if decision.allowed else self._refuse(asked, decision, kind)
+        return None if decision.allowed else self._refuse(asked, decision, kind, known_as)
+
+    def may_write_nowhere(self, principal: str, host: str) -> str:
+        """Return the text of the error for a caller that may not write to any topic. Which one it would write to is not
+        known."""
+        asked = Asked(principal, host, Operation.WRITE, ResourceType.TOPIC, "")
+        decision = Decision(False, self._rules.denial_on_any(principal, host, asked.operation, asked.resource))
+        remedy = self._remedy(asked, decision, ANY_TOPIC, f"--producer {ANY_TOPIC}")
+        return f"{self._may_not(asked, 'to any topic')}. {remedy}"
 
     def peer_refusal(self, principal: str | None, host: str) -> KafkaError | None:
         """Return the error for a caller at the port for nodes that is no node: it has neither this node's principal,
@@ -168,11 +178,9 @@ class Access:
         )
         return bool(self._rules.super_users) or allowed
 
-    def _refuse(self, asked: Asked, decision: Decision, kind: str) -> KafkaError:
+    def _refuse(self, asked: Asked, decision: Decision, kind: str, known_as: str) -> KafkaError:
         who, host, operation, resource, name = asked
         self.refused[kind, operation, resource] += 1
-        name = name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}…"
-        what = "CLUSTER" if resource is ResourceType.CLUSTER else f"{resource.name} {name!r}"
         self._lines.warning(
             "access_refused",
             key=(who, host, operation, resource),
@@ -180,66 +188,76 @@ class Access:
             kind=kind,
             host=host,
             operation=operation.name,
-            resource=what,
+            resource=_described(resource, name),
             decided_by="no entry allows it" if decision.rule is None else decision.rule.text,
         )
-        known = ""
-        if who == ANONYMOUS:
-            known = " (a caller without a certificate)" if self._asks_callers else f" ({NO_PRINCIPALS})"
-        remedy = self._remedy(asked._replace(name=name), decision)
-        text = f"{printable(who)}{known} may not {operation.name} {what}. {remedy}"
-        if len(asked.name) <= NAME_MAX and len(who) <= NAME_MAX:
+        if len(name) <= NAME_MAX and len(who) <= NAME_MAX:
             self._recent.pop(asked, None)
-            self._recent[asked] = asyncio.get_running_loop().time(), text
+            self._recent[asked] = asyncio.get_running_loop().time()
             if len(self._recent) > RECENT_MAX:
                 del self._recent[next(iter(self._recent))]
-        return _ERRORS[resource](text)
+        target = ANY_TOPIC if known_as else _target(resource, name)
+        remedy = self._remedy(asked, decision, target, f"--operation {operation.name} {target}")
+        return _ERRORS[resource](f"{self._may_not(asked, known_as)}. {remedy}")
+
+    def _may_not(self, asked: Asked, known_as: str = "") -> str:
+        known = ""
+        if asked.principal == ANONYMOUS:
+            known = " (a caller without a certificate)" if self._asks_callers else f" ({NO_PRINCIPALS})"
+        what = known_as or _described(asked.resource, asked.name)
+        return f"{printable(asked.principal)}{known} may not {asked.operation.name} {what}"
 
     def refused_lately(self, resources: Mapping[ResourceType, str]) -> str:
         """Return who was refused READ on one of these resources, or DESCRIBE, in the last minute at this node and still
-        would be: what keeps a consumer from its records. "" if no one was."""
+        would be: what keeps a consumer from its records; and how to allow all that a consumer needs. "" if no one
+        was."""
         since_s = asyncio.get_running_loop().time() - RECENT_S
-        texts = [
-            text
-            for asked, (when_s, text) in reversed(self._recent.items())
-            if when_s >= since_s
-            and resources.get(asked.resource) == asked.name
-            and asked.operation in {Operation.READ, Operation.DESCRIBE}
-            and not self.decide(asked).allowed
-        ]
+        named = (
+            _target(each, resources[each]) for each in (ResourceType.TOPIC, ResourceType.GROUP) if each in resources
+        )
+        needed = " ".join(("--consumer", *([] if ResourceType.TOPIC in resources else [ANY_TOPIC]), *named))
+        texts = []
+        for asked, when_s in reversed(self._recent.items()):
+            concerns = resources.get(asked.resource) == asked.name
+            if when_s < since_s or not concerns or asked.operation not in {Operation.READ, Operation.DESCRIBE}:
+                continue
+            decision = self.decide(asked)
+            if not decision.allowed:
+                remedy = self._remedy(asked, decision, _target(asked.resource, asked.name), needed)
+                texts.append(f"{self._may_not(asked)}. {remedy}")
         return REFUSED_LATELY + "; ".join(texts[:RECENT_SHOWN_MAX]) + "." if texts else ""
 
-    def _remedy(self, asked: Asked, decision: Decision) -> str:
-        """Return what would allow it, and who can do that."""
+    def _remedy(self, asked: Asked, decision: Decision, target: str, what: str) -> str:
+        """Return what would allow it, and who can do that. `target`: the option that names the resource. `what`: those
+        with which the caller would be allowed what it lacks."""
         if decision.rule is not None:
-            return f"An entry denies it; an administrator can see which: sharegroups acls list {AS_ADMINISTRATOR}"
+            host = asked.host if decision.rule.host != ANY_HOST else ""
+            return explaining(asked.principal, host, f"--operation {asked.operation.name} {target}")
         if self._asks_callers or asked.principal != ANONYMOUS:
-            return self._allowed_by(asked, by_some_one=self.has_administrator)
+            return self.allowed_by(asked.principal, what)
         by_all = self._rules.allowed_on_any(ANONYMOUS, ANY_HOST, Operation.ALTER, ResourceType.CLUSTER)
         return (
             "No entry can distinguish its callers: to know who they are, set ssl.client.auth=required on the nodes, "
-            f"with TLS, and restart them. {self._allowed_by(asked, by_some_one=by_all)}"
+            f"with TLS, and restart them. {allowing(asked.principal, what) if by_all else NO_ADMINISTRATOR}"
         )
 
-    @staticmethod
-    def _allowed_by(asked: Asked, *, by_some_one: bool) -> str:
-        if not by_some_one:
-            return (
-                "No one may change entries on this cluster: set super.users=User:NAME on the nodes, with the common "
-                "name of an administrator's certificate, and restart them"
-            )
-        option = _OPTIONS.get(asked.resource)
-        target = "--cluster" if option is None else f"--{option} {_argument(asked.name)}"
-        return (
-            f"{ALLOWED_BY}sharegroups acls add --allow-principal {_argument(asked.principal)} "
-            f"--operation {asked.operation.name} {target} {AS_ADMINISTRATOR}"
-        )
+    def allowed_by(self, principal: str, what: str) -> str:
+        """Return how an administrator allows a caller something. `what`: the options of the command."""
+        return allowing(principal, what) if self.has_administrator else NO_ADMINISTRATOR
 
 
-def _argument(text: str) -> str:
-    """Quote a name that a caller has chosen for the command line that a refusal proposes: it must neither begin
-    another command nor control the terminal into which it is copied."""
-    return shlex.quote(printable(text))
+def _shortened(name: str) -> str:
+    return name if len(name) <= NAME_MAX else f"{name[:NAME_MAX]}…"
+
+
+def _described(resource: ResourceType, name: str) -> str:
+    return "CLUSTER" if resource is ResourceType.CLUSTER else f"{resource.name} {_shortened(name)!r}"
+
+
+def _target(resource: ResourceType, name: str) -> str:
+    """Return the option of a command that names a resource."""
+    option = _OPTIONS.get(resource)
+    return "--cluster" if option is None else f"--{option} {argument(_shortened(name))}"
 
 
 @dataclass(slots=True)
@@ -258,13 +276,20 @@ class Rights:
         """Return whether the operation, by default the one that the RPC needs, is allowed. Notes no refusal."""
         return self.access.decide(self._asked(resource, name, operation)).allowed
 
+    def may_write_nowhere(self) -> str:
+        """Return the text of the error for a caller that may not write to any topic."""
+        return self.access.may_write_nowhere(self.principal, self.host)
+
     def may_on_any(self, resource: ResourceType) -> bool:
         """Return whether the operation that the RPC needs is allowed on at least one name."""
         return self.access.allowed_on_any(self._asked(resource, "", None))
 
-    def refusal(self, resource: ResourceType, name: str, operation: Operation | None) -> KafkaError | None:
-        """Return the error if the operation is not allowed, by default the one that the RPC needs."""
-        error = self.access.refusal(self._asked(resource, name, operation), self.kind)
+    def refusal(
+        self, resource: ResourceType, name: str, operation: Operation | None, known_as: str = ""
+    ) -> KafkaError | None:
+        """Return the error if the operation is not allowed, by default the one that the RPC needs. `known_as`: as for
+        `Access.refusal`."""
+        error = self.access.refusal(self._asked(resource, name, operation), self.kind, known_as)
         self.has_refused = self.has_refused or error is not None
         return error
 

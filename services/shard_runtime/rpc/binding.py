@@ -79,10 +79,15 @@ class CallContext:
     def refusal_by_id(self, topic_id: bytes, name: str) -> KafkaError | None:
         """As `refusal`, for a topic that was named by its id: the error has the topic's name only for a caller that may
         DESCRIBE it (CM-61 (d))."""
-        error = self.refusal(ResourceType.TOPIC, name)
-        if error is None or self.may(ResourceType.TOPIC, name, Operation.DESCRIBE):
-            return error
-        return type(error)(f"not authorised for the topic with the id {topic_id_text(topic_id)}")
+        if self.rights is None:
+            return None
+        known = self.may(ResourceType.TOPIC, name, Operation.DESCRIBE)
+        known_as = "" if known else f"the topic with the id {topic_id_text(topic_id)}"
+        return self.rights.refusal(ResourceType.TOPIC, name, None, known_as)
+
+    def may_write_nowhere(self) -> str:
+        """Return the text of the error for a caller that may not write to any topic; "" without access control."""
+        return "" if self.rights is None else self.rights.may_write_nowhere()
 
     def require(self, resource: ResourceType, name: str, operation: Operation | None = None) -> None:
         """Raise the error that `refusal` returns."""

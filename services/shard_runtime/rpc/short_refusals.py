@@ -1,5 +1,6 @@
-"""Shortens the refusals in an answer about many partitions or names: the first few say what allows them, the others
-only what is refused. A refusal with its remedy has some 250 bytes, and one answer may be about 10,000 partitions.
+"""Shortens the refusals in an answer about many partitions or names: the first few say what can be done about them,
+the others only what is refused. A refusal with its remedy has some 250 bytes, and one answer may be about 10,000
+partitions.
 """
 
 from __future__ import annotations
@@ -10,14 +11,14 @@ from typing import Any, Final, NamedTuple
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 
-from shard_runtime.rpc.access import ALLOWED_BY
+from kip932.remedies import ADMINISTRATOR
 
 #: Smaller answers stay as they are.
 SMALL_BYTES: Final = 4_096
 #: How many refusals of an answer keep their remedy; each text only once.
 FULL_MAX: Final = 10
 _FIELD: Final = "error_message"
-_MARK: Final = ALLOWED_BY.encode()
+_MARK: Final = ADMINISTRATOR.encode()
 
 
 class _Way(NamedTuple):
@@ -49,9 +50,9 @@ def _way(kind: Descriptor) -> _Way:
 
 
 def _shorten(message: Any, way: _Way, full: set[str]) -> None:
-    if way.has_text and ALLOWED_BY in (text := message.error_message):
+    if way.has_text and ADMINISTRATOR in (text := message.error_message):
         if text in full or len(full) >= FULL_MAX:
-            message.error_message = text.partition(ALLOWED_BY)[0].rstrip()
+            message.error_message = text.partition(ADMINISTRATOR)[0].rstrip()
         else:
             full.add(text)
     for name, inner in way.lists:

@@ -14,13 +14,13 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type:
 
 from kip932.acls import ANONYMOUS, CLUSTER_NAME, Acl, Operation, PatternType, Permission, ResourceType
 from kip932.ids import KEY_TYPE_SHARE, SharePartitionKey
+from kip932.remedies import ADMINISTRATOR
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.clock import SystemClock
 from shard_runtime.cluster.metadata import AclAdded, AclRemoved, Change
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.redis.connection import StoreSettings
-from shard_runtime.rpc.access import ALLOWED_BY
 from shard_runtime.rpc.server import ListenError
 from shard_runtime.rpc.short_refusals import FULL_MAX
 from share_node.certs import Authority
@@ -148,7 +148,7 @@ async def test_an_answer_with_many_refusals_says_a_few_times_what_would_allow_th
         for groups, in_full in ((5, 5), (60, FULL_MAX)):
             asked = METHODS["FindCoordinator"].request_type(coordinator_keys=[f"g{number}" for number in range(groups)])
             said = [found.error_message for found in (await bob.call("FindCoordinator", asked)).coordinators]
-            assert sum(ALLOWED_BY in text for text in said) == in_full
+            assert sum(ADMINISTRATOR in text for text in said) == in_full
             assert all(f"User:bob may not DESCRIBE GROUP 'g{number}'." in text for number, text in enumerate(said))
 
 

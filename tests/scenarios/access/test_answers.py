@@ -12,7 +12,7 @@ from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.ids import KEY_TYPE_SHARE, RESOURCE_GROUP, RESOURCE_TOPIC, SharePartitionKey
 from tests.integration.scenarios.wire import METHODS
 from tests.scenarios.access.members import joined
-from tests.scenarios.access.stage import GROUP, SHORT, TOPIC, Caller, Stage, acl, error_name, on_stage
+from tests.scenarios.access.stage import GROUP, SHORT, TOPIC, Caller, Stage, acl, denial, error_name, on_stage
 
 USER = "User:u"
 G, T, C = ResourceType.GROUP, ResourceType.TOPIC, ResourceType.CLUSTER
@@ -299,3 +299,9 @@ async def test_a_producer_that_may_write_nowhere_reads_of_write_and_not_of_a_rig
     assert error_name(answer.error_code) == "CAF"
     assert answer.error_message.startswith(f"{USER} may not WRITE to any topic.")
     assert "IDEMPOTENT_WRITE" not in answer.error_message
+    assert "acls add --allow-principal User:u --producer --topic NAME" in answer.error_message
+    await stage.allow(acl(USER, Operation.WRITE, T), denial(USER, Operation.WRITE, T))
+    answer = await stage.caller(USER).call("InitProducerId", METHODS["InitProducerId"].request_type())
+    assert error_name(answer.error_code) == "CAF"
+    assert "acls add" not in answer.error_message, "no entry outweighs the denial"
+    assert "acls explain --principal User:u --operation WRITE --topic NAME" in answer.error_message

@@ -217,6 +217,8 @@ async def test_a_refusal_names_principal_operation_and_resource_and_how_to_allow
     await stage.allow(acl(USER, READ, G), denial(USER, READ, T))
     (part,) = (await member.fetch(wait_ms=0)).responses[0].partitions
     assert TOPIC not in part.error_message, "it was named by its id, and may not be described"
+    assert "An entry denies it" in part.error_message
+    assert part.error_message.endswith("explain --principal User:u --operation READ --topic NAME --command-config FILE")
     await stage.change([acl(USER, DESCRIBE, T)])
     (part,) = (await member.fetch(wait_ms=0)).responses[0].partitions
     assert part.error_message.startswith("User:u may not READ TOPIC 'topic-t'. An entry denies it")
@@ -326,7 +328,7 @@ async def test_an_explanation_names_consumers_that_were_refused_lately_and_still
     assert REFUSED_LATELY not in await explained()
     await Member(stage, USER, "m").beat([TOPIC])
     assert f"{REFUSED_LATELY}User:u may not READ GROUP 'group-g'. An administrator can allow it: " in await explained()
-    assert "--operation READ --group group-g --command-config FILE." in await explained()
+    assert f"--consumer --topic {TOPIC} --group group-g --command-config FILE." in await explained()
     await stage.allow(acl(USER, READ, G))
     assert REFUSED_LATELY not in await explained()
     await stage.caller(USER).call("ShareGroupDescribe", new("ShareGroupDescribe", group_ids=["other"]))

@@ -238,6 +238,25 @@ def test_an_operation_is_allowed_on_any_topic_unless_denials_cover_all_that_entr
     assert AclRules(acls).allowed_on_any(ALICE, HOST, WRITE, TOPIC) is expected
 
 
+@pytest.mark.rule("CM-61")
+@pytest.mark.parametrize(
+    ("acls", "by"),
+    [
+        ([], None),
+        ([rule(WRITE, TOPIC, "a")], None),
+        ([deny(WRITE, TOPIC, "a")], None),
+        ([rule(WRITE, TOPIC, "a"), deny(WRITE, TOPIC, "b")], None),
+        ([rule(WRITE, TOPIC, "a"), deny(WRITE, TOPIC, "a")], 1),
+        ([rule(WRITE, TOPIC, "a"), deny(WRITE, TOPIC, "*"), deny(WRITE, TOPIC, "a", host=HOST)], 2),
+    ],
+)
+def test_a_denial_is_the_reason_only_if_entries_allow_the_operation_and_denials_cover_all_that_they_do(
+    acls: list[Acl], by: int | None
+) -> None:
+    found = AclRules(acls).denial_on_any(ALICE, HOST, WRITE, TOPIC)
+    assert found == (None if by is None else acls[by])
+
+
 # ---- for all entries
 
 ENTRIES = st.builds(

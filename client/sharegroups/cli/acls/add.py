@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -35,6 +35,12 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
+#: Printed for entries about more than one may have meant.
+_ALL_NOTE: Final = (
+    "Note: without --operation, or a shorthand such as --producer, --consumer or --worker, an entry is about all "
+    "operations (ALL), as in kafka-acls.sh."
+)
+
 
 @click.command()
 @resource_options(with_all=True)
@@ -50,7 +56,8 @@ def add(*, bootstrap_server: str, command_config: Path | None, output: str, **gi
     --operator and --redrive stand for the operations that such a user needs. An entry that exists already is no error,
     and is named.
     """
-    wanted = entries(Given(**given))
+    chosen = Given(**given)
+    wanted = entries(chosen)
     connection = settings(bootstrap_server, command_config)
     with failures("Adding access control entries"), open_reachable_admin(connection) as admin:
         existed = _existing(admin, wanted)
@@ -60,6 +67,8 @@ def add(*, bootstrap_server: str, command_config: Path | None, output: str, **gi
     print_failures(outcomes, "added")
     if note:
         print_stderr(note)
+    if not chosen.operations and not chosen.shorthands:
+        print_stderr(_ALL_NOTE)
     if output == "json":
         documents = outcome_documents(outcomes)
         print_json([each | {"existed": acl in existed} for each, acl in zip(documents, outcomes, strict=True)])

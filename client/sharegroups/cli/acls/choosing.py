@@ -130,6 +130,11 @@ class Given:
         return [name for name in _TABLES if getattr(self, name)]
 
 
+def named(kind: ResourceType, name: str) -> list[str]:
+    """Return the words of a command line that name a resource."""
+    return [_OPTION_OF[kind]] if kind is ResourceType.CLUSTER else [_OPTION_OF[kind], name]
+
+
 def resource_options(*, with_all: bool) -> Callable[[F], F]:
     """Return a decorator that adds --topic, --group, --transactional-id and --cluster. `with_all`: `*` is explained."""
     more = ", * for all" if with_all else ""

@@ -5,6 +5,7 @@ It decides with the code by which the nodes decide (`kip932.acls`), from all ent
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,13 +20,14 @@ from kip932.acls import (
     AclRules,
     Decision,
     Operation,
+    PatternType,
     ResourceType,
 )
 from kip932.errors import KafkaError
 from kip932.ids import TOPIC_NAME_RULE, possible_topic_name
 from kip932.printable import printable
-from sharegroups.cli.acls.choosing import Given, Resource, require_resource, resource_options
-from sharegroups.cli.acls.naming import Host, OperationName, Principal, document
+from sharegroups.cli.acls.choosing import Given, Resource, named, require_resource, resource_options
+from sharegroups.cli.acls.naming import SPELLINGS, Host, OperationName, Principal, document
 from sharegroups.cli.acls.node_settings import NodeSettings, Settings, node_settings
 from sharegroups.cli.output import (
     UsageFailure,
@@ -107,6 +109,9 @@ def explain(
             click.echo(printable(_sentence(question, decision)))
     for note in (*_notes(principal, found), *_other_hosts(rules, acls, asked)):
         print_stderr(f"Note: {note}")
+    for question, decision in asked.items():
+        if not decision.allowed:
+            print_stderr(_remedy(question, decision))
     finish(all(decision.allowed for decision in asked.values()))
 
 
@@ -138,6 +143,21 @@ def _sentence(question: Question, decision: Decision) -> str:
     includes = f", which includes {question.operation.name}" if implied else ""
     verdict = "Allowed" if decision.allowed else "Denied"
     return f"{verdict}: {question.text}. By the entry {decision.rule.text}{includes}."
+
+
+def _remedy(question: Question, decision: Decision) -> str:
+    """Return the command that takes the denial away, or that adds an entry."""
+    if decision.rule is None:
+        resource = question.resource
+        words = ["add", "--allow-principal", question.principal, "--operation", SPELLINGS[question.operation]]
+        words += named(resource.type, question.name)
+        return f"To allow it: sharegroups acls {shlex.join(words)}"
+    rule = decision.rule
+    words = ["remove", "--deny-principal", rule.principal, "--deny-host", rule.host]
+    words += ["--operation", SPELLINGS[Operation(rule.operation)]]
+    words += named(ResourceType(rule.resource_type), rule.resource_name)
+    words += ["--resource-pattern-type", PatternType(rule.resource_pattern_type).name.lower()]
+    return f"To remove that entry: sharegroups acls {shlex.join(words)}"
 
 
 def _notes(principal: str, found: Settings) -> Iterator[str]:

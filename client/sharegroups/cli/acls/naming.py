@@ -27,7 +27,7 @@ _FIELDS: Final = (
     "resource_type", "resource_name", "pattern_type", "principal", "host", "operation", "permission_type",
 )  # fmt: skip
 #: Kafka's spelling of each operation, such as DescribeConfigs.
-SPELLINGS: Final = {
+SPELLINGS: Final[Mapping[Operation, str]] = {
     each: each.name.title().replace("_", "") for each in sorted(Operation, key=lambda each: each.name)
     if each is not Operation.ANY
 }  # fmt: skip

@@ -109,7 +109,7 @@ def test_the_command_that_a_refusal_proposes_is_one_command_whatever_the_names_a
     ]
 
 
-@pytest.mark.rule("CM-61")
+@pytest.mark.rule("CM-61", "CM-206")
 def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted() -> None:
     access = Access(["User:root"])
     access.follow(frozenset({entry(WRITE, who="User:b", deny=True)}))
@@ -125,7 +125,11 @@ def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted(
         "sharegroups acls add --allow-principal User:a --operation READ --group g --command-config FILE"
     )
     assert isinstance(denied, TopicAuthorizationFailedError)
-    assert "An entry denies it" in denied.message
+    assert denied.message == (
+        "User:b may not WRITE TOPIC 't'. An entry denies it, whatever other entries allow. An administrator can see "
+        "which one, and how to remove it: sharegroups acls explain --principal User:b --operation WRITE --topic t "
+        "--command-config FILE"
+    )
     assert isinstance(anonymous, ClusterAuthorizationFailedError)
     assert "without a certificate" in anonymous.message
     assert anonymous.message.endswith("--cluster --command-config FILE")
@@ -142,7 +146,52 @@ def test_a_refusal_names_who_what_and_how_to_allow_it_and_is_logged_and_counted(
     }
 
 
-@pytest.mark.rule("CM-61")
+@pytest.mark.rule("CM-61", "CM-206")
+def test_a_denial_of_one_address_is_explained_with_that_address_and_names_nothing_else_of_the_entry() -> None:
+    access = Access(["User:root"])
+    others = entry(WRITE, who="User:*", deny=True)._replace(
+        host="10.0.0.7", resource_name="secret-", resource_pattern_type=PatternType.PREFIXED
+    )
+    access.follow(frozenset({others}))
+    error = access.refusal(asked(WRITE, name="secret-t")._replace(host="10.0.0.7"))
+    assert error is not None
+    assert "explain --principal User:a --host 10.0.0.7 --operation WRITE --topic secret-t --command" in error.message
+    assert "User:*" not in error.message
+    assert "PREFIXED" not in error.message.upper()
+
+
+@pytest.mark.rule("CM-61", "CM-206")
+def test_a_refusal_by_id_has_no_name_in_its_text_and_none_in_its_command() -> None:
+    access = Access(["User:root"])
+    error = access.refusal(asked(READ, name="hidden"), "the topic with the id X")
+    assert error is not None
+    assert error.message == (
+        "User:a may not READ the topic with the id X. An administrator can allow it: "
+        "sharegroups acls add --allow-principal User:a --operation READ --topic NAME --command-config FILE"
+    )
+    access.follow(frozenset({entry(READ, name="hidden", deny=True)}))
+    error = access.refusal(asked(READ, name="hidden"), "the topic with the id X")
+    assert error is not None
+    assert "hidden" not in error.message
+    assert "explain --principal User:a --operation READ --topic NAME --command-config FILE" in error.message
+
+
+@pytest.mark.rule("CM-61", "CM-206")
+def test_a_caller_that_may_write_nowhere_learns_whether_that_is_denied_or_only_not_allowed() -> None:
+    access = Access(["User:root"])
+    assert access.may_write_nowhere("User:a", "10.0.0.7") == (
+        "User:a may not WRITE to any topic. An administrator can allow it: "
+        "sharegroups acls add --allow-principal User:a --producer --topic NAME --command-config FILE"
+    )
+    access.follow(frozenset({entry(WRITE, name="jobs"), entry(WRITE, name="jobs", deny=True)}))
+    said = access.may_write_nowhere("User:a", "10.0.0.7")
+    assert "acls add" not in said
+    assert "An entry denies it" in said
+    assert said.endswith("explain --principal User:a --operation WRITE --topic NAME --command-config FILE")
+    assert "jobs" not in said
+
+
+@pytest.mark.rule("CM-61", "CM-206")
 def test_without_an_administrator_no_command_is_proposed_but_the_setting_that_makes_one() -> None:
     access = Access()
     access.follow(frozenset({entry(READ, GROUP, "g")}))

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 
+from kip932.errors import GroupAuthorizationFailedError
 from sharegroups import aio
 from sharegroups.worker import Worker, checks, runner
 from tests.support.fake_cluster.cluster import FakeCluster
@@ -52,6 +53,7 @@ async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_cha
     (line,) = logged()
     assert line.startswith("a right is missing; this worker goes on trying: ")
     assert "_AUTHORIZATION_FAILED: User:alice has no right to " in line
+    assert line.endswith("--worker --topic t --group g --command-config FILE")
     fake.denied = set()
     await asyncio.sleep(3)
     assert done == [b"v0"]
@@ -63,3 +65,32 @@ async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_cha
     worker.stop()
     await serving
     assert now_s() - began < 1
+    assert len(returned()) == 1, "leaving is always allowed, and so says nothing about the right to consume"
+
+
+@pytest.mark.rule("CL-164")
+@on_fake_cluster()
+async def test_every_line_about_a_missing_right_proposes_the_command_that_is_enough_for_a_worker(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(runner, "ShareConsumer", partial(aio.ShareConsumer, transport=fake.transport()))
+    monkeypatch.setattr(checks, "Admin", partial(aio.Admin, transport=fake.transport()))
+    worker = Worker(bootstrap_servers=fake.bootstrap, group_id="g", grace=1)
+
+    @worker.job("t")
+    async def job(value: bytes) -> None:
+        del value
+
+    fake.denied = {READ_T, DESCRIBE_T, READ_G, DESCRIBE_G}
+    fake.errors["describe_configs"].append(GroupAuthorizationFailedError.code)
+    serving = asyncio.create_task(worker.serve())
+    await asyncio.sleep(10)
+    worker.stop()
+    await serving
+    lines = [
+        one.getMessage() for one in caplog.records if "uthorised" in one.getMessage() or "right" in one.getMessage()
+    ]
+    assert [line.partition(" ")[0] for line in lines] == ["the", "a"], lines
+    for line in lines:
+        assert "acls add --allow-principal User:NAME --worker --topic t --group g --command-config FILE" in line
+        assert line.count("acls add") == 1

@@ -89,13 +89,23 @@ def test_an_address_is_written_as_nodes_write_it(fake: FakeCluster, given: str, 
 
 @pytest.mark.rule("CT-137")
 def test_it_says_when_access_control_is_off_and_when_it_is_not_known_says_nothing(fake: FakeCluster) -> None:
-    words = ("acls", "add", *ALICE, "--group", "g")
+    words = ("acls", "add", *ALICE, "--operation", "Read", "--group", "g")
     note = "Note: access control is off in this cluster (access.control.enable=false); entries change nothing until "
     assert sharegroups(*words).stderr == note + "it is turned on.\n"
     fake.errors["describe_configs"].append(ClusterAuthorizationFailedError.code)
     assert sharegroups(*words).stderr == ""
     turn_on(fake)
     assert sharegroups(*words).stderr == ""
+
+
+@pytest.mark.rule("CT-137")
+def test_without_an_operation_it_says_that_an_entry_is_about_all(fake: FakeCluster) -> None:
+    turn_on(fake)
+    added = sharegroups("acls", "add", *ALICE, "--topic", "t")
+    assert added.stdout == "Added: ALLOW User:alice from *: ALL on TOPIC 't'\n"
+    assert added.stderr.startswith("Note: without --operation, or a shorthand such as --producer")
+    assert sharegroups("acls", "add", *ALICE, "--producer", "--topic", "t").stderr == ""
+    assert sharegroups("acls", "add", *ALICE, "--operation", "All", "--topic", "u").stderr == ""
 
 
 @pytest.mark.rule("CT-137")

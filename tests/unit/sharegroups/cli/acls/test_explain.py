@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import shlex
 from typing import Any
 
 import pytest
 
-from kip932.acls import Operation
+from kip932.acls import Acl, Operation, PatternType, Permission, ResourceType
 from kip932.errors import ClusterAuthorizationFailedError
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.unit.sharegroups.cli.conftest import sharegroups
@@ -60,6 +61,28 @@ def test_a_script_learns_the_answer_from_the_status(entries: FakeCluster, words:
     assert sharegroups("acls", "explain", "--principal", "User:bob", *words.split()).exit_code == status
 
 
+@pytest.mark.rule("CT-137", "CM-206")
+def test_the_command_that_it_proposes_changes_exactly_what_decided(entries: FakeCluster) -> None:
+    """Run what is proposed until it is allowed: of a denial by a prefix for everyone, its removal, and nothing else."""
+    denials = [
+        Acl(ResourceType.TOPIC, "or", PatternType.PREFIXED, "User:*", "*", Operation.ALL, Permission.DENY),
+        Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:bob", "*", Operation.READ, Permission.DENY),
+    ]
+    turn_on(entries)
+    before = frozenset(entries.acls)
+    entries.acls |= set(denials)
+    words = ("acls", "explain", "--principal", "User:bob", "--operation", "Read", "--topic", "orders")
+    proposed: list[list[str]] = []
+    while (said := sharegroups(*words)).exit_code != 0:
+        assert len(proposed) < 4, said.output
+        (line,) = said.stderr.splitlines()
+        proposed.append(shlex.split(line.partition(": sharegroups ")[2]))
+        assert sharegroups(*proposed[-1], *(["--yes"] if proposed[-1][1] == "remove" else [])).exit_code == 0
+    assert [words[:2] for words in proposed] == [["acls", "remove"]] * 2 + [["acls", "add"]]
+    added = Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:bob", "*", Operation.READ, Permission.ALLOW)
+    assert entries.acls == before | {added}
+
+
 @pytest.mark.rule("CT-137")
 def test_an_error_has_another_status_than_a_denial(entries: FakeCluster) -> None:
     entries.errors["describe_acls"].append(ClusterAuthorizationFailedError.code)
@@ -75,6 +98,7 @@ def test_while_access_control_is_off_it_says_that_entries_have_no_effect(entries
     assert said.stderr == (
         "Note: access.control.enable is false: entries have no effect, and every caller may do everything, until it is "
         "turned on.\n"
+        "To allow it: sharegroups acls add --allow-principal User:bob --operation Write --topic t\n"
     )
     assert json.loads(explain("--topic", "t", "--output", "json").stdout)["access_control"] is False
 
@@ -97,7 +121,7 @@ def test_an_answer_that_is_another_one_for_some_addresses_is_noted(entries: Fake
     assert (
         explain("--topic", "orders").stderr == "Note: WRITE on 'orders' is denied from 10.0.0.1; --host says by what.\n"
     )
-    assert explain("--topic", "t").stderr == "", "it is denied from everywhere"
+    assert "Note: " not in explain("--topic", "t").stderr, "it is denied from everywhere"
     entries.acls |= {READ._replace(host=f"10.0.1.{n}", operation=Operation.WRITE, principal="User:c") for n in range(7)}
     said = explain("--topic", "orders", principal="User:c").stderr
     assert said.startswith(
@@ -119,7 +143,9 @@ def test_nodes_that_differ_are_named(entries: FakeCluster) -> None:
     assert said.stderr == off
     said = explain("--topic", "t", principal="User:c")
     assert said.stdout.endswith("No entry allows it.\n")
-    assert said.stderr == off + "Note: User:c is in super.users of node 1 alone, where it may do everything.\n"
+    assert said.stderr.startswith(
+        off + "Note: User:c is in super.users of node 1 alone, where it may do everything.\nTo allow it: "
+    )
     assert json.loads(explain("--topic", "t", "--output", "json").stdout)["access_control"] is None
 
 
