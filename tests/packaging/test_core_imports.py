@@ -18,14 +18,14 @@ PURE = frozenset(
 # Pure modules that cores may import: the vocabulary, and the shape of a shard, which a core implements.
 VOCABULARY = frozenset(
     {
-        "kip932.acls", "kip932.remedies", "kip932.errors", "kip932.ids", "kip932.state_batches", "kip932.state_values",
+        "kip932.acls", "kip932.errors", "kip932.ids", "kip932.remedies", "kip932.state_batches", "kip932.state_values",
         "shard_runtime.config.group_config", "shard_runtime.hosting.quarantine", "shard_runtime.hosting.shard",
     }
 )  # fmt: skip
 # Further pure modules that the runtime's own pure ones may import; they are held to the same list.
 RUNTIME_WORDS = frozenset(
     {
-        "kip932.acls", "kip932.remedies", "kip932.setting", "shard_runtime.config.group_extensions", "shard_runtime.config.kafka_configs",
+        "kip932.acls", "kip932.setting", "shard_runtime.config.group_extensions", "shard_runtime.config.kafka_configs",
         "shard_runtime.ownership.lease_terms", "shard_runtime.ownership.placement",
         "shard_runtime.ownership.shard_claims", "shard_runtime.record_log.cluster_store",
         "shard_runtime.record_log.protocol", "shard_runtime.record_log.settlements",
