@@ -23,6 +23,8 @@ from sharegroups.errors import BufferFullError, ConfigError, KafkaError, Network
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
+#: What failed, as kafka-share-groups.sh calls it and writes that it did (CT-28).
+SHARE_GROUP_COMMAND = "Executing share group command"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -166,6 +168,12 @@ def print_errors(
     return all(error is None for error in errors.values())
 
 
+def note_none(what: str) -> None:
+    """Print on standard error that there is none of what was to be listed, or none that this client's user may see:
+    the answer is the same for both, since another one would show whether others have some."""
+    print_stderr(f"There is no {what} here, or none that this user may see (DESCRIBE).")
+
+
 def is_complete(listed: ListGroupsResult) -> bool:
     """Return whether all groups are listed. If not, print on standard error what is missing (CT-21)."""
     for error in listed.errors():
@@ -194,7 +202,8 @@ def failures(what: str, status: int = 1) -> Iterator[None]:
         said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
         said = said or is_about_handshake(str(error))
         hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
-        print_stderr(f"Error: {what} failed due to {error}{hint}")
+        failed = "failed due to" if what == SHARE_GROUP_COMMAND else "failed:"
+        print_stderr(f"Error: {what} {failed} {error}{hint}")
         sys.exit(status)
     except KeyboardInterrupt as interrupt:
         sys.exit(status_of(interrupt))

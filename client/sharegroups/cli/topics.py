@@ -23,6 +23,7 @@ from sharegroups.cli.output import (
     connection_options,
     failures,
     finish,
+    note_none,
     output_option,
     pairs,
     print_errors,
@@ -135,6 +136,8 @@ def list_(bootstrap_server: str, command_config: Path | None, output: str) -> No
         print_json(names)
     else:
         print_names(names)
+    if not names:
+        note_none("topic")
 
 
 @topics.command(epilog=legend("sharegroups topics describe"))
@@ -147,6 +150,8 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
         near = _similar_names(admin, found)
         shortened = keep_only_needed(admin, {topic.name for topic in found if topic.error is None}) if names else set()
+    if not found:
+        note_none("topic")
     if output == "json":
         print_json([_document(topic) for topic in found])
     else:

@@ -15,13 +15,13 @@ import click
 from kip932.errors import KafkaError
 from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
-from sharegroups.cli.output import print_stderr, settings
+from sharegroups.cli.output import SHARE_GROUP_COMMAND, print_stderr, settings
 from sharegroups.cli.reaching import open_reachable_admin
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 #: The action named in an error that concerns no single group (CT-28).
-COMMAND: Final = "Executing share group command"
+COMMAND: Final = SHARE_GROUP_COMMAND
 ALL_GROUPS: Final = "All groups: sharegroups groups list"
 
 

@@ -13,6 +13,7 @@ from sharegroups.cli.output import (
     failures,
     finish,
     is_complete,
+    note_none,
     output_option,
     print_json,
     print_names,
@@ -40,7 +41,10 @@ def list_(state: str | None, timeout: int, bootstrap_server: str, command_config
     else:
         print_table(("GROUP", "STATE"), [(group.group_id, group.state) for group in found], (15, 0))
         click.echo()
-    finish(is_complete(listed))
+    complete = is_complete(listed)
+    if complete and not found:
+        note_none(f"share group{f' with the state {state}' if state else ''}")
+    finish(complete)
 
 
 def _states(text: str) -> list[str]:

@@ -77,4 +77,4 @@ def test_a_refused_call_is_an_error(fake: FakeCluster) -> None:
     fake.errors["alter_client_quotas"].append(ClusterAuthorizationFailedError.code)
     result = sharegroups("configs", "alter", "--user", "alice", "--add-config", "producer_byte_rate=1")
     assert result.exit_code == 1
-    assert "Altering quotas of user-principal 'alice' failed due to Not authorised for the cluster" in result.stderr
+    assert "Altering quotas of user-principal 'alice' failed: Not authorised for the cluster" in result.stderr

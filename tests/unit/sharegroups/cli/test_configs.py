@@ -158,7 +158,7 @@ def test_a_cluster_that_is_not_there_is_reported_within_seconds(
     fake.network.stop("node0:9000")
     result = sharegroups(*words)
     assert (result.exit_code, result.stdout) == (1, "")
-    assert "failed due to Metadata was not answered within 0.1 s" in result.stderr
+    assert "failed: Metadata was not answered within 0.1 s" in result.stderr
     assert "Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" in result.stderr
 
 

@@ -28,7 +28,7 @@ def test_a_right_that_is_missing_from_the_start_ends_the_command_with_the_error(
     result = sharegroups("consume", "t", "--group", "g", "--timeout-ms", "5000")
     assert (result.exit_code, result.stdout) == (1, "")
     error, processed = result.stderr.splitlines()
-    assert error.startswith("Error: Consuming failed due to User:alice has no right to ")
+    assert error.startswith("Error: Consuming failed: User:alice has no right to ")
     assert error.endswith(
         "sharegroups acls add --allow-principal User:NAME --consumer --topic t --group g --command-config FILE"
     )

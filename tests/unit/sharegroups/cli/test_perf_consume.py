@@ -187,7 +187,7 @@ def test_an_error_of_a_consumer_ends_all_with_1(fake: FakeCluster) -> None:
     fake.errors["heartbeat"].append(24)
     result = sharegroups("perf", "consume", "--topic", "t", "--num-records", "1")
     assert result.exit_code == 1
-    assert "Error: Consuming failed due to " in result.stderr
+    assert "Error: Consuming failed: " in result.stderr
 
 
 @pytest.mark.parametrize(

@@ -90,10 +90,10 @@ CANNOT_BE = (
 def test_a_topic_name_that_cannot_be_is_refused_at_once(fake: FakeCluster) -> None:
     consumed_ = sharegroups("consume", "my orders", "--group", "g", "--timeout-ms", "60000")
     assert (consumed_.exit_code, consumed_.stdout) == (1, "")
-    assert consumed_.stderr == f"Error: Consuming failed due to {CANNOT_BE}\nProcessed a total of 0 messages\n"
+    assert consumed_.stderr == f"Error: Consuming failed: {CANNOT_BE}\nProcessed a total of 0 messages\n"
     produced = sharegroups("produce", "my orders", stdin="a\n")
     assert (produced.exit_code, produced.stdout, produced.stderr) == (
-        1, "", f"Error: Producing failed due to {CANNOT_BE}\n"
+        1, "", f"Error: Producing failed: {CANNOT_BE}\n"
     )  # fmt: skip
     for words in (
         ("perf", "produce", "--topic", "my orders", "--num-records", "1"),
@@ -174,7 +174,7 @@ def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tm
     result = CliRunner().invoke(main, ["topics", "list", "--command-config", str(hurried)])
     status, reported = result.exit_code, result.output
     assert status == 1
-    assert reported.startswith("Error: Listing topics failed due to ")
+    assert reported.startswith("Error: Listing topics failed: ")
     assert reported.endswith("Is the cluster up (`sharegroups up`), and is --bootstrap-server right?\n")
 
 

@@ -55,3 +55,22 @@ def test_nothing_is_done_when_a_part_is_refused(fake: FakeCluster, wrong: tuple[
     assert result.stderr.startswith("Error: ")
     assert fake.topics["t"][1] == 2
     assert not fake.configs.get(CONFIGS)
+
+
+@pytest.mark.rule("CT-142")
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        ("topics list", "topic"),
+        ("topics describe", "topic"),
+        ("groups list", "share group"),
+        ("groups list --state empty", "share group with the state empty"),
+    ],
+)
+def test_a_list_of_nothing_says_so_and_not_whether_there_is_something_that_may_not_be_seen(
+    fake: FakeCluster, words: str, what: str
+) -> None:
+    fake.topics.clear()
+    said = sharegroups(*words.split())
+    text = f"There is no {what} here, or none that this user may see (DESCRIBE).\n"
+    assert (said.exit_code, said.stderr) == (0, text)

@@ -109,7 +109,7 @@ def test_a_failure_ends_with_1_after_the_last_event(fake: FakeCluster, monkeypat
     assert result.exit_code == 1
     names = [json.loads(line)["name"] for line in result.stdout.splitlines()]
     assert names == ["startup_complete", "shutdown_complete"]
-    assert result.stderr.startswith("Error: Verifying failed due to Metadata was not answered")
+    assert result.stderr.startswith("Error: Verifying failed: Metadata was not answered")
 
 
 @pytest.mark.parametrize(

@@ -82,4 +82,4 @@ def test_a_refusal_is_an_error(entries: FakeCluster) -> None:
     entries.errors["describe_acls"].append(ClusterAuthorizationFailedError.code)
     result = sharegroups("acls", "list")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("Error: Listing access control entries failed due to Not authorised")
+    assert result.stderr.startswith("Error: Listing access control entries failed: Not authorised")

@@ -136,7 +136,7 @@ def test_a_refusal_is_an_error(fake: FakeCluster) -> None:
     fake.errors["describe_users"].append(ClusterAuthorizationFailedError.code)
     result = sharegroups("users", "add", "alice", *QUICK, "--password-stdin", stdin="pencil")
     assert (result.exit_code, result.stdout) == (1, "")
-    assert result.stderr.startswith("Error: Adding a user failed due to ")
+    assert result.stderr.startswith("Error: Adding a user failed: ")
     fake.errors["alter_users"].append(ClusterAuthorizationFailedError.code)
     result = sharegroups("users", "add", "alice", *QUICK, "--password-stdin", "--output", "json", stdin="pencil")
     assert (result.exit_code, result.stdout) == (1, "")
