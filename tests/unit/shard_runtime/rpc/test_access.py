@@ -163,14 +163,14 @@ def test_a_denial_of_one_address_is_explained_with_that_address_and_names_nothin
 @pytest.mark.rule("CM-61", "CM-206")
 def test_a_refusal_by_id_has_no_name_in_its_text_and_none_in_its_command() -> None:
     access = Access(["User:root"])
-    error = access.refusal(asked(READ, name="hidden"), "the topic with the id X")
+    error = access.refusal(asked(READ, name="hidden"), known_as="the topic with the id X")
     assert error is not None
     assert error.message == (
         "User:a may not READ the topic with the id X. An administrator can allow it: "
         "sharegroups acls add --allow-principal User:a --operation READ --topic NAME --command-config FILE"
     )
     access.follow(frozenset({entry(READ, name="hidden", deny=True)}))
-    error = access.refusal(asked(READ, name="hidden"), "the topic with the id X")
+    error = access.refusal(asked(READ, name="hidden"), known_as="the topic with the id X")
     assert error is not None
     assert "hidden" not in error.message
     assert "explain --principal User:a --operation READ --topic NAME --command-config FILE" in error.message
