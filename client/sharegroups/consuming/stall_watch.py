@@ -16,7 +16,6 @@ from kip932.ids import TopicIdPartition
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
-    UNAUTHENTICATED,
     UNCOORDINATED,
     UNKNOWN,
     UNREACHABLE,
@@ -105,9 +104,10 @@ class StallWatch:
 
     def _found(self, answered: bool) -> Trouble | None:
         cluster = self._cluster
+        if cluster.refusal is not None:
+            return None  # poll() raises it (CL-158)
         if cluster.trouble or not answered:
-            kind = UNREACHABLE if cluster.refusal is None else UNAUTHENTICATED
-            return Trouble(kind, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
+            return Trouble(UNREACHABLE, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
         names = self._membership.subscription
         failed = {name: cluster.errors[name] for name in names if name in cluster.errors}
         # A missing right is raised by poll() (CL-143).
