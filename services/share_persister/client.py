@@ -48,7 +48,7 @@ from share_persister.messages import STATE_STREAM, method_of
 from share_persister.node_queue import NodeQueue, QueuedCall
 from share_persister.retry_rules import may_have_applied, retriable
 from share_persister.settings import PersisterSettings
-from share_persister.values import PEER_REFUSED, LocalCoordinator, PeerRefusedError, PersisterError
+from share_persister.values import LocalCoordinator, PeerRefusedError, PersisterError
 
 log = structlog.get_logger(__name__)
 
@@ -468,7 +468,7 @@ class PersisterClient:
         if len(self._logged_ms) >= _QUEUES_MAX:
             self._logged_ms.clear()
         self._logged_ms[error.address] = now_ms + _REFUSED_EVERY_MS
-        log.warning(PEER_REFUSED, node=error.address, cause=error.cause, remedy=error.remedy)
+        log.warning("share_coordinator_refused_this_node", node=error.address, cause=error.cause, remedy=error.remedy)
 
     def _redirected(self, shard: int, address: str, error: KafkaError, attempts: _Attempts) -> bool:
         """Note the hint of a NOT_COORDINATOR refusal. Returns whether to follow it at once: only once per operation,

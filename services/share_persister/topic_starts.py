@@ -20,7 +20,7 @@ from kip932.state_values import TopicStarts
 from share_persister.finder import Resolve
 from share_persister.messages import METHODS
 from share_persister.retry_rules import from_transport
-from share_persister.values import PEER_REFUSED, LocalCoordinator, PeerRefusedError
+from share_persister.values import LocalCoordinator, PeerRefusedError
 
 log = structlog.get_logger(__name__)
 
@@ -77,7 +77,12 @@ class TopicStartOffsets:
         except TransportError as error:
             failure = from_transport(error)
             if isinstance(failure, PeerRefusedError):
-                log.warning(PEER_REFUSED, node=failure.address, cause=failure.cause, remedy=failure.remedy)
+                log.warning(
+                    "share_coordinator_refused_this_node",
+                    node=failure.address,
+                    cause=failure.cause,
+                    remedy=failure.remedy,
+                )
             raise failure from error
         found: dict[int, TopicStarts | KafkaError] = {}
         for result in response.shards:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from typing import Protocol
 
 from kip932.errors import KafkaError, UnknownServerError
 from kip932.ids import SharePartitionKey, TopicIdPartition
@@ -18,9 +18,6 @@ from kip932.state_values import (
     TopicStarts,
     WriteState,
 )
-
-#: The event of the log line for a PeerRefusedError.
-PEER_REFUSED: Final = "share_coordinator_refused_this_node"
 
 
 class PersisterError(Exception):
@@ -42,14 +39,15 @@ class PersisterError(Exception):
 
 
 class PeerRefusedError(UnknownServerError):
-    """Another node does not serve this node, because of its certificate; the log line PEER_REFUSED says why.
+    """Another node does not serve this node, because of its certificate; a log line says why.
 
     It is no refusal of a client's own rights or credentials, so clients see UNKNOWN_SERVER_ERROR (PL-731).
     `address`: the other node; `cause`: what it said; `remedy`: what to change.
     """
 
     def __init__(self, address: str, cause: str, remedy: str) -> None:
-        super().__init__(f"a node that keeps share state refuses this node; its log says why ({PEER_REFUSED})")
+        text = "a node that keeps share state refuses this node; its log says why (share_coordinator_refused_this_node)"
+        super().__init__(text)
         self.address = address
         self.cause = cause
         self.remedy = remedy
