@@ -7,6 +7,7 @@ cannot be used, 130 after Ctrl-C, 143 after SIGTERM.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kip932.store_settings import StoreAccess, read_store
 from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
 
 if TYPE_CHECKING:
@@ -114,6 +116,11 @@ def metrics() -> None:
 
 
 _STORE = click.option("--store", metavar="URL", help="The store, without a password.")
+_CONFIG = click.option(
+    "--config",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="Settings file (TOML), as a node's: its store.* say where the store is, and how to reach it.",
+)
 _UP = click.option(
     "--up",
     type=click.Path(path_type=Path, file_okay=False),
@@ -144,6 +151,7 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 
 @metrics.command()
 @_STORE
+@_CONFIG
 @_UP
 @_PASSWORD
 @_DATA
@@ -193,9 +201,9 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @click.option("--metrics-host", default="127.0.0.1", show_default=True, help="Address for --metrics-port.")
 @click.option("--textfile", type=click.Path(path_type=Path, dir_okay=False), help="Write gauges here at the end.")
 def ingest(  # noqa: PLR0917 - click passes options by name
-    store: str | None, up: Path | None, password_env: str, data: Path, master: str | None, conf: tuple[str, ...],
-    output: str, once: bool, trigger: float, log_meta: bool, read_from: str, reader_name: str | None, rows: str,
-    keep_hours: float | None, fail_on_data_loss: bool,
+    store: str | None, config: Path | None, up: Path | None, password_env: str, data: Path, master: str | None,
+    conf: tuple[str, ...], output: str, once: bool, trigger: float, log_meta: bool, read_from: str,
+    reader_name: str | None, rows: str, keep_hours: float | None, fail_on_data_loss: bool,
     metrics_port: int | None, metrics_host: str, textfile: Path | None,
 ) -> None:  # fmt: skip
     """Append what the services have persisted to Parquet files, each entry once. One process for each directory."""
@@ -209,8 +217,10 @@ def ingest(  # noqa: PLR0917 - click passes options by name
             checked_name(reader_name)
         if rows and "://" not in rows:
             raise ValueError(f"--rows {rows!r} is no URI, as s3a://bucket/folder or file:///folder")
-        url = store_url(store, up)
-        source = Source(url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows)
+        url, access = chosen_store(store, config, up)
+        source = Source(
+            url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows, access=access
+        )
         keep = None if keep_hours is None else timedelta(hours=keep_hours)
         job = Job(source, data, once, trigger, log_meta, keep)
         cluster, stop = Cluster(master, settings_of(conf)), Stop()
@@ -231,27 +241,34 @@ def ingest(  # noqa: PLR0917 - click passes options by name
         sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else _TERMINATED)
 
 
-def store_url(store: str | None, up: Path | None) -> str:
-    """The URL of the store to read: that of --store, or the one that `sharegroups up` runs on the directory of --up.
+#: What `replay` and the other commands print when nothing names a store.
+_NEITHER: Final = (
+    "Missing option: give --store URL (or --config FILE with store.url, or --up DIR), --data DIRECTORY of an ingest, "
+    "or both"
+)
+_NO_STORE: Final = (
+    "Missing option '--store': give --store URL, --config FILE with store.url, or --up DIR with the data directory of "
+    "`sharegroups up`, ~/.local/share/sharegroups unless it has --data"
+)
+
+
+def chosen_store(
+    store: str | None, config: Path | None, up: Path | None, missing: str = _NO_STORE
+) -> tuple[str, StoreAccess]:
+    """The URL of the store to read, and how to reach it: by --store, by the settings store.* of --config or of the
+    environment, as a node's (CM-200), or the one that `sharegroups up` runs on the directory of --up.
 
     An embedded store's socket has a new path at each start, which is stored in the data directory. So a command that is
-    run repeatedly should name the directory (PM-39). Raises NoStoreError, and UsageError unless exactly one of the two
-    is given.
+    run repeatedly should name the directory (PM-39). Raises NoStoreError, and UsageError unless it is one store.
     """
-    found = store_url_or_none(store, up)
-    if found is None:
-        raise click.UsageError(
-            "Missing option '--store': give --store URL, or --up DIR with the data directory of `sharegroups up`, "
-            "~/.local/share/sharegroups unless it has --data"
-        )
-    return found
-
-
-def store_url_or_none(store: str | None, up: Path | None) -> str | None:
-    """As `store_url`, but None when neither is given."""
-    if store is not None and up is not None:
-        raise click.UsageError("give either --store URL or --up DIR, not both")
-    return store if up is None else _embedded_store_url(up.expanduser())
+    if up is not None:
+        if store is not None or config is not None:
+            raise click.UsageError("give either --store URL (or --config FILE) or --up DIR, not both")
+        return _embedded_store_url(up.expanduser()), StoreAccess()
+    url, access = read_store(store or "", os.environ, config)
+    if not url:
+        raise click.UsageError(missing)
+    return url, access
 
 
 def _embedded_store_url(directory: Path) -> str:
@@ -330,6 +347,7 @@ def report(  # noqa: PLR0917 - click passes options by name
 
 @metrics.command()
 @click.option("--store", metavar="URL", help="The store, without a password; its history is short.")
+@_CONFIG
 @_UP
 @_PASSWORD
 @click.option(
@@ -344,18 +362,19 @@ def report(  # noqa: PLR0917 - click passes options by name
     "--at", metavar="TIME|ID", help="An ISO time (UTC unless it says otherwise) or an entry id; now if absent."
 )
 def replay(  # noqa: PLR0917 - click passes options by name
-    store: str | None, up: Path | None, password_env: str, data: Path | None, group: str, topic: str, partition: int,
+    store: str | None, config: Path | None, up: Path | None, password_env: str, data: Path | None, group: str,
+    topic: str, partition: int,
     at: str | None,
 ) -> None:  # fmt: skip
     """Print the state of a share-partition as it was at some time, as JSON. Needs no Spark and no Java."""
-    if store is None and up is None and data is None:
-        raise click.UsageError("Missing option: give --store URL (or --up DIR), --data DIRECTORY of an ingest, or both")
     with failures(), ExitStack() as held:
         from share_metrics.reader import Store  # noqa: PLC0415 - it needs the extra
         from share_metrics.replay.time_travel import replayed  # noqa: PLC0415
 
-        url = store_url_or_none(store, up)
-        open_store = held.enter_context(Store(url, password_env)) if url is not None else None
+        open_store = None
+        if store is not None or config is not None or up is not None or data is None:
+            url, access = chosen_store(store, config, up, _NEITHER)
+            open_store = held.enter_context(Store(url, password_env, access=access))
         then = moment(at)
         found = replayed(open_store, group, topic, partition, then, data)
     state = found.state

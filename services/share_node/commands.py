@@ -8,7 +8,8 @@ from pathlib import Path
 
 import click
 
-from shard_runtime.config.process_settings import LOG_LEVEL, STORE_URL
+from kip932.store_settings import STORE_URL
+from shard_runtime.config.process_settings import LOG_LEVEL
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
 from share_node.backup.commands import backup

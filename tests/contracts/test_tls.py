@@ -5,26 +5,25 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
-import ssl
 import subprocess
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 import redis.asyncio
 
+from kip932.store_settings import StoreAccess
+from kip932.store_tls import StoreTls
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import ConnectionLostError, Store, StoreSettings
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, check_store
-from shard_runtime.record_log.redis.store_tls import StoreTls
 from shard_runtime.record_log.redis.topology import open_store
 from share_node.certs import Authority
 from share_node.node.process_store import opened_store
 from share_node.store.data_directory import DataDirectory
 from share_node.store.embedded_store import EmbeddedStore
 from tests.support.certificates import files_in, install
+from tests.support.store_tls import SecuredStore, behind_tls
 
 OPENSSL = shutil.which("openssl")
 
@@ -36,44 +35,6 @@ def certificate(directory: Path, name: str = "IP:127.0.0.1") -> tuple[Path, Path
     command += ["-addext", f"subjectAltName={name}", "-keyout", str(key), "-out", str(found)]
     subprocess.run(command, check=True, capture_output=True)
     return found, key
-
-
-@asynccontextmanager
-async def behind_tls(socket: Path, found: Path, key: Path, clients_of: Path | None = None) -> AsyncIterator[int]:
-    """Yield the port of a TLS endpoint in front of a unix socket; the embedded store itself has no TLS. `clients_of`:
-    the authorities of the certificates that clients need; None if they need none."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(found, key)
-    if clients_of is not None:
-        context.verify_mode = ssl.CERT_REQUIRED
-        context.load_verify_locations(clients_of)
-    pumps: set[asyncio.Task[None]] = set()
-
-    async def pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65_536):
-                writer.write(data)
-                await writer.drain()
-        except (ConnectionError, ssl.SSLError):
-            pass
-        finally:
-            writer.close()
-
-    async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        to_reader, to_writer = await asyncio.open_unix_connection(str(socket))
-        for work in (pump(reader, to_writer), pump(to_reader, writer)):
-            task = asyncio.get_running_loop().create_task(work)
-            pumps.add(task)
-            task.add_done_callback(pumps.discard)
-
-    server = await asyncio.start_server(accept, "127.0.0.1", 0, ssl=context)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-        for task in list(pumps):
-            task.cancel()
-        await asyncio.gather(*pumps, return_exceptions=True)
 
 
 @pytest.mark.skipif(OPENSSL is None, reason="needs openssl: it makes the certificate of this test")
@@ -119,25 +80,9 @@ async def test_a_certificate_must_be_for_the_name_that_was_given_not_for_the_add
         await store.stop()
 
 
-class _Secured:
-    """A store's authority and certificate, and those of a client, in a folder."""
-
-    def __init__(self, folder: Path) -> None:
-        self.authority = Authority.made()
-        self.store, self.client = (files_in(folder / name) for name in ("store", "client"))
-        for name, files in (("store", self.store), ("client", self.client)):
-            (folder / name).mkdir()
-            install(files, self.authority.issue(name, ["127.0.0.1"]), self.authority.certificate)
-
-    def tls(self, *, known: bool = False) -> StoreTls:
-        """Return a client's files; with its own certificate if `known`."""
-        own = (self.client.certificate, self.client.key) if known else (None, None)
-        return StoreTls(self.client.authorities, *own)
-
-
 async def _refusal(url: str, tls: StoreTls) -> str:
     with pytest.raises(ConnectionLostError) as refused:
-        await _ping(open_store(url, tls=tls))
+        await _ping(open_store(url, access=StoreAccess(tls=tls)))
     return str(refused.value)
 
 
@@ -149,7 +94,7 @@ async def _ping(store: Store) -> None:
 @pytest.mark.rule("CM-195")
 @pytest.mark.asyncio
 async def test_the_files_of_the_settings_are_used_and_read_again_for_each_connection(tmp_path: Path) -> None:
-    made = _Secured(tmp_path)
+    made = SecuredStore(tmp_path)
     store = EmbeddedStore(DataDirectory(tmp_path / "data"))
     await store.start()
     try:
@@ -171,6 +116,32 @@ async def test_the_files_of_the_settings_are_used_and_read_again_for_each_connec
             install(made.client, made.authority.issue("client"), made.authority.certificate)
             await check_store(opened, None, 0)
             assert "it requires a client certificate" in await _refusal(flags["store.url"], made.tls())
+            made.client.authorities.unlink()
+            with pytest.raises(ConnectionLostError, match=r"ca\.location=.*it cannot be used \(No such file"):
+                await _ping(opened)
+    finally:
+        await store.stop()
+
+
+@pytest.mark.rule("CM-195")
+@pytest.mark.asyncio
+async def test_the_systems_authorities_are_used_only_without_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, others = SecuredStore(tmp_path), tmp_path / "others.crt"
+    others.write_bytes(Authority.made().certificate)
+    monkeypatch.setenv("SSL_CERT_FILE", str(made.store.authorities))  # where OpenSSL finds the system's
+    store = EmbeddedStore(DataDirectory(tmp_path / "data"))
+    await store.start()
+    try:
+        async with behind_tls(store.socket_path, made.store.certificate, made.store.key) as port:
+            url = f"rediss://127.0.0.1:{port}"
+            await check_store(open_store(url), None, 0)
+            said = await _refusal(url, StoreTls(others))
+            assert f"of no authority in store.ssl.ca.location={others}" in said
+            assert f"of no authority in ssl_ca_certs={others}" in await _refusal(
+                f"{url}?ssl_ca_certs={others}", StoreTls()
+            )
     finally:
         await store.stop()
 
@@ -178,7 +149,7 @@ async def test_the_files_of_the_settings_are_used_and_read_again_for_each_connec
 @pytest.mark.rule("CM-195")
 @pytest.mark.asyncio
 async def test_a_failed_connection_says_what_it_may_mean(tmp_path: Path) -> None:
-    made, others = _Secured(tmp_path), Authority.made()
+    made, others = SecuredStore(tmp_path), Authority.made()
     (tmp_path / "odd").mkdir()
     odd = files_in(tmp_path / "odd")
     store = EmbeddedStore(DataDirectory(tmp_path / "data"))
@@ -216,7 +187,7 @@ async def test_a_failed_connection_says_what_it_may_mean(tmp_path: Path) -> None
 
 @pytest.mark.rule("CM-195")
 def test_files_that_cannot_be_used_and_what_is_given_twice_are_refused_at_the_start(tmp_path: Path) -> None:
-    made = _Secured(tmp_path)
+    made = SecuredStore(tmp_path)
     node, missing = made.tls(known=True), tmp_path / "missing.crt"
     for url, tls, said in (
         ("redis://h:1", node, "connections to it would not be encrypted; expected rediss://"),
@@ -227,4 +198,4 @@ def test_files_that_cannot_be_used_and_what_is_given_twice_are_refused_at_the_st
         ("rediss://h:1", StoreTls(None, node.certificate, made.store.key), "cannot be used together"),
     ):
         with pytest.raises(ValueError, match=re.escape(said)):
-            open_store(url, tls=tls)
+            open_store(url, access=StoreAccess(tls=tls))

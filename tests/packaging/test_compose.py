@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 import yaml
 
+from kip932.store_settings import STORE_FSYNC_ALWAYS
 from shard_runtime.config.process_settings import (
     ADVERTISED_HOST,
     LISTEN_PORT,
     METRICS_PORT,
     NODE_NAME,
-    STORE_FSYNC_ALWAYS,
     Settings,
     load_settings,
 )

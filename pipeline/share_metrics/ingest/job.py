@@ -41,7 +41,7 @@ from share_metrics.ingest.topic_names import note_topics
 from share_metrics.ingest.writing import KINDS, SPARK_ERRORS, Running, Source, Step, Watch, start, stored
 from share_metrics.metrics import gaps
 from share_metrics.metrics.common import KEY, ORDER
-from share_metrics.reader import Kind, NoClusterError, Reader, Store, StoreReplyError, StoreUnreachableError
+from share_metrics.reader import Kind, NoClusterError, Reader, StoreReplyError, StoreUnreachableError
 from share_metrics.reader.log_ends import LogEnd
 from share_metrics.reader.streams import cluster_id
 from share_metrics.report import Known, Logs, Report, collect
@@ -240,7 +240,7 @@ def run(job: Job, exposition: Exposition, cluster: Cluster, notify: Notify, stop
     stop = stop or Stop()
     if exposition.textfile is not None:
         writable(exposition.textfile, _TEXTFILE)
-    with Store(job.source.url, job.source.password_env) as store:  # fails in a second; Spark would take a minute
+    with job.source.store() as store:  # fails in a second; Spark would take a minute
         Reader(store, Kind.SHARE_STATE).streams()
         whose = cluster_id(store)
     with owned(job.data, whose):
@@ -355,15 +355,12 @@ def _upkeep(spark: SparkSession, job: Job, gauges: Gauges | None, notify: Notify
         if gauges is not None:
             gauges.sampled(at.timestamp(), ends)
 
-    def opened() -> Store:
-        return Store(job.source.url, job.source.password_env)
-
     def note_names() -> None:
-        with opened() as store:
+        with job.source.store() as store:
             note_topics(store, job.data)
 
     due: dict[str, Callable[[], object]] = {
-        "where logs end was not sampled": Sampler(opened, job.data, took),
+        "where logs end was not sampled": Sampler(job.source.store, job.data, took),
         "the names of topics were not noted": note_names,
     }
     return Upkeep(job.kinds, put_together, due, None if job.once else job.trigger_s, notify)

@@ -19,11 +19,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from kip932.store_settings import StoreAccess
 from share_metrics.archive.commits import commit, visible
 from share_metrics.archive.folders import checkpoints, noted, written
 from share_metrics.archive.row_files import RowFiles, rows_in
 from share_metrics.causes import PASSING, UNREACHABLE, cause, ended_by
-from share_metrics.reader import Kind
+from share_metrics.reader import Kind, Store
 from share_metrics.spark import own_source, with_short_errors
 
 #: The kinds that metrics need; `log_meta` may be ingested too, for lag in seconds.
@@ -67,6 +68,11 @@ class Source(NamedTuple):
     rows: str = ""
     #: How many tasks a trigger is split into; 0: two for each processor of this machine.
     tasks: int = 0
+    access: StoreAccess = StoreAccess()
+
+    def store(self) -> Store:
+        """Return a new store to read from, by its primaries; the caller must close it."""
+        return Store(self.url, self.password_env, access=self.access)
 
     def split_into(self, tasks: int) -> Source:
         """Return this source split into `tasks` tasks, with enough rows in a full trigger to give each of them work.
@@ -92,6 +98,7 @@ class Source(NamedTuple):
             "maxRowsPerTrigger": str(self.max_rows_per_trigger),
             "readFrom": self.read_from,
             "readerName": self.reader_name or "",
+            **self.access.texts(),
             **shares,
         }
 

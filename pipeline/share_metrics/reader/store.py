@@ -4,7 +4,8 @@
     redis+cluster://host:port,host:port   rediss+cluster://…    a cluster, from any of its nodes
     redis+sentinel://host:port,host:port/service                the master of a service
 
-The URL never contains the password, because a job's options appear in plans, logs and event files (PM-5).
+The URL never contains the password, because a job's options appear in plans, logs and event files (PM-5): it is in an
+environment variable or in a file. Files are read for each new connection.
 
 A store that reads from replicas uses a replica of the node that holds a key, or that node if no replica answers. A
 replica may lack the newest entries, so a reader must read them from `primary` before it counts them as lost.
@@ -14,14 +15,19 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
+import ssl
 import time
 from binascii import crc_hqx
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 import redis
 from redis.backoff import ExponentialBackoff
+from redis.connection import SSLConnection
+from redis.credentials import CredentialProvider
 from redis.exceptions import (
     AskError,
     AuthenticationError,
@@ -35,6 +41,9 @@ from redis.exceptions import (
 from redis.retry import Retry
 from redis.sentinel import MasterNotFoundError, Sentinel
 
+from kip932.store_settings import PasswordFileError, StoreAccess, password_in
+from kip932.store_tls import client_context, explained
+
 _log = logging.getLogger(__name__)
 
 Command = Sequence[str | int | bytes]
@@ -47,6 +56,7 @@ _LOADING_ATTEMPTS: Final = 600
 _LOADING_PAUSE_S: Final = 1.0
 #: The maximum number of pipelined commands per round trip, so that its replies stay small.
 _PIPELINE: Final = 500
+_BY_URL: Final = StoreAccess()
 
 
 class StoreUnreachableError(Exception):
@@ -85,7 +95,7 @@ def _parts(url: str) -> SplitResult:
     if parts is None or ("@" in f"{parts.path}{parts.fragment}" and not parts.scheme.startswith("unix")):
         raise ValueError(
             "the store URL cannot be read; expected redis://USER@HOST:PORT, and the password in the environment "
-            "variable that passwordEnv names"
+            "variable that passwordEnv names, or in the file of store.password.location"
         )
     return parts
 
@@ -94,8 +104,8 @@ class Store:
     """Connections to a store's nodes, opened when first used. Do not share it between processes or threads (PM-76)."""
 
     def __init__(
-        self, url: str, password_env: str = "", *, replicas: bool = False, env: Mapping[str, str] = os.environ,
-        pause: Callable[[float], None] = time.sleep,
+        self, url: str, password_env: str = "", *, access: StoreAccess = _BY_URL, replicas: bool = False,
+        env: Mapping[str, str] = os.environ, pause: Callable[[float], None] = time.sleep,
     ) -> None:  # fmt: skip
         parts = _parts(url)
         scheme, _, mode = parts.scheme.partition("+")
@@ -105,14 +115,23 @@ class Store:
                 "use redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://"
             )
         if parts.password or "password" in dict(parse_qsl(parts.query)):
-            raise ValueError("the store URL holds a password; name the environment variable that holds it: passwordEnv")
+            raise ValueError(
+                "the store URL holds a password, which plans and logs would show; name the environment variable that "
+                "holds it, passwordEnv, or the file, store.password.location"
+            )
         if password_env and password_env not in env:
             raise ValueError(f"environment variable {password_env} (passwordEnv) is not set")
         self._scheme, self._mode, self._parts = scheme, mode, parts
+        self._access, self._tls = access, _tls_options(parts, access)
+        self._user = _user(parts, access)
+        if password_env and access.password is not None:
+            raise ValueError(f"passwordEnv is {password_env}, and store.password.location={access.password}; give one")
+        if access.password is not None:
+            password_in(access.password)
         self._password = env[password_env] if password_env else None
         self._pause = pause
         self._replicas = replicas and bool(mode)  # the URL of a single server is used as it is
-        self._primary = Store(url, password_env, env=env, pause=pause) if self._replicas else self
+        self._primary = Store(url, password_env, access=access, env=env, pause=pause) if self._replicas else self
         self._silent: set[str] = set()
         self._nodes: dict[str, redis.Redis] = {}
         self._slots: list[str] = []
@@ -213,11 +232,21 @@ class Store:
         except BusyLoadingError as error:
             self._slots.clear()
             raise StoreLoadingError(f"the store at {node or self._parts.path} does not answer yet: {error}") from error
-        except (AuthenticationError, ResponseError) as error:  # from the handshake, about the password or the user
+        except PasswordFileError as error:
             raise StoreReplyError(f"{node or self._parts.path}: {error}") from error
+        except (AuthenticationError, ResponseError) as error:  # from the handshake, about the password or the user
+            file = self._access.password
+            source = f"; the password is from store.password.location={file}" if file is not None else ""
+            raise StoreReplyError(f"{node or self._parts.path}: {error}{source}") from error
         except (RedisError, OSError) as error:
             self._slots.clear()
-            raise StoreUnreachableError(f"the store at {node or self._parts.path} does not answer: {error}") from error
+            raise StoreUnreachableError(
+                f"the store at {node or self._parts.path} does not answer: {self._meaning(error)}"
+            ) from error
+
+    def _meaning(self, error: Exception) -> str:
+        in_url = dict(parse_qsl(self._parts.query)).get("ssl_ca_certs", "")
+        return explained(str(error), tls=self._scheme == "rediss", files=self._access.tls, ca_in_url=in_url)
 
     def _asked(self, node: str, words: Command) -> Any:
         """The reply of the node to which a slot is moving; it serves the keys that it already has."""
@@ -228,11 +257,16 @@ class Store:
             path = "" if self._mode else self._parts.path
             query = f"?{self._parts.query}" if self._parts.query else ""
             url = f"{self._scheme}://{node}{path}{query}"
-            user = self._parts.username or None
+            file = self._access.password
+            known: dict[str, Any] = {"username": self._user or None, "password": self._password}
+            if file is not None:
+                known = {"credential_provider": _PasswordFile(self._user, file)}
             client = redis.Redis.from_url(
-                url, username=user, password=self._password, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3),
+                url, **known, **self._tls, protocol=2, retry=Retry(ExponentialBackoff(0.5, 0.05), 3),
                 redis_connect_func=_read_only if self._replicas and self._mode == "cluster" else None,
             )  # fmt: skip
+            if self._scheme == "rediss":
+                client.connection_pool.connection_class = _StoreConnection
             client.response_callbacks.clear()  # raw replies: parsing them twice costs more than reading
             self._nodes[node] = client
         return self._nodes[node]
@@ -278,18 +312,81 @@ class Store:
         replicas = sorted(node for node in nodes[1:] if node not in self._silent) if self._replicas else []
         return replicas[0] if replicas else nodes[0]
 
+    def _secure(self, sentinel: Sentinel) -> None:
+        """Let the connections to Sentinels use TLS, as those to nodes do."""
+        if self._scheme != "rediss":
+            return
+        options = {**dict(parse_qsl(self._parts.query)), **self._tls}
+        files: dict[str, Any] = {
+            name: options[name] for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile") if name in options
+        }
+        for client in sentinel.sentinels:
+            pool = client.connection_pool
+            pool.connection_class = _StoreConnection
+            pool.connection_kwargs.update(files)
+
     def _of_service(self) -> str:
         if not self._slots:
             service = self._parts.path.strip("/")
             hosts = [(host, int(port)) for host, _, port in (seed.rpartition(":") for seed in self._seeds())]
             try:
                 sentinel = Sentinel(hosts, socket_timeout=2)  # type: ignore[no-untyped-call] # nor here
+                self._secure(sentinel)
                 nodes = [sentinel.discover_master(service)]  # type: ignore[no-untyped-call] # nor here
                 nodes += sentinel.discover_slaves(service) if self._replicas else []  # type: ignore[no-untyped-call]
             except MasterNotFoundError as error:
-                raise StoreUnreachableError(f"no Sentinel names a master of {service}: {error}") from error
+                raise StoreUnreachableError(
+                    f"no Sentinel names a master of {service}: {self._meaning(error)}"
+                ) from error
             self._slots = [self._chosen([f"{host}:{port}" for host, port in nodes])]
         return self._slots[0]
+
+
+class _PasswordFile(CredentialProvider):
+    """A user, "" for the default one, and the password in a file, read for each new connection."""
+
+    def __init__(self, user: str, file: Path) -> None:
+        self._user, self._file = user, file
+
+    def get_credentials(self) -> tuple[str] | tuple[str, str]:
+        """Return what AUTH sends. Raises PasswordFileError."""
+        password = password_in(self._file)
+        return (self._user, password) if self._user else (password,)
+
+
+class _StoreConnection(SSLConnection):
+    """A TLS connection that accepts the authorities that are given, and not the system's as well (CM-195)."""
+
+    def _wrap_socket_with_ssl(self, sock: socket.socket) -> ssl.SSLSocket:
+        if not self.ca_certs:
+            found: ssl.SSLSocket = super()._wrap_socket_with_ssl(sock)  # type: ignore[no-untyped-call] # nor here
+            return found
+        context = client_context(self.ca_certs, self.certfile, self.keyfile)
+        context.check_hostname, context.verify_mode = self.check_hostname, self.cert_reqs
+        return context.wrap_socket(sock, server_hostname=self.host)
+
+
+def _tls_options(parts: SplitResult, access: StoreAccess) -> dict[str, str]:
+    """redis-py's options for the files of store.ssl.*. Raises ValueError when they cannot be used, for a file that the
+    URL names as well, and for an address without TLS."""
+    if not access.tls:
+        return {}
+    if not parts.scheme.startswith("rediss"):
+        raise ValueError("store.ssl.* is set, and connections would not be encrypted; expected a URL with rediss://")
+    options = access.tls.options()
+    if twice := sorted(options.keys() & dict(parse_qsl(parts.query)).keys()):
+        raise ValueError(
+            f"the store URL has the option {twice[0]}, and store.ssl.* names another file; set one of them"
+        )
+    return options
+
+
+def _user(parts: SplitResult, access: StoreAccess) -> str:
+    """The store's user, "" for its default one. Raises ValueError when two are named."""
+    named = parts.username or ""
+    if access.username and named and access.username != named:
+        raise ValueError(f"the store URL names the user {named}, and store.username is {access.username}")
+    return access.username or named
 
 
 def _read_only(connection: Any) -> None:

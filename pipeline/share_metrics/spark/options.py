@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
+from kip932.store_settings import StoreAccess
 from share_metrics.reader import EntryId, Kind, ReadOptions, Store
 from share_metrics.reader.offsets import read_ids
 from share_metrics.reader.publishing import Publisher, checked_name
@@ -17,7 +18,7 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """The options of a query. They hold no password, only the name of the environment variable that does."""
+    """The options of a query. They hold no password, only the name of the variable or the path of the file with it."""
 
     url: str
     kind: Kind
@@ -34,6 +35,7 @@ class SourceOptions:
     fields: str = "all"
     read_from: str = "primary"
     reader_name: str = ""
+    access: StoreAccess = field(default_factory=StoreAccess)
 
     @property
     def read_options(self) -> ReadOptions:
@@ -64,7 +66,7 @@ class SourceOptions:
 
     def store(self) -> Store:
         """A new store to read from; the caller must close it."""
-        return Store(self.url, self.password_env, replicas=self.read_from == "replica")
+        return Store(self.url, self.password_env, access=self.access, replicas=self.read_from == "replica")
 
 
 def read_options(options: Mapping[str, str]) -> SourceOptions:
@@ -94,6 +96,7 @@ def read_options(options: Mapping[str, str]) -> SourceOptions:
         fields=_choice(options, "fields", ("all", "light")),
         read_from=_choice(options, "readFrom", ("primary", "replica")),
         reader_name=options.get("readerName", ""),
+        access=StoreAccess.of(options),
     )
     if found.reader_name:
         checked_name(found.reader_name)

@@ -13,6 +13,11 @@ from typing import Final
 
 import structlog
 
+from kip932.store_settings import (
+    STORE_FSYNC_ALWAYS,
+    STORE_REPLICAS,
+    STORE_WHOLE_HISTORIES,
+)
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.deleted_topics import DeletedTopics
 from shard_runtime.cluster.metadata import MetadataImage
@@ -27,9 +32,6 @@ from shard_runtime.config.process_settings import (
     LEASE_MS,
     RENEW_INTERVAL_MS,
     REPLAYS_MAX,
-    STORE_FSYNC_ALWAYS,
-    STORE_REPLICAS,
-    STORE_WHOLE_HISTORIES,
     Settings,
 )
 from shard_runtime.ownership.lease_terms import LeaseTerms, OwnerIdentity

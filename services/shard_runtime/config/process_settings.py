@@ -6,7 +6,6 @@ setting is refused; the message suggests a similar name.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -26,6 +25,8 @@ from kip932.setting import (
     string,
     table,
 )
+from kip932.settings_file import FILE_VARIABLE, settings_in
+from kip932.store_settings import STORE_SETTINGS
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS
 from shard_runtime.ownership.placement import ROLES
@@ -33,7 +34,6 @@ from shard_runtime.ownership.placement import ROLES
 T = TypeVar("T")
 
 PREFIX: Final = "SHAREGROUPS_"
-FILE_VARIABLE: Final = "SHAREGROUPS_CONFIG"
 #: The command line's own variable: the address its clients bootstrap from. A service's environment may contain it.
 CLIENT_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
 
@@ -140,39 +140,6 @@ HEALTH_LISTEN_PORT = integer(
 )  # fmt: skip
 ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback.")  # CM-60
 DATA_DIR = string("data.dir", "", "Where this node keeps its lock and, with an embedded store, its data.")
-STORE_URL = string("store.url", "redis://127.0.0.1:6379", "The store; redis:// or rediss://, several nodes by commas.",
-                   sensitive=True)  # fmt: skip
-STORE_USERNAME = string(
-    "store.username", "", "User of the store (ACL); empty for the one in store.url, else its default user."
-)
-STORE_PASSWORD = string(  # CM-184
-    "store.password.location", "",
-    "File with the password of the store's user: one line. It is read again for each new connection, so that a "
-    "changed password needs no restart.",
-)  # fmt: skip
-STORE_SSL_CA = string(  # CM-195
-    "store.ssl.ca.location", "",
-    "PEM file with the certificates of the authorities by which the store is checked, with a rediss:// URL; empty for "
-    "those of the system.",
-)  # fmt: skip
-STORE_SSL_CERTIFICATE = string(
-    "store.ssl.certificate.location", "",
-    "PEM file with this process's certificate for the store, if it requires one, and the intermediate ones after it.",
-)  # fmt: skip
-STORE_SSL_KEY = string("store.ssl.key.location", "", "PEM file with the key of that certificate, not encrypted.")
-STORE_REPLICAS = integer("store.replicas", 0, "Replicas the store is configured with.", low=0)  # CM-12
-STORE_FSYNC_ALWAYS = boolean(
-    "store.fsync.always", False, "Whether the store syncs every write to disk before it answers."
-)
-STORE_WHOLE_HISTORIES: Setting[tuple[str, ...]] = listing(
-    "store.whole.histories", (),
-    "The store's history, then those before it that ended with everything on disk; `sharegroups up` sets it.",  # CM-104
-)  # fmt: skip
-STORE_UNSAFE_STOP = boolean(
-    "store.unsafe.stop.writes", False,
-    "Whether writes stop while the store is set to lose data (appendonly, appendfsync, maxmemory-policy), instead of "
-    "going on with an error in the log.",  # CM-171
-)  # fmt: skip
 CLOCK_SKEW_MAX_MS = integer(
     "clock.skew.max.ms", 10_000,
     "By how much this host's clock and the store's may differ; beyond it no record is deleted by age.",  # CM-170
@@ -243,9 +210,10 @@ LOG_LEVEL = string("log.level", "info", "Least level that is logged.", choices=(
 LOG_FORMAT = string("log.format", "auto", "json, console, or auto: json when not a terminal.",
                     choices=("auto", "json", "console"))  # fmt: skip
 
-NODE_SETTINGS: Final = table(
+_OWN_SETTINGS: Final = [
     value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()
-)
+]
+NODE_SETTINGS: Final = table([*_OWN_SETTINGS, *STORE_SETTINGS.values()])
 
 
 class SettingsError(Exception):
@@ -325,34 +293,17 @@ def load_settings(
 
 def _from_file(path: Path, declared: SettingTable, faults: list[str]) -> dict[str, tuple[str, str]]:
     try:
-        tree = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        faults.append(f"settings file {path} cannot be read: {error.strerror}")
-        return {}
-    except tomllib.TOMLDecodeError as error:
-        faults.append(f"settings file {path} is not TOML: {error}")
+        texts = settings_in(path)
+    except ValueError as error:
+        faults.append(str(error))
         return {}
     found = {}
-    for name, value in _flat(tree, ""):
+    for name, text in texts.items():
         if name in declared:
-            found[name] = (_text(value), f"file {path}")
+            found[name] = (text, f"file {path}")
         else:
             faults.append(_unknown(f"{name} in {path}", name, declared))
     return found
-
-
-def _flat(tree: Mapping[str, Any], prefix: str) -> Iterable[tuple[str, Any]]:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield prefix + key, value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return ",".join(map(_text, value)) if isinstance(value, list) else str(value)
 
 
 def _from_environment(

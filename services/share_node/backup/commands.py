@@ -20,22 +20,21 @@ import share_node.grpc_library  # noqa: F401 - before anything imports grpc
 from shard_runtime.clock import SystemClock
 from shard_runtime.record_log.protocol import LogError
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
-from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.restored_streams import RestoredStreams
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, StoreCheckError, check_store
 from shard_runtime.record_log.redis.stream_copies import StreamCopies
 from shard_runtime.record_log.redis.topology import open_store
-from shard_runtime.record_log.store_url import masked
+from shard_runtime.record_log.store_url import masked, masked_url
 from share_node.backup.manifest import Manifest
 from share_node.backup.restoring import Checked, check, restore
 from share_node.backup.segments import BackupFilesError, SegmentWriter
 from share_node.backup.taking import BackupRun, Progress
 from share_node.node.process_store import CLUSTER_MEMO
 from share_node.node.serve import StopSignal, run, unless_stopped
-from share_node.state.dump import which_store
 from share_node.store.data_directory import DataDirectory, DataDirectoryError, default_data
 from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
-from share_node.store.store_option import url_with_password
+from share_node.store.store_option import StoreChoice, which_store
 from share_node.store.stored_copy import readable, warn
 from sharegroups.cli.interrupts import status_of
 from sharegroups.cli.output import print_stderr
@@ -61,29 +60,27 @@ _quiet = click.option("--quiet", is_flag=True, help="No progress on standard err
               help="Read at most so many MiB a second from the store; default as fast as it goes.")  # fmt: skip
 @_output
 @_quiet
-def backup(
-    *, directory: Path, store: str | None, password_env: str, data: Path | None, rate: float | None, output: str,
-    quiet: bool,
-) -> None:  # fmt: skip
+def backup(*, directory: Path, where: StoreChoice, rate: float | None, output: str, quiet: bool) -> None:
     """Save all topics, groups and share state of a cluster, which may run, to the new directory DIR.
 
-    Without --store and --data it saves the store of a `sharegroups up` without --data, and says so.
+    Without --store, --config and --data it saves the store of SHAREGROUPS_STORE_URL, without that the one of a
+    `sharegroups up` without --data, and says so.
 
     Everything confirmed before the start is in it. Exit status: 0 when DIR holds a backup now, else 1.
     """
-    if store is None and data is None and not password_env:
-        data = _data_of_up()
+    if not where.is_given:
+        where, named = _by_default(where)
         if not quiet:
             unheeded = " SHAREGROUPS_BOOTSTRAP does not choose it." if os.environ.get("SHAREGROUPS_BOOTSTRAP") else ""
-            click.echo(f"Saving the store of {data}; --store or --data names another.{unheeded}", err=True)
+            click.echo(f"Saving the store of {named}; --store or --data names another.{unheeded}", err=True)
 
     async def body() -> dict[str, object]:
         began_s = time.monotonic()
         writer = SegmentWriter(directory)  # before a store is copied or read: the directory may be refused
         saved = False
         try:
-            async with readable(store, password_env, data) as url:
-                manifest = await _take(url, writer, None if rate is None else rate * _MIB, _progress_printer(quiet))
+            async with readable(where) as store:
+                manifest = await _take(store, writer, None if rate is None else rate * _MIB, _progress_printer(quiet))
             saved = True
         finally:
             if not saved:
@@ -103,20 +100,22 @@ def backup(
 @_output
 @_quiet
 def restore_command(
-    *, directory: Path, store: str | None, password_env: str, data: Path | None, dry_run: bool, keep_cluster_id: bool,
-    allow: tuple[str, ...], output: str, quiet: bool,
+    *, directory: Path, where: StoreChoice, dry_run: bool, keep_cluster_id: bool, allow: tuple[str, ...], output: str,
+    quiet: bool,
 ) -> None:  # fmt: skip
     """Check the backup in DIR and write it into an empty store, on which nodes start then.
 
-    Where to must be said, by --store or --data: what is restored is a cluster of its own.
+    Where to must be said, by --store, --config or --data: what is restored is a cluster of its own.
 
     Exit status: 0 when all of it is restored (or, with --dry-run, whole), else 1. If it was interrupted, run it again.
     """
-    if not dry_run and (store is None) == (data is None):
+    if not dry_run and not where.is_given:  # the environment alone does not choose what is written
         raise click.UsageError(
-            "give either --store URL or --data DIR; --dry-run needs neither. Without --data `sharegroups up` uses "
-            f"{default_data()}, which must hold no data"
+            "give either --store URL or --data DIR, or --config FILE with store.url; --dry-run needs none. Without "
+            f"--data `sharegroups up` uses {default_data()}, which must hold no data"
         )
+    if not dry_run:
+        where.checked()
 
     writing = False
 
@@ -133,36 +132,39 @@ def restore_command(
         found = _summary(directory, checked.manifest)
         if not dry_run:
             writing = True
-            async with _writable(store, password_env, data) as (url, remember):
-                found |= await _restore(url, checked, keep_cluster_id=keep_cluster_id, allow=allow, printing=printing)
+            async with _writable(where) as (store, remember):
+                found |= await _restore(store, checked, keep_cluster_id=keep_cluster_id, allow=allow, printing=printing)
                 remember(str(found["cluster_id"]))
         return found | {"restored": not dry_run, "seconds": round(time.monotonic() - began_s, 3)}
 
     _end(body, output, _restored, lambda: "run the same restore again, it goes on" if writing else "nothing is changed")
 
 
-def _data_of_up() -> Path:
-    """Return the data directory that `up` uses by default, if it holds a store. Raises UsageError."""
+def _by_default(where: StoreChoice) -> tuple[StoreChoice, str]:
+    """Return the store when no option names one, and how to name it: that of the environment, else that in the data
+    directory that `up` uses by default, if it holds one. Raises UsageError, ClickException."""
+    if url := where.url():
+        return where, masked_url(url)
     path = default_data()
     if not (path / "store").is_dir():
         raise click.UsageError(
             f"give either --store URL or --data DIR; {path}, where `sharegroups up` keeps its data by default, has none"
         )
-    return path
+    return StoreChoice(data=path), str(path)
 
 
 _ProgressPrinter = Callable[[Progress], contextlib.AbstractAsyncContextManager[None]]
 
 
-async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, printing: _ProgressPrinter) -> Manifest:
-    cluster = StoreClusterStore(open_store(url), StoreSettings())
+async def _take(store: Store, writer: SegmentWriter, bytes_per_s: float | None, printing: _ProgressPrinter) -> Manifest:
+    cluster = StoreClusterStore(store, StoreSettings())
     try:
         cluster_id = await cluster.cluster_id()
     finally:
         await cluster.close()
     if cluster_id is None:
         raise LogError("the store holds no cluster, so there is nothing to save; give the store that the nodes use")
-    copies = StreamCopies(open_store(url), _SETTINGS)
+    copies = StreamCopies(store, _SETTINGS)
     try:
         work = BackupRun(copies, writer, SystemClock(), bytes_per_s=bytes_per_s, on_damage=warn)
         async with printing(work.progress):
@@ -172,9 +174,8 @@ async def _take(url: str, writer: SegmentWriter, bytes_per_s: float | None, prin
 
 
 async def _restore(
-    url: str, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], printing: _ProgressPrinter
+    store: Store, checked: Checked, *, keep_cluster_id: bool, allow: tuple[str, ...], printing: _ProgressPrinter
 ) -> dict[str, object]:
-    store = open_store(url)
     await check_store(store, None, 0, allow=allow, show=warn)
     streams = RestoredStreams(store, _SETTINGS)
     progress = Progress()
@@ -192,16 +193,15 @@ async def _restore(
 
 
 @contextlib.asynccontextmanager
-async def _writable(
-    store: str | None, password_env: str, data: Path | None
-) -> AsyncIterator[tuple[str, Callable[[str], None]]]:
-    """Yield the URL of the chosen store, and a function that stores its cluster id. A data directory's own store is
+async def _writable(where: StoreChoice) -> AsyncIterator[tuple[Store, Callable[[str], None]]]:
+    """Yield the chosen store, and a function that stores its cluster id. A data directory's own store is
     started for this.
 
     Raises EmbeddedStoreError, DataDirectoryError; the latter while `up` runs on the directory.
     """
+    data = where.checked().data
     if data is None:
-        yield url_with_password(store, password_env), lambda _: None
+        yield where.opened(), lambda _: None
         return
     directory = DataDirectory(data)
     lock = directory.lock("up")
@@ -210,7 +210,7 @@ async def _writable(
         embedded = EmbeddedStore(directory)
         await embedded.start()
         try:
-            yield embedded.url, lambda cluster_id: directory.remember(CLUSTER_MEMO, cluster_id)
+            yield open_store(embedded.url), lambda cluster_id: directory.remember(CLUSTER_MEMO, cluster_id)
         finally:
             await embedded.stop()
     finally:

@@ -7,6 +7,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kip932.store_settings import (
+    STORE_FSYNC_ALWAYS,
+    STORE_REPLICAS,
+    STORE_SETTINGS,
+    STORE_UNSAFE_STOP,
+    STORE_URL,
+    StoreAccess,
+)
 from shard_runtime.clock import Clock, StoreTime
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import (
@@ -15,15 +23,6 @@ from shard_runtime.config.process_settings import (
     DATA_DIR,
     LISTEN_HOST,
     NODE_ROLES,
-    STORE_FSYNC_ALWAYS,
-    STORE_PASSWORD,
-    STORE_REPLICAS,
-    STORE_SSL_CA,
-    STORE_SSL_CERTIFICATE,
-    STORE_SSL_KEY,
-    STORE_UNSAFE_STOP,
-    STORE_URL,
-    STORE_USERNAME,
     Settings,
 )
 from shard_runtime.ownership.placement import ROLE_OF_KIND
@@ -35,7 +34,6 @@ from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError, StoreNeeds, check_store
 from shard_runtime.record_log.redis.store_rights import check_rights
-from shard_runtime.record_log.redis.store_tls import StoreTls
 from shard_runtime.record_log.redis.store_watch import StoreWatch
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked_url
@@ -115,11 +113,9 @@ def refuse_unusable(settings: Settings) -> None:
 def opened_store(settings: Settings) -> Store:
     """Return the store of these settings, not connected yet. Raises ValueError for a URL, a password file or files for
     TLS that cannot be used."""
-    location = settings[STORE_PASSWORD]
-    username, file = settings[STORE_USERNAME], Path(location) if location else None
-    given = (settings[each] for each in (STORE_SSL_CA, STORE_SSL_CERTIFICATE, STORE_SSL_KEY))
-    tls = StoreTls(*(Path(each) if each else None for each in given))
-    return open_store(settings[STORE_URL], username=username, password_file=file, tls=tls)
+    return open_store(
+        settings[STORE_URL], access=StoreAccess.of({name: settings.text(name) for name in STORE_SETTINGS})
+    )
 
 
 async def open_clients(

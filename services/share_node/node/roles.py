@@ -25,6 +25,7 @@ from kip932.internal.v1 import (
     share_coordinator_service_pb2,
 )
 from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.store_settings import STORE_REPLICAS
 from partition_leader.led_partitions import TailCaches
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.partition_owners import topic_shard
@@ -45,7 +46,6 @@ from shard_runtime.config.process_settings import (
     READERS_MAX_LAG_MS,
     RETENTION_INTERVAL_MS,
     SHARD_QUEUE_MAX,
-    STORE_REPLICAS,
     TAIL_CACHES_BYTES,
     Settings,
 )

@@ -18,6 +18,7 @@ import structlog
 import share_node.grpc_library  # noqa: F401 - before anything imports grpc
 from kip932.nearest_name import did_you_mean
 from kip932.printable import printable
+from kip932.store_settings import STORE_URL
 from shard_runtime.clock import Clock, SystemClock
 from shard_runtime.config.process_settings import (
     DATA_DIR,
@@ -26,7 +27,6 @@ from shard_runtime.config.process_settings import (
     LOG_LEVEL,
     NODE_NAME,
     NODE_ROLES,
-    STORE_URL,
     Settings,
     SettingsError,
     load_settings,

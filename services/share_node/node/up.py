@@ -13,11 +13,21 @@ from typing import Final
 
 import structlog
 
+from kip932.settings_file import FILE_VARIABLE
+from kip932.store_settings import (
+    STORE_FSYNC_ALWAYS,
+    STORE_PASSWORD,
+    STORE_SSL_CA,
+    STORE_SSL_CERTIFICATE,
+    STORE_SSL_KEY,
+    STORE_URL,
+    STORE_USERNAME,
+    STORE_WHOLE_HISTORIES,
+)
 from shard_runtime.clock import SystemClock
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.process_settings import (
     DATA_DIR,
-    FILE_VARIABLE,
     HEALTH_LISTEN_PORT,
     INTERNAL_LISTEN_HOST,
     INTERNAL_LISTEN_PORT,
@@ -28,14 +38,6 @@ from shard_runtime.config.process_settings import (
     METRICS_PORT,
     NODE_NAME,
     NODE_SETTINGS,
-    STORE_FSYNC_ALWAYS,
-    STORE_PASSWORD,
-    STORE_SSL_CA,
-    STORE_SSL_CERTIFICATE,
-    STORE_SSL_KEY,
-    STORE_URL,
-    STORE_USERNAME,
-    STORE_WHOLE_HISTORIES,
     Settings,
     load_settings,
 )

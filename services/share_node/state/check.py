@@ -13,7 +13,6 @@ import json
 import re
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from pathlib import Path
 from typing import Final
 
 import click
@@ -28,16 +27,16 @@ from shard_runtime.config import kafka_configs
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import STREAM_START, Entry, LogError, ShardId, ShardKind, StreamId
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
-from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.keys import META_LOG
 from shard_runtime.record_log.redis.log import StoreRecordLog
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.settlements import Settlement
 from share_node.node.serve import run
-from share_node.state.dump import embedded_url, named_shard, which_store
+from share_node.state.dump import embedded_url, named_shard
 from share_node.store.data_directory import DataDirectory, DataDirectoryError
 from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
-from share_node.store.store_option import url_with_password
+from share_node.store.store_option import StoreChoice, which_store
 from share_node.store.stored_copy import loaded
 
 _PAGE: Final = 500
@@ -49,10 +48,10 @@ Finding = dict[str, object]
 class StateCheck:
     """One check of all entries in a store."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, store: Store) -> None:
         self.entries = 0
-        self._log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
-        self._cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+        self._log = StoreRecordLog(store, StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+        self._cluster = StoreClusterStore(store, StoreSettings(), DamageNotes(quiet=True))
 
     async def close(self) -> None:
         """Close every connection."""
@@ -137,19 +136,18 @@ def _finding(stream: str, entry: str, why: str, skipped: bool, settled: Settleme
 
 
 @contextlib.asynccontextmanager
-async def opened(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
-    """Yield the URL of the chosen store. A data directory's own store is started when it does not run, since damage may
+async def opened(where: StoreChoice) -> AsyncIterator[Store]:
+    """Yield the chosen store. A data directory's own store is started when it does not run, since damage may
     keep `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
-    if (store is None) == (data is None):
-        raise click.UsageError("give either --store URL or --data DIR")
+    data = where.checked().data
     if data is None:
-        yield await loaded(url_with_password(store, password_env))
+        yield await loaded(where.opened())
         return
     running: str | None = None
     with contextlib.suppress(click.ClickException):
         running = embedded_url(data)
     if running is not None:  # outside the `suppress`, so that the caller's errors propagate
-        yield await loaded(running)
+        yield await loaded(open_store(running))
         return
     if not (data / "store").is_dir():
         raise EmbeddedStoreError(
@@ -158,14 +156,14 @@ async def opened(store: str | None, password_env: str, data: Path | None) -> Asy
     embedded = EmbeddedStore(DataDirectory(data))
     await embedded.start()
     try:
-        yield embedded.url
+        yield open_store(embedded.url)
     finally:
         await embedded.stop()
 
 
 @click.command()
 @which_store
-def check(store: str | None, password_env: str, data: Path | None) -> None:
+def check(where: StoreChoice) -> None:
     """Check every stored entry, and print a line of JSON for each that is damaged or missing.
 
     Exit status: 0 when nothing is wrong, 1 when something is, or the store cannot be read.
@@ -175,8 +173,8 @@ def check(store: str | None, password_env: str, data: Path | None) -> None:
 
     async def body() -> None:
         nonlocal entries
-        async with opened(store, password_env, data) as url:
-            checking = StateCheck(url)
+        async with opened(where) as store:
+            checking = StateCheck(store)
             try:
                 async for finding in checking.findings():
                     click.echo(json.dumps(finding))
@@ -197,9 +195,7 @@ def check(store: str | None, password_env: str, data: Path | None) -> None:
               help="gc: group log, sgs: share-partition state, meta: metadata log.")  # fmt: skip
 @click.option("--shard", default="", metavar="NAME", help="The number of the shard; not for meta.")
 @click.option("--entry", required=True, metavar="ID", help="The entry, as an error or `state check` names it.")
-def skip(  # noqa: PLR0917 - click passes options by name
-    store: str | None, password_env: str, data: Path | None, kind: str, shard: str, entry: str
-) -> None:
+def skip(where: StoreChoice, kind: str, shard: str, entry: str) -> None:
     """Continue without a damaged entry: its change is lost, and everything that depended on it is served again.
 
     The entry stays in the store. Running nodes take the shard up by themselves.
@@ -213,9 +209,9 @@ def skip(  # noqa: PLR0917 - click passes options by name
     which = None if kind == _META else named_shard(kind, shard)
 
     async def body() -> None:
-        async with opened(store, password_env, data) as url:
+        async with opened(where) as store:
             if which is None:
-                cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+                cluster = StoreClusterStore(store, StoreSettings(), DamageNotes(quiet=True))
                 try:
                     found = await cluster.read_metadata(at.seq - 1, 1)
                     _require_there(META_LOG, at, [StreamId(1, one.version) for one in found])
@@ -223,7 +219,7 @@ def skip(  # noqa: PLR0917 - click passes options by name
                 finally:
                     await cluster.close()
                 return
-            log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+            log = StoreRecordLog(store, StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
             try:
                 before = StreamId(at.epoch, at.seq - 1) if at.seq else StreamId(at.epoch - 1, 2**64 - 1)
                 _require_there(

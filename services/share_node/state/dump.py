@@ -1,4 +1,4 @@
-"""Describes entries for `sharegroups state`, and defines its options: which store, which shard (CM-16).
+"""Describes entries for `sharegroups state`, and reads the names of shards (CM-16).
 
 Entries with types or fields that this build does not know are shown as such, never skipped silently.
 """
@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final
 
 import click
 from google.protobuf.json_format import MessageToDict
@@ -18,9 +17,6 @@ from google.protobuf.message import DecodeError, Message
 from kip932.ids import topic_id_text
 from kip932.records.v1 import group_log_pb2, owner_log_pb2, share_state_log_pb2, topic_log_pb2
 from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, Entry, ShardId, ShardKind
-from share_node.store.store_option import password_option
-
-Command = TypeVar("Command", bound=Callable[..., Any])
 
 _MESSAGES: Final[dict[str, type[Message]]] = {
     ShardKind.GROUP.value: group_log_pb2.GroupRecord,
@@ -88,17 +84,6 @@ def _with_topic_ids(value: object) -> object:
 @click.group()
 def state() -> None:
     """Inspect the stored state, and settle damaged entries."""
-
-
-def which_store(command: Command) -> Command:
-    """Add the options that choose the store."""
-    data = click.option(
-        "--data",
-        type=click.Path(path_type=Path),
-        help="Or the data directory of `sharegroups up`, which need not run.",
-    )
-    with_store: Command = click.option("--store", metavar="URL", help="The store.")(password_option(data(command)))
-    return with_store
 
 
 def named_shard(kind: str, name: str) -> ShardId:

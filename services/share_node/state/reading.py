@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Final
 
 import click
@@ -19,14 +18,14 @@ from shard_runtime.config import kafka_configs
 from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, STREAM_START, Entry, LogError, ShardId, ShardKind
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
-from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
-from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked
 from share_node.node.serve import run
-from share_node.state.dump import KINDS, describe, named_shard, which_store
+from share_node.state.dump import KINDS, describe, named_shard
 from share_node.store.data_directory import DataDirectoryError
 from share_node.store.embedded_store import EmbeddedStoreError
+from share_node.store.store_option import StoreChoice, which_store
 from share_node.store.stored_copy import readable
 from sharegroups.cli.output import print_stderr
 
@@ -65,9 +64,9 @@ class _Printer:
             self.printed += 1
 
 
-async def _names(url: str, kind: ShardKind) -> list[str]:
+async def _names(store: Store, kind: ShardKind) -> list[str]:
     """Return the shards of a kind: as many as clusters have by default, and those that had an owner."""
-    cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+    cluster = StoreClusterStore(store, StoreSettings(), DamageNotes(quiet=True))
     try:
         owned = await cluster.hints(kind)
     finally:
@@ -94,9 +93,7 @@ async def _entries(log: StoreRecordLog, shard: ShardId) -> AsyncIterator[tuple[s
 @click.option("--formatter", type=click.Choice(["entries", _KAFKA]), default="entries", show_default=True,
               help="entries: all that is stored; kafka: snapshots and updates of sgs as Kafka's "
               "ShareGroupStateMessageFormatter writes them.")  # fmt: skip
-def dump(
-    *, store: str | None, password_env: str, data: Path | None, kind: str, shard: str | None, formatter: str
-) -> None:
+def dump(*, where: StoreChoice, kind: str, shard: str | None, formatter: str) -> None:
     """Print what is stored, one JSON document a line: shard by shard, in each the oldest first.
 
     The `up` of a data directory need not run: then a copy of its store is started and read.
@@ -112,9 +109,9 @@ def dump(
 
     async def body() -> None:
         try:
-            async with readable(store, password_env, data) as url:
-                shards = [which] if which else [ShardId(wanted, name) for name in await _names(url, wanted)]
-                log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+            async with readable(where) as store:
+                shards = [which] if which else [ShardId(wanted, name) for name in await _names(store, wanted)]
+                log = StoreRecordLog(store, StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
                 try:
                     for each in shards:
                         async for stream, entry in _entries(log, each):

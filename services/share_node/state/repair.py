@@ -14,7 +14,6 @@ import re
 import socket
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -26,13 +25,13 @@ from shard_runtime.record_log.damage_notes import DamageNotes
 from shard_runtime.record_log.protocol import ShardId, ShardKind
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.codec import stream_id
-from shard_runtime.record_log.redis.connection import StoreSettings
+from shard_runtime.record_log.redis.connection import Store, StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
-from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.settlements import Choice, Settlement
 from share_node.state.check import opened, run_or_fail
 from share_node.state.damage_report import Damaged, DamageReport
-from share_node.state.dump import named_shard, which_store
+from share_node.state.dump import named_shard
+from share_node.store.store_option import StoreChoice, which_store
 
 _ENTRY: Final = re.compile(r"\d+-\d+")
 #: Limit on searches for damaged entries: when one is settled, others may no longer fit without it.
@@ -54,7 +53,7 @@ _SHARDS: Final = {ShardKind.GROUP: kafka_configs.GROUP_SHARDS, ShardKind.SHARE_S
 @click.option("--dry-run", is_flag=True, help="Only show what would be settled.")
 @click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
               help="json: one document a line for each entry.")  # fmt: skip
-def repair(store: str | None, password_env: str, data: Path | None, **given: Any) -> None:
+def repair(where: StoreChoice, **given: Any) -> None:
     """Show each damaged entry that waits for a decision, with what each choice loses; with --choose, settle it.
 
     A running system need not be stopped. Exit status: 0 when nothing waits any more, 1 when something does.
@@ -64,10 +63,10 @@ def repair(store: str | None, password_env: str, data: Path | None, **given: Any
     left: list[Damaged] = []
 
     async def body() -> None:
-        async with opened(store, password_env, data) as url:
-            log = StoreRecordLog(open_store(url), StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
+        async with opened(where) as store:
+            log = StoreRecordLog(store, StoreSettings(), SystemClock(), damage=DamageNotes(quiet=True))
             try:
-                left.extend(await _rounds(log, await _shards(url, asked), asked))
+                left.extend(await _rounds(log, await _shards(store, asked), asked))
             finally:
                 await log.close()
 
@@ -163,11 +162,11 @@ class _Options:
         return click.confirm(f"{name[:1].upper()}{name[1:]}: {found.choices[self.choice]}. Go on?", err=True)
 
 
-async def _shards(url: str, asked: _Options) -> Sequence[ShardId]:
+async def _shards(store: Store, asked: _Options) -> Sequence[ShardId]:
     """Return the selected shards: the named one, or those that clusters have by default and those that had an owner."""
     if asked.shard is not None and asked.kind is not None:
         return [named_shard(asked.kind, asked.shard)]
-    cluster = StoreClusterStore(open_store(url), StoreSettings(), DamageNotes(quiet=True))
+    cluster = StoreClusterStore(store, StoreSettings(), DamageNotes(quiet=True))
     try:
         shards = []
         for kind in (ShardKind.GROUP, ShardKind.SHARE_STATE):

@@ -13,8 +13,9 @@ from typing import Final
 
 import click
 
+from kip932.store_settings import STORE_REPLICAS, STORE_URL
 from shard_runtime.config import kafka_configs
-from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, Settings, load_settings
+from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.redis.cluster_store import StoreClusterStore
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE, Show, check_store

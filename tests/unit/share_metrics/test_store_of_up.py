@@ -8,8 +8,12 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from share_metrics.commands import NoStoreError, metrics, store_url, store_url_or_none
+from share_metrics.commands import NoStoreError, chosen_store, metrics
 from share_node.state.dump import embedded_url
+
+
+def store_url(store: str | None, up: Path | None) -> str:
+    return chosen_store(store, None, up)[0]
 
 
 def _running(folder: Path) -> Path:
@@ -25,7 +29,7 @@ def test_the_store_that_runs_on_the_directory(tmp_path: Path, monkeypatch: pytes
     with pytest.raises(NoStoreError, match=f"no embedded store runs on {tmp_path}; start `sharegroups up --data"):
         store_url(None, tmp_path)
     socket = _running(tmp_path)
-    assert store_url(None, tmp_path) == store_url_or_none(None, tmp_path) == f"unix://{socket}"
+    assert store_url(None, tmp_path) == f"unix://{socket}"
     assert embedded_url(tmp_path) == f"unix://{socket}", "as `sharegroups state --data` finds it"
     monkeypatch.setenv("HOME", str(tmp_path.parent))
     assert store_url(None, Path("~") / tmp_path.name) == f"unix://{socket}", "as cron writes it"
@@ -35,8 +39,7 @@ def test_the_store_that_runs_on_the_directory(tmp_path: Path, monkeypatch: pytes
 
 
 def test_a_url_is_taken_as_it_is() -> None:
-    assert store_url("redis://h:1", None) == store_url_or_none("redis://h:1", None) == "redis://h:1"
-    assert store_url_or_none(None, None) is None
+    assert store_url("redis://h:1", None) == "redis://h:1"
     with pytest.raises(click.UsageError, match="not both"):
         store_url("redis://h:1", Path("d"))
 

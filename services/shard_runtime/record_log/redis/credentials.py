@@ -11,16 +11,12 @@ from typing import Final
 
 import structlog
 
+from kip932.store_settings import PasswordFileError, password_in
+
 log = structlog.get_logger(__name__)
 
-#: More than any password; a wrong path may name a large file.
-_PASSWORD_BYTES_MAX: Final = 4_096
 _EFFECT: Final = "the last password that worked is used"
 _TRY_NEXT: Final = "add the new password to the store's user before you change the file"
-
-
-class PasswordFileError(ValueError):
-    """The file with the store's password cannot be used; the message names it, and never shows what is in it."""
 
 
 class StoreCredentials:
@@ -33,21 +29,8 @@ class StoreCredentials:
         self._reported = ""
 
     def read(self) -> str:
-        """Read the password: the whole file, without one line end after it. Raises PasswordFileError."""
-        setting = f"store.password.location={self.path}"
-        try:
-            with self.path.open("rb") as file:
-                found = file.read(_PASSWORD_BYTES_MAX + 1)
-            text = found.decode()
-        except OSError as error:
-            raise PasswordFileError(f"{setting}: it cannot be read: {error.strerror}; expected a file") from error
-        except UnicodeDecodeError:
-            raise PasswordFileError(f"{setting}: it is not text; expected the password in UTF-8") from None
-        password = text.removesuffix("\n").removesuffix("\r")
-        if not password or "\n" in password or len(found) > _PASSWORD_BYTES_MAX:
-            shape = f"{len(text.splitlines())} lines, {len(found)} bytes" if found else "nothing"
-            raise PasswordFileError(f"{setting}: it holds {shape}; expected one line with the password")
-        return password
+        """Read the password. Raises PasswordFileError."""
+        return password_in(self.path)
 
     def candidates(self) -> list[str]:
         """Return the passwords to try, in order. Raises PasswordFileError when there is none."""

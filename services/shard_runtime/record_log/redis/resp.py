@@ -24,6 +24,8 @@ from redis.backoff import NoBackoff
 from redis.exceptions import AuthenticationError, BusyLoadingError, RedisError
 
 from kip932.armed_timer import ArmedTimer
+from kip932.store_settings import PasswordFileError
+from kip932.store_tls import NO_TLS_FILES, StoreTls, client_context, explained
 from shard_runtime.record_log.redis.connection import (
     Command,
     ConnectionLostError,
@@ -32,8 +34,7 @@ from shard_runtime.record_log.redis.connection import (
     StoreAccessError,
     StoreLoadingError,
 )
-from shard_runtime.record_log.redis.credentials import PasswordFileError, StoreCredentials
-from shard_runtime.record_log.redis.store_tls import StoreTls, explained
+from shard_runtime.record_log.redis.credentials import StoreCredentials
 
 #: redis-py's own packer is written in Python and costs five times as much (P-9). The cast corrects hiredis' type hint.
 _pack: Final[Callable[[Command], bytes]] = cast("Callable[[Command], bytes]", hiredis.pack_command)
@@ -213,14 +214,20 @@ def _is_address(host: str) -> bool:
 
 
 class _NamedSSLConnection(SSLConnection):
-    """A TLS connection to an address that a name was resolved to; the certificate must be for that name."""
+    """A TLS connection to an address that a name was resolved to; the certificate must be for that name, and of the
+    authorities that are given, not of the system's (CM-195)."""
 
     def __init__(self, *, server_hostname: str = "", **options: Any) -> None:
         super().__init__(**options)
         self._server_hostname = server_hostname
 
     def _connection_arguments(self) -> Mapping[str, Any]:
-        arguments: Mapping[str, Any] = super()._connection_arguments()
+        arguments = dict(super()._connection_arguments())
+        given = self.ssl_context
+        if given.ca_certs:
+            context = client_context(given.ca_certs, given.certfile, given.keyfile)
+            context.check_hostname, context.verify_mode = given.check_hostname, given.cert_reqs
+            arguments["ssl"] = context
         return {**arguments, "server_hostname": self._server_hostname} if self._server_hostname else arguments
 
 
@@ -233,8 +240,10 @@ class StoreAddress:
         options: Mapping[str, Any],
         connect_ms: int,
         credentials: StoreCredentials | None = None,
+        tls: StoreTls = NO_TLS_FILES,
     ) -> None:
         self._credentials = credentials
+        self._tls = tls
         self._kind = _NamedSSLConnection if issubclass(kind, SSLConnection) else kind
         self._options = dict(options)
         self._connect_ms = connect_ms
@@ -250,7 +259,9 @@ class StoreAddress:
         """The address of another server, with the same credentials and TLS."""
         options = {key: value for key, value in self._options.items() if key != "path"}
         kind = SSLConnection if issubclass(self._kind, SSLConnection) else Connection
-        return StoreAddress(kind, {**options, "host": host, "port": port}, self._connect_ms, self._credentials)
+        return StoreAddress(
+            kind, {**options, "host": host, "port": port}, self._connect_ms, self._credentials, self._tls
+        )
 
     def with_tls(self, tls: StoreTls) -> StoreAddress:
         """The same address with these files. Raises ValueError when they cannot be used, for a file that the URL names
@@ -260,7 +271,7 @@ class StoreAddress:
         options = tls.options()
         if twice := sorted(options.keys() & self._options.keys()):
             raise ValueError(f"it has the option {twice[0]}, and store.ssl.* names another file; set one of them")
-        return StoreAddress(self._kind, {**self._options, **options}, self._connect_ms, self._credentials)
+        return StoreAddress(self._kind, {**self._options, **options}, self._connect_ms, self._credentials, tls)
 
     def known_as(self, username: str, password_file: Path | None) -> StoreAddress:
         """The same address for a user, and with the password in a file. Raises ValueError when the address has them
@@ -270,12 +281,12 @@ class StoreAddress:
             raise ValueError(f"it names the user {named}, and store.username is {username}")
         if password_file is None:
             options = {**self._options, "username": username or named}
-            return StoreAddress(self._kind, options, self._connect_ms)
+            return StoreAddress(self._kind, options, self._connect_ms, None, self._tls)
         if self._options.get("password"):
             raise ValueError(f"it holds a password, and store.password.location={password_file} names another")
         credentials = StoreCredentials(username or named, password_file)
         credentials.read()
-        return StoreAddress(self._kind, self._options, self._connect_ms, credentials)
+        return StoreAddress(self._kind, self._options, self._connect_ms, credentials, self._tls)
 
     async def connect(self) -> RespConnection:
         """Open a connection, handshake included.
@@ -296,7 +307,8 @@ class StoreAddress:
             if isinstance(error, socket.gaierror):
                 cause = f"its name cannot be looked up: {error.strerror}"
             else:
-                cause = explained(str(error) or "no answer", tls=issubclass(self._kind, SSLConnection))
+                tls, in_url = issubclass(self._kind, SSLConnection), str(self._options.get("ssl_ca_certs") or "")
+                cause = explained(str(error) or "no answer", tls=tls, files=self._tls, ca_in_url=in_url)
             raise ConnectionLostError(f"cannot connect to {self.address}: {cause}") from error
 
     async def _resolve(self) -> list[Mapping[str, Any]]:

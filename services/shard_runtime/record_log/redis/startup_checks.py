@@ -130,8 +130,8 @@ async def check_store(
 
 async def await_loaded(store: Store, show: Show) -> None:
     """Wait while the store loads its data, and report that from time to time. Commands that do no other check of a
-    store call this first; their own calls report any other fault. Raises StoreUnavailableError at the end of the
-    wait."""
+    store call this first. Raises StoreUnavailableError at the end of the wait, and when the store cannot be
+    reached."""
     wait = _Wait(0, show)
     try:
         while True:
@@ -147,9 +147,7 @@ async def await_loaded(store: Store, show: Show) -> None:
             except StoreLoadingError as error:
                 wait.loads(str(error))
             await asyncio.sleep(_PAUSE_MS / 1000)
-    except ConnectionLostError:
-        return
-    except StoreCheckError as error:
+    except (ConnectionLostError, StoreCheckError) as error:
         raise StoreUnavailableError(str(error)) from error
 
 

@@ -11,13 +11,13 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import SplitResult, parse_qsl, urlencode, urlsplit, urlunsplit
 from weakref import WeakSet
 
 from redis.asyncio.connection import Connection, parse_url
 
+from kip932.store_settings import StoreAccess
 from shard_runtime.record_log.redis.connection import (
     ConnectionLostError,
     ErrorReply,
@@ -29,24 +29,15 @@ from shard_runtime.record_log.redis.connection import (
 )
 from shard_runtime.record_log.redis.keys import slot_of
 from shard_runtime.record_log.redis.resp import RespConnection, StoreAddress
-from shard_runtime.record_log.redis.store_tls import StoreTls
 from shard_runtime.record_log.store_url import masked_url
 
 _CONNECT_MS: Final = 2_000
 _ASK_MS: Final = 2_000
-NO_TLS_FILES: Final = StoreTls()
+_BY_URL: Final = StoreAccess()
 
 
-def open_store(
-    url: str,
-    connect_ms: int = _CONNECT_MS,
-    *,
-    username: str = "",
-    password_file: Path | None = None,
-    tls: StoreTls = NO_TLS_FILES,
-) -> Store:
-    """The store that a URL names. It is not connected yet. `username`: for a URL that names none; `password_file` is
-    read again for each connection, and so are the files of `tls`, which a rediss:// URL needs.
+def open_store(url: str, connect_ms: int = _CONNECT_MS, access: StoreAccess = _BY_URL) -> Store:
+    """The store that a URL names. It is not connected yet. The files of `access` are read again for each connection.
 
     Raises ValueError for a URL that cannot be parsed, for what is given twice, and for a file that cannot be used.
     """
@@ -64,10 +55,10 @@ def open_store(
         )
     try:
         base = _endpoint(scheme, parts.netloc, "" if mode == "sentinel" else parts.path, query, connect_ms)
-        if tls:
-            base = base.with_tls(tls)
-        if username or password_file is not None:
-            base = base.known_as(username, password_file)
+        if access.tls:
+            base = base.with_tls(access.tls)
+        if access.username or access.password is not None:
+            base = base.known_as(access.username, access.password)
         others = _addresses(parts.netloc)
     except ValueError as error:  # from redis-py, or for a port that is not a number
         raise ValueError(f"store URL {shown}: {error}") from None

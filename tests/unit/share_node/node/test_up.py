@@ -10,8 +10,9 @@ import pytest
 from click.testing import CliRunner
 from structlog.testing import capture_logs
 
+from kip932.store_settings import STORE_FSYNC_ALWAYS, STORE_URL
 from shard_runtime.config.kafka_configs import ASSIGNORS, AUTO_OFFSET_RESET, EMPTY_RETENTION_MS
-from shard_runtime.config.process_settings import DATA_DIR, NODE_NAME, STORE_FSYNC_ALWAYS, STORE_URL, load_settings
+from shard_runtime.config.process_settings import DATA_DIR, NODE_NAME, load_settings
 from share_node import commands
 from share_node.node.up import (
     LEADERS_MAX,

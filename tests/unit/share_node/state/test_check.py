@@ -13,27 +13,29 @@ from click.testing import CliRunner
 from partition_leader.topic_log.codec import batch_entry, marker_entry
 from partition_leader.topic_log.core.batch import LogBatch
 from shard_runtime.record_log.protocol import Entry, ShardId, ShardKind, StreamId
+from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.settlements import Choice, Settlement
 from share_node.state import check
 from share_node.state.check import Finding, StateCheck, opened
 from share_node.store.embedded_store import EmbeddedStoreError
+from share_node.store.store_option import StoreChoice
 
 
-async def url_of(store: str | None, data: Path | None) -> str:
-    async with opened(store, "", data) as url:
-        return url
+async def nodes_of(store: str | None, data: Path | None) -> tuple[str, ...]:
+    async with opened(StoreChoice(store, data=data)) as found:
+        return found.nodes
 
 
 def test_a_store_is_named_by_its_url_or_by_a_data_directory_and_not_by_both() -> None:
-    assert asyncio.run(url_of("redis://h:1", None)) == "redis://h:1"
+    assert asyncio.run(nodes_of("redis://h:1", None)) == ("h:1",)
     for store, data in ((None, None), ("redis://h:1", Path("d"))):
         with pytest.raises(click.UsageError, match="either --store URL or --data DIR"):
-            asyncio.run(url_of(store, data))
+            asyncio.run(nodes_of(store, data))
 
 
 def test_a_directory_that_holds_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(EmbeddedStoreError, match="holds no data"):
-        asyncio.run(url_of(None, tmp_path))
+        asyncio.run(nodes_of(None, tmp_path))
 
 
 def test_what_a_command_refuses_while_the_store_runs_reaches_its_caller(tmp_path: Path) -> None:
@@ -41,12 +43,12 @@ def test_what_a_command_refuses_while_the_store_runs_reaches_its_caller(tmp_path
     (tmp_path / "store.socket-dir").write_text(str(tmp_path))
 
     async def refused() -> None:
-        async with opened(None, "", tmp_path) as url:
-            raise click.ClickException(f"{url} has no such entry")
+        async with opened(StoreChoice(data=tmp_path)) as store:
+            raise click.ClickException(f"{store.nodes[0]} has no such entry")
 
     with pytest.raises(click.ClickException) as reported:
         asyncio.run(refused())
-    assert reported.value.message == f"unix://{tmp_path}/store.sock has no such entry"
+    assert reported.value.message == f"{tmp_path}/store.sock has no such entry"
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def checked(log: Log, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Finding], i
     monkeypatch.setattr(check, "StoreClusterStore", lambda *_: Cluster())
 
     async def all_of_it() -> tuple[list[Finding], int]:
-        check = StateCheck("redis://h:1")
+        check = StateCheck(open_store("redis://h:1"))
         found = [finding async for finding in check.findings()]
         await check.close()
         return found, check.entries

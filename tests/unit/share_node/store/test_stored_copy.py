@@ -9,6 +9,7 @@ import pytest
 
 from kip932.printable import printable
 from share_node.store.embedded_store import EmbeddedStoreError
+from share_node.store.store_option import StoreChoice
 from share_node.store.stored_copy import readable, warn
 from tests.support.virtual_time import run
 
@@ -34,7 +35,7 @@ def test_a_store_that_cannot_be_meant_is_refused(
     store: str | None, data: Path | None, kind: type[Exception], why: str
 ) -> None:
     async def story() -> None:
-        async with readable(store, "", data):
+        async with readable(StoreChoice(store, data=data)):
             raise AssertionError("it must not be reached")
 
     with pytest.raises(kind, match=why):

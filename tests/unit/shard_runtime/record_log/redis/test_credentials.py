@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
+from kip932.store_settings import StoreAccess
 from shard_runtime.record_log.redis.credentials import StoreCredentials
 from shard_runtime.record_log.redis.topology import open_store
 
@@ -27,7 +28,7 @@ def test_a_line_end_is_no_part_of_the_password(tmp_path: Path, written: str) -> 
 def test_an_unusable_file_is_named_and_its_content_is_not_shown(tmp_path: Path, written: bytes, found: str) -> None:
     (tmp_path / "p").write_bytes(written)
     with pytest.raises(ValueError, match=found) as refused:
-        open_store("redis://h:1", password_file=tmp_path / "p")
+        open_store("redis://h:1", access=StoreAccess(password=tmp_path / "p"))
     assert str(tmp_path / "p") in str(refused.value)
     assert "geheim" not in repr(refused.value)
 
@@ -52,14 +53,14 @@ def test_the_last_password_that_worked_is_tried_after_the_files_and_without_the_
 @pytest.mark.rule("CM-184")
 def test_a_missing_file_is_an_error_at_the_start(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="it cannot be read: No such file"):
-        open_store("redis://h:1", password_file=tmp_path / "p")
+        open_store("redis://h:1", access=StoreAccess(password=tmp_path / "p"))
 
 
 @pytest.mark.rule("CM-184", "CM-61a")
 def test_what_is_given_twice_is_refused(tmp_path: Path) -> None:
     (tmp_path / "p").write_text("geheim")
     with pytest.raises(ValueError, match=r"it holds a password, and store\.password\.location") as refused:
-        open_store("redis://:other@h:1", password_file=tmp_path / "p")
+        open_store("redis://:other@h:1", access=StoreAccess(password=tmp_path / "p"))
     assert "other" not in str(refused.value).replace("another", "")
     with pytest.raises(ValueError, match=r"it names the user a, and store.username is b"):
-        open_store("redis://a@h:1", username="b")
+        open_store("redis://a@h:1", access=StoreAccess("b"))

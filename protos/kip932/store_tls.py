@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+#: A store without TLS waits for the end of what it takes for a command.
+_SILENT: Final = "perhaps nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://"
+_OF_NO_AUTHORITY: Final = "CERTIFICATE_VERIFY_FAILED"
 #: Words of Python's and OpenSSL's errors, and what they mean.
 _MEANINGS: Final = (
     ("Hostname mismatch", "its certificate is for other names and addresses than the one in store.url"),
     ("IP address mismatch", "its certificate is for other names and addresses than the one in store.url"),
     ("certificate has expired", "its certificate has expired; renew it, or correct this host's clock"),
     ("certificate is not yet valid", "its certificate is not valid yet; compare its clock and this host's"),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "its certificate is of no authority in store.ssl.ca.location (of the system, if that is not set)",
-    ),
+    (_OF_NO_AUTHORITY, "its certificate is of no authority in {authorities}"),
     (
         "WRONG_VERSION_NUMBER",
         "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",
@@ -26,6 +26,8 @@ _MEANINGS: Final = (
         "RECORD_LAYER_FAILURE",
         "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",
     ),
+    ("no answer", _SILENT),
+    ("Timeout connecting", _SILENT),
     ("CERTIFICATE_REQUIRED", "it requires a client certificate: set store.ssl.certificate.location and its key"),
     ("UNKNOWN_CA", "it did not accept the certificate in store.ssl.certificate.location: of another authority?"),
 )
@@ -61,10 +63,9 @@ class StoreTls:
             raise ValueError(
                 "store.ssl.certificate.location and store.ssl.key.location belong together; set both or neither"
             )
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         try:
             if self.authorities is not None:
-                context.load_verify_locations(self.authorities)
+                client_context(self.authorities)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"store.ssl.ca.location={self.authorities}: it cannot be used ({_reason(error)}); expected the "
@@ -72,7 +73,7 @@ class StoreTls:
             ) from error
         try:
             if self.certificate is not None and self.key is not None:
-                context.load_cert_chain(self.certificate, self.key, lambda: "")
+                client_context(None, self.certificate, self.key)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"store.ssl.certificate.location={self.certificate} and store.ssl.key.location={self.key} cannot be "
@@ -82,12 +83,43 @@ class StoreTls:
         return {name: str(path) for name, path in given.items() if path is not None}
 
 
-def explained(cause: str, *, tls: bool) -> str:
-    """Return a failure's text, and what it may mean if TLS, or its absence, explains it. `tls`: whether it was used."""
+def client_context(
+    authorities: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None
+) -> ssl.SSLContext:
+    """Return what checks a server by these authorities alone, None for those of the system. Raises OSError, ValueError.
+
+    redis-py's own context accepts the system's authorities beside those that are given.
+    """
+    context = ssl.create_default_context(cafile=authorities)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, lambda: "")  # no question at the terminal for an encrypted key
+    return context
+
+
+#: Without any file: the store is checked by the system's authorities.
+NO_TLS_FILES: Final = StoreTls()
+
+
+def explained(cause: str, *, tls: bool, files: StoreTls = NO_TLS_FILES, ca_in_url: str = "") -> str:
+    """Return a failure's text, and what it may mean if TLS, or its absence, explains it. `tls`: whether it was used,
+    with `files` or with the authorities that the URL names. Files that cannot be used any more are the cause."""
+    try:
+        files.options()
+    except ValueError as error:
+        return str(error)
     meaning = next((meaning for words, meaning in _MEANINGS if words in cause), "") if tls else ""
+    meaning = meaning.format(authorities=_authorities(files, ca_in_url))
     if not meaning and any(words in cause for words in _CLOSED):
         meaning = _ENDED if tls else _NO_TLS_TRIED
     return f"{cause} ({meaning})" if meaning else cause
+
+
+def _authorities(files: StoreTls, ca_in_url: str) -> str:
+    if files.authorities is not None:
+        return f"store.ssl.ca.location={files.authorities}"
+    if ca_in_url:
+        return f"ssl_ca_certs={ca_in_url}"
+    return "store.ssl.ca.location, which is not set: it was checked by the authorities of the system"
 
 
 def _reason(error: Exception) -> str:

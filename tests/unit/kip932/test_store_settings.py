@@ -1,0 +1,70 @@
+"""Where the store is and how to reach it, as commands read it: option, environment, file."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from kip932.store_settings import StoreAccess, read_store
+from kip932.store_tls import StoreTls
+
+FILE = """
+"lease.ms" = 3000
+[store]
+url = "rediss://file:1"
+username = "by-file"
+replicas = 2
+"password.location" = "/p"
+[store.ssl]
+"ca.location" = "/ca"
+"certificate.location" = "/c"
+"key.location" = "/k"
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    (tmp_path / "node.toml").write_text(FILE)
+    return tmp_path / "node.toml"
+
+
+@pytest.mark.rule("CM-200")
+def test_a_nodes_file_says_all_and_its_other_settings_are_not_read(file: Path) -> None:
+    access = StoreAccess("by-file", Path("/p"), StoreTls(Path("/ca"), Path("/c"), Path("/k")))
+    assert read_store("", {}, file) == ("rediss://file:1", access)
+    assert read_store("", {"SHAREGROUPS_CONFIG": str(file)}) == ("rediss://file:1", access)
+    assert StoreAccess.of(access.texts()) == access
+
+
+@pytest.mark.rule("CM-200")
+def test_an_option_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
+    environ = {"SHAREGROUPS_STORE_URL": "rediss://env:1", "SHAREGROUPS_STORE_USERNAME": "by-env", "HOME": "/"}
+    environ |= {"SHAREGROUPS_LOG_LEVEL": "debug", "SHAREGROUPS_STORE_PORT_6379_TCP": "tcp://10.0.0.1:6379"}
+    url, access = read_store("", environ, file)
+    assert (url, access.username, access.password) == ("rediss://env:1", "by-env", Path("/p"))
+    assert read_store("redis://option:1", environ, file)[0] == "redis://option:1"
+    assert read_store("", {}) == ("", StoreAccess())
+
+
+@pytest.mark.rule("CM-200")
+@pytest.mark.parametrize(
+    ("text", "environ", "said"),
+    [
+        ('store.ssl.ca.locaton = "/ca"', {}, "Unknown setting: store.ssl.ca.locaton in "),
+        ('store.ssl.ca.locaton = "/ca"', {}, "store.ssl.ca.location"),
+        ("store = ", {}, "is not TOML"),
+        ("", {"SHAREGROUPS_STORE_SSL_CA": "/ca"}, "Unknown setting: SHAREGROUPS_STORE_SSL_CA in the environment"),
+    ],
+)
+def test_what_would_have_no_effect_is_refused(tmp_path: Path, text: str, environ: dict[str, str], said: str) -> None:
+    (tmp_path / "node.toml").write_text(text)
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_store("", environ, tmp_path / "node.toml")
+
+
+@pytest.mark.rule("CM-200")
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"settings file .*nowhere\.toml cannot be read: No such file"):
+        read_store("", {"SHAREGROUPS_CONFIG": str(tmp_path / "nowhere.toml")})
