@@ -32,9 +32,9 @@ def mounted(doc: Doc, container: Doc, docs: list[Doc]) -> dict[str, frozenset[st
     volumes = {volume["name"]: volume for volume in template(doc)["spec"]["volumes"]}
     found = {}
     for mount in container["volumeMounts"]:
-        volume = volumes[mount["name"]]
+        volume = volumes.get(mount["name"], {})  # a claim of the set is none
         if "secret" in volume:
-            found[mount["mountPath"]] = MADE
+            found[mount["mountPath"]] = frozenset({"ca.crt"}) if volume["name"] == "store-tls" else MADE
         elif "configMap" in volume:
             found[mount["mountPath"]] = maps[volume["configMap"]["name"]]
     return found
@@ -67,7 +67,7 @@ def tls_faults(docs: list[Doc]) -> Iterator[str]:
         clients = {f"User:{spec['commonName']}" for spec in certificates.values() if "dnsNames" not in spec}
         if not set(seen.get("SHAREGROUPS_SUPER_USERS", "").split(";")) & clients:
             yield f"{name_of(doc)}: no client with a certificate can add entries"
-        (secret,) = (each["secret"] for each in template(doc)["spec"]["volumes"] if "secret" in each)
+        (secret,) = (each["secret"] for each in template(doc)["spec"]["volumes"] if each["name"] == "tls")
         names = certificates[secret["secretName"]]["dnsNames"]
         hosts = [seen["SHAREGROUPS_ADVERTISED_HOST"], "sharegroups", "sharegroups.sharegroups.svc"]
         for host in hosts:
@@ -75,7 +75,7 @@ def tls_faults(docs: list[Doc]) -> Iterator[str]:
                 yield f"{name_of(doc)}: its certificate is not for {host}"
     for doc in of_kind(docs, "Service"):
         ours = doc["metadata"]["name"] != "scaler"
-        if ours and any(port["appProtocol"] == "kubernetes.io/h2c" for port in doc["spec"]["ports"]):
+        if ours and any(port.get("appProtocol") == "kubernetes.io/h2c" for port in doc["spec"]["ports"]):
             yield f"{name_of(doc)}: says that its ports are without TLS"
 
 
