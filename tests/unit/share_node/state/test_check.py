@@ -13,6 +13,7 @@ from click.testing import CliRunner
 from partition_leader.topic_log.codec import batch_entry, marker_entry
 from partition_leader.topic_log.core.batch import LogBatch
 from shard_runtime.record_log.protocol import Entry, ShardId, ShardKind, StreamId
+from shard_runtime.record_log.redis.connection import Store
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.settlements import Choice, Settlement
 from share_node.state import check
@@ -21,11 +22,22 @@ from share_node.store.embedded_store import EmbeddedStoreError
 from share_node.store.store_option import StoreChoice
 
 
+@pytest.fixture
+def answering(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stores are opened as if they had answered and loaded their data."""
+
+    async def loaded(store: Store) -> Store:
+        return store
+
+    monkeypatch.setattr(check, "loaded", loaded)
+
+
 async def nodes_of(store: str | None, data: Path | None) -> tuple[str, ...]:
     async with opened(StoreChoice(store, data=data)) as found:
         return found.nodes
 
 
+@pytest.mark.usefixtures("answering")
 def test_a_store_is_named_by_its_url_or_by_a_data_directory_and_not_by_both() -> None:
     assert asyncio.run(nodes_of("redis://h:1", None)) == ("h:1",)
     for store, data in ((None, None), ("redis://h:1", Path("d"))):
@@ -38,6 +50,7 @@ def test_a_directory_that_holds_no_store_is_refused(tmp_path: Path) -> None:
         asyncio.run(nodes_of(None, tmp_path))
 
 
+@pytest.mark.usefixtures("answering")
 def test_what_a_command_refuses_while_the_store_runs_reaches_its_caller(tmp_path: Path) -> None:
     (tmp_path / "store.sock").touch()
     (tmp_path / "store.socket-dir").write_text(str(tmp_path))
