@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextvars import ContextVar
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -24,6 +25,8 @@ log = structlog.get_logger(__name__)
 
 #: The maximum number of unread messages in one direction of a stream; further writes wait.
 STREAM_MESSAGES_MAX: Final = 1_024
+#: The stream that a handler serves, as its connection's age names it; "" where connections have no age.
+STREAM: ContextVar[str] = ContextVar("stream", default="")
 
 
 class Running(Protocol):
@@ -76,6 +79,7 @@ class Call:
             self._connection.running.pop(self, None)
             if not self._caller_notified and self._connection.open:
                 self._connection.up(self.abandoned)
+            self._connection.close_if_unused()
 
     def fail(self, status: TransportStatus, why: str) -> None:
         """Notify the caller that there will be no response."""
@@ -106,6 +110,7 @@ class Call:
         served = self._connection.served
         if not self._connection.open:
             return
+        self._connection.reached()
         if not served.accepting:
             self._connection.down(lambda: self.fail(TransportStatus.UNAVAILABLE, "the server is shutting down"))
             return
@@ -181,7 +186,7 @@ class Stream(ClientStream[RequestT, ResponseT]):
 
     def leave_connection(self) -> None:
         """Let the transport connect again for later calls."""
-        self._connection.left = True
+        self._connection.leave()
 
     async def close(self) -> None:
         """End the stream from this side; the handler is cancelled when the server learns of it."""
@@ -189,6 +194,7 @@ class Stream(ClientStream[RequestT, ResponseT]):
             self.fail(TransportStatus.CANCELLED, "closed on this side")
             if self._connection.open:
                 self._up.send(self.abandoned)
+            self._connection.close_if_unused()
 
     def fail(self, status: TransportStatus, why: str) -> None:
         """Notify the client that the stream broke; messages that have already arrived can still be read."""
@@ -219,6 +225,7 @@ class Stream(ClientStream[RequestT, ResponseT]):
         bound = served.methods.get(self._method.path)
         if not connection.open or self._ended:
             return
+        connection.reached()
         if bound is None or not served.accepting:
             status = TransportStatus.UNIMPLEMENTED if bound is None else TransportStatus.UNAVAILABLE
             self._down.send(lambda: self.fail(status, "not served"))
@@ -239,14 +246,17 @@ class Stream(ClientStream[RequestT, ResponseT]):
 class _ServerEnd:
     """`ServerStream`."""
 
-    __slots__ = ("_connection", "_down", "_parse", "_up", "context")
+    __slots__ = ("_connection", "_down", "_method", "_name", "_parse", "_up", "context")
 
     def __init__(self, bound: BoundMethod, connection: Connection, up: _Lane, down: _Lane) -> None:
         self.context = connection.caller(bound.needs, lambda: None)
         self._connection = connection
         self._parse = bound.parse
+        self._method = bound.method.name
         self._up = up
         self._down = down
+        self._name = "" if connection.age is None else connection.age.next_stream()
+        STREAM.set(self._name)
 
     async def read(self) -> Any:
         data = await self._up.get()
@@ -254,6 +264,9 @@ class _ServerEnd:
 
     async def write(self, message: Message) -> None:
         data = message.SerializeToString()
+        age = self._connection.age
+        if age is not None and getattr(message, "move", False):
+            age.asked(self._name, self._method)
         await _before_answer(self._connection)
         await self._down.put(data)
 

@@ -20,6 +20,7 @@ from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, Tran
 from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.binding import BoundMethod, CallContext, bind
 from shard_runtime.rpc.quotas import ClientQuotas
+from tests.simulation.aging import TOO_OLD, Aging, ConnectionAge
 from tests.simulation.calls import Call, Running, Stream
 from tests.simulation.clock import Life, SimLoop, context_of
 from tests.simulation.points import CrashPoints
@@ -31,14 +32,17 @@ DELAY_MS: Final = (0.1, 2.0)
 
 
 class Served:
-    """The services of one life of a process at its address. `access`: its access control, `quotas`: those of clients;
-    None without them."""
+    """The services of one life of a process at its address. `access`: its access control, `quotas`: those of clients,
+    `aging`: the ages of its connections; None without them."""
 
-    def __init__(self, life: Life, address: str, access: Access | None, quotas: ClientQuotas | None) -> None:
+    def __init__(
+        self, life: Life, address: str, access: Access | None, quotas: ClientQuotas | None, aging: Aging | None
+    ) -> None:
         self.life = life
         self.address = address
         self.access = access
         self.quotas = quotas
+        self.aging = aging
         self.methods: dict[str, BoundMethod] = {}
         self.accepting = True
 
@@ -55,6 +59,8 @@ class Connection:
         self.open = True
         #: True once its client wants a newer one for later calls (CL-144).
         self.left = False
+        #: Since its first message has arrived, where connections have an age.
+        self.age: ConnectionAge | None = None
         self._up_s = self._down_s = 0.0
         #: Its current calls and streams, in the order in which they started.
         self.running: dict[Running, None] = {}
@@ -63,7 +69,13 @@ class Connection:
         """Describe the caller of an RPC that comes over this connection; its host is the client's name."""
         host, access = self.client.name, self.served.access
         rights = None if access is None else Rights(access, self.principal or ANONYMOUS, host, needs)
-        return CallContext(host, self.id, remaining, self.principal, rights=rights, quotas=self.served.quotas)
+        quotas, move_in_s = self.served.quotas, None if self.age is None else self.age.move_in_s()
+        return CallContext(host, self.id, remaining, self.principal, rights=rights, quotas=quotas, move_in_s=move_in_s)
+
+    def reached(self) -> None:
+        """Note that a message of it has arrived."""
+        if self.age is None and self.served.aging is not None:
+            self.age = self.served.aging.begin(self)
 
     def ends(self) -> tuple[str, str]:
         """Return the names of both ends."""
@@ -81,26 +93,49 @@ class Connection:
         self._down_s = max(self._down_s, due_s)
         return due_s
 
+    def leave(self) -> None:
+        """Use another one for later calls; it is closed when its last call has ended."""
+        self.left = True
+        self.close_if_unused()
+
+    def close_if_unused(self) -> None:
+        """Close it if its client has left it, and no call is under way on it."""
+        if self.left and self.open and not self.running:
+            self.close()
+
+    def too_old(self) -> None:
+        """Close it from the server's side, because it has reached its age and the grace is over."""
+        running = self._end(TOO_OLD)
+
+        def arrived() -> None:
+            for each in running:
+                each.fail(TransportStatus.UNAVAILABLE, "max_age")
+
+        for each in running:
+            each.abandoned()
+        if running:
+            self.down(arrived, self._down_s)
+
     def close(self) -> None:
         """Close it from the client's side; handlers are cancelled when the server learns of it."""
-        running = self._end()
+        running = self._end("closed")
         for each in running:
             each.fail(TransportStatus.CANCELLED, "the transport is closed")
         self._notify_server(running)
 
     def broken(self, why: str) -> None:
         """Break it; both ends notice."""
-        for each in self._end():
+        for each in self._end(why):
             each.fail(TransportStatus.UNAVAILABLE, why)
             each.abandoned()
 
     def lost_client(self) -> None:
         """End it because the client's process is gone; its machine notifies the server."""
-        self._notify_server(self._end())
+        self._notify_server(self._end("the client is gone"))
 
     def lost_server(self, why: str) -> None:
         """End it because the server's process is gone; its machine notifies the client."""
-        running = self._end()
+        running = self._end(why)
 
         def arrived() -> None:
             for each in running:
@@ -109,8 +144,10 @@ class Connection:
         if running:
             self.down(arrived, self._down_s)  # after the responses in transit
 
-    def _end(self) -> list[Running]:
+    def _end(self, why: str) -> list[Running]:
         """Mark it as ended; return the calls and streams that were on it."""
+        if self.open and self.age is not None:
+            self.age.ended(why)
         self.open = False
         self.network.forget(self)
         running, self.running = list(self.running), {}
@@ -158,11 +195,12 @@ class SimNetwork:
         access: Access | None = None,
         *,
         quotas: ClientQuotas | None = None,
+        aging: Aging | None = None,
     ) -> None:
         """Serve the RPCs for which `service` has methods, in addition to those that this life already serves there."""
         served = self._served.get(address)
         if served is None or served.life is not life:
-            served = self._served[address] = Served(life, address, access, quotas)
+            served = self._served[address] = Served(life, address, access, quotas, aging)
         for bound in bind(descriptor, service):
             served.methods[bound.method.path] = bound
 

@@ -17,6 +17,8 @@ from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share_partition.core.effects import Fenced
 from partition_leader.share_partition.core.events import AckBatch, Initialized
 from partition_leader.share_partition.core.invariants import BrokenInvariantError
+from tests.simulation.calls import STREAM
+from tests.simulation.connection_events import ShareStreamLost, ShareStreamMade
 from tests.simulation.coordinator_edges import Groups, States
 from tests.simulation.delay_edge import Delays, Retries
 from tests.simulation.edge import Edge
@@ -97,7 +99,10 @@ class _Leader:
         self._settings = partitions._parts.config
         self._limits: dict[str, tuple[int, int, int]] = {}
         self._retries = Retries(self.edge)
+        self._connection_made = requests.connection_made
+        self._connection_lost = requests.connection_lost
         vars(requests).update(handle=self.handle, _session_step=self.session_step, _release=self.release)
+        vars(requests).update(connection_made=self.connection_made, connection_lost=self.connection_lost)
         vars(partitions).update(obtain=self.obtain, _parts=replace(partitions._parts, config=self.settings))
 
     def handle(self, request: ShareRequest, on_answer: Callable[[ShareAnswer], None]) -> object:
@@ -140,6 +145,20 @@ class _Leader:
             self._ended(closed)
         self._closed = None
         self._release(closed)
+
+    def connection_made(self) -> int:
+        """Replaces `ShareRequests.connection_made`, which each share stream calls when it begins."""
+        number: int = self._connection_made()
+        self.edge.report(ShareStreamMade, str(number), STREAM.get())
+        return number
+
+    def connection_lost(self, number: int) -> None:
+        """Replaces `ShareRequests.connection_lost`, which each share stream calls when it ends."""
+        events = self.edge.events
+        before = len(events)
+        self._connection_lost(number)
+        ended = [(each.group_id, each.member_id) for each in events[before:] if type(each) is SessionEnded]
+        self.edge.report(ShareStreamLost, str(number), tuple(ended))
 
     def obtain(self, key: SharePartitionKey) -> SharePartitionHost | None:
         """Replaces `SharePartitions.obtain`: every share-partition is observed from its creation on."""

@@ -21,11 +21,15 @@ from shard_runtime.config.process_settings import Settings, load_settings
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.rpc.access import Access
 from shard_runtime.rpc.quotas import ClientQuotas
+from shard_runtime.rpc.server import RpcOptions
 from share_node.node.internal import LeaderForNodes
 from share_node.node.process import NodeProcess
 from share_node.node.process_store import StoreClient
 from share_node.store.data_directory import NodeIdentity
+from tests.simulation.aging import Aging
 from tests.simulation.clock import LIFE, Life, living
+from tests.simulation.rights import watch_rights
+from tests.simulation.shape import AGE_FLAG, RIGHTS
 from tests.twin.store import memory_cluster_store, memory_log
 
 if TYPE_CHECKING:
@@ -138,7 +142,9 @@ class Process:
 class _Server:
     """An `RpcServer` of the process that created it: the first one serves clients, the second serves nodes (CM-80)."""
 
-    def __init__(self, process: Process, access: Access | None, quotas: ClientQuotas | None) -> None:
+    def __init__(
+        self, process: Process, access: Access | None, quotas: ClientQuotas | None, options: RpcOptions
+    ) -> None:
         self.host = process.name
         self._access = access
         self._quotas = quotas
@@ -147,6 +153,14 @@ class _Server:
         self._process = process
         self._world = process.world
         self._services: list[tuple[ServiceDescriptor, object]] = []
+        if access is not None and RIGHTS in self._world.shape.pressures:
+            watch_rights(process, access)
+        self._aging = self._aged(options) if AGE_FLAG in self._world.shape.flags else None
+
+    def _aged(self, options: RpcOptions) -> Aging:
+        world, life = self._world, self._process.life
+        rng = world.random(f"ages {life} {self.port}")
+        return Aging.of(world.loop, life, options, rng, world.history.add)
 
     def add(self, descriptor: ServiceDescriptor, service: object) -> None:
         process = self._process
@@ -161,7 +175,9 @@ class _Server:
         process = self._process
         for descriptor, service in self._services:
             address = f"{self.host}:{self.port}"
-            self._world.network.serve(process.life, address, descriptor, service, self._access, quotas=self._quotas)
+            self._world.network.serve(
+                process.life, address, descriptor, service, self._access, quotas=self._quotas, aging=self._aging
+            )
         return self.port
 
     async def ready(self, serving: bool) -> None:
@@ -193,13 +209,17 @@ def wired() -> Iterator[None]:
     """Inside the block, give a process that requests an RPC server or a transport a simulated one."""
 
     def server(
+        _host: str,
+        _port: int,
+        options: RpcOptions,
         *_: object,
         access: Access | None = None,
         peers_only: bool = False,
         quotas: ClientQuotas | None = None,
         **__: object,
     ) -> _Server:
-        return _Server(_current(), None if peers_only else access, quotas)  # simulated nodes have no certificates
+        # Simulated nodes have no certificates.
+        return _Server(_current(), None if peers_only else access, quotas, options)
 
     def transport(*_: object, **__: object) -> object:
         process = _current()

@@ -8,6 +8,7 @@ from random import Random
 from types import MappingProxyType
 from typing import Final, Self
 
+from kip932.acls import ANONYMOUS
 from shard_runtime.ownership.placement import (
     ROLE_GROUP_COORDINATOR,
     ROLE_PARTITION_LEADER,
@@ -56,6 +57,8 @@ PRESSURES: Final = MappingProxyType(
         "transactions": 0.25,  # transactional producers, perhaps an operator; groups use read_committed
         "frozen": 0.15,  # clients are paused for longer than their session, which is short
         "small limits": 0.25,  # leaders sweep their memory, and read logs in pages, at two to five
+        "old connections": 0.15,  # connections reach their maximum age, so sessions, producers and nodes move
+        "rights": 0.15,  # some members of a group have a principal whose rights are taken and given back
     }
 )
 #: The maximum difference, before any fault, between the wall clocks of a process and of clients.
@@ -70,10 +73,20 @@ DELAYS: Final = "delays"
 DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
 FROZEN: Final = "frozen"
 SMALL_LIMITS: Final = "small limits"
-#: The session time-out of groups in such a run, ms: shorter than the time after which a paused client is missed.
+AGES: Final = "old connections"
+AGE_FLAG: Final = "connections.max.age.ms"
+#: The maximum ages of connections in such a run: from the shortest that is allowed, to one or two moves in a run.
+AGES_MS: Final = ("1000", "2000", "4000")
+RIGHTS: Final = "rights"
+#: Clients without a certificate may do everything in such a run; only its guests need entries.
+RIGHTS_FLAGS: Final = MappingProxyType({"access.control.enable": "true", "super.users": ANONYMOUS})
+#: The session time-out of groups in a run with `FROZEN`, ms: shorter than the time after which a paused client is
+#: missed.
 FROZEN_SESSION_MS: Final = 2_500
 #: Drawn after all others, in this order: they were added later, and earlier draws must not change.
 _LATER: Final = (CHANGES, LETTERS, TRANSACTIONS, CONSUMED, DELAYS, FROZEN, SMALL_LIMITS)
+#: Drawn after these, each from a random source of its own.
+_LATEST: Final = (AGES, RIGHTS)
 
 
 @dataclass(frozen=True)
@@ -119,12 +132,20 @@ class Shape:
             )
         replicas, flags = rng.choice((0, 0, 2)), dict(_drawn_flags(rng))
         keepalive_ms = rng.choice((3_000, 30_000))
-        pressures = tuple(word for word in PRESSURES if word not in _LATER and rng.random() < PRESSURES[word])
+        later = (*_LATER, *_LATEST)
+        pressures = tuple(word for word in PRESSURES if word not in later and rng.random() < PRESSURES[word])
         if rng.random() < 0.1:
             flags[SIZE_FLAG] = rng.choice(("1", "2", "3"))
         pressures += tuple(word for word in _LATER if rng.random() < PRESSURES[word])
         if FROZEN in pressures:
             flags["group.share.session.timeout.ms"] = str(FROZEN_SESSION_MS)
+        bits = rng.getrandbits(64)
+        latest = {word: Random(f"{bits}/{word}") for word in _LATEST}
+        pressures += tuple(word for word, source in latest.items() if source.random() < PRESSURES[word])
+        if AGES in pressures:
+            flags[AGE_FLAG] = latest[AGES].choice(AGES_MS)
+        if RIGHTS in pressures:
+            flags.update(RIGHTS_FLAGS)
         return cls(processes, replicas, flags, keepalive_ms, pressures)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from tests.simulation import coordinator_events, delay_events, leader_events
+from tests.simulation import connection_events, coordinator_events, delay_events, leader_events
 from tests.simulation import history as h
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.causes import CHANGES
@@ -24,6 +24,16 @@ AFTER: Final = 5
 EXPLAINED_MAX: Final = 3
 SENTENCES_MAX: Final = 15
 
+#: Relevant wherever one of them is: they name no group, or no share-partition.
+_CONNECTIONS: Final = frozenset(
+    {
+        connection_events.ConnectionEnded,
+        connection_events.MoveAsked,
+        connection_events.ShareStreamMade,
+        connection_events.ShareStreamLost,
+        connection_events.RightsSeen,
+    }
+)
 _WORLD: Final = (delay_events.ClockSet, h.FaultStruck, h.ProcessChanged, h.PhaseBegan)
 
 Span = tuple[str, int, int, int]
@@ -111,7 +121,7 @@ class Focus:
         """Return True if the event is relevant."""
         if id(event) in self.named or isinstance(event, _WORLD):
             return True
-        if self._changes(event):
+        if self._changes(event) or (type(event) in _CONNECTIONS and not self.kinds.isdisjoint(_CONNECTIONS)):
             return True
         if self.spans or self.values:
             return not self.values.isdisjoint(_values(event)) or self._overlaps(event)

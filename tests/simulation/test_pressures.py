@@ -15,13 +15,14 @@ from partition_leader.share_partition.core.limits import LIMITS, Limits
 from tests.simulation import history as h
 from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.checkers.reading import shortened
+from tests.simulation.connection_events import MoveAsked, PrincipalKnown, RightsSeen
 from tests.simulation.coordinator_events import GroupDecided
 from tests.simulation.delay_events import ReleaseAsked
 from tests.simulation.faults.changes import AmidChange
 from tests.simulation.leader_events import Consumed, Locked, StartResolved
 from tests.simulation.outcome import Outcome
 from tests.simulation.plan import Plan, Step
-from tests.simulation.shape import PRESSURES
+from tests.simulation.shape import AGE_FLAG, AGES, PRESSURES, RIGHTS, RIGHTS_FLAGS
 from tests.simulation.simulate import simulate
 from tests.simulation.transaction_events import TransactionAborted, TransactionEnded
 
@@ -194,3 +195,47 @@ def test_transactions_commit_abort_die_and_outlast_their_time_out() -> None:
     produced = {event.value for outcome in outcomes for event in outcome.history.of(h.Produced)}
     delivered = {event.value for outcome in outcomes for event in outcome.history.of(h.Delivered)}
     assert any(value.startswith(b"x") for value in produced & delivered)
+
+
+@pytest.mark.rule("INV-22", "CM-194", "PL-533", "PL-534", "CL-144")
+def test_sessions_producers_and_nodes_move_off_old_connections_and_clients_do_not_notice() -> None:
+    outcomes = played(AGES, **{AGE_FLAG: "1000"})
+    asked = Counter(event.method for outcome in outcomes for event in outcome.history.of(MoveAsked))
+    assert min(asked["ShareStream"], asked["ProduceStream"], asked["StateStream"]) > 0
+    streams = Counter(
+        (seed, process, session)
+        for seed, process, session, _ in {
+            (outcome.seed, event.process, event.accepted, event.connection)
+            for outcome in outcomes
+            for event in outcome.history.of(h.SessionAsked)
+            if event.accepted and event.connection
+        }
+    )
+    assert max(streams.values()) > 3, "one session, over one stream after another"
+    lost = {"NETWORK_EXCEPTION", "UNAVAILABLE", "SHARE_SESSION_NOT_FOUND", "INVALID_SHARE_SESSION_EPOCH"}
+    seen = {
+        (event.process, event.error)
+        for outcome in outcomes
+        for event in outcome.history.of(h.ClientFailed, h.Settled, h.ProduceFailed)
+    }
+    assert [each for each in seen if each[1] in lost and not each[0].startswith("rogue")] == []
+
+
+@pytest.mark.rule("INV-23", "PL-531")
+def test_rights_are_taken_from_members_that_hold_records_and_wait_and_given_back() -> None:
+    outcomes = played(RIGHTS, **RIGHTS_FLAGS)
+    held = given_again = 0
+    for outcome in outcomes:
+        guests = {event.member_id for event in outcome.history.of(PrincipalKnown)}
+        taken, open_locks = False, False
+        for event in outcome.history.of(RightsSeen, Locked, h.Acquired):
+            if isinstance(event, RightsSeen):
+                taken = taken or (open_locks and not (event.groups and event.topics))
+                held += open_locks and not (event.groups and event.topics)
+            elif event.member_id in guests:
+                open_locks = True
+                given_again += taken and isinstance(event, h.Acquired)
+    assert held
+    assert given_again, "and records come again"
+    errors = {e.error for outcome in outcomes for e in outcome.history.of(h.ClientFailed)}
+    assert errors & {"GROUP_AUTHORIZATION_FAILED", "TOPIC_AUTHORIZATION_FAILED"}, errors

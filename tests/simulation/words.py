@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kip932 import ids
-from tests.simulation import coordinator_events, delay_events, leader_events
+from tests.simulation import connection_events, coordinator_events, delay_events, leader_events
 from tests.simulation import history as h
 
 _TYPES: Final = {
@@ -173,6 +173,20 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     leader_events.StartResolved: lambda w, e: (
         f"#{e.incarnation} lets {w.share(e.share)} begin at {e.start_offset} (object {e.object_id}, log "
         f"{e.log_start_offset} to {e.high_watermark})"
+    ),
+    connection_events.ConnectionReached: lambda w, e: f"#{e.incarnation} is reached by {e.client} over {e.connection}",
+    connection_events.ConnectionEnded: lambda w, e: f"#{e.incarnation} loses {e.connection} of {e.client}: {e.why}",
+    connection_events.MoveAsked: lambda w, e: (
+        f"#{e.incarnation} asks {e.client} to move from {e.stream}, a {e.method}, to another connection"
+    ),
+    connection_events.ShareStreamMade: lambda w, e: f"#{e.incarnation} begins share stream {e.number} {e.stream}",
+    connection_events.ShareStreamLost: lambda w, e: (
+        f"#{e.incarnation} loses share stream {e.number}, and with it the sessions of "
+        f"{_few(f'{member[:8]} ({group})' for group, member in e.ended)}"
+    ),
+    connection_events.PrincipalKnown: lambda w, e: f"is {e.principal}, as member {e.member_id[:8]} of {e.group_id}",
+    connection_events.RightsSeen: lambda w, e: (
+        f"#{e.incarnation} lets {e.principal} read {_few((*e.groups, *e.topics))} from now on"
     ),
     coordinator_events.TargetComputed: lambda w, e: (
         f"#{e.incarnation} computes the target of {e.group_id} at epoch {e.epoch}: {_target(w, e)}"

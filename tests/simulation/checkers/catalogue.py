@@ -21,12 +21,14 @@ from tests.simulation.checkers.labels import LabelsKept
 from tests.simulation.checkers.lag import Drained, Lag
 from tests.simulation.checkers.liveness import ClientsRecover, FetchesEnd
 from tests.simulation.checkers.membership import Assignments, Expiry, GroupEpochs, MemberEpochs
+from tests.simulation.checkers.moves import AgesEnd, Moves
 from tests.simulation.checkers.objects import Objects
 from tests.simulation.checkers.ownership import Ownership
 from tests.simulation.checkers.passing import NothingSkipped
 from tests.simulation.checkers.removed_members import LostGo, RemovedEnd
 from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive
 from tests.simulation.checkers.response import ResponseShape
+from tests.simulation.checkers.rights import Rights
 from tests.simulation.checkers.sessions import Sessions
 from tests.simulation.checkers.start_offset import StartOffset
 from tests.simulation.checkers.state_epochs import StateEpochs
@@ -86,6 +88,9 @@ ALL: tuple[Checker, ...] = (
     FetchesEnd(),
     ClientsRecover(),
     Transactions(),
+    AgesEnd(),
+    Moves(),
+    Rights(),
 )
 
 

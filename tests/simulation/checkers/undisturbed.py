@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from tests.simulation.history import FaultStruck, History
+from tests.simulation.history import FaultStruck, History, ProcessChanged
 
 #: A paused client does not excuse a server.
 _CLIENT: Final = re.compile(r"client \d+ is frozen")
@@ -31,3 +31,23 @@ class Undisturbed:
     def between(self, first_ms: int, last_ms: int) -> bool:
         """Return True if no fault had effects in this time."""
         return all(last_ms < began or ended < first_ms for began, ended in self._spans)
+
+
+class Running:
+    """When the processes of a history, nodes and clients, ran without a pause."""
+
+    def __init__(self, history: History) -> None:
+        self._changed: dict[str, list[tuple[int, str]]] = {}
+        for event in history.of(ProcessChanged):
+            self._changed.setdefault(event.process, []).append((event.at_ms, event.what))
+
+    def through(self, process: str, first_ms: int, last_ms: int) -> bool:
+        """Return True if a process that ran at some time before `first_ms` was neither paused nor ended until
+        `last_ms`."""
+        before = "started"
+        for at_ms, what in self._changed.get(process, ()):
+            if at_ms < first_ms:
+                before = what
+            elif at_ms <= last_ms:
+                return False
+        return before in {"started", "resumed"}

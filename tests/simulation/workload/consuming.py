@@ -32,7 +32,16 @@ def place_of(message: Message) -> Place:
 class Member:
     """A share consumer and the application around it."""
 
-    def __init__(self, cast: Cast, group: GroupRules, witness: Witness, manners: Manners, rng: Random) -> None:
+    def __init__(
+        self,
+        cast: Cast,
+        group: GroupRules,
+        witness: Witness,
+        manners: Manners,
+        rng: Random,
+        *,
+        principal: str | None = None,
+    ) -> None:
         self._cast = cast
         self._group = group
         self._witness = witness
@@ -43,7 +52,7 @@ class Member:
         self._in_hand: list[Place] = []
         self._waits = witness.world.random(f"{witness.process}/delays") if group.delays else None
         settings = {**manners.settings(), "group.id": group.name, "bootstrap.servers": witness.world.bootstrap()}
-        self._transport = witness.world.transport(witness.process)
+        self._transport = witness.world.transport(witness.process, principal)
         self._consumer = ShareConsumer(settings, transport=self._transport)
         if manners.has_callback:
             self._consumer.set_acknowledgement_commit_callback(self._acknowledged)

@@ -7,12 +7,13 @@ from dataclasses import replace
 from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.shape import CHANGES, DELAYS, LETTERS, TRANSACTIONS
+from tests.simulation.shape import CHANGES, DELAYS, LETTERS, RIGHTS, TRANSACTIONS
 from tests.simulation.workload import Workload
 from tests.simulation.workload.administering import Administrator
 from tests.simulation.workload.cast import Cast, GroupRules
 from tests.simulation.workload.changing import changed_groups
 from tests.simulation.workload.groups import ShareGroup
+from tests.simulation.workload.guests import Guests
 from tests.simulation.workload.misbehaving import Misbehaving
 from tests.simulation.workload.operating import Operator
 from tests.simulation.workload.postmaster import Postmaster
@@ -54,6 +55,9 @@ def draw_crew(world: World, rng: Random) -> list[Workload]:
         crew.append(Postmaster(cast, world.random(LETTERS), "postmaster"))
     if DELAYS in pressures:
         crew.append(Tuner(cast, world.random(DELAYS), "tuner"))
+    if RIGHTS in pressures:
+        source = world.random(RIGHTS)
+        crew.append(Guests(cast, source, "guests", source.choice(groups)))
     return crew
 
 
