@@ -239,8 +239,8 @@ ENTRIES: Final = (
         (
             Edit(
                 "kip932.acls",
-                " and not denied.includes(acl)\n",
-                "\n",
+                "        return any(not denied.includes(acl) for acl in allowing)\n",
+                "        return bool(allowing)\n",
             ),
         ),
         _MATRIX,

@@ -207,9 +207,10 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         (
             Edit(
                 "sharegroups.consuming.consumer_runtime",
-                "        deadline_s = loop.time() + budget_s\n        try:\n            await self.watch.close()\n"
-                "            await self.fetcher.close(budget_s)\n",
-                "        try:\n            await self.watch.close()\n            await self.fetcher.close(budget_s)\n"
+                "        deadline_s = loop.time() + budget_s\n        self._closing = True\n        try:\n"
+                "            await self.watch.close()\n            await self.fetcher.close(budget_s)\n",
+                "        self._closing = True\n        try:\n            await self.watch.close()\n"
+                "            await self.fetcher.close(budget_s)\n"
                 "            deadline_s = loop.time() + budget_s\n",
             ),
         ),
