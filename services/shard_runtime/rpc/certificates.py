@@ -24,13 +24,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kip932.acls import PRINCIPAL_TYPE
+from shard_runtime.rpc.rereading import read_for_ever
 
 log = structlog.get_logger(__name__)
 
-#: How often the files are read again, in seconds. Kubernetes replaces the files of a secret within a minute.
-RELOAD_S: Final = 5.0
-#: Files may be read while they are replaced one after the other; they are read once more after this time, in seconds.
-REPLACED_S: Final = 0.2
 #: From so many days before its end on, a certificate's end is logged once for each time it is read.
 EXPIRY_WARNING_DAYS: Final = 7
 _DAY_S: Final = 86_400
@@ -164,12 +161,8 @@ class NodeCertificates:
         return True
 
     async def watch(self) -> None:
-        """Read the files again every `RELOAD_S`, in a thread, since files may be on a slow disk."""
-        while True:
-            await asyncio.sleep(RELOAD_S)
-            if not await asyncio.to_thread(self.reload, report=False):
-                await asyncio.sleep(REPLACED_S)
-                await asyncio.to_thread(self.reload)
+        """Read the files again for ever, in a thread, since files may be on a slow disk."""
+        await read_for_ever(lambda report: asyncio.to_thread(self.reload, report=report))
 
     def for_server(self, *, client_required: bool) -> grpc.ServerCredentials:
         """Return the credentials of a listener. `client_required`: refuse clients without a certificate of our

@@ -19,16 +19,13 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from shard_runtime.rpc.rereading import RELOAD_S, REPLACED_S, REPLACING_S, read_for_ever
 from shard_runtime.rpc.tokens import CONTENTS_MAX, ContentsError
 
 log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
-#: How often files are read again, as those of certificates, and how long after a failure, in seconds: they may be read
-#: while they are replaced.
-RELOAD_S: Final = 5.0
-REPLACED_S: Final = 0.2
 #: How long a server of keys may take in all, and the pauses after failures, in seconds.
 FETCH_S: Final = 10.0
 RETRY_S: Final = 1.0
@@ -96,16 +93,15 @@ class Source(Generic[T]):
             await asyncio.shield(self._reading)
 
     async def watch(self) -> None:
-        """Read again for ever: every `every_s`, and sooner after a failure."""
-        pause_s, failed = 0.0 if self.current is None else self._every_s, 0
-        while True:
-            await asyncio.sleep(pause_s)
-            # A file that is being replaced is unusable for a moment: only the second failure is reported.
-            if await self.reload(report=failed > 0 or self._retry_s >= RETRY_S):
-                failed, pause_s = 0, self._every_s
-            else:
-                pause_s = min(self._retry_s * 2 ** min(failed, 10), self._retry_max_s)
-                failed += 1
+        """Read again for ever: every `every_s`, and sooner after a failure. That of a URL is reported at once."""
+        await read_for_ever(
+            lambda report: self.reload(report=report),
+            first_s=0.0 if self.current is None else self._every_s,
+            every_s=self._every_s,
+            retry_s=self._retry_s,
+            retry_max_s=self._retry_max_s,
+            patience_s=0.0 if self._retry_s >= RETRY_S else REPLACING_S,
+        )
 
     async def _reload(self, *, report: bool) -> bool:
         try:

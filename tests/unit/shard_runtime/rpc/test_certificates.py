@@ -7,6 +7,7 @@ import base64
 from codecs import BOM_UTF8
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -242,8 +243,8 @@ def test_what_other_nodes_would_refuse_is_said(
 async def test_the_watch_survives_anything_and_files_that_are_being_replaced_are_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(certificates, "RELOAD_S", 0.01)
-    monkeypatch.setattr(certificates, "REPLACED_S", 0.01)
+    quick = {"first_s": 0.01, "every_s": 0.01, "retry_s": 0.01, "retry_max_s": 0.01, "patience_s": 0.005}
+    monkeypatch.setattr(certificates, "read_for_ever", partial(certificates.read_for_ever, **quick))
     files = node_files(tmp_path, AUTHORITY)
     kept, reads = NodeCertificates(files), 0
     real = certificates.read_certificates
