@@ -14,7 +14,7 @@ The tests in `tests/contracts/services`, which the real services also pass, chec
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py
     client_quotas.py no contract: AlterClientQuotas, DescribeClientQuotas, checked by the product's own rules
     acls.py          no contract yet, since no service has these RPCs: CreateAcls, DescribeAcls, DeleteAcls
-    users.py         no contract: DescribeUserScramCredentials, AlterUserScramCredentials
+    users.py         test_users.py: DescribeUserScramCredentials, AlterUserScramCredentials
 
 RPCs that are missing here are not faked, and a response has only the fields that a client reads. A test's own
 interventions imitate no service: `faults.py` (planned errors, lost responses, broken streams), `silence.py` (nodes that

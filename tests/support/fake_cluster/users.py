@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
-from kip932.api.v1.alter_user_scram_credentials_pb2 import AlterUserScramCredentialsResponse
+from kip932.api.v1.alter_user_scram_credentials_pb2 import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+)
 from kip932.api.v1.describe_user_scram_credentials_pb2 import DescribeUserScramCredentialsResponse
 from kip932.api.v1.error_code_pb2 import ErrorCode
-from kip932.errors import ResourceNotFoundError
-from kip932.scram import Mechanism, credential
+from kip932.errors import (
+    DuplicateResourceError,
+    ResourceNotFoundError,
+    UnacceptableCredentialError,
+    UnsupportedSaslMechanismError,
+)
+from kip932.scram import Mechanism, credential, refused_terms, refused_user
 from tests.support.fake_cluster.state import FakeState
 
 
@@ -24,8 +34,12 @@ class Users:
             return DescribeUserScramCredentialsResponse(error_code=code)
         response = DescribeUserScramCredentialsResponse()
         kept = self.fake.passwords
-        for name in [user.name for user in request.users] or sorted({user for user, _ in kept}):
+        named = Counter(user.name for user in request.users) or dict.fromkeys(sorted({user for user, _ in kept}), 1)
+        for name, times in named.items():
             result = response.results.add(user=name)
+            if times > 1:
+                result.error_code = ErrorCode.ValueType(DuplicateResourceError.code)
+                continue
             for (user, mechanism), found in sorted(kept.items()):
                 if user == name:
                     result.credential_infos.add(mechanism=mechanism, iterations=found.iterations)
@@ -35,20 +49,43 @@ class Users:
 
     async def alter_user_scram_credentials(self, request: Any, context: Any) -> AlterUserScramCredentialsResponse:
         self.fake.user_requests.append(request)
-        kept = self.fake.passwords
-        codes: dict[str, int] = {}
+        by_user: dict[str, list[Any]] = {}
         for each in (*request.deletions, *request.upsertions):
-            if each.name not in codes:
-                codes[each.name] = self.fake.take_error("alter_users")
-        for each in request.deletions:
-            if not codes[each.name] and kept.pop((each.name, each.mechanism), None) is None:
-                codes[each.name] = ResourceNotFoundError.code
-        for each in request.upsertions:
-            if not codes[each.name]:
-                kept[each.name, each.mechanism] = credential(
-                    each.name, Mechanism(each.mechanism), each.iterations, each.salt, each.salted_password
-                )
+            by_user.setdefault(each.name, []).append(each)
         response = AlterUserScramCredentialsResponse()
-        for name, code in codes.items():
+        for name, wanted in by_user.items():
+            code = self.fake.take_error("alter_users") or self._refused(wanted)
+            if not code:
+                self._alter(wanted)
             response.results.add(user=name, error_code=ErrorCode.ValueType(code))
         return response
+
+    def _refused(self, wanted: Sequence[Any]) -> int:
+        """Return why none of a user's alterations is made, the first reason found; 0 if all are."""
+        seen: set[int] = set()
+        for each in wanted:
+            if each.mechanism not in set(Mechanism):
+                return UnsupportedSaslMechanismError.code
+            if each.mechanism in seen:
+                return DuplicateResourceError.code
+            seen.add(each.mechanism)
+            if _sets(each) and (
+                refused_user(each.name)
+                or refused_terms(Mechanism(each.mechanism), each.iterations, each.salt, each.salted_password)
+            ):
+                return UnacceptableCredentialError.code
+        removed = ((each.name, each.mechanism) for each in wanted if not _sets(each))
+        return 0 if all(key in self.fake.passwords for key in removed) else ResourceNotFoundError.code
+
+    def _alter(self, wanted: Sequence[Any]) -> None:
+        for each in wanted:
+            if _sets(each):
+                self.fake.passwords[each.name, each.mechanism] = credential(
+                    each.name, Mechanism(each.mechanism), each.iterations, each.salt, each.salted_password
+                )
+            else:
+                del self.fake.passwords[each.name, each.mechanism]
+
+
+def _sets(alteration: Any) -> bool:
+    return isinstance(alteration, AlterUserScramCredentialsRequest.Upsertion)
