@@ -31,6 +31,7 @@ from shard_runtime.rpc.certificates import (
     NodeCertificates,
     read_certificates,
 )
+from shard_runtime.rpc.rereading import read_for_ever
 from share_node.certs import Authority
 from tests.support.certificates import files_in, install, node_files, odd_pair
 
@@ -243,8 +244,8 @@ def test_what_other_nodes_would_refuse_is_said(
 async def test_the_watch_survives_anything_and_files_that_are_being_replaced_are_no_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    quick = {"first_s": 0.01, "every_s": 0.01, "retry_s": 0.01, "retry_max_s": 0.01, "patience_s": 0.005}
-    monkeypatch.setattr(certificates, "read_for_ever", partial(certificates.read_for_ever, **quick))
+    quick = partial(read_for_ever, first_s=0.01, every_s=0.01, retry_s=0.01, retry_max_s=0.01, patience_s=0.005)
+    monkeypatch.setattr(certificates, "read_for_ever", quick)
     files = node_files(tmp_path, AUTHORITY)
     kept, reads = NodeCertificates(files), 0
     real = certificates.read_certificates
