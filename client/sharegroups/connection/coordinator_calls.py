@@ -51,7 +51,8 @@ def fatal_error(error: TransportError) -> KafkaError | None:
     if error.status is TransportStatus.UNIMPLEMENTED:
         text = (
             f"{error}. The node's version does not have this call (an older one? then upgrade it), or this is the port "
-            "that nodes use among themselves (internal.listen.port; clients take listen.port)."
+            "that nodes use among themselves (internal.listen.port) or that serves health alone (health.listen.port); "
+            "clients take listen.port."
         )
     return _FATAL.get(error.status, InvalidRequestError)(text)
 

@@ -66,6 +66,14 @@ _HANDSHAKES: Final = (
         "Failed to create security handshaker",
         "gRPC cannot use the files in ssl.*: is the key the certificate's and not encrypted, and are all of them PEM?",
     ),
+    (
+        "Handshake read failed",
+        "it ended the connection during the TLS handshake; is it a port without TLS, such as metrics.port?",
+    ),
+    (
+        "Trying to connect an http1.x server",
+        "an HTTP server is there, not a node's listen.port; is it a node's metrics.port?",
+    ),
     ("Hostname Verification Check failed", "its certificate is for other names and addresses than the one called"),
 )
 _CLOSED_PLAIN: Final = "it closed the new connection at once; if it serves TLS, security.protocol=SSL is missing here"
@@ -85,7 +93,7 @@ _STATUSES: Final = {status.value: status for status in TransportStatus}
 
 
 def is_about_handshake(text: str) -> bool:
-    """Return whether an error's text says that a node was reached, and that TLS failed there."""
+    """Return whether an error's text says that something was reached, and that TLS failed there or it is no node."""
     return any(meaning in text for meaning in (*(meaning for _, meaning in _HANDSHAKES), _CLOSED_PLAIN, _CLOSED_TLS))
 
 

@@ -16,7 +16,8 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
-from kip932.rpc.grpc_transport import GrpcTransport
+from kip932.http_endpoint import HttpEndpoint
+from kip932.rpc.grpc_transport import GrpcTransport, is_about_handshake
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import HealthServer, RpcOptions, RpcServer, accept_probe, watch_accepting
@@ -152,6 +153,27 @@ async def test_a_certificate_for_another_host_and_a_port_without_tls_are_named(t
     await transport.close()
     await plain.drain(0)
     await node.server.drain(0)
+
+
+@pytest.mark.rule("CM-60")
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (with_tls, "is it a port without TLS, such as metrics.port?"),
+        (GrpcTransport, "an HTTP server is there, not a node's listen.port; is it a node's metrics.port?"),
+    ],
+    ids=["TLS", "no TLS"],
+)
+async def test_the_port_for_metrics_called_by_a_client_is_named(client: Callable[[], GrpcTransport], said: str) -> None:
+    endpoint = HttpEndpoint({})
+    address = f"127.0.0.1:{await endpoint.open('127.0.0.1', 0)}"
+    transport = client()
+    with pytest.raises(TransportError) as refused:
+        await find_at(address, transport)
+    assert said in str(refused.value)
+    assert is_about_handshake(str(refused.value))
+    await transport.close()
+    await endpoint.close()
 
 
 @pytest.mark.rule("CM-60")
