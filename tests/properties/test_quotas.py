@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kip932.quotas import MUTATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
-from shard_runtime.rpc.quotas import BURST_MS, THROTTLE_MAX_MS, ClientQuotas, Use
+from shard_runtime.rpc.quotas import THROTTLE_MAX_MS, ClientQuotas, Use
 
 #: Steps of a caller: for how many ms it waits, and how much it wants to use then.
 STEPS = st.lists(st.tuples(st.integers(0, 3_000), st.integers(1, 5_000)), min_size=1, max_size=60)
@@ -121,18 +121,44 @@ def test_who_shares_a_quota() -> None:
 
 
 @pytest.mark.rule("CM-191")
-def test_a_change_of_quotas_ends_what_is_owed_and_other_changes_do_not() -> None:
+def test_only_a_change_of_its_own_value_ends_what_a_caller_owes() -> None:
+    """Earlier any change did, so whoever may set a quota somewhere freed all callers of theirs."""
     quotas = ClientQuotas(lambda: 0)
-    set_on_a = {QuotaEntity("a"): {PRODUCER_BYTE_RATE: 10.0}}
-    quotas.follow(set_on_a)
-    for owed in (2_000 - BURST_MS[PRODUCER_BYTE_RATE], 2_000 - BURST_MS[PRODUCER_BYTE_RATE]):
-        quotas.follow(set_on_a)
-        quota = quotas.of(PRODUCER_BYTE_RATE, "User:a", "")
+
+    def owed(user: str, rate: float | None, **others: float) -> int | None:
+        values = {QuotaEntity(name): {PRODUCER_BYTE_RATE: each} for name, each in others.items()}
+        quotas.follow(values if rate is None else {QuotaEntity(user): {PRODUCER_BYTE_RATE: rate}, **values})
+        quota = quotas.of(PRODUCER_BYTE_RATE, f"User:{user}", "")
+        return None if quota is None else quota.delay_ms()
+
+    def charge(user: str) -> None:
+        quota = quotas.of(PRODUCER_BYTE_RATE, f"User:{user}", "")
         assert quota is not None
-        assert quota.delay_ms() == 0
         quota.charge(20)
-        quotas.follow(set_on_a)
-        again = quotas.of(PRODUCER_BYTE_RATE, "User:a", "")
-        assert again is not None
-        assert again.delay_ms() == owed
-        set_on_a = dict(set_on_a)
+
+    assert owed("a", 10) == 0
+    charge("a")
+    assert owed("a", 10) == 1_000
+    assert owed("a", 10, b=5) == 1_000, "another quota was set"
+    assert owed("a", 10, b=7) == 1_000, "another quota was changed"
+    assert owed("a", None, b=7) is None
+    assert owed("a", 10, b=7) == 1_000, "it was removed and set again"
+    assert owed("a", 11) == 0, "its own value"
+    charge("a")
+    assert owed("a", 10) == 0
+
+
+@pytest.mark.rule("CM-191", "CM-192")
+def test_a_change_does_not_free_those_who_share_what_is_left_for_too_many_callers() -> None:
+    quotas = ClientQuotas(lambda: 0, tracked_max=1)
+    for others, expected in (({}, 0), ({QuotaEntity("x"): {MUTATION_RATE: 1.0}}, 1_000)):
+        quotas.follow({QuotaEntity(""): {PRODUCER_BYTE_RATE: 10.0}, **others})
+        for name in ("first", "second"):
+            quota = quotas.of(PRODUCER_BYTE_RATE, f"User:{name}", "")
+            assert quota is not None
+            assert quota.delay_ms() == expected
+            quota.charge(20)
+    quotas.follow({QuotaEntity(""): {PRODUCER_BYTE_RATE: 20.0}})
+    changed = quotas.of(PRODUCER_BYTE_RATE, "User:third", "")
+    assert changed is not None
+    assert changed.delay_ms() == 0

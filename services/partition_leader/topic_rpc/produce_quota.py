@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 
 from kip932.api.v1.produce_pb2 import ProduceRequest
-from kip932.errors import ThrottlingQuotaExceededError
+from kip932.errors import KafkaError, NotLeaderOrFollowerError
 from shard_runtime.rpc.quotas import WAIT_MAX_MS, CallerQuota
 
 
-async def admitted(quota: CallerQuota, request: ProduceRequest) -> ThrottlingQuotaExceededError | None:
+async def admitted(quota: CallerQuota, request: ProduceRequest) -> KafkaError | None:
     """Charge a request to its caller's quota, and wait until it may be stored. Returns the error for its partitions if
-    that would take longer than WAIT_MAX_MS; then nothing is charged.
+    that would take longer than WAIT_MAX_MS, or if this node shuts down before; then nothing is charged.
 
     A caller that waits as it was asked to does not wait here. A stream reads no further request meanwhile, so its
     client is stopped by flow control; the bytes of the one that waits count in the byte budget (CM-92).
@@ -29,8 +29,27 @@ async def admitted(quota: CallerQuota, request: ProduceRequest) -> ThrottlingQuo
     if delay_ms:
         quota.waits(delay_ms)
         try:
-            await asyncio.sleep(delay_ms / 1000)
+            stays = await _waited(quota, delay_ms)
         except asyncio.CancelledError:  # else a caller that gives up and tries again would never be admitted
             quota.give_back(size)
             raise
+        if not stays:
+            quota.give_back(size)
+            return NotLeaderOrFollowerError("this node is shutting down; nothing was stored, try again at the next one")
     return None
+
+
+async def _waited(quota: CallerQuota, delay_ms: int) -> bool:
+    """Wait so long. Returns False, at once, if this node shuts down before."""
+    if quota.waiting.has_ended:
+        return False
+    ends = asyncio.Event()
+    quota.waiting.begin(ends.set)
+    try:
+        async with asyncio.timeout(delay_ms / 1000):
+            await ends.wait()
+    except TimeoutError:
+        return True
+    finally:
+        quota.waiting.forget(ends.set)
+    return False

@@ -71,6 +71,30 @@ class Use:
         return self._paid_ms <= now_ms
 
 
+class Waiting:
+    """The requests that wait for quotas at one node, which end when it shuts down. `has_ended`: none may wait now."""
+
+    __slots__ = ("_ends", "has_ended")
+
+    def __init__(self) -> None:
+        self.has_ended = False
+        self._ends: set[Callable[[], None]] = set()
+
+    def begin(self, end: Callable[[], None]) -> None:
+        """Note a request that waits; `end` ends that, and must not raise."""
+        self._ends.add(end)
+
+    def forget(self, end: Callable[[], None]) -> None:
+        """Note that it waits no more."""
+        self._ends.discard(end)
+
+    def end(self) -> None:
+        """End all waits, and let no request wait from now on."""
+        self.has_ended = True
+        for end in list(self._ends):
+            end()
+
+
 class CallerQuota:
     """One quota of one caller, with those who share it."""
 
@@ -109,6 +133,11 @@ class CallerQuota:
     def waits(self, delay_ms: int) -> None:
         """Count that a request of the caller waits at this node."""
         self._quotas.note(self.applied.key, delay_ms)
+
+    @property
+    def waiting(self) -> Waiting:
+        """The requests that wait for quotas at this node."""
+        return self._quotas.waiting
 
     def refusal(self, what: str) -> ThrottlingQuotaExceededError:
         """Return the error for what the quota does not admit now; `what` says what was not done."""
@@ -164,6 +193,7 @@ class ClientQuotas:
         self.now_ms: Final = now_ms
         self.throttled: Final[Counter[str]] = Counter()
         self.throttled_ms: Final[Counter[str]] = Counter()
+        self.waiting: Final = Waiting()
         self._quotas: QuotasOf = {}
         self._tracked_max = tracked_max
         self._uses: dict[tuple[str, QuotaEntity], Use] = {}
@@ -171,9 +201,10 @@ class ClientQuotas:
         self._swept_ms = -math.inf
 
     def follow(self, quotas: QuotasOf) -> None:
-        """Limit by these quotas from now on. Unless they are the same object as before, nothing counts as used."""
-        if quotas is not self._quotas:
-            self._quotas = quotas
+        """Limit by these quotas from now on. One whose value for a caller differs from before counts as not used; what
+        is owed for others stays owed, or any change would forgive it."""
+        self._quotas = quotas
+        if not quotas:
             self._uses.clear()
             self._shared.clear()
 
@@ -197,14 +228,17 @@ class ClientQuotas:
     def _use(self, found: AppliedQuota) -> Use:
         place = found.key, found.shared_by
         use = self._uses.get(place)
-        if use is not None:
+        if use is not None and use.rate == found.rate:
             return use
-        use = Use(found.rate, BURST_MS[found.key])
-        if len(self._uses) >= self._tracked_max and not self._sweep():
+        new = Use(found.rate, BURST_MS[found.key])
+        if use is None and len(self._uses) >= self._tracked_max and not self._sweep():
             # Names that clients make up must neither take memory without bound, nor make this node forget what is owed.
-            return self._shared.setdefault((found.key, found.set_on), use)
-        self._uses[place] = use
-        return use
+            shared = self._shared.get((found.key, found.set_on))
+            if shared is None or shared.rate != found.rate:
+                shared = self._shared[found.key, found.set_on] = new
+            return shared
+        self._uses[place] = new
+        return new
 
     def _sweep(self) -> bool:
         """Forget those who owe nothing, at most once in a while. Returns whether there is room now."""

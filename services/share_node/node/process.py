@@ -235,6 +235,7 @@ class NodeProcess:
         if self._node is not None and self._roles is not None:
             await self._node.leave()
             await self._set_ready(False)
+            self.quotas.waiting.end()
             self._roles.drain()
             await self._node.stop()
         grace_s = self._settings[DRAIN_GRACE_MS] / 1000
