@@ -144,7 +144,7 @@ class TopicAdmin:
                     partitions += topic.partitions
             return [] if request.validate_only else [topic for topic in plan if isinstance(topic, TopicCreated)]
 
-        failure = await self._change(decide)
+        failure = await self._change_if(any(_may_create(context, asked.name) for asked in request.topics), decide)
         response = CreateTopicsResponse(throttle_time_ms=mutations.made())
         for asked, outcome in itertools.zip_longest(request.topics, plan):
             error = outcome if isinstance(outcome, KafkaError) else failure
@@ -238,7 +238,8 @@ class TopicAdmin:
             grown += asked.count - topic.partitions
             return PartitionsAdded(topic.topic_id, asked.count)
 
-        outcomes = await self._each(request.topics, one, request.validate_only, begin)
+        allowed = any(context.may(ResourceType.TOPIC, asked.name) for asked in request.topics)
+        outcomes = await self._each(request.topics, one, request.validate_only, begin, allowed=allowed)
         response = CreatePartitionsResponse(throttle_time_ms=mutations.made())
         for asked, outcome in zip(request.topics, outcomes, strict=True):
             error = outcome if isinstance(outcome, KafkaError) else None
@@ -284,7 +285,8 @@ class TopicAdmin:
         for asked in request.topics:
             if asked.HasField("topic_id"):
                 checked_topic_id(asked.topic_id)
-        outcomes = await self._each(request.topics, one, False, mutations.begin)
+        allowed = context.may(ResourceType.CLUSTER, CLUSTER_NAME) or context.may_on_any(ResourceType.TOPIC)
+        outcomes = await self._each(request.topics, one, False, mutations.begin, allowed=allowed)
         response = DeleteTopicsResponse(throttle_time_ms=mutations.made())
         for asked, outcome in zip(request.topics, outcomes, strict=True):
             if isinstance(outcome, TopicDeleted):
@@ -331,9 +333,12 @@ class TopicAdmin:
         one: Callable[[MetadataImage, Any], Change],
         validate_only: bool,
         begin: Callable[[], None] = lambda: None,
+        *,
+        allowed: bool,
     ) -> list[Change | KafkaError]:
         """Return one change or error per topic of a request; the changes become one version. `begin` is called before
-        each attempt."""
+        each attempt. `allowed`: whether the caller may change any of them, as far as that is known before they are
+        looked up."""
         outcomes: list[Change | KafkaError] = []
 
         def decide(image: MetadataImage) -> Sequence[Change]:
@@ -348,12 +353,23 @@ class TopicAdmin:
             changes.update((outcome, None) for outcome in outcomes if not isinstance(outcome, KafkaError))
             return [] if validate_only else list(changes)
 
-        failure = await self._change(decide)
+        failure = await self._change_if(allowed, decide)
         if failure is None:
             return outcomes
         return [
             outcome if isinstance(outcome, KafkaError) else failure for outcome in outcomes or [failure] * len(topics)
         ]
+
+    async def _change_if(
+        self, allowed: bool, decide: Callable[[MetadataImage], Sequence[Change]]
+    ) -> KafkaError | None:
+        """As `_change`; what changes nothing, since nothing of it is allowed, is decided by this node's own image: who
+        has no rights makes no work for the store."""
+        if allowed:
+            return await self._change(decide)
+        changes = decide(self._metadata.image)
+        assert not changes, "what was refused changed something"
+        return None
 
     async def _change(self, decide: Callable[[MetadataImage], Sequence[Change]]) -> KafkaError | None:
         try:
@@ -368,8 +384,13 @@ def _mutations(context: CallContext, validate_only: bool) -> Mutations:
     return Mutations(None if validate_only else context.quota(MUTATION_RATE))
 
 
+def _may_create(context: CallContext, name: str) -> bool:
+    """Return whether the caller may create topics, or this one."""
+    return context.may(ResourceType.CLUSTER, CLUSTER_NAME) or context.may(ResourceType.TOPIC, name)
+
+
 def _require_creation(context: CallContext, name: str) -> None:
-    """Raise unless the caller may create topics, or this one. A name that exists is refused alike (GC-139)."""
+    """Raise unless `_may_create`. A name that exists is refused alike (GC-139)."""
     if not context.may(ResourceType.CLUSTER, CLUSTER_NAME):
         context.require(ResourceType.TOPIC, name)
 

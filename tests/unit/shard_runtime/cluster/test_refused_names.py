@@ -10,6 +10,8 @@ from typing import Any, cast
 import pytest
 
 from kip932.acls import Acl, Operation, PatternType, Permission, ResourceType
+from kip932.api.v1.create_partitions_pb2 import CreatePartitionsRequest
+from kip932.api.v1.create_topics_pb2 import CreateTopicsRequest
 from kip932.api.v1.delete_topics_pb2 import DeleteTopicsRequest
 from kip932.api.v1.metadata_pb2 import MetadataRequest
 from kip932.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
@@ -114,3 +116,32 @@ async def test_others_get_turns_while_all_topics_are_left_out_for_a_caller_witho
     response = await node.lookups.metadata(MetadataRequest(), node.caller("Metadata"))
     task.cancel()
     assert (len(response.topics), turns >= 10) == (0, True)
+
+
+@pytest.mark.rule("CM-61")
+async def test_who_may_change_no_topic_of_a_request_makes_no_work_for_the_store() -> None:
+    """Earlier the end of the metadata log was read for each such request."""
+    node = Node(topics=1)
+    read = node.change
+
+    async def refuse(decide: Callable[[MetadataImage], Sequence[Change]]) -> None:
+        raise AssertionError("the metadata log was read")
+
+    node.change = refuse  # type: ignore[method-assign]
+    new = CreateTopicsRequest(topics=[CreateTopicsRequest.Topic(name=name, num_partitions=1) for name in ("t0", "new")])
+    grown = CreatePartitionsRequest(topics=[CreatePartitionsRequest.Topic(name="t0", count=5)])
+    refused = TopicAuthorizationFailedError.code
+    created = await node.topics.create_topics(new, node.caller("CreateTopics"))
+    assert [one.error_code for one in created.topics] == [refused] * 2
+    added = await node.topics.create_partitions(grown, node.caller("CreatePartitions"))
+    assert [one.error_code for one in added.results] == [refused]
+    assert [code for code, _ in await node.delete("t0", "none")] == [refused] * 2
+    gone = DeleteTopicsRequest(topics=[DeleteTopicsRequest.Topic(topic_id=_id(0))])
+    deleted = await node.topics.delete_topics(gone, node.caller("DeleteTopics"))
+    assert [one.error_code for one in deleted.responses] == [refused]
+    assert node.access.refused.total() == 6
+
+    node.change = read  # type: ignore[method-assign]
+    node.allow(_entry(Operation.DELETE))
+    assert [code for code, _ in await node.delete("t0")] == [0]
+    assert not node.image.topics
