@@ -172,6 +172,13 @@ class Producer(ProcessBound):
             with self._progress:
                 self._progress.wait_for(lambda: bool(self._callbacks) or not buffer.records, remaining)
 
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Metrics by (group, name): how long nodes make this producer wait for its quota, in ms.
+
+        Any thread may call it (CL-163).
+        """
+        return self._inner.metrics()
+
     def close(self, timeout: float | None = None) -> None:
         """Flush for at most `timeout` seconds, by default delivery.timeout.ms, then stop.
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from random import Random
 from typing import Any, Final
 
@@ -332,11 +335,33 @@ async def client_of(stage: Stage, kind: Any, **settings: Any) -> Any:
     return kind(given, transport=stage.world.transport(f"host-{kind.__name__}", ALICE))
 
 
-@pytest.mark.rule("CM-192", "CL-160")
+@contextmanager
+def lines_about_quotas() -> Iterator[list[str]]:
+    """Return the lines that clients log about their quotas."""
+    lines: list[str] = []
+    logger, handler = logging.getLogger("sharegroups.connection.quota_waits"), logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield lines
+    finally:
+        logger.removeHandler(handler)
+
+
+@pytest.mark.rule("CM-192", "CL-160", "CL-163")
 @on_stage()
-async def test_a_producer_delivers_everything_at_the_rate(stage: Stage) -> None:
+async def test_a_producer_delivers_everything_at_the_rate_and_says_that_it_waits(stage: Stage) -> None:
     await limit(stage, producer_byte_rate=20_000)
     producer: Producer = await client_of(stage, Producer)
+    with lines_about_quotas() as lines:
+        await _produce_at_the_rate(stage, producer)
+    assert len(lines) == 1
+    assert "makes this producer wait" in lines[0]
+    metrics = {name: value for (_, name), value in producer.metrics().items()}
+    assert metrics["produce-throttle-time-max"] >= metrics["produce-throttle-time-avg"] > 0
+
+
+async def _produce_at_the_rate(stage: Stage, producer: Producer) -> None:
     began = clock(stage)
     rng = Random(1)
     for _ in range(10):
@@ -347,9 +372,16 @@ async def test_a_producer_delivers_everything_at_the_rate(stage: Stage) -> None:
     assert clock(stage) - began == pytest.approx((400_000 - 40_000) / 20_000 - 1, rel=0.1)
 
 
-@pytest.mark.rule("PL-532", "CL-160")
+@pytest.mark.rule("PL-532", "CL-160", "CL-163")
 @on_stage()
 async def test_a_consumer_gets_everything_at_the_rate_and_keeps_its_membership(stage: Stage) -> None:
+    with lines_about_quotas() as lines:
+        await _consume_at_the_rate(stage)
+    assert lines
+    assert all("makes this consumer wait" in line for line in lines)
+
+
+async def _consume_at_the_rate(stage: Stage) -> None:
     size = await fill(stage, 40)
     await limit(stage, consumer_byte_rate=SIZE)
     consumer: ShareConsumer = await client_of(stage, ShareConsumer, group_id=GROUP)

@@ -171,6 +171,14 @@ class Producer(ProcessBound):
             self._turn = 0
             await asyncio.sleep(0)
 
+    def metrics(self) -> dict[tuple[str, str], float]:
+        """Return metrics by (group, name): how long nodes make this producer wait for its quota, in ms (CL-163)."""
+        waits = self.sender.quota_waits
+        return {
+            ("producer-metrics", "produce-throttle-time-avg"): waits.average_ms,
+            ("producer-metrics", "produce-throttle-time-max"): float(waits.maximum_ms),
+        }
+
     async def flush(self, timeout: float | None = None) -> int:  # noqa: ASYNC109 - the public shape of CL-44
         """Wait until every record is delivered or has failed. Returns how many are still pending after `timeout`
         seconds."""

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from kip932.quotas import CONSUMER_BYTE_RATE
+from sharegroups.connection.quota_waits import QuotaWaits
+
 FETCH = "consumer-share-fetch-manager-metrics"
 COORDINATOR = "consumer-share-coordinator-metrics"
 CONSUMER = "consumer-share-metrics"
@@ -41,7 +44,7 @@ class ConsumerMetrics:
     fetch_size: Sample = field(default_factory=Sample)
     records: Sample = field(default_factory=Sample)
     fetch_latency_ms: Sample = field(default_factory=Sample)
-    throttle_ms: Sample = field(default_factory=Sample)
+    quota_waits: QuotaWaits = field(default_factory=lambda: QuotaWaits("consumer", CONSUMER_BYTE_RATE))
     acknowledgements: int = 0
     acknowledgement_errors: int = 0
     expired_records: int = 0
@@ -84,8 +87,8 @@ class ConsumerMetrics:
             "fetch-latency-max": self.fetch_latency_ms.maximum,
             "fetch-rate": self.fetch_latency_ms.count / elapsed,
             "fetch-total": float(self.fetch_latency_ms.count),
-            "fetch-throttle-time-avg": self.throttle_ms.average,
-            "fetch-throttle-time-max": self.throttle_ms.maximum,
+            "fetch-throttle-time-avg": self.quota_waits.average_ms,
+            "fetch-throttle-time-max": float(self.quota_waits.maximum_ms),
         }
         coordinator = {
             "heartbeat-rate": self.heartbeats / elapsed,

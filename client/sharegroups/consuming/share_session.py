@@ -365,7 +365,7 @@ class ShareSession:
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms
         self.release_delay_max_ms = response.release_delay_max_ms
         self._member.learn_limits(response)
-        self._metrics.throttle_ms.add(response.throttle_time_ms)
+        self._metrics.quota_waits.answered(self.node_id, response.throttle_time_ms, self._now_ms())
         results: dict[TopicIdPartition, KafkaError | None] = {}
         delivered: list[Delivered] = []
         ahead = self._template.max_records > self._template.batch_size

@@ -38,6 +38,7 @@ from kip932.errors import (
     error_for,
 )
 from kip932.ids import PRODUCED_BATCHES_MAX, TopicIdPartition, TopicPartition
+from kip932.quotas import PRODUCER_BYTE_RATE
 from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups.config import Config
 from sharegroups.connection import wire
@@ -45,6 +46,7 @@ from sharegroups.connection.cluster import Cluster, wait_for_event
 from sharegroups.connection.coordinator_calls import fatal_error
 from sharegroups.connection.core.missing_rights import REFUSED_MS, E, may_not_write
 from sharegroups.connection.leader_stream import LeaderStream
+from sharegroups.connection.quota_waits import QuotaWaits
 from sharegroups.connection.silent_nodes import SILENCE_S
 from sharegroups.errors import NotSentError
 from sharegroups.packing import Packing, packing_of
@@ -167,6 +169,7 @@ class Sender:
         self._timer: asyncio.TimerHandle | None = None
         self._undelivered = Undelivered()
         self.health = PartitionHealth(cluster)
+        self.quota_waits: Final = QuotaWaits("producer", PRODUCER_BYTE_RATE)
         self._turn = 0
         self._closed = False
         cluster.listen(self._leaders_changed)
@@ -365,6 +368,7 @@ class Sender:
                 unconfirmed = meanings[group.partition.topic] if message.correlation_id else None
                 self._settled(group, Outcome(None, problem, delay_ms, unconfirmed))
         else:
+            self.quota_waits.answered(leader.node_id, response.throttle_time_ms, self._now_ms())
             leader.link.note_throttle(response.throttle_time_ms)
             self._answered(groups, meanings, response)
 

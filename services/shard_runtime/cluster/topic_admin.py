@@ -360,9 +360,7 @@ class TopicAdmin:
             outcome if isinstance(outcome, KafkaError) else failure for outcome in outcomes or [failure] * len(topics)
         ]
 
-    async def _change_if(
-        self, allowed: bool, decide: Callable[[MetadataImage], Sequence[Change]]
-    ) -> KafkaError | None:
+    async def _change_if(self, allowed: bool, decide: Callable[[MetadataImage], Sequence[Change]]) -> KafkaError | None:
         """As `_change`; what changes nothing, since nothing of it is allowed, is decided by this node's own image: who
         has no rights makes no work for the store."""
         if allowed:

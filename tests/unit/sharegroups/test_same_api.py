@@ -61,6 +61,7 @@ def test_every_call_and_value_that_the_library_promises_is_there() -> None:
         "describe_user_scram_credentials", "alter_user_scram_credentials",
     }  # fmt: skip
     assert consumer <= _methods(sharegroups.ShareConsumer).keys()
+    assert "metrics" in _methods(sharegroups.Producer)
     assert admin <= _methods(sharegroups.Admin).keys()
     assert {kind.name: kind.value for kind in sharegroups.AcknowledgeType} == {
         "ACCEPT": 1,

@@ -14,7 +14,7 @@ def test_every_metric_has_kafkas_name_and_is_what_its_name_says() -> None:
         metrics.fetch_size.add(size)
         metrics.records.add(records)
         metrics.fetch_latency_ms.add(latency_ms)
-        metrics.throttle_ms.add(throttle_ms)
+        metrics.quota_waits.answered(1, throttle_ms, 0)
     metrics.acknowledgements, metrics.acknowledgement_errors, metrics.expired_records = 6, 3, 7
     metrics.heartbeats, metrics.last_heartbeat_s = 5, 108.0
     metrics.heartbeat_ms.add(3)
