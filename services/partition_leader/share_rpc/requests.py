@@ -307,7 +307,9 @@ class ShareRequests:
         run.rights_version = caller.rights.access.version
         fetched = {partition.topic_id for partition in run.step.fetch}
         topics = fetched.union(partition.topic_id for partition in run.request.acknowledgements)
-        errors = {topic_id: self._led.refusal(caller, topic_id) for topic_id in topics}
+        known, name = self.rights.readable(run.step.key, caller), self._led.name
+        unknown = [topic_id for topic_id in topics if topic_id not in known or not name(topic_id)]
+        errors = {topic_id: self._led.refusal(caller, topic_id) for topic_id in unknown}
         run.refused = {topic_id: error for topic_id, error in errors.items() if error is not None}
         return fetched - run.refused.keys()
 

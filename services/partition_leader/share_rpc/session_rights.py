@@ -28,13 +28,24 @@ _SLICE: Final = 250
 
 class _Session:
     """Who sent a session's newest request, and the topics that its member may have records of or a fetch waiting for:
-    those that its requests were allowed to fetch, also when it has forgotten their partitions since."""
+    those that its requests were allowed to fetch, also when it has forgotten their partitions since. `readable`: those
+    that this caller was allowed by the entries of `version`."""
 
-    __slots__ = ("rights", "topics")
+    __slots__ = ("readable", "rights", "topics", "version")
 
     def __init__(self, rights: Rights) -> None:
         self.rights = rights
         self.topics: set[bytes] = set()
+        self.readable: set[bytes] = set()
+        self.version = rights.access.version
+
+    def is_current(self, rights: Rights) -> bool:
+        """Return whether `readable` holds for this caller, now."""
+        known = self.rights
+        return self.version == rights.access.version and (known.principal, known.host) == (
+            rights.principal,
+            rights.host,
+        )
 
 
 class SessionRights:
@@ -64,8 +75,20 @@ class SessionRights:
         session = self._sessions.get(key)
         if session is None:
             session = self._sessions[key] = _Session(caller.rights)
+        if not session.is_current(caller.rights):
+            session.version, session.readable = caller.rights.access.version, set()
         session.rights = caller.rights
-        session.topics.update(topics)
+        allowed = set(topics)
+        session.topics |= allowed
+        session.readable |= allowed
+
+    def readable(self, key: SessionKey, caller: CallContext) -> Collection[bytes]:
+        """Return the topics that the caller was allowed to fetch by earlier requests of the session, if the entries are
+        still the same: a session of 10,000 topics would take 20 ms for them with each request."""
+        session = self._sessions.get(key)
+        if session is None or caller.rights is None or not session.is_current(caller.rights):
+            return ()
+        return session.readable
 
     def forget(self, key: SessionKey) -> None:
         """Forget a session that has ended."""

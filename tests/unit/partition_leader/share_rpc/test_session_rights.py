@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from kip932.acls import ANY_HOST, Acl, Operation, PatternType, Permission, ResourceType
+from kip932.acls import ANY_HOST, Acl, Decision, Operation, PatternType, Permission, ResourceType
 from kip932.api.v1 import fetch_pb2
 from kip932.ids import TopicIdPartition
 from partition_leader.partition_owners import topic_shard
 from shard_runtime.ownership.lease import Lease
-from shard_runtime.rpc.access import Access, Rights
+from shard_runtime.rpc.access import Access, Asked, Rights
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from tests.support.claims import LEASE_MS, claim
 from tests.support.virtual_time import now_s
@@ -314,5 +314,38 @@ def test_a_fetch_that_ends_before_its_session_is_checked_delivers_nothing(taken:
         answer = await parked
         assert (answer.error, answer.acquired, answer.batches) == ("NONE", [], [])
         assert await other.acquired() == [(0, 0, 2)]
+
+    play(body)
+
+
+@pytest.mark.rule("PL-531", "CM-97")
+def test_topics_that_a_session_was_allowed_are_asked_about_again_only_when_entries_have_changed() -> None:
+    """With 10,000 topics each fetch of the session blocked the process for 20 ms."""
+
+    async def body(world: World, entries: Entries) -> None:
+        mine, asked, decide = (
+            Consumer(world, "a", entries.caller("User:a")),
+            list[ResourceType](),
+            entries.access.decide,
+        )
+
+        def counted(question: Asked) -> Decision:
+            asked.append(question.resource)
+            return decide(question)
+
+        entries.access.decide = counted  # type: ignore[method-assign]
+        await world.produce(1)
+        assert await mine.acquired() == [(0, 0, 1)]
+        assert ResourceType.TOPIC in asked
+        asked.clear()
+        await mine.acquired()
+        assert set(asked) == {ResourceType.GROUP}
+        entries.allow("User:c")
+        await settle()
+        asked.clear()
+        await mine.acquired()
+        assert ResourceType.TOPIC in asked
+        entries.take("User:a", ResourceType.TOPIC)
+        assert (await mine.fetch()).partition_error == "TOPIC_AUTHORIZATION_FAILED"
 
     play(body)
