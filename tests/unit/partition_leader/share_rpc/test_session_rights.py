@@ -333,7 +333,7 @@ def test_topics_that_a_session_was_allowed_are_asked_about_again_only_when_entri
             asked.append(question.resource)
             return decide(question)
 
-        entries.access.decide = counted  # type: ignore[method-assign]
+        entries.access.decide = counted  # type: ignore[method-assign, assignment]
         await world.produce(1)
         assert await mine.acquired() == [(0, 0, 1)]
         assert ResourceType.TOPIC in asked
