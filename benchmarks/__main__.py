@@ -65,7 +65,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _round(session: Session, wanted: set[str], options: argparse.Namespace, size: Size, number: int) -> None:
-    """Run all systems in turn. The echo floor runs with B1 and B5 too, as their denominator."""
+    """Run all systems in turn. The echo baseline (B4) also runs with B1 and B5, whose results are divided by it."""
     for reply_bytes in echo.REPLY_BYTES:
         if "B4" in wanted or _DENOMINATORS[reply_bytes] in wanted:
             session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))

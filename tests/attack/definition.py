@@ -13,12 +13,12 @@ from tests.support.dial import PLAIN, Dial
 
 
 class Who(StrEnum):
-    """Whose certificate an attack has in a siege with TLS, where access control decides what it may do."""
+    """The principal whose certificate an attack uses in a run with TLS, where access control is on."""
 
-    #: Any certificate that the nodes accept, without a right.
+    #: A user whose certificate the nodes accept, without any permission.
     STRANGER = "stranger"
-    #: A user with rights on the attacked topic and on the attackers' groups: without them it would be refused before it
-    #: reaches what it attacks.
+    #: A user with permissions on the attacked topic and on the attackers' groups: without them it would be refused
+    #: before it reaches what it attacks.
     ATTACKER = "attacker"
     #: A client with CLUSTER_ACTION, which the listeners for nodes admit.
     INSIDER = "insider"

@@ -1,9 +1,9 @@
-"""The certificates and access control entries of a siege with TLS: everyone has just the rights that they need.
+"""The certificates and ACLs of an attack run with TLS: every principal has only the permissions that it needs.
 
-| principal | for | rights |
+| principal | used by | permissions |
 |---|---|---|
-| `node` | all nodes | those of a node, by its name |
-| `admin` | the siege itself | a super user |
+| `node` | all nodes | those of a node, which it is by its name |
+| `admin` | the attack run itself | all (super user) |
 | `canary`, `books` | the honest clients | what their programs need, on their own topics and groups |
 | `stranger` | attacks that need nothing | none |
 | `attacker` | attacks that must reach the cores | on the attacked topic, the attackers' groups, and its own topics |
@@ -29,7 +29,7 @@ _NAMES: Final = (ADMIN, CANARY, BOOKS, *Who)
 
 _T, _G, _X = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.TRANSACTIONAL_ID
 _O: Final = Operation
-#: By principal: operations, the type of resource, and its name; a name that ends in `*` is a prefix.
+#: Principal, operations, resource type and resource name; a name that ends in `*` is a prefix.
 _RIGHTS: Final = (
     (CANARY, (_O.READ, _O.WRITE, _O.DESCRIBE), _T, "canary"),
     (CANARY, (_O.READ,), _G, "canary-*"),
@@ -38,10 +38,10 @@ _RIGHTS: Final = (
     (Who.ATTACKER, (_O.READ, _O.WRITE, _O.DESCRIBE), _T, "attacked"),
     (Who.ATTACKER, (_O.DESCRIBE,), _T, "no-such-*"),
     (Who.ATTACKER, (_O.READ, _O.DESCRIBE), _G, "attackers-*"),
-    # The names that calls with random fields draw.
+    # The name that calls with random fields use.
     (Who.ATTACKER, (_O.ALL,), _G, "g"),
     (Who.ATTACKER, (_O.ALL,), _X, "g"),
-    # Two attacks are of a user who administers topics and groups of its own.
+    # Two attacks come from a user who administers its own topics and groups.
     (Who.ATTACKER, (_O.ALL,), _T, "dlq.circle-*"),
     (Who.ATTACKER, (_O.ALL,), _G, "of-dlq.circle-*"),
     (Who.ATTACKER, (_O.ALL,), _T, "clock-*"),
@@ -61,7 +61,7 @@ def entries() -> Iterator[Acl]:
 
 
 class Principals:
-    """Certificates in a folder, all of one authority, apart from those that no node accepts."""
+    """Certificates in a folder, all issued by one CA, except for those that no node accepts."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True)
@@ -104,10 +104,10 @@ class Principals:
         }
 
     def refused(self) -> Mapping[str, Dial]:
-        """Return the certificates that no node accepts, by what is wrong with them; all name a super user."""
+        """Return clients that no node accepts, by what is wrong with their certificates, which are for a super user."""
         return {
             "expired": self.dial("expired"),
-            "of an unknown authority": self.dial("unknown"),
+            "of an unknown CA": self.dial("unknown"),
             "none": self.nameless(),
         }
 

@@ -190,7 +190,7 @@ class Siege:
         return count
 
     def report(self, attack: Attack, seconds: float, say: Callable[[str], None]) -> None:
-        """Run an attack and print its result; a wrong response is added to `wrong`, and the siege continues."""
+        """Run an attack and print its result; a wrong response is added to `wrong`, and the run continues."""
         try:
             say(str(self.strike(attack, seconds)))
         except AssertionError as error:
@@ -204,7 +204,7 @@ class Siege:
         The watch is stopped first: judging an hour of records keeps this process busy for most of a minute, and a new
         client that waited for the judge was once mistaken for one that waited for a node.
         """
-        assert self._load is not None, "a siege without books has nothing to judge"
+        assert self._load is not None, "without books there is nothing to judge"
         self.watch.stop()
         HistoryWriter(self.folder / "faults.jsonl").close()
         self._load.finish()

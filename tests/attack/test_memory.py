@@ -110,7 +110,7 @@ def test_requests_that_never_end_have_a_bound(attacked: Cluster, canary: Canary,
                 connection.data(connection.call(METHODS[method].path), half, wait_s=0.5)
         deadline = time.monotonic() + 30
         while not any(connection.closed for connection in opened):
-            assert time.monotonic() < deadline, "who holds most of it is cut"
+            assert time.monotonic() < deadline, "the connection that holds most of the memory must be closed"
             for connection in opened:
                 connection.pump(0.01)
 

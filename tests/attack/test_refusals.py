@@ -1,4 +1,4 @@
-"""All RPCs over a real connection, by a user without a right: nothing but refusals, which show no name (CM-61)."""
+"""All RPCs over a real connection, by a user without permissions: only refusals, which disclose no name (CM-61)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.attack.definition import Target
 from tests.attack.principals import ADMIN, Principals
 from tests.integration.share_node.test_access import FLAGS, Node, allowed, running
 
-#: Of other programs, or answered only at a port of their own.
+#: RPCs of other programs, or served only at a separate port.
 _ELSEWHERE = {path for path in RPCS if path.startswith("/externalscaler.")}
 _PAIRS = 2 * len(RPCS)
 

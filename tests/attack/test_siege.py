@@ -28,7 +28,7 @@ def tls_siege(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Siege]:
 
 
 PLAIN = [attack for attack in ATTACKS if not attack.tls_only]
-#: Those that are of TLS, and of others one for each kind of principal, connection and client.
+#: The attacks on TLS and, of the others, one for each kind of principal, connection and client.
 WITH_TLS = [attack for attack in ATTACKS if attack.tls_only and not attack.by_name_only]
 WITH_TLS += map(named, ("silent-connections", "ping-flood", "parsed-state", "random-internal-calls"))
 WITH_TLS += map(named, ("members-that-vanish", "forged-batches", "unread-fetches"))

@@ -214,7 +214,7 @@ class Leader(Writing):
             raise RefusedError("INVALID_REQUEST")
 
     def take(self, offset: int, kind: int, asked: Asked, rules: Rules, delay: int) -> None:
-        """PL-409 for one record that the member holds."""
+        """Apply an acknowledgement to one record that the member holds (PL-409)."""
         record = self.records.all[offset]
         if kind == RENEW:
             record.lock_end = self.now + rules.lock_ms

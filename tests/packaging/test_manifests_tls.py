@@ -46,8 +46,8 @@ def unreadable(paths: list[str], files: dict[str, frozenset[str]]) -> list[str]:
 
 
 def tls_faults(docs: list[Doc]) -> Iterator[str]:
-    """Find roles that do not serve TLS to everybody, or allow them everything, files that are not mounted, and hosts
-    without a certificate."""
+    """Yield every TLS and access control mistake in the manifests: roles that accept clients without a certificate or
+    do not restrict them, files that are not mounted, and host names that no certificate covers."""
     certificates = {each["spec"]["secretName"]: each["spec"] for each in of_kind(docs, "Certificate")}
     issuers = {each["metadata"]["name"] for each in of_kind(docs, "Issuer")}
     for name, spec in certificates.items():
@@ -61,9 +61,9 @@ def tls_faults(docs: list[Doc]) -> Iterator[str]:
             f"{name_of(doc)}: nothing is mounted at {path}" for path in unreadable(files, mounted(doc, role, docs))
         )
         if seen.get("SHAREGROUPS_SSL_CLIENT_AUTH") != "required" or seen["SHAREGROUPS_ALLOW_PLAINTEXT"] != "false":
-            yield f"{name_of(doc)}: who has no certificate gets in"
+            yield f"{name_of(doc)}: clients without a certificate are accepted"
         if seen.get("SHAREGROUPS_ACCESS_CONTROL_ENABLE") != "true":
-            yield f"{name_of(doc)}: who gets in may do everything"
+            yield f"{name_of(doc)}: clients may do everything"
         clients = {f"User:{spec['commonName']}" for spec in certificates.values() if "dnsNames" not in spec}
         if not set(seen.get("SHAREGROUPS_SUPER_USERS", "").split(";")) & clients:
             yield f"{name_of(doc)}: no client with a certificate can add entries"
@@ -144,11 +144,11 @@ def _without(docs: list[Doc], change: str) -> list[Doc]:
     [
         ("a name", "its certificate is not for pod-0.partition-leader.sharegroups.svc"),
         ("the mount", "nothing is mounted at /etc/sharegroups/tls/tls.crt"),
-        ("the demand", "who has no certificate gets in"),
-        ("access control", "who gets in may do everything"),
+        ("the demand", "clients without a certificate are accepted"),
+        ("access control", "clients may do everything"),
         ("the administrator", "no client with a certificate can add entries"),
         ("the issuer", "there is no issuer sharegroups-authority"),
-        ("the protocol", "says that its ports are without TLS"),
+        ("the protocol", "declares its ports to be without TLS"),
     ],
 )
 def test_an_example_without_something_is_refused(change: str, fault: str) -> None:

@@ -121,7 +121,7 @@ def _random_calls(
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         methods, listeners = methods_of(services), sorted(addresses(target).values())
         counts, answers = asyncio.run(_call(target, rng, seconds, methods, listeners))
-        assert served or not answers, f"what only nodes call was answered to a client: {counts}, such as {answers[0]}"
+        assert served or not answers, f"RPCs for nodes served a client: {counts}, such as {answers[0]}"
         return summary(counts)
 
     return run

@@ -50,8 +50,8 @@ def _circle(target: Target, rng: random.Random, seconds: float, folder: Path) ->
         ends = admin.list_offsets({TopicPartition(topic, 0): OFFSET_LATEST for topic in topics})
         stored = sum(end for end in ends.values() if isinstance(end, int))
         _none_refused(admin.delete_share_groups(groups))
-    assert stored == _EXPECTED, f"{_RECORDS} records became {stored - _RECORDS} letters, not {_EXPECTED - _RECORDS}"
-    return f"{_RECORDS} records became {stored - _RECORDS} letters, and no more"
+    assert stored == _EXPECTED, f"{_RECORDS} records left {stored - _RECORDS} dead letters, not {_EXPECTED - _RECORDS}"
+    return f"{_RECORDS} records left {stored - _RECORDS} dead letters, and no more"
 
 
 def _reject_all(bootstrap: Mapping[str, str], topics: Mapping[str, str], seconds: float) -> None:
@@ -65,9 +65,9 @@ def _reject_all(bootstrap: Mapping[str, str], topics: Mapping[str, str], seconds
             members.append(stack.enter_context(ShareConsumer(settings)))
             members[-1].subscribe([topic])
         while len(came) < _EXPECTED or time.monotonic() - began < seconds:
-            assert len(came) <= _EXPECTED, f"{len(came)} records and letters came; at most {_EXPECTED} may"
+            assert len(came) <= _EXPECTED, f"{len(came)} records and dead letters arrived; at most {_EXPECTED} may"
             assert time.monotonic() - began < max(seconds, _END_S), (
-                f"of {_EXPECTED} records and letters {len(came)} came"
+                f"of {_EXPECTED} records and dead letters, {len(came)} arrived"
             )
             for member in members:
                 for message in member.poll(timeout=0.1):

@@ -11,7 +11,7 @@ from sharegroups import Admin, NewTopic, Producer, TopicPartition
 from tests.attack.definition import Attack, Target
 
 _DAY_MS: Final = 86_400_000
-#: Kafka's `retention.ms` is a week; the siege's leaders check five times a second.
+#: Kafka's `retention.ms` is a week; the attacked leaders check five times a second.
 _AHEAD_MS: Final = 8 * _DAY_MS
 _EARLIEST: Final = -2
 

@@ -81,7 +81,7 @@ def _half_a_scrape(target: Target, rng: random.Random, seconds: float, folder: P
                 assert b" 200 " in answer.split(b"\r\n", 1)[0], f"{address} answered {answer[:80]!r}"
                 scraped += 1
             time.sleep(0.1)
-    assert scraped, "no scrape was answered beside unfinished ones"
+    assert scraped, "no scrape got a response while others were unfinished"
     return f"{scraped} scrapes beside {CONNECTIONS // 4} unfinished ones for each node"
 
 

@@ -17,9 +17,9 @@ from tests.support.dial import Dial
 
 HEALTH: Final = "/grpc.health.v1.Health/Check"
 CONNECTIONS_MAX: Final = 3
-#: So many calls of other clients must be answered while the floods go on, which last for `FLOOD_MAX_S` seconds
-#: at most. Where a flood starves others, a call waits for 5 to 20 s; else for some milliseconds, apart from the first
-#: ones (CM-180). This counts calls instead of timing them, since the machine may be busy with other tests.
+#: The minimum number of other clients' calls that must get a response while the floods go on, within `FLOOD_MAX_S`
+#: seconds. If a flood starves others, a call waits for 5 to 20 s; otherwise for some milliseconds, apart from the first
+#: calls (CM-180). Calls are counted instead of timed, since the machine may be busy with other tests.
 CALLS_MIN: Final = 20
 FLOOD_MAX_S: Final = 40.0
 _PAUSE_S: Final = 0.02
@@ -41,7 +41,7 @@ def _flooding(frame: bytes) -> Callable[[Target, random.Random, float, Path], st
                 thread.start()
             try:
                 while (lasted := time.monotonic() - began) < seconds or len(waits) < CALLS_MIN:
-                    calls = f"{len(waits)} calls of others were answered in {lasted:.0f} s beside {floods} floods"
+                    calls = f"{len(waits)} calls of others got a response in {lasted:.0f} s during {floods} floods"
                     assert lasted < FLOOD_MAX_S, f"{calls}; at least {CALLS_MIN} are expected"
                     waits.append(_wait_s(there_before))
                     with Connection(address, dial=target.dial) as newcomer:

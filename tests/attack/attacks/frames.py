@@ -108,7 +108,7 @@ FRAME_ATTACKS: Final = (
     Attack(
         "unknown-methods", "Calls of methods that there are not", _in_bursts(_unknown_methods, listeners), Who.STRANGER
     ),
-    Attack("path-bytes", "Calls whose path is no text", _in_bursts(_no_text, listeners), Who.STRANGER),
+    Attack("path-bytes", "Calls whose path is not text", _in_bursts(_no_text, listeners), Who.STRANGER),
     Attack(
         "gzip-bombs", "Messages that unpack to a thousand times their bytes", _in_bursts(_bomb, _clients), Who.STRANGER
     ),

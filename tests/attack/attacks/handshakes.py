@@ -20,17 +20,17 @@ from tests.attack.attacks.connections import PREFACE, held, listeners
 from tests.attack.definition import Attack, Target, Who
 from tests.support.dial import Dial, tcp
 
-#: Connections that are left half finished at a time, at most; a quarter of the descriptors that this process may have
-#: at most, and a node has as many as this process.
+#: The maximum number of connections left half finished at a time; also at most a quarter of this process's limit of
+#: descriptors, since a node has the same limit.
 HALF_FINISHED_MAX: Final = 4_000
-#: Garbage handshakes of the attack that counts them instead of lasting for some time.
+#: The number of garbage handshakes in the attack that is bounded by their number instead of by time.
 COUNTED: Final = 100_000
 _AT_ONCE: Final = 8
-#: How long a node may take to end a handshake that can come to nothing.
+#: The time, in seconds, within which a node must end a handshake that cannot succeed.
 _END_S: Final = 25.0
 _RENEGOTIATIONS: Final = 20
 
-#: One handshake, from the dial of the attacker; returns what came of it.
+#: Performs one handshake as the attacker; returns its outcome.
 Handshake = Callable[[Target, str, random.Random], str]
 
 
@@ -49,7 +49,7 @@ def _begun(dial: Dial) -> tuple[ssl.SSLObject, ssl.MemoryBIO, ssl.MemoryBIO]:
 
 
 def _garbage(target: Target, address: str, rng: random.Random) -> str:
-    """Send bytes that are no TLS, or a ClientHello with some bytes changed, and read until the node ends it."""
+    """Send bytes that are not TLS, or a ClientHello with changed bytes, and read until the node hangs up."""
     said = rng.choice(("random", "preface", "HTTP", "changed", "length"))
     hello = bytearray(client_hello(target.dial))
     if said == "changed":
@@ -64,7 +64,7 @@ def _garbage(target: Target, address: str, rng: random.Random) -> str:
     }[said]
     with tcp(address) as connection:
         connection.sendall(sent)
-        connection.shutdown(socket.SHUT_WR)  # else the node would wait for the rest of some of them
+        connection.shutdown(socket.SHUT_WR)  # otherwise the node would wait for the rest of some of them
         connection.settimeout(_END_S)
         with contextlib.suppress(ConnectionError):
             while connection.recv(4096):
@@ -81,12 +81,12 @@ def _refused_certificate(target: Target, address: str, rng: random.Random) -> st
             got = connection.recv(4096)
     except (ssl.SSLError, ConnectionError):
         return wrong
-    assert not got, f"a certificate that is {wrong} got {got[:40]!r} from {address}"
+    assert not got, f"a client whose certificate is {wrong} got {got[:40]!r} from {address}"
     return wrong
 
 
 def _broken_off(target: Target, address: str, rng: random.Random) -> str:
-    """Close a connection in the middle of a handshake: before or after the node's part of it has come."""
+    """Close a connection in the middle of a handshake, before or after the node's reply."""
     _, _, outgoing = _begun(target.dial)
     hello = outgoing.read()
     with tcp(address) as connection:
@@ -113,7 +113,7 @@ def _one(target: Target, seed: int, kinds: tuple[Handshake, ...]) -> str:
 
 
 def _many(*kinds: Handshake, count: int = 0) -> Callable[[Target, random.Random, float, Path], str]:
-    """Repeat handshakes, several at a time, for some time, or until there have been `count`."""
+    """Repeat handshakes, several at a time, until `count` have been made; without `count`, until the time is up."""
 
     def run(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
         began, came = time.monotonic(), Counter[str]()
@@ -122,7 +122,7 @@ def _many(*kinds: Handshake, count: int = 0) -> Callable[[Target, random.Random,
                 seeds = [rng.getrandbits(64) for _ in range(10 * _AT_ONCE)]
                 came.update(pool.map(lambda seed: _one(target, seed, kinds), seeds))
         slow = came["no answer in time"]
-        assert slow <= sum(came.values()) // 100, f"{slow} handshakes of {sum(came.values())} were not ended: {came}"
+        assert slow <= sum(came.values()) // 100, f"{slow} of {sum(came.values())} handshakes did not end: {came}"
         said = ", ".join(f"{number} {what}" for what, number in came.most_common())
         return f"{sum(came.values())} in {time.monotonic() - began:.0f} s: {said}"
 
@@ -130,7 +130,7 @@ def _many(*kinds: Handshake, count: int = 0) -> Callable[[Target, random.Random,
 
 
 def _half_finished(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Leave handshakes half finished by the thousand, and stay. Others still get in meanwhile."""
+    """Keep thousands of half-finished handshakes open. Other clients can still connect meanwhile."""
     most = min(HALF_FINISHED_MAX, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
     hello, deadline, new = client_hello(target.dial), time.monotonic() + seconds, 0
     with held() as connections:
@@ -150,8 +150,8 @@ def _half_finished(target: Target, rng: random.Random, seconds: float, folder: P
 
 
 def _renegotiation(target: Target, rng: random.Random, seconds: float, folder: Path) -> str:
-    """Ask for renegotiation in TLS 1.2, with the command `openssl`: a node grants none. Each
-    would cost it far more than the client that asks."""
+    """Request renegotiations in TLS 1.2 with the command `openssl`; a node must refuse all of them, since each would
+    cost it far more than the client."""
     deadline, asked = time.monotonic() + seconds, 0
     files = target.dial.security
     while time.monotonic() < deadline or not asked:
@@ -174,7 +174,7 @@ def _renegotiation(target: Target, rng: random.Random, seconds: float, folder: P
 HANDSHAKE_ATTACKS: Final = (
     Attack(
         "half-finished-handshakes",
-        "Handshakes by the thousand that are left half finished",
+        "Thousands of handshakes that are left half finished",
         _half_finished,
         Who.STRANGER,
         tls_only=True,
@@ -194,7 +194,7 @@ HANDSHAKE_ATTACKS: Final = (
         tls_only=True,
     ),
 )
-#: Takes minutes: it is not among those drawn by chance.
+#: Takes minutes, so it is never drawn at random.
 COUNTED_ATTACK: Final = Attack(
     "hundred-thousand-handshakes",
     "The same as garbage-handshakes, 100,000 of them",

@@ -94,7 +94,7 @@ def _parsed(
             while time.monotonic() < deadline:
                 path, streaming, body = all_of_them[sum(answers.values()) // _AT_ONCE % len(all_of_them)]
                 answers.update(pool.map(lambda _: call(address, path, streaming, body, target.dial), range(_AT_ONCE)))  # noqa: B023
-        assert answers.keys() <= ANSWERS, f"a request of empty entries was answered {dict(answers)}"
+        assert answers.keys() <= ANSWERS, f"requests of empty entries returned {dict(answers)}"
         return ", ".join(f"{count} {status}" for status, count in sorted(answers.items()))
 
     return run

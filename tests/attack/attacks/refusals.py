@@ -1,9 +1,10 @@
-"""All RPCs as a user without a right, with fields drawn by chance and with bytes changed: nothing but refusals may come
-back, and they must not differ between names that exist and names that do not (CM-61).
+"""Calls all RPCs as a user without permissions, with random fields and changed bytes: every response must be a refusal,
+and refusals must not differ between names that exist and names that do not (CM-61).
 
-Each request is sent twice, with the same draws: once with names that are in use, once with as long ones that are not.
-Except for the names themselves the answers must be the same, byte for byte. How long they take is not compared. Ids of
-topics are drawn from known and unknown ones, the same in both: an unknown id may be answered otherwise, as in Kafka.
+Each request is sent twice with the same random values: once with existing names, once with unused names of the same
+length. Apart from the names, the responses must be the same, byte for byte. How long they take is not compared. Topic
+ids are drawn from known and unknown ones, the same in both requests, since an unknown id may get another error, as in
+Kafka.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ _SERVICES: Final = (
 METHODS: Final[Mapping[str, Method[Message, Message]]] = {
     method.path: method for service in _SERVICES for method in service_methods(service).values()
 }
-#: How a call may end other than with an answer: refused as a whole, not served there, not readable, or to be repeated.
+#: The statuses with which a call may end without a response: refused as a whole, not served there, or unreadable.
 _STATUSES: Final = frozenset({"PERMISSION_DENIED", "UNIMPLEMENTED", "INVALID_ARGUMENT", "INTERNAL"})
+#: The statuses of calls that may be repeated.
 _AGAIN: Final = frozenset({"UNAVAILABLE", "RESOURCE_EXHAUSTED"})
 #: What every caller that gets in may know: the nodes of the cluster.
 _FOR_ALL: Final = frozenset({"brokers"})
@@ -49,7 +51,7 @@ _OPTIONS: Final = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_send_messag
 
 
 class Names(NamedTuple):
-    """Names of things that exist, or as long ones of things that do not."""
+    """Names of things that exist, or names of the same length of things that do not."""
 
     topic: str
     group: str
@@ -57,7 +59,7 @@ class Names(NamedTuple):
     member: str
 
     def strange(self, rng: random.Random) -> Names:
-        """Return as long names that nothing has."""
+        """Return unused names of the same length."""
         return Names(*("".join(rng.choices("bcdfghjk", k=len(name))) for name in self))
 
     def hidden_in(self, data: bytes) -> bytes:
@@ -78,7 +80,7 @@ class Names(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What a caller sees: the status, its words, and the messages."""
+    """Everything that a caller sees: the status, its text, and the messages."""
 
     status: str
     words: bytes
@@ -94,7 +96,7 @@ class Answer(NamedTuple):
 
 
 def used_names(target: Target) -> Names:
-    """Return names that are in use; a transaction is made if there is none."""
+    """Return names that are in use; starts a transaction if there is none."""
     settings = target.admin.settings(target.coordinator())
     with Admin(settings) as admin:
         listed = [group.group_id for group in admin.list_groups()]
@@ -105,7 +107,7 @@ def used_names(target: Target) -> Names:
             if not isinstance(found, Exception)
             for member in found.members
         )
-        assert members, f"no group has a member; there are {listed}"
+        assert members, f"no group has a member; the groups are {listed}"
         if not _transactions(admin):
             with Producer({**settings, "transactional.id": _TRANSACTION}) as producer, producer.transaction():
                 producer.produce(target.topic, b"of a transaction", partition=0)
@@ -117,7 +119,7 @@ def _transactions(admin: Admin) -> list[str]:
 
 
 def _there(target: Target) -> set[str]:
-    """Return everything that a caller with rights could make or remove, as words."""
+    """Describe everything that a caller with permissions could create or delete."""
     with Admin(target.admin.settings(target.coordinator())) as admin:
         return {
             *(f"topic {name} of {len(found.partitions)} partitions" for name, found in admin.list_topics().items()),
@@ -145,7 +147,7 @@ class Fuzz:
         self._stack.close()
 
     def ask(self, path: str) -> None:
-        """Send one pair of requests. Raises AssertionError for an answer that is no refusal, or that shows anything."""
+        """Send one pair of requests. Raises AssertionError if a response is not a refusal, or discloses anything."""
         rng, strange = self._rng, self._used.strange(self._rng)
         seed, address = rng.getrandbits(64), self._address(path)
         bodies = [self._body(path, names, seed) for names in (self._used, strange)]
@@ -157,16 +159,14 @@ class Fuzz:
             return
         case = f"{path} at {address} with {bodies[0][:200]!r}"
         for answer, body in zip(answers, bodies, strict=True):
-            assert answer.status in ("OK", *_STATUSES) or _waits(path, body, answer.status), (
-                f"{case} was answered {answer}"
-            )
+            assert answer.status in ("OK", *_STATUSES) or _waits(path, body, answer.status), f"{case} returned {answer}"
             for message in answer.messages:
                 assert refuses(_parsed(path, message), body), f"{case} was granted: {_parsed(path, message)!s:.500}"
         seen = b"".join((answers[1].words, *answers[1].messages))
         shown = [name for name in self._used if name.encode() in seen]
         assert not shown, f"{case} shows the name {shown[0]!r}, which was not sent"
         known, unknown = answers[0].without(self._used), answers[1].without(strange)
-        if path.endswith("/ListTransactions"):  # it lists the states that it does not know sorted
+        if path.endswith("/ListTransactions"):  # it sorts the unknown states that it returns
             known, unknown = known.sorted(), unknown.sorted()
         assert known == unknown, f"{case} shows whether a name exists: {known} and {unknown}"
 
@@ -207,7 +207,7 @@ class Fuzz:
 def _changed(bodies: list[bytes], names: tuple[Names, Names], rng: random.Random) -> list[bytes]:
     """Change the same bytes of both requests, outside the names; or cut both, or repeat a part."""
     size = len(bodies[0])
-    assert size == len(bodies[1]), "the names are not as long as each other"
+    assert size == len(bodies[1]), "the names differ in length"
     kept = names[0].places(bodies[0]) | names[1].places(bodies[1])
     free = [at for at in range(size) if at not in kept]
     if not free:
@@ -223,7 +223,7 @@ def _changed(bodies: list[bytes], names: tuple[Names, Names], rng: random.Random
 
 
 def _waits(path: str, body: bytes, status: str) -> bool:
-    """Return whether a call waited until its time was up because it asked for nothing: a Fetch without partitions."""
+    """Return whether a call ran into its deadline because it requested nothing: a Fetch without partitions."""
     if status != "DEADLINE_EXCEEDED" or not path.endswith("/Fetch"):
         return False
     request: Any = METHODS[path].request_type()
@@ -236,14 +236,14 @@ def _parsed(path: str, message: bytes) -> Message:
     try:
         answer.ParseFromString(message)
     except DecodeError as error:
-        raise AssertionError(f"{path} was answered with what is no answer: {message[:80]!r}") from error
+        raise AssertionError(f"{path} returned bytes that are not a response: {message[:80]!r}") from error
     return answer
 
 
 def refuses(answer: Message, request: bytes) -> bool:
-    """Return whether an answer is a refusal: each of its rows has an error, or there is none.
+    """Return whether a response is a refusal: it has an error, each of its rows has one, or it has no rows.
 
-    A row without a field for errors may have rows that are refused, and what the request named, and nothing else.
+    A row without an error field may contain refused rows and names from the request, and nothing else.
     """
     if _code(answer):
         return True
@@ -263,7 +263,7 @@ def _refused_row(row: Message, request: bytes) -> bool:
 
 
 def _may_err(message: Message) -> bool:
-    """Whether this is a row that has an error, and is granted without one; the answer of a stream has those below."""
+    """Return whether this is a row with its own error field; the response on a stream has such rows inside it."""
     return "error_code" in message.DESCRIPTOR.fields_by_name and "throttle_time_ms" not in (
         message.DESCRIPTOR.fields_by_name
     )
@@ -282,15 +282,15 @@ def _refused(target: Target, rng: random.Random, seconds: float, folder: Path) -
             for path in paths:
                 fuzz.ask(path)
     after = _there(target)
-    assert not (made := sorted(after - before)), f"a user without a right made {made}"
-    assert not (gone := [each for each in before - after if not each.startswith("group")]), f"removed: {gone}"
+    assert not (made := sorted(after - before)), f"a user without permissions created {made}"
+    assert not (gone := [each for each in before - after if not each.startswith("group")]), f"deleted: {gone}"
     return ", ".join(f"{count} {status}" for status, count in fuzz.counts.most_common())
 
 
 REFUSAL_ATTACKS: Final = (
     Attack(
         "without-a-right",
-        "All RPCs by a user without a right, about names that exist and names that do not",
+        "All RPCs by a user without permissions, with names that exist and names that do not",
         _refused,
         Who.STRANGER,
         tls_only=True,

@@ -338,7 +338,7 @@ class LocalDeployment:
         """Raises Unsupported here."""
         raise Unsupported(f"the driver {self.driver} does not limit the memory of {name}")
 
-    # ---- faults of the network
+    # ---- network faults
 
     def cut(self, one: str, other: str, kind: Cut) -> None:
         """Raises Unsupported here."""

@@ -1,6 +1,6 @@
 """Driver `namespaces`: every node and worker has its own network namespace, on a bridge; cuts are iptables rules.
 
-Any two can be cut off from each other, silently, in one direction, or so that connects are refused. It needs root,
+Any two can be cut off from each other: silently, in one direction only, or with connections refused. It needs root,
 iproute2 and iptables; without them `deploy` raises Unsupported, "needs network namespaces: …".
 """
 

@@ -124,7 +124,7 @@ def master_cut_off(trial: StoreTrial) -> None:
     trial.store.cut_off(master)
     _may_lose(trial, since_ms, now_ms() + LEASE_MS)
     trial.store.promoted(master, key)
-    assert master.is_master, "it was notified: it must not know that it was replaced"
+    assert master.is_master, "the old master learned of its replacement, although it is cut off"
     trial.pass_time(LEASE_MS / 1000 + 0.5, LEASE_MS / 1000 + 1.5)
     trial.deployment.heal()
     trial.pass_time(0.5, 1.0)

@@ -225,7 +225,7 @@ async def test_a_call_of_a_service_that_a_port_does_not_serve_is_unimplemented_a
     await server.start()
     request = share_stream_pb2.ShareStreamRequest(correlation_id=1).SerializeToString()
     async with grpc.aio.insecure_channel(server.address) as channel:
-        for path in (STREAM.path, METADATA.path):  # another service; a method of this one that the object lacks
+        for path in (STREAM.path, METADATA.path):  # another service, and a method that the object does not implement
             call: Any = channel.unary_unary(path)
             for sent in (request, b"\xff\xff\xff"):  # an undecodable request gets the same status, unread
                 with pytest.raises(grpc.aio.AioRpcError) as refused:

@@ -34,8 +34,8 @@ class OwnSettings:
     rules: tuple[str, ...] = ("INV-15",)
 
     def check(self, history: History, final: FinalState) -> Iterator[Violation]:
-        """Check every read of settings by a leader. A change counts from its request on, since the response may come
-        late or never."""
+        """Check every read of settings by a leader. A change counts from the time of its request, because the
+        response may arrive late or never."""
         del final
         asked_ms: dict[tuple[str, str, str], int] = {}
         for event in history.of(Administered):

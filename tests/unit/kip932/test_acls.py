@@ -56,7 +56,7 @@ def allowed(acls: list[Acl], kind: ResourceType, name: str) -> set[Operation]:
     return {each for each in OPERATIONS[kind] if rules.decide(ALICE, HOST, each, kind, name).allowed}
 
 
-# ---- which rule implies which
+# ---- which operation implies which
 
 NAMES = {TOPIC: "t", GROUP: "g", CLUSTER: CLUSTER_NAME, TRANSACTIONAL_ID: "x"}
 IMPLIED = {operation: {DESCRIBE} for operation in (READ, WRITE, DELETE, ALTER)} | {ALTER_CONFIGS: {DESCRIBE_CONFIGS}}
@@ -119,7 +119,7 @@ BASE = [GROUP_RULE, TOPIC_RULE]
 
 
 def answers(rules: AclRules) -> tuple[str, str, str]:
-    """What a heartbeat with names, a fetch and a description of the group are answered."""
+    """What a heartbeat with topic names, a fetch and a description of the group return."""
 
     def may(operation: Operation, kind: ResourceType, name: str) -> bool:
         return rules.decide(ALICE, HOST, operation, kind, name).allowed

@@ -49,7 +49,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Node:
-    """A server that takes tokens, whose files are in `folder`."""
+    """A server that accepts tokens; its files are in `folder`."""
 
     def __init__(self, folder: Path) -> None:
         self.static_file, self.keys_file = folder / "tokens", folder / "keys.json"
@@ -177,7 +177,7 @@ async def test_a_new_key_is_found_by_the_first_token_that_has_it_but_not_for_eac
     made = lasting(key=EC, algorithm="ES256", kid="new")
     assert "'new'" in await node.refusal(made)
     node.write_keys(jwk(RSA, "r"), jwk(EC, "new"))
-    assert "'new'" in await node.refusal(made)  # the keys were read for the first one a moment ago
+    assert "'new'" in await node.refusal(made)  # the first such token has just caused a reload
     node.keys._asked_s -= token_sources.ASK_AGAIN_S
     assert await node.who(made) == "User:alice"
     node.write_keys(jwk(EC, "new"))

@@ -1,5 +1,5 @@
-"""A process shuts down in order: it stops being a target, gives up its shards and its entry, and ends its calls
-last."""
+"""A process shuts down in order: it takes no new shards, releases its own, removes its node entry, then drains its
+calls."""
 
 from __future__ import annotations
 

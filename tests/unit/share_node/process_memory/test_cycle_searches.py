@@ -87,7 +87,7 @@ def test_memory_has_grown_by_as_much_again_or_by_half_of_what_was_left(
     searching.resident = 2_000 * MIB
     assert searching.searches.check()
     searching.resident = least * MIB
-    assert not searching.searches.check(), "what was given back is no growth"
+    assert not searching.searches.check(), "memory that was returned to the system does not count as growth"
     searching.resident = grown * MIB - 1
     assert not searching.searches.check()
     searching.resident = grown * MIB

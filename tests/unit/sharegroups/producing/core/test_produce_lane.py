@@ -161,7 +161,7 @@ def test_a_second_request_takes_what_waited_when_the_first_one_began_and_has_not
     buffer.append(T1, 0, 10, now_ms=5)
     assert T1 in buffer.following(9)
     assert buffer.take([T1], ME, 1000, IDS, way=WAY, pipelined=SecondRequest(5)) == [], (
-        "it may grow until the first is answered"
+        "the next batch may still grow until the first request gets its response"
     )
     assert numbers(buffer.take([T1], ME, 1000, IDS, way=WAY, pipelined=SecondRequest(6))) == [[0]]
 
