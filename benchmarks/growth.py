@@ -8,7 +8,7 @@ on standard output, medians on standard error.
 `groups`      that read the same topic, one consumer each: a record is delivered once to each group.
 `members`     of one group on four partitions.
 `in flight`   records of one partition: two members, and twenty, that take 150 at a time. More cannot be in flight, as a
-              partition delivers no more records from its start offset on than it has record locks (PL-222). B8 measures
+              partition delivers no more records beyond its start offset than it has record locks (PL-222). B8 measures
               the state machine by itself, with up to 50,000.
 `length`      of the topic, and so of the drain.
 """

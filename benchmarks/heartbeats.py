@@ -133,7 +133,7 @@ async def _run(address: str, pid: int, options: argparse.Namespace) -> dict[str,
 
 
 async def _settled(members: list[Member], options: argparse.Namespace) -> float:
-    """Wait until every group has one epoch and every partition an owner. Returns how long that took, s."""
+    """Wait until every group has one epoch and every partition an owner. Returns how long that took, in seconds."""
     began_s = time.perf_counter()
     while time.perf_counter() - began_s < _SETTLE_S:
         await asyncio.sleep(0.2)

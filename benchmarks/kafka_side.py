@@ -103,7 +103,7 @@ class Kafka:
             process.stop()
 
 
-#: How long until a group's members have their partitions, s: one heartbeat interval of 5 s, and a margin.
+#: How long until a group's members have their partitions, in seconds: one heartbeat interval of 5 s, and a margin.
 _SETTLE_S: Final = 6.0
 
 

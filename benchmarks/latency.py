@@ -162,7 +162,7 @@ def run(system: str, case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def counted(case: Case, confirmed: int, seen: Sequence[Sequence[tuple[int, float]]]) -> dict[str, Any]:
-    """Return percentiles of the latency of records after the warm-up, ms.
+    """Return percentiles of the latency of records after the warm-up, in ms.
 
     For records seen twice, the first time is used. Raises BenchmarkError unless each was confirmed and seen.
     """

@@ -1,6 +1,6 @@
 """The processes of `benchmarks.latency`: a producer at a steady rate, and consumers, for each system that is compared.
 
-A value contains the time of its `produce()` on the machine's monotonic clock, ns, its number, and padding. The producer
+A value contains the time of its `produce()` (monotonic clock, in ns), its number, and padding. The producer
 sends each record when it is due, without waiting for confirmations, and counts these at the end. A consumer notes each
 record when user code has it, and acknowledges it. Each system is used as its own documentation recommends for speed,
 with the guarantee that an unacknowledged record is delivered again.

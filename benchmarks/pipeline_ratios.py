@@ -204,7 +204,7 @@ class Bench:
             add("PM-83", "scan", packed)
 
     def idle_plan_s(self) -> float:
-        """Return the time to plan a trigger that has nothing to read, s."""
+        """Return the time to plan a trigger that has nothing to read, in seconds."""
         source = StreamReader(read_options({"url": self.url, "kind": "share_state", "startingIds": "latest"}))
         at = source.initialOffset()
         begin = time.perf_counter()

@@ -28,7 +28,7 @@ from benchmarks.machine import is_running
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 STOP_WAIT_S: Final = 20.0
-#: The interval at which a wait checks whether all processes are alive, s.
+#: The interval at which a wait checks whether all processes are alive, in seconds.
 POLL_S: Final = 0.1
 _TAIL_BYTES: Final = 2_000
 
@@ -115,8 +115,8 @@ class Process:
         return self._child.pid
 
     def expect(self, word: str, timeout_s: float) -> dict[str, Any]:
-        """Return the next JSON line, which must have the key `word`. Raises BenchmarkError, also when another process
-        of the crew has died."""
+        """Return the next JSON line, which must have the key `word`. Raises BenchmarkError, including when another
+        process of the crew has died."""
         line = self._line(word, timeout_s)
         if line is None:
             self._child.wait()

@@ -6,7 +6,7 @@
 `releases` is B1 with one partition, in explicit mode: the consumer releases every tenth record at its first delivery,
 rejects one in a hundred and accepts the rest, each by itself. A record counts when its end, accepted or rejected, is
 confirmed, and in the end each has exactly one. `B9` has a second member, which takes one in a hundred records and lets
-their locks expire. As in Kafka, a partition delivers at most 2,000 records from its start offset on (PL-222), so any
+their locks expire. As in Kafka, a partition delivers at most 2,000 records beyond its start offset (PL-222), so any
 server has to wait until such locks end. Locks last 1 s there instead of 30 s. The rate shows how long it waited;
 compare the CPU time per record instead.
 JSON lines on standard output, medians and ratios on standard error; a run that other processes disturbed is flagged as

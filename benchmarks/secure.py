@@ -35,7 +35,7 @@ _ENTRIES_S: Final = 20.0
 
 @dataclass(frozen=True, slots=True)
 class Secured:
-    """What secures one cluster; nothing does by default.
+    """The settings that secure one cluster; none by default.
 
     `words`: options of `sharegroups up`. `client`: settings of the clients that are measured, and `client_file` their
     file. `admin`: settings of the client that sets up the cluster and observes it.
@@ -54,7 +54,7 @@ def secured(mode: str, folder: Path) -> Secured:
         return Secured()
     from share_node.certs import certs  # noqa: PLC0415 - the workers do without
 
-    with contextlib.redirect_stdout(io.StringIO()):  # our own is for the runs
+    with contextlib.redirect_stdout(io.StringIO()):  # standard output is for the runs' JSON lines
         certs.main([str(folder), "--client", _CLIENT, "--client", _ADMIN], standalone_mode=False)
     words = ["--config", str(folder / "node.toml")]
     files = [folder / f"{name}.properties" for name in (_CLIENT, _ADMIN)]
@@ -69,7 +69,7 @@ def secured(mode: str, folder: Path) -> Secured:
     return Secured(mode, tuple(words), client, files[0], admin)
 
 
-#: The beginnings of the lines that name a client's own certificate.
+#: The prefixes of the lines that name a client's own certificate.
 _OWN: Final = ("ssl.certificate.", "ssl.key.")
 
 
@@ -105,5 +105,5 @@ async def allow_clients(admin: Admin, topic: str, groups: Sequence[str]) -> None
     until = time.monotonic() + _ENTRIES_S
     while (listed := len(await admin.describe_acls())) < len(wanted):
         if time.monotonic() > until:
-            raise BenchmarkError(f"{listed} of {len(wanted)} access control entries were there after {_ENTRIES_S:g} s")
+            raise BenchmarkError(f"{listed} of {len(wanted)} access control entries were listed after {_ENTRIES_S:g} s")
         await asyncio.sleep(0.02)

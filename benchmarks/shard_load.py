@@ -61,7 +61,7 @@ _TOPIC: Final = bytes(range(1, 17))
 _UPDATES_PER_SNAPSHOT: Final = 500
 _FLUSH: Final = 2_000
 _LEASE_MS: Final = 600_000
-#: The interval at which the event loop is checked, s: long enough to cost nothing.
+#: The interval at which the event loop is checked, in seconds: long enough to cost nothing.
 _TICK_S: Final = 0.002
 
 

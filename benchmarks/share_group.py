@@ -215,7 +215,7 @@ async def _is_even(admin: Admin, leaders: int) -> bool:
             shares = Counter(led).values()
             return len(shares) == leaders and max(shares) - min(shares) <= 1
         if time.monotonic() > until:
-            raise BenchmarkError(f"the topic's partitions were led by {led} after {_SETTLED_S:g} s; -1 is no leader")
+            raise BenchmarkError(f"the topic's partitions were led by {led} after {_SETTLED_S:g} s; -1 means no leader")
         await asyncio.sleep(0.02)
 
 

@@ -97,7 +97,8 @@ def _run(bootstrap: str, crew: Crew, assignor: str, held_s: float, options: argp
     }
 
 
-#: How long a group of four takes to settle, s: a join reaches the others within a heartbeat and an assignment interval.
+#: How long a group of four takes to settle, in seconds: a join reaches the others within a heartbeat interval and an
+#: assignment interval.
 _SETTLE_S: Final = 8.0
 
 
@@ -116,7 +117,7 @@ def _arrive(bootstrap: str, topic: str, options: argparse.Namespace) -> int:
 
 
 def _worker(settings: dict[str, Any]) -> None:
-    """Take one job at a time. Reports as `done` each finished job, and how long it had waited, s."""
+    """Take one job at a time. Reports as `done` each finished job, and how long it had waited, in seconds."""
     from sharegroups import ShareConsumer  # noqa: PLC0415
 
     done: list[tuple[str, float]] = []

@@ -45,8 +45,8 @@ class Hop(NamedTuple):
     """A step on the way: a method that is entered or, with `after`, has returned. `kind`: the type of its message.
 
     `records`: computes how many records pass with a call, from its last argument or, with `after`, from its result;
-    None if the hop does not say. For such a hop, the last call before the next hop is used if `late`, else the first
-    call after the previous hop.
+    None if the hop does not say. For such a hop, the last call before the next hop is used if `late`, otherwise
+    the first call after the previous hop.
     """
 
     name: str

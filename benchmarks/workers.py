@@ -49,9 +49,9 @@ _RUN_S: Final = 900.0
 _WORKERS: Final = 4
 #: How many of the jobs sent at a steady rate are for warming up, and do not count.
 _WARM: Final = 50
-#: With a killed worker: the time-out of the systems that wait for one, s.
+#: With a killed worker: the time-out of the systems that wait for one, in seconds.
 _REDELIVER_S: Final = 5
-#: With a killed worker: how long no new job may start before the remaining ones count as lost, s.
+#: With a killed worker: how long no new job may start before the remaining ones count as lost, in seconds.
 _QUIET_S: Final = 30.0
 
 
@@ -304,7 +304,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run_secure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    """Run `noop` of our worker without TLS and in each mode, in turns. Prints and yields the runs."""
+    """Run `noop` with our worker without TLS and in each mode, in turns. Prints and yields the runs."""
     system = SYSTEMS[_OURS]
     for number in range(options.rounds):
         for workers in options.workers:

@@ -153,7 +153,7 @@ def test_states_missing_clauses_and_answers_are_on_both_pages(small: Path) -> No
     assert page.errors(small, cited) == []
     for text in (page.summary(small), page.whole(small, cited)):
         assert "| a.md | 10 | 4 | 1 | 1 | 4 |" in text
-        assert "| CM-2 | Node list | partly shown, except: of &lt;two> \\| lists |" in text
+        assert "| CM-2 | Node list | shown, except: of &lt;two> \\| lists |" in text
         assert "| SC-38 | if equal | not served: refused |" in text
         assert "| not shown: too slow |" in text
     assert "| lists | [test_parts](../tests/test_a.py) |" in page.whole(small, cited)

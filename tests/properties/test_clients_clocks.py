@@ -25,7 +25,7 @@ from tests.support.fake_cluster.stories import EXPLICIT, consumer, play, produce
 from tests.support.fake_cluster.uncertain import Chances, UncertainCluster
 from tests.support.virtual_time import now_s
 
-#: Differences that come only from rounding the clock, s.
+#: Differences that come only from rounding the clock, in seconds.
 _TICK_S = 0.0011
 FEW = range(8)
 STEADY = Chances(lost=0.03, not_held=0.15)

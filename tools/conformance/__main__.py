@@ -24,7 +24,7 @@ _COLLECT_S = 300
 
 
 def collected(root: Path) -> Cited:
-    """What the tests below `root` cite. Raises SystemExit with pytest's output when they cannot be collected."""
+    """Return what the tests below `root` cite. Raises SystemExit with pytest's output when they cannot be collected."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "cited.json"
         words = ["--collect-only", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", f"--conformance-out={out}"]

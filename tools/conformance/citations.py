@@ -23,7 +23,7 @@ MAY_SKIP = Path("tests/conformance/may_skip.txt")
 
 @dataclass(slots=True)
 class Cited:
-    """What is cited. All three map a rule's id to tests, as `tests/path.py::test`; parameters are left out."""
+    """The citations found. All three map a rule's id to tests, as `tests/path.py::test`; parameters are left out."""
 
     #: Tests that count as showing the rule.
     shown_by: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))

@@ -60,7 +60,7 @@ def judgements(root: Path, defined: Mapping[str, Rule]) -> tuple[dict[str, Judge
 
 
 def wrongly_judged(found: Mapping[str, Judgement], shown: Set[str]) -> list[str]:
-    """Rules judged as partly shown that no counted test cites, and rules judged as not shown that one does."""
+    """Return errors for rules judged partly shown that no counted test cites, or judged not shown that one cites."""
     errors = []
     for rule_id, judged in found.items():
         if judged.kind == PARTLY and rule_id not in shown:

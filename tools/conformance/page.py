@@ -22,7 +22,7 @@ STATES = (SHOWN, PARTLY_SHOWN, NOT_SERVED, NOT_SHOWN)
 MAYBE = "may be skipped: "
 _MEANINGS = (
     "- *shown*: the tests that cite the rule show each of its clauses.",
-    "- *partly shown*: they show all but the clause named.",
+    "- *partly shown*: they show all but the clause named after *shown, except*.",
     "- *not served*: no service does this yet; the answer that a request gets is named. Tests of parts that are",
     "  not served show nothing.",
     "- *not shown*: no test shows it, for the reason named; it may be carried out all the same.",
@@ -30,7 +30,7 @@ _MEANINGS = (
 
 
 def errors(root: Path, cited: Cited) -> list[str]:
-    """What is wrong with the markers and the judgements; nothing is written until it is fixed."""
+    """Return what is wrong with the markers and the judgements; nothing is written until it is fixed."""
     every = rules(root / SPEC)
     judged, wrong = judgements(root, every)
     ids = known(root / SPEC)
@@ -57,12 +57,12 @@ def errors(root: Path, cited: Cited) -> list[str]:
 
 
 def judgements_of(rule: Rule) -> str:
-    """The file with the judgements of a rule."""
+    """Return the file with the judgements on a rule."""
     return (FOLDER / rule.page).with_suffix(".txt").as_posix()
 
 
 def state_of(rule: Rule, judged: Mapping[str, Judgement]) -> str:
-    """One of STATES. Only valid if `errors` found nothing, since then every rule is cited or judged."""
+    """Return one of STATES. Only valid if `errors` found nothing, since then every rule is cited or judged."""
     judgement = judged.get(rule.id)
     if judgement is None:
         return SHOWN
@@ -70,7 +70,7 @@ def state_of(rule: Rule, judged: Mapping[str, Judgement]) -> str:
 
 
 def summary(root: Path) -> str:
-    """The page in the repository: how many rules are shown, and everything that is not."""
+    """Return the page in the repository: how many rules are shown, and everything that is not."""
     pages, judged = _pages(root)
     lines = [
         "# Conformance",
@@ -96,13 +96,13 @@ def summary(root: Path) -> str:
 
 
 def whole(root: Path, cited: Cited) -> str:
-    """The generated page with each rule, the tests that show it, and the checkers that watch it."""
+    """Return the generated page with each rule, the tests that show it, and the checkers that watch it."""
     pages, judged = _pages(root)
     lines = [
         "# Conformance, test by test",
         "",
         "Which test shows which rule of [the specification](../docs/spec/). Written by `make conformance` from the",
-        "tests that pytest collects and from what was judged of them in `tests/conformance`.",
+        "tests that pytest collects and from the judgements in `tests/conformance`.",
         "",
         *_MEANINGS,
         "",
@@ -119,7 +119,7 @@ def whole(root: Path, cited: Cited) -> str:
 
 
 def _pages(root: Path) -> tuple[dict[str, list[Rule]], dict[str, Judgement]]:
-    """The rules by page, both in order, and the judgements."""
+    """Return the rules by page, both in order, and the judgements."""
     every = rules(root / SPEC)
     judged, _ = judgements(root, every)
     pages: dict[str, list[Rule]] = defaultdict(list)
@@ -144,7 +144,7 @@ def _figure(page: str, states: Sequence[str]) -> str:
 
 
 def _judgement(judgement: Judgement) -> str:
-    kind = "partly shown, except" if judgement.kind == PARTLY else judgement.kind
+    kind = "shown, except" if judgement.kind == PARTLY else judgement.kind
     return f"{kind}: " + judgement.text.replace("|", "\\|").replace("<", "&lt;")
 
 

@@ -55,7 +55,7 @@ def load(path: Path) -> Cited:
 
 
 def dumps(cited: Cited) -> str:
-    """What is cited, as JSON."""
+    """Return the citations as JSON."""
     kept = {
         "shown_by": {rule_id: sorted(tests) for rule_id, tests in cited.shown_by.items()},
         "skippable": {rule_id: sorted(tests) for rule_id, tests in cited.skippable.items()},

@@ -22,7 +22,7 @@ def permitted(path: Path) -> list[re.Pattern[str]]:
 
 
 def matches(reason: str, patterns: Sequence[re.Pattern[str]]) -> bool:
-    """Whether one of the patterns matches the whole reason."""
+    """Return whether one of the patterns matches the whole reason."""
     return any(pattern.fullmatch(reason) for pattern in patterns)
 
 

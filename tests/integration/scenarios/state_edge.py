@@ -34,7 +34,7 @@ READ, WRITE = "ReadShareGroupState", "WriteShareGroupState"
 REFUSED = "refused at the edge of the test"
 INITIALIZE, DELETE = "InitializeShareGroupState", "DeleteShareGroupState"
 
-#: How long the leader retries a state write, ms: longer than the shortest lock, which can thus expire meanwhile.
+#: How long the leader retries a state write, in ms: longer than the shortest lock, which can thus expire meanwhile.
 WRITING_MS = 3_000
 
 

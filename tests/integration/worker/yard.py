@@ -13,7 +13,7 @@ import time
 
 from sharegroups.worker import Worker, current_job
 
-#: How long a job takes, s.
+#: How long a job takes, in seconds.
 JOB_S = float(os.environ.get("YARD_JOB_S", "0.02"))
 
 worker = Worker(

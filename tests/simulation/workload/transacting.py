@@ -20,7 +20,7 @@ from tests.simulation.workload.witness import Witness, error_text
 
 COMMITTED, ABORTED = "committed", "aborted"
 _CLOSE_S = 4.0
-#: The time-out of a transaction, ms: short enough to expire within a run.
+#: The time-out of a transaction, in ms: short enough to expire within a run.
 TIMEOUTS_MS = (1_500, 3_000, 5_000)
 #: Errors after which it is unknown whether a transaction was committed.
 _IN_DOUBT = frozenset({"REQUEST_TIMED_OUT", "NETWORK_EXCEPTION"})
