@@ -65,7 +65,7 @@ async def test_a_store_that_answers_everything_with_loading_is_waited_for_beyond
 @pytest.mark.rule("CM-182")
 @pytest.mark.parametrize("only", [b"INFO", b"CONFIG", b"GET"])
 async def test_what_a_busy_store_refuses_at_the_start_is_asked_again(server: Server, only: bytes) -> None:
-    """Before the fix, this was taken for missing rights, a missing append-only file, or a wiped store."""
+    """Before the fix, this was taken for missing permissions, a missing append-only file, or a wiped store."""
     with RefusingStore(server.port, BUSY, 3, spared=GREETINGS, only=only) as refusing:
         assert await check_store(open_store(refusing.url), await cluster_id(server), 0) == []
     assert refusing.refused == [only] * 3

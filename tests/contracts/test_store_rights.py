@@ -1,4 +1,4 @@
-"""A store with users: what the check of a node's rights finds, for each right, and that it changes nothing."""
+"""A store with users: what the check of a node's permissions finds, for each of them, and that it changes nothing."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support.store_users import GuardedServer
 
 USER = "sharegroups"
 EVERY = list(ShardKind)
-#: Rights without which a node starts, and says what it could not check.
+#: Permissions without which a node still starts, and logs what it could not check.
 DISPENSABLE = {"+client|setinfo", "+config|get"}
 NEEDED = [rule for rule in acl_rules(EVERY) if rule not in DISPENSABLE]
 
@@ -37,7 +37,7 @@ def opened(store: GuardedServer) -> Store:
 
 
 async def without(store: GuardedServer, rule: str) -> None:
-    """Give the user all documented rules but one."""
+    """Grant the user all documented permissions but one."""
     kept = [each for each in acl_rules(EVERY) if each != rule]
     await store.allow(USER, "reset", "on", f">{store.passwords[USER]}", *kept)
 
@@ -54,11 +54,11 @@ async def test_each_right_that_is_missing_is_named_with_the_line_that_gives_it(
     (finding,) = refused.value.findings
     assert finding.name == "credentials"
     assert "NOPERM" in finding.message
-    user = USER if rule[0] == "+" else "USER"  # about a key the store does not say whose right it is
+    user = USER if rule[0] == "+" else "USER"  # for a key, the store does not name the user
     assert f"ACL SETUSER {user} {rule}. docs/howto/deploy.md" in finding.message
     await guarded.allow(USER, rule)
     await check_rights(opened(guarded), EVERY)
-    assert await guarded.admin(("DBSIZE",)) == [0], "the check writes nothing"
+    assert await guarded.admin(("DBSIZE",)) == [0], "the check must not write anything"
 
 
 @pytest.mark.asyncio(loop_scope="module")
@@ -69,7 +69,7 @@ async def test_all_missing_rights_are_named_together(guarded: GuardedServer) -> 
         await check_rights(opened(guarded), EVERY)
     given = str(refused.value).partition("ACL SETUSER sharegroups ")[2].partition(". docs")[0].split()
     await guarded.allow(USER, *given)
-    with pytest.raises(StoreCheckError) as refused:  # the store names a command first, then its key
+    with pytest.raises(StoreCheckError) as refused:  # the store reports a forbidden command first, then its key
         await check_rights(opened(guarded), EVERY)
     given = str(refused.value).partition("ACL SETUSER USER ")[2].partition(". docs")[0].split()
     await guarded.allow(USER, *given)
@@ -89,7 +89,7 @@ async def test_a_role_is_not_asked_for_the_keys_of_others(guarded: GuardedServer
 @pytest.mark.asyncio(loop_scope="module")
 @pytest.mark.rule("CM-184")
 async def test_a_start_says_which_right_is_missing(guarded: GuardedServer) -> None:
-    """A node with a user that may not read the store's settings is refused, unless a person accepts it."""
+    """A node whose user may not read the store's settings does not start, unless an operator accepts that."""
     await without(guarded, "")
     settings = load_settings({"store.url": f"redis://{USER}:{guarded.passwords[USER]}@{guarded.address}"})
     await init_cluster(settings)

@@ -29,7 +29,7 @@ class Equivalents:
         return cls(found)
 
     def reason(self, place: Place) -> str:
-        """Return why the change has no effect; empty if it is not known to have none."""
+        """Return the reason why the change has no effect; empty if it is not known to have none."""
         return self.reasons.get(_words(place.path, place.change), "")
 
     def stale(self) -> list[tuple[str, str, str]]:

@@ -83,7 +83,7 @@ def opened(docs: list[Doc], labels: Doc, direction: str) -> set[int]:
 
 
 def right_faults(docs: list[Doc]) -> list[str]:
-    """Find rights that the driver was not seen to use, other accounts with these rights, and other pods with a
+    """Find permissions that the driver was not seen to use, other accounts that have them, and other pods with a
     token."""
     found = []
     wanted = [

@@ -1,4 +1,4 @@
-"""A store that lets in only the users of docs/howto/deploy.md, with exactly the rights that are written there."""
+"""A store that accepts only the users of docs/howto/deploy.md, with exactly the permissions listed there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.support.stores import Server
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "howto" / "deploy.md"
 _LINE: Final = re.compile(r"^ACL SETUSER (?P<user>sharegroups[\w-]*) on >PASSWORD (?P<rules>.+)$", re.MULTILINE)
-#: The user by which the test itself works, and its password.
+#: The user that the test itself logs in as, and its password.
 _ADMIN: Final = "the-tests-own"
 
 
@@ -68,7 +68,7 @@ class GuardedServer:
             await connection.close()
 
     async def denied(self) -> list[str]:
-        """Return what the store has refused since the last call: user, kind of right, and the command or key."""
+        """Return what the store has refused since the last call: user, kind of permission, and the command or key."""
         log, _ = await self.admin(("ACL", "LOG"), ("ACL", "LOG", "RESET"))
         return [
             " ".join(each[name].decode() for name in (b"username", b"reason", b"object", b"context"))
@@ -76,7 +76,7 @@ class GuardedServer:
         ]
 
     async def allow(self, user: str, *rules: str) -> None:
-        """Add rules to a user, or take some away: `+xadd`, `-xadd`."""
+        """Apply ACL rules to a user, such as `+xadd` or `-xadd`."""
         assert await self.admin(("ACL", "SETUSER", user, *rules)) == [b"OK"]
 
     def stop(self) -> None:

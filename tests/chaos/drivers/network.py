@@ -135,7 +135,7 @@ def remove(number: int) -> None:
 
 
 def why_not() -> str:
-    """Return why this machine cannot run networks of namespaces; "" if it can."""
+    """Return the reason why this machine cannot run networks of namespaces; "" if it can."""
     if program := missing():
         return program
     try:
@@ -148,7 +148,7 @@ def why_not() -> str:
 
 
 def why_no_delay() -> str:
-    """Return why packets cannot be delayed on this machine; "" if they can. Valid only if `why_not` returns ""."""
+    """Return the reason why packets cannot be delayed here; "" if they can. Valid only if `why_not` returns ""."""
     try:
         with Run() as run, Network(run) as network:
             network.add("probe")

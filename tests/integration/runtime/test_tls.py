@@ -1,4 +1,4 @@
-"""TLS on a real server: who is let in, the error that others get, and certificates that change (CM-60)."""
+"""TLS on a real server: whom it accepts, the error that others get, and certificates that change (CM-60)."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ async def test_a_node_that_dies_is_not_taken_for_a_question_of_certificates(stri
 
 @pytest.mark.rule("CM-60")
 async def test_new_files_are_used_for_new_connections_and_old_connections_stay(strict: Node) -> None:
-    """The certificate authority is replaced as an operator does it: first both are trusted, then only the new one."""
+    """The CA is replaced as an operator would do it: first both are trusted, then only the new one."""
     old = with_tls()
     await strict.find(old)
     both = AUTHORITY.certificate + STRANGERS.certificate
@@ -255,7 +255,7 @@ async def test_a_certificate_without_a_name_to_call_does_not_end_the_node(
 
 @pytest.mark.rule("CM-60")
 async def test_a_channel_that_lost_its_node_connects_again_with_the_newest_files(strict: Node) -> None:
-    """Both ends get another authority. gRPC's channel would go on using the one with which it was made."""
+    """Both ends get another CA. A gRPC channel would keep using the one that it was created with."""
     newest = [grpc.ssl_channel_credentials(AUTHORITY.certificate, ALICE[1], ALICE[0])]
     transport = GrpcTransport(lambda: newest[-1])
     await strict.find(transport)
@@ -274,14 +274,14 @@ async def test_a_channel_that_lost_its_node_connects_again_with_the_newest_files
             break
         except TransportError:
             failed += 1
-    assert failed <= 2, "not for as long as a peer must be lost"
+    assert failed <= 2, "the client must reconnect soon, not only after the time-out for a lost peer"
     await transport.close()
     await again.drain(0)
 
 
 @pytest.mark.rule("CM-85")
 async def test_a_certificate_that_is_not_for_clients_does_not_end_the_node(strict: Node) -> None:
-    """The server refuses its own certificate as a client's, since another authority than the one for clients issued
+    """The server refuses its own certificate when used by a client, since another CA than the one for clients issued
     it."""
     strict.install(NODE, STRANGERS.certificate)
     strict.certificates.reload()
@@ -350,6 +350,6 @@ async def test_a_handshake_that_is_left_half_finished_is_ended(tmp_path: Path, s
         writer.close()
         alice = with_tls()
         await node.find(alice)
-        await asyncio.sleep(0.5)  # a connection with its handshake done stays
+        await asyncio.sleep(0.5)  # a connection whose handshake is complete stays open
         await node.find(alice)
         await alice.close()

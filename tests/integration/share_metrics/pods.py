@@ -1,6 +1,6 @@
-"""The part of Kubernetes' API that Spark's driver uses: pods, which run as processes here, limited by a Role's rights.
+"""The part of Kubernetes' API that Spark's driver uses: pods, run as processes here, with the permissions of a Role.
 
-It behaves like an API server: a request without the right gets 403, and every request is recorded by verb and resource,
+It behaves like an API server: a forbidden request gets 403, and every request is recorded by verb and resource,
 as a Role names them. Like a kubelet, it runs a container's command with its variables, and marks a pod as failed if the
 command exits with an error.
 """
@@ -182,7 +182,7 @@ def api_server(pods: Pods, namespace: str) -> Iterator[str]:
 
 
 def granted(role: Mapping[str, Any]) -> set[Right]:
-    """Return the rights that a Role gives in the core API."""
+    """Return the permissions that a Role grants in the core API."""
     rules: Sequence[Mapping[str, Any]] = role["rules"]
     assert all(rule["apiGroups"] == [""] and rule.keys() == {"apiGroups", "resources", "verbs"} for rule in rules)
     return {(verb, resource) for rule in rules for verb in rule["verbs"] for resource in rule["resources"]}

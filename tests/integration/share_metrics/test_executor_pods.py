@@ -111,7 +111,7 @@ def test_with_no_more_rights_than_the_role_gives_executors_are_pods_and_each_row
         env = inherited() | {"PIPELINE_STORE_PASSWORD": ""}
         job = job_of(one, url, world.url, tmp_path)
         result, _ = ends(job, lambda process: kill_amid(process, world, busy), env)
-        assert pods.rights <= pods.asked  # no right is superfluous
+        assert pods.rights <= pods.asked  # no permission is superfluous
         assert pods.asked - pods.rights <= DONE_WITHOUT  # and none was missing
 
     assert json.loads(result)["rows"] == {"share_state": len(STREAMS) * (2 + PART), "group": 0}

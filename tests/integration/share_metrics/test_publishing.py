@@ -111,7 +111,7 @@ def test_a_reader_without_a_name_and_one_of_topics_write_nothing(world: World) -
     assert world.redis.keys("*:readers") == []
 
 
-#: The rights that the docs have operators give a pipeline's user: to read, and to write notes.
+#: The permissions that the docs give a pipeline's user: to read, and to write notes.
 CHECKS = ("%R~*", "+@read", "+@connection", "+eval_ro")
 NOTES = ("%RW~*:readers", "+eval", "+time", "+hset", "+hdel", "+pexpire")
 

@@ -1,4 +1,4 @@
-"""Clusters with TLS, access control, and users with certificates, tokens and passwords, in each shape that users meet:
+"""Clusters with TLS, access control, and users with certificates, tokens and passwords, in each form that users deploy:
 one process of `up`, three processes with a certificate each, and the roles, the scaler and the job of the rendered
 Kubernetes example."""
 
@@ -51,8 +51,8 @@ _TLS, _CLIENT = "/etc/sharegroups/tls", "/etc/sharegroups/client"
 class Place:
     """A running cluster. `certificate`: returns the client settings with a user's certificate. `issuer`: makes its
     tokens. `store`: the options of `backup`, and the environment that it needs. `scaler`: starts the scaler there as a
-    user, at a port. `probes`: the addresses of health without TLS, with the services that they are asked for. `logins`:
-    what users show; a certificate, where nothing is said."""
+    user, at a port. `probes`: the addresses of health checks without TLS, with the services to check there. `logins`:
+    the kind of each user's credential; by default a certificate."""
 
     bootstrap: str
     folder: Path
@@ -65,7 +65,7 @@ class Place:
     logins: dict[str, str] = field(default_factory=dict)
 
     def login(self, user: str) -> dict[str, str]:
-        """Return the client settings with which this user comes: the one place that knows the kind of credential."""
+        """Return this user's client settings. Only this method knows the kind of credential."""
         kind = self.logins.get(user, CERTIFICATE)
         if kind == CERTIFICATE:
             return self.certificate(user)
@@ -90,7 +90,7 @@ def password_of(user: str) -> str:
 
 
 def _made(folder: Path) -> Callable[[str], dict[str, str]]:
-    """Make an authority, the nodes' certificate and the administrator's; return what makes a user's."""
+    """Create a CA and the certificates of the nodes and the administrator; return a function that creates a user's."""
 
     def certificate(user: str) -> dict[str, str]:
         made = CliRunner().invoke(certs, [str(folder), "--client", user])
@@ -192,7 +192,7 @@ def _secret(folder: Path, authority: Authority, name: str, hosts: Sequence[str] 
 
 @contextmanager
 def kubernetes(folder: Path) -> Iterator[Place]:
-    """What the rendered examples/tls starts, with its commands, variables, config maps and certificates.
+    """Start what the rendered examples/tls starts, with its commands, variables, config maps and certificates.
 
     Only what one machine does not have is replaced: paths of mounts, addresses, ports, the store's copies, and names of
     pods, since all pods here are on 127.0.0.1. Only the settings for tokens are added.
@@ -282,13 +282,13 @@ def _on_one_machine(environ: Mapping[str, str], folder: Path, tls: Path) -> dict
     own = {name: str(free_port()) for name in ports}
     own |= dict.fromkeys(("LISTEN_HOST", "METRICS_HOST", "ADVERTISED_HOST"), "127.0.0.1")
     own |= {"STORE_REPLICAS": "0", "MIN_INSYNC_REPLICAS": "1"}
-    assert {f"SHAREGROUPS_{name}" for name in own} <= environ.keys(), "the manifests set what is replaced"
+    assert {f"SHAREGROUPS_{name}" for name in own} <= environ.keys(), "a replaced variable is not in the manifests"
     found = {name: value.replace(_TLS, str(tls)) for name, value in environ.items()}
     return found | {f"SHAREGROUPS_{name}": value for name, value in own.items()}
 
 
 def documented_entries() -> dict[str, list[list[str]]]:
-    """Return the entries that docs/howto/secure.md lists: for each kind of user the words of its command lines."""
+    """Return the entries that docs/howto/secure.md lists, as command-line words for each kind of user."""
     page = (KUBERNETES.parent.parent / "docs" / "howto" / "secure.md").read_text(encoding="utf-8")
     table = page.split("| User | Entries |", 1)[1].split("\n\n", 1)[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]

@@ -1,7 +1,9 @@
-"""A user of each kind, with the entries that docs/howto/secure.md lists for it alone, on clusters of each shape.
+"""One user of each kind, with only the ACL entries that docs/howto/secure.md lists for that kind, on clusters of each
+form.
 
-Each does its work, and is refused the work of another; what the refusal proposes allows it. Each comes once with a
-certificate, once with a token, and once with a password; on each cluster there are users with each of them.
+Each can do its own work and is refused that of others; after the command that the refusal proposes, it may do that too.
+Each kind logs in once with a certificate, once with a token and once with a password; each cluster has users of all
+three.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from tests.integration.share_node.test_scaler import Asked, ref
 from tests.support.node import BOUND_S, TERMINATED
 from tests.support.ports import free_port
 
-#: The users' names, and the rows of the page that say what they need.
+#: The users' names, and the row of the page that lists what each needs.
 KINDS: Final = {
     "shop": "producer",
     "payer": "transactional producer",
@@ -69,7 +71,7 @@ def send(value: bytes) -> None:
 
 
 class Story:
-    """A place with topics and users, and what they do there."""
+    """A cluster with topics and users, and their actions on it."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
@@ -114,7 +116,7 @@ class Story:
             proposed = shlex.split(
                 found[1].replace("--topic NAME", "--topic jobs").replace("--command-config FILE", "")
             )
-            if proposed not in added:  # else it has not reached every node yet
+            if proposed not in added:  # otherwise it has not reached every node yet
                 added.append(proposed)
                 self.does(ADMIN, "acls", "add", *proposed)
             done = self.run(user, *words, given=given)

@@ -1,9 +1,9 @@
-"""Connections that end at a maximum age, under load: clients move to new ones, with the certificates of that time, and
-who may not connect any more is out (CM-194, PL-533, PL-534, CL-144).
+"""Connections that end at a maximum age, under load: clients move to new ones with their current certificates, and
+clients that are no longer trusted are disconnected (CM-194, PL-533, PL-534, CL-144).
 
-Of CL-144 not shown here, but in tests/unit/sharegroups/aio/test_moving.py: that no request overtakes another (a), when
-the old stream is closed (b), and what follows if it breaks first (c). Not shown anywhere: that a replaced connection is
-closed after 2 minutes although it has calls (d).
+Of CL-144, tests/unit/sharegroups/aio/test_moving.py shows that no request overtakes another (a), when the old stream is
+closed (b), and what follows if it breaks first (c). No test shows that a replaced connection is closed after 2 minutes
+even if it still has calls (d).
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ pytestmark = pytest.mark.asyncio
 
 AGE_S = 1.0
 ROTATIONS = 10
-#: Longer than clients need to notice new files.
+#: Longer than clients need to notice new files, in seconds.
 NOTICED_S = 1.2
-#: Who may not connect any more is out after its connection's age and as much grace: how often another client may have
-#: moved by then, once per age. With a grace of 30 s, or if it were the end of the lock, that would be 30.
+#: A client that is no longer trusted is disconnected after its connection's maximum age and a grace of the same length.
+#: This is how often another client, which moves once per age, may have moved by then. It would be 30 with a grace of
+#: 30 s, or if the records were free only at the end of the lock.
 OUT_AFTER = 10
 
 
 class Place:
-    """The certificates of a node and of clients, in a folder, all of one authority at a time."""
+    """The certificates of a node and of clients, in a folder, all issued by one CA at a time."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -49,7 +50,7 @@ class Place:
             self.issue(name)
 
     def issue(self, name: str) -> None:
-        """Give the node or a client a new certificate of the present authority, which it trusts alone."""
+        """Give the node or a client a new certificate from the current CA, the only one that it trusts."""
         install(files_in(self.folder / name), self._pair(name), self.authority.certificate)
 
     def _pair(self, name: str) -> tuple[bytes, bytes]:
@@ -80,7 +81,7 @@ class Place:
         }
 
     async def rotate(self, node: Node) -> None:
-        """Replace the authority and all certificates in an operator's order, with time for all to notice."""
+        """Replace the CA and all certificates in the order that an operator would use, and wait for all to notice."""
         old, self.authority = self.authority, Authority.made()
         both = old.certificate + self.authority.certificate
         assert node.process.certificates is not None
@@ -98,7 +99,7 @@ class Place:
 
 
 class Load:
-    """A producer, a consumer and a worker, at work until `stop`; each record should come to each group once."""
+    """A producer, a consumer and a worker that run until `stop`; each group should receive each record once."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self._settings = settings
@@ -154,7 +155,7 @@ class Load:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run all of it, and wait until everything that was sent has come."""
+        """Run all three, and at the end wait until every record sent has been received."""
         tasks = [asyncio.ensure_future(each) for each in (self.produce(), self.consume(), self.work())]
         try:
             yield
@@ -187,7 +188,7 @@ async def _created(settings: dict[str, Any]) -> None:
 
 @contextlib.asynccontextmanager
 async def _loaded(place: Place) -> AsyncIterator[tuple[Node, Load]]:
-    """Run a node under load; afterwards check that nothing failed, was lost or came twice."""
+    """Run a node under load; afterwards check that no call failed and no record was lost or delivered twice."""
     async with running(place.flags()) as node:
         await _created(place.client(node, "alice"))
         load = Load(place.client(node, "alice"))
@@ -271,7 +272,7 @@ async def test_who_may_not_connect_any_more_is_out_and_its_records_go_to_others(
             ticking.cancel()
             assert moves["ProduceStream"] - before <= OUT_AFTER
             mallory.acknowledge(first, AcknowledgeType.ACCEPT)
-            assert any((await mallory.commit_sync()).values()), "its acknowledgement fails"
+            assert any((await mallory.commit_sync()).values()), "the acknowledgement of a disconnected client must fail"
             with contextlib.suppress(KafkaError):
                 assert not list(await mallory.poll(0.3))
             await mallory.close(0.1)

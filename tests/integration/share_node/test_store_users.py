@@ -1,4 +1,4 @@
-"""Programs on a store whose default user is off, each with exactly the rights of docs/howto/deploy.md."""
+"""Programs on a store whose default user is off, each with exactly the permissions in docs/howto/deploy.md."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ async def succeeds(store: GuardedServer, user: str, *words: str) -> str:
 
 
 async def worked(bootstrap: str, then: list[int]) -> None:
-    """Produce, in transactions too; accept and reject records, so that dead letters are written; kill the processes
-    `then` in the middle; delete the group and the topic."""
+    """Produce, also in transactions; accept and reject records, so that dead letters are written; kill the processes
+    `then` halfway through; delete the group and the topic."""
     async with Admin(bootstrap_servers=bootstrap) as admin:
         letters = NewTopic("dlq.jobs", 1, {"errors.deadletterqueue.group.enable": "true"})
         made = await admin.create_topics([NewTopic("jobs", 4, {"retention.bytes": "1000"}), letters])

@@ -1,8 +1,8 @@
-"""A question of the matrix: a valid request, the permissions that it needs according to the specification, and what its
-answer shows.
+"""A question of the matrix: a valid request, the permissions that it needs according to the specification, and what the
+response shows.
 
-What is expected is written here and beside the requests, from the table of CM-61; `test_table.py` compares it with the
-table. Nothing is taken from the code under test.
+The expectations are written here and next to the requests, from the table of CM-61; `test_table.py` compares them with
+the table. Nothing is taken from the code under test.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Right(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What an answer shows: the short name of its first error, or another word; and the field in which it stands."""
+    """What a response shows: the short name of its first error, or another word, and the field that contains it."""
 
     what: str
     where: str = ""
@@ -43,7 +43,7 @@ PASSED: Final = Shown("NONE")
 
 
 class Clause(NamedTuple):
-    """One condition: at least one of these permissions. `without`: what the answer shows otherwise."""
+    """One condition: at least one of these permissions. `without`: what the response shows otherwise."""
 
     rights: tuple[Right, ...]
     without: Shown
@@ -52,7 +52,7 @@ class Clause(NamedTuple):
 
 
 def need(operation: Operation, resource: ResourceType, what: str, where: str = "", name: str | None = None) -> Clause:
-    """Return the clause that one permission is needed."""
+    """Return the clause that requires one permission."""
     return Clause((Right(operation, resource, name),), Shown(what, where))
 
 
@@ -61,25 +61,25 @@ class Ask:
 
     rpc: ClassVar[str]
     clauses: ClassVar[tuple[Clause, ...]]
-    #: What the answer shows when everything needed is allowed.
+    #: What the response shows when the caller has every permission needed.
     passed: ClassVar[Shown] = PASSED
 
     async def prepare(self, stage: Stage) -> None:
         """Create what the requests need, once."""
 
     async def before(self, stage: Stage, caller: Caller, number: int) -> None:
-        """Create what the request of the caller with this number needs, while everything is allowed to it."""
+        """Create what the request of the caller with this number needs, while that caller may do everything."""
 
     async def request(self, stage: Stage, number: int) -> Any:
         """Return the request of the caller with this number."""
         raise NotImplementedError
 
     def shown(self, answer: Any) -> Shown:
-        """Return what an answer shows: by default its first error."""
+        """Return what a response shows: by default its first error."""
         return first_error(answer)
 
     async def after(self, stage: Stage, number: int) -> None:
-        """Restore what a request has changed that was allowed."""
+        """Undo what an allowed request has changed."""
 
     @property
     def resources(self) -> tuple[ResourceType, ...]:
@@ -94,7 +94,7 @@ class Ask:
 
 
 def errors(message: Any, where: str = "") -> Iterator[Shown]:
-    """Yield the errors of an answer, the outer ones first, each with the path of its field."""
+    """Yield the errors in a response, the outer ones first, each with the path of its field."""
     nested = []
     for field, value in message.ListFields():
         path = f"{where}.{field.name}" if where else field.name
@@ -107,5 +107,5 @@ def errors(message: Any, where: str = "") -> Iterator[Shown]:
 
 
 def first_error(answer: Any) -> Shown:
-    """Return the outermost error of an answer; NONE without an error."""
+    """Return the outermost error in a response; NONE if it has no error."""
     return next(errors(answer), PASSED)

@@ -1,4 +1,4 @@
-"""The callers of one question: which entries each has, and what its answer must show."""
+"""The callers of one question: the ACL entries that each has, and what the response must show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kip932.acls import OPERATIONS, Acl, Operation, PatternType, Permission, Res
 from tests.scenarios.access.ask import ANY_NAME, Ask, C, Right, Shown
 from tests.scenarios.access.stage import ADMIN, acl, denial
 
-#: Names that "any topic" is decided by; the requests name one of them.
+#: Names by which permission on "any topic" is decided; the requests name one of them.
 _SOME_NAMES: Final = ("topic-t", "topic-t-", "top", "other", "*special")
 #: GC-148 (a): which permissions include another one.
 _INCLUDED: Final = {
@@ -20,7 +20,7 @@ _INCLUDED: Final = {
 
 
 class Case(NamedTuple):
-    """One caller: its label, its host, its entries; `principal` is a super user, or a user that no other case has."""
+    """One caller: its label, host and entries; `principal` is a super user, or a user of this case alone."""
 
     label: str
     principal: str
@@ -29,7 +29,7 @@ class Case(NamedTuple):
 
 
 def expected(ask: Ask, case: Case) -> Shown:
-    """Return what the answer must show: the refusal of the first clause that is not met."""
+    """Return what the response must show: the refusal of the first clause that is not met."""
     for clause in ask.clauses:
         if not any(permitted(case, right) for right in clause.rights):
             return clause.without
@@ -37,7 +37,7 @@ def expected(ask: Ask, case: Case) -> Shown:
 
 
 def permitted(case: Case, right: Right) -> bool:
-    """Decide by GC-148, written down a second time, as naively as it can be said."""
+    """Decide by GC-148, implemented a second time, as naively as possible."""
     if case.principal == ADMIN:
         return True
     names = _SOME_NAMES if right.name == ANY_NAME else (right.on,)
@@ -113,7 +113,7 @@ def _on(ask: Ask, operation: Operation, resource: ResourceType) -> Acl:
 
 
 def _around(ask: Ask, rights: tuple[Right, ...]) -> Iterator[tuple[str, tuple[Acl, ...]]]:
-    """Yield what changes the meaning of entries that are enough: patterns, hosts, principals, denials."""
+    """Yield variations of sufficient entries: other patterns, hosts and principals, and denials."""
     enough = tuple(_on(ask, right.operation, right.resource) for right in rights)
     words = ", ".join(f"{right.operation.name} on {right.resource.name}" for right in rights)
     yield f"exactly {words}", enough

@@ -53,12 +53,12 @@ async def joined(stage: Stage, principal: str | None, member: str) -> Member:
 
 
 def top(answer: Any) -> str:
-    """Return the name of the error of a whole answer."""
+    """Return the name of the error of a whole response."""
     return error_name(answer.error_code)
 
 
 def parts(answer: Any) -> list[str]:
-    """Return the name of the error of each partition, acknowledgements' too if there is one."""
+    """Return the names of each partition's error and, if there is one, of its acknowledgements' error."""
     found = []
     for topic in answer.responses:
         for part in topic.partitions:
@@ -70,7 +70,7 @@ def parts(answer: Any) -> list[str]:
 
 
 def got(answer: Any) -> list[tuple[int, int, int]]:
-    """Return the acquired ranges of an answer, whatever else it contains."""
+    """Return the acquired ranges in a response, no matter what else it contains."""
     return [
         (each.first_offset, each.last_offset, each.delivery_count)
         for topic in answer.responses

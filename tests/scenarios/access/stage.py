@@ -73,7 +73,7 @@ def denial(principal: str, operation: Operation, resource: ResourceType, name: s
 
 
 def reading(principal: str) -> tuple[Acl, Acl]:
-    """Return what a consumer needs: READ on the group and on the topic."""
+    """Return the entries that a consumer needs: READ on the group and on the topic."""
     return acl(principal, Operation.READ, ResourceType.GROUP), acl(principal, Operation.READ, ResourceType.TOPIC)
 
 

@@ -1,4 +1,4 @@
-"""What a refused answer looks like, field by field: the rows of kafka-answers/access.md, "What each request needs"."""
+"""The fields of each refusal: the rows of kafka-answers/access.md, "What each request needs"."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _plain(value: Any) -> Any:
 
 
 def of(topic_id: bytes) -> Any:
-    """Return an id as JSON has it."""
+    """Return an id in its JSON form."""
     request = METHODS["ReadTopicStartOffsets"].request_type(topic_ids=[topic_id])
     return MessageToDict(request)["topicIds"][0]
 
@@ -119,7 +119,7 @@ async def test_configs(stage: Stage) -> None:
     assert await answer(caller, "IncrementalAlterConfigs", {"resources": named}) == {"responses": refused}
     await stage.allow(on_group(Operation.ALTER_CONFIGS))
     found = (await answer(caller, "IncrementalAlterConfigs", {"resources": named}))["responses"]
-    assert [one.get("error_code") for one in found] == ["TAF", None, "GAF"], "the others are done"
+    assert [one.get("error_code") for one in found] == ["TAF", None, "GAF"], "the other changes are made"
 
 
 @pytest.mark.rule("CM-61")
@@ -136,7 +136,7 @@ async def test_a_group_whose_caller_may_not_write_to_a_topic_does_not_get_it_for
         assert found == [{"error_code": "TAF", **resource}]
     removing = {"resources": [{**resource, "configs": [{**config, "config_operation": 1}]}]}
     found = (await answer(stage.caller(USER), "IncrementalAlterConfigs", removing))["responses"]
-    assert found == [resource], "to have none needs no permission on a topic"
+    assert found == [resource], "to remove the topic needs no permission on it"
 
 
 @pytest.mark.rule("GC-11")
@@ -166,7 +166,7 @@ async def test_groups_are_described_and_listed_only_where_it_is_allowed(stage: S
 @pytest.mark.rule("GC-90")
 @on_stage()
 async def test_groups_are_deleted_only_where_it_is_allowed(stage: Stage) -> None:
-    """DELETE on the group, whatever topics its state is about."""
+    """DELETE on the group is enough, whichever topics its state is about."""
     await stage.admin.heartbeat("mine", "n", 0, [TOPIC])
     await stage.admin.heartbeat("mine", "n", -1)
     await stage.allow(acl(USER, Operation.DELETE, G, "mine"))
@@ -204,7 +204,7 @@ async def test_offsets_are_described_only_where_it_is_allowed(stage: Stage) -> N
 @pytest.mark.rule("GC-100", "CM-61")
 @on_stage()
 async def test_offsets_are_altered_only_where_it_is_allowed_and_a_refused_topic_has_no_id(stage: Stage) -> None:
-    """[P] Kafka answers with the id of a topic that may not be read (CM-61 (i))."""
+    """[P] Kafka returns the id of a topic that the caller may not read (CM-61 (i))."""
     other = of(await _two_topics(stage))
     topics = [
         {"topic_name": name, "partitions": [{"partition_index": 0, "start_offset": 0}]}

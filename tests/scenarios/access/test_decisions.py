@@ -92,7 +92,7 @@ def _shown(name: str) -> str:
 
 
 async def three(stage: Stage, caller: Caller) -> str:
-    """Describe the empty group, join it, and fetch; return what the three show, in the order of the table."""
+    """Describe the empty group, join it, and fetch; return the three results in the order of the table."""
     describing = METHODS["ShareGroupDescribe"].request_type(group_ids=[GROUP])
     described = first_error(await caller.call("ShareGroupDescribe", describing)).what
     member = Member(stage, caller.principal, "m")
@@ -183,7 +183,7 @@ async def test_authorized_operations_are_those_that_the_caller_may_do(stage: Sta
 @pytest.mark.rule("GC-127", "OP-22")
 @on_stage()
 async def test_a_topic_that_a_member_names_hides_the_whole_group_until_no_member_names_it(stage: Stage) -> None:
-    """Also one that does not exist: the members in the answer would name it."""
+    """This includes a topic that does not exist: the members in the response would name it."""
     await stage.allow(*reading(USER))
     member = Member(stage, ADMIN, "m")
     assert top(await member.beat([TOPIC, "topic-unknown"])) == "NONE"
@@ -216,7 +216,7 @@ async def test_a_refusal_names_principal_operation_and_resource_and_how_to_allow
     )
     await stage.allow(acl(USER, READ, G), denial(USER, READ, T))
     (part,) = (await member.fetch(wait_ms=0)).responses[0].partitions
-    assert TOPIC not in part.error_message, "it was named by its id, and may not be described"
+    assert TOPIC not in part.error_message, "the request has only its id, and the caller may not describe it"
     assert "An entry denies it" in part.error_message
     assert part.error_message.endswith("explain --principal User:u --operation READ --topic NAME --command-config FILE")
     await stage.change([acl(USER, DESCRIBE, T)])

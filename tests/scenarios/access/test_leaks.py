@@ -1,8 +1,7 @@
-"""Without permission, a caller learns nothing from an answer: names that exist and names that do not are answered
-alike, byte for byte, except for the name itself.
+"""Without permission, a caller learns nothing from a response: it is the same, byte for byte, whether or not a name
+exists, except for the name itself.
 
-Ids of topics are the exception: an unknown one is UNKNOWN_TOPIC_ID for every caller, as in Kafka; they cannot be
-guessed.
+Topic ids are the exception: an unknown id gets UNKNOWN_TOPIC_ID for every caller, as in Kafka; ids cannot be guessed.
 """
 
 from __future__ import annotations
@@ -25,16 +24,16 @@ from tests.scenarios.access.test_matrix import QUESTIONS, served
 
 USER = "User:eve"
 MEMBER = "member-m"
-#: Names that exist, and as long ones that do not.
+#: Names that exist, each with a name of the same length that does not.
 ALIKE: Final = {TOPIC: "nothing", GROUP: "unknown", TRANSACTION: "no-such-trans", MEMBER: "nomember"}
-#: The names for which a placeholder is put.
+#: The names that are replaced by placeholders.
 _PLACES: Final = (TOPIC, GROUP, TRANSACTION, MEMBER)
 
 Fill = Callable[[Any, dict[str, str], bytes, Random], None]
 
 
 def _requests() -> Iterator[tuple[str, Fill]]:
-    """Yield requests about names: how each is filled, by its RPC."""
+    """Yield RPCs that name things, each with a function that fills in the request."""
 
     def find(kind: int, name: str) -> Fill:
         def fill(request: Any, names: dict[str, str], _id: bytes, _rng: Random) -> None:
@@ -170,7 +169,7 @@ REQUESTS: Final = tuple(_requests())
 
 
 async def seen(stage: Stage, rpc: str, request: Any) -> bytes:
-    """Return what a caller without any permission sees: the answer's bytes, or the status that ends the call."""
+    """Return what a caller without any permission sees: the response's bytes, or the status that ends the call."""
     try:
         return bytes((await stage.caller(USER, "eve").call(rpc, request)).SerializeToString())
     except TransportError as error:
@@ -178,7 +177,7 @@ async def seen(stage: Stage, rpc: str, request: Any) -> bytes:
 
 
 async def _inhabited(stage: Stage) -> None:
-    """Have all names in use: a member that holds a record, and an open transaction."""
+    """Put all names to use: let a member hold a record, and open a transaction."""
     member = await joined(stage, "User:admin", MEMBER)
     await stage.admin.produce(stage.topic_id, 3)
     await member.open_with_records()
@@ -188,14 +187,14 @@ async def _inhabited(stage: Stage) -> None:
 
 
 def _same(names: dict[str, str], data: bytes) -> bytes:
-    """Put a placeholder for each name that the request has."""
+    """Replace each name from the request by a placeholder."""
     for place in _PLACES:
         data = data.replace(names[place].encode(), b"?" * len(place))
     return data
 
 
 def test_every_rpc_that_names_something_is_asked_here() -> None:
-    """Besides streams, whose messages go through the same handlers, and requests that name nothing."""
+    """Except for streams, whose messages go through the same handlers, and requests that name nothing."""
     nameless = {"DescribeCluster", "ProduceStream", "ShareStream", "CreateAcls", "DescribeAcls", "DeleteAcls",
                 "AlterClientQuotas", "DescribeClientQuotas"}  # fmt: skip
     nameless |= {"DescribeUserScramCredentials", "AlterUserScramCredentials"}
@@ -225,7 +224,7 @@ async def test_names_that_exist_and_names_that_do_not_are_answered_alike(stage: 
         assert len(answers) == 1, (seed, answers)
 
 
-#: Permissions that do not show the name, though they are on it.
+#: Permissions on the name that do not disclose it.
 BLIND: Final = (
     (acl(USER, Operation.CREATE, ResourceType.TOPIC), acl(USER, Operation.CREATE, ResourceType.TOPIC, ALIKE[TOPIC])),
     (acl(USER, Operation.ALL, ResourceType.CLUSTER),),

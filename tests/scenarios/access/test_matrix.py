@@ -1,5 +1,5 @@
 """The matrix: every RPC that clients call, by callers with every single permission, with pairs, patterns and
-denials. What each gets is the table of CM-61, as it is written down in the questions."""
+denials. The expected responses are those of the table of CM-61, as written down in the questions."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ QUESTIONS: Final[dict[str, type[Ask]]] = {
     **asks_groups.QUESTIONS,
     **asks_leader.QUESTIONS,
 }
-#: Fields that show what a topic holds.
+#: Fields that disclose a topic's content.
 _CONTENT: Final = frozenset({"records", "acquired_records"})
 
 
 def served(ask: type[Ask]) -> bool:
-    """Whether clients are served the RPC of a question."""
+    """Return whether the RPC of a question is served to clients."""
     return bool(RPCS[METHODS[ask.rpc].path].ports & Port.CLIENTS)
 
 
 async def wrong_answers(stage: Stage, ask: Ask) -> list[str]:
-    """Ask as every case; return what is not as the table has it."""
+    """Send the request as every caller; return the responses that differ from the table."""
     found = cases(ask)
     await ask.prepare(stage)
     await stage.allow(*OPEN)
@@ -52,7 +52,7 @@ async def wrong_answers(stage: Stage, ask: Ask) -> list[str]:
 
 
 def has_content(message: Any) -> bool:
-    """Return whether an answer contains records."""
+    """Return whether a response contains records."""
     for field, value in message.ListFields():
         if field.name in _CONTENT:
             return True

@@ -95,7 +95,7 @@ async def test_one_refused_name_refuses_the_heartbeat_and_joins_nothing(stage: S
     assert not group.members
     await stage.change([acl(USER, Operation.DESCRIBE, ResourceType.TOPIC, "topic-unknown")])
     answer = await stage.caller(USER).call("ShareGroupHeartbeat", request)
-    assert top(answer) == "NONE", "a name that may be described need not exist"
+    assert top(answer) == "NONE", "a topic that the caller may describe need not exist"
 
 
 @pytest.mark.rule("GC-149", "PL-422")

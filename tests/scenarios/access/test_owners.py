@@ -1,7 +1,7 @@
 """A member and a share session belong to the principal that joined and opened them (GC-23b, PL-530).
 
-Of "as long as it lives" (PL-530) these show a session that was closed; not one whose stream ended, or that was idle.
-In Kafka everyone with READ on group and topic may act for any member (kafka-answers/access.md, surprise 9).
+Of "as long as it lives" (PL-530), these tests show a session that was closed, but not one whose stream ended or that
+was idle. In Kafka, anyone with READ on group and topic may act for any member (kafka-answers/access.md, surprise 9).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MEMBER = "m-alice"
 
 
 async def described(stage: Stage) -> Any:
-    """Return the group as ShareGroupDescribe has it."""
+    """Return the group as ShareGroupDescribe reports it."""
     request = METHODS["ShareGroupDescribe"].request_type(group_ids=[GROUP])
     return (await stage.admin.call("ShareGroupDescribe", request)).groups[0]
 
@@ -144,7 +144,7 @@ def test_another_principal_cannot_use_a_session_and_changes_nothing(access: str)
             await bob.acknowledge((0, 2, [ACCEPT]), epoch=-1),
         ):
             assert (top(answer), parts(answer)) == ("UNKNOWN_MEMBER_ID", [])
-        assert await alice.ack(0, 2, ACCEPT) == 0, "its epoch and its locks are as they were"
+        assert await alice.ack(0, 2, ACCEPT) == 0, "its epoch and its locks must be unchanged"
         await stage.admin.produce(stage.topic_id, 1)
         assert got(await alice.fetch()) == [(3, 3, 1)]
 

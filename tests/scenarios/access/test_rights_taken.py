@@ -1,7 +1,7 @@
-"""A right is taken from a live member: what it held goes on at once, nothing is delivered any more, and everything
-continues when the right comes back (PL-531).
+"""A live member loses a permission: its records go to other members at once, it receives nothing more, and everything
+continues when the permission is granted again (PL-531).
 
-Kafka keeps the locks until they run out, delivers to a fetch that waits, and answers a leave or a close with
+Kafka keeps the locks until they expire, delivers records to a waiting fetch, and refuses a leave or a close with
 GROUP_AUTHORIZATION_FAILED (kafka-answers/access.md, "A right is taken from a live member").
 """
 
@@ -23,9 +23,9 @@ from tests.simulation.points import Point
 ALICE, BOB = "User:alice", "User:bob"
 G_READ = acl(ALICE, Operation.READ, ResourceType.GROUP)
 T_READ = acl(ALICE, Operation.READ, ResourceType.TOPIC)
-#: The right to be described is not enough to read.
+#: Permission to DESCRIBE the topic is not enough to read it.
 T_DESCRIBE = acl(ALICE, Operation.DESCRIBE, ResourceType.TOPIC)
-#: Far below the duration of a lock, 15 s, and of a fetch that waits.
+#: Far below the lock duration, 15 s, and the wait of a parked fetch.
 AT_ONCE_MS = 500
 WAIT_MS = 60_000
 
@@ -89,7 +89,7 @@ async def test_a_fetch_that_waits_is_answered_at_once_and_gets_nothing(stage: St
     assert stage.world.now_ms() - began_ms < AT_ONCE_MS
     assert (top(answer), got(answer)) == ("NONE", [])
     await stage.admin.produce(stage.topic_id, 1)
-    assert got(await bob.fetch()) == [(3, 3, 1)], "the record was not taken on the way"
+    assert got(await bob.fetch()) == [(3, 3, 1)], "the ended fetch must not have acquired the record"
 
 
 @pytest.mark.rule("PL-531", "GC-139", "PL-402")
@@ -153,7 +153,7 @@ async def test_other_topics_of_the_session_go_on(stage: Stage) -> None:
 @pytest.mark.rule("PL-531", "GC-13")
 @on_stage()
 async def test_without_the_topic_a_member_goes_on_unless_it_names_it(stage: Stage) -> None:
-    """As in Kafka: a heartbeat without names asks for the group only."""
+    """As in Kafka: a heartbeat without topic names needs permission only on the group."""
     alice, _ = await two(stage)
     await take(stage, T_READ)
     assert top(await alice.beat()) == "NONE"
@@ -183,7 +183,7 @@ async def test_without_the_group_the_session_keeps_its_epoch_and_everything_goes
     assert top(await alice.beat()) == "GAF"
     await stage.change([G_READ])
     assert top(await alice.beat()) == "NONE"
-    assert got(await alice.fetch()) == [(0, 2, 2)], "at the epoch that it had"
+    assert got(await alice.fetch()) == [(0, 2, 2)], "the session continues at the same epoch"
     assert await alice.ack(0, 2, ACCEPT) == 0
 
 
@@ -235,8 +235,8 @@ async def test_who_lost_nothing_goes_on_undisturbed(stage: Stage) -> None:
     await take(stage, acl("User:other", Operation.READ, ResourceType.TOPIC))
     await stage.change([acl(BOB, Operation.DELETE, ResourceType.GROUP), T_DESCRIBE])
     await asyncio.sleep(1)
-    assert not waiting.done(), "a change for others answers nothing"
-    assert await alice.ack(0, 2, ACCEPT) == 0, "its locks are as they were"
+    assert not waiting.done(), "a change that concerns others must not end the fetch"
+    assert await alice.ack(0, 2, ACCEPT) == 0, "its locks must be unchanged"
     await stage.admin.produce(stage.topic_id, 1)
     assert got(await waiting) == [(3, 3, 1)]
 
@@ -244,7 +244,7 @@ async def test_who_lost_nothing_goes_on_undisturbed(stage: Stage) -> None:
 @pytest.mark.rule("PL-531")
 @on_stage()
 async def test_a_topic_of_the_group_that_is_not_in_the_session_ends_no_wait(stage: Stage) -> None:
-    """Bob's topic was never Alice's: her fetch goes on waiting whatever changes for others."""
+    """Alice was never allowed Bob's topic: her fetch keeps waiting, no matter what changes for others."""
     other = await stage.admin.create_topic("topic-u")
     await stage.make_group("topic-u")
     await stage.allow(*reading(ALICE), *reading(BOB), acl(BOB, Operation.READ, ResourceType.TOPIC, "topic-u"))
@@ -278,7 +278,7 @@ async def test_what_is_lost_already_ends_no_wait_again(stage: Stage) -> None:
     await stage.change([T_READ])
     await stage.change((), [T_READ])
     await asyncio.sleep(1)
-    assert not waiting.done(), "the fetch that waits was never allowed the topic"
+    assert not waiting.done(), "the topic was refused when the fetch began, so its loss does not end the fetch"
     await stage.admin.produce(other, 1)
     assert got(await waiting) == [(0, 0, 1)]
 
@@ -290,7 +290,7 @@ def _add(request: Any, topic_id: bytes) -> None:
 @pytest.mark.rule("CM-61", "PL-531", "GC-23b")
 @on_stage()
 async def test_only_what_is_refused_is_counted_as_refused(stage: Stage) -> None:
-    """Not the check of sessions after a change, and not a close or a leave that needs no permission."""
+    """The check of sessions after a change is not counted, nor is a close or a leave that needs no permission."""
     alice, _ = await two(stage)
     await take(stage, G_READ, T_READ)
     await asyncio.sleep(1)
@@ -366,7 +366,7 @@ async def test_a_fetch_that_reads_during_the_change_delivers_nothing(stage: Stag
 @pytest.mark.rule("PL-531")
 @on_stage()
 async def test_what_a_fetch_acquired_before_the_change_is_not_delivered_after_it(stage: Stage, lost: Acl) -> None:
-    """The fetch has its record, and waits for the acknowledgement beside it to be stored."""
+    """The fetch has acquired its record, and waits for the acknowledgement in the same request to be stored."""
     alice, bob = await two(stage)
     await stage.admin.produce(stage.topic_id, 1)
     stored = asyncio.Event()

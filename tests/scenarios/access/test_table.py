@@ -1,4 +1,4 @@
-"""The table of CM-61 in the specification, the rows of `rpc.table`, and the questions of the matrix say the same."""
+"""The table of CM-61 in the specification, the rows of `rpc.table`, and the questions of the matrix agree."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Row(NamedTuple):
 
     @property
     def refusals(self) -> set[str]:
-        """What an answer shows without a permission."""
+        """The errors in a response if a permission is missing."""
         return set(_WITHOUT.findall(self.without))
 
 
@@ -122,7 +122,7 @@ def test_what_is_not_in_a_row_is_in_the_clause_that_it_names(name: str) -> None:
 
 
 def test_an_rpc_that_is_served_has_questions_and_one_that_is_not_served_is_written_down() -> None:
-    """The questions about an RPC that is not served yet are asked as soon as it is."""
+    """An RPC that is not served has its questions too: they are asked as soon as it is served."""
     assert all(_asks(name) for name in ROWS)
     assert {name for name in ROWS if not served(_asks(name)[0])} == {
         name for name in ROWS if _row_in_code(name).unserved

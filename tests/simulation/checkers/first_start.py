@@ -105,7 +105,7 @@ class _Judge:
             yield Violation("INV-9", f"{event.share} begins at {event.start_offset}: {reasons}", (event,))
 
     def _wrong(self, policy: str, position: int, event: StartResolved) -> str:
-        """Return why a policy does not explain a start offset; "" if it does."""
+        """Return the reason why a policy does not explain a start offset; "" if it does."""
         start, records = event.start_offset, self._records[partition_of(event.share)]
         made, made_ms = self._made.get(event.object_id, (position, event.at_ms))
         if policy == _EARLIEST:

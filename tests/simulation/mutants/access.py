@@ -1,5 +1,5 @@
-"""Planted bugs in access control: a check that is missing, a row that asks for too little or too much, entries that are
-misread, and rights that are kept after they were taken. The matrix of `tests/scenarios/access` and its stories find
+"""Planted bugs in access control: missing checks, rows that require too little or too much, misread entries, and
+permissions that stay in force after they were revoked. The matrix of `tests/scenarios/access` and its stories find
 them."""
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ CHECKS: Final = (
     ),
     Mutant(
         "letters-anywhere",
-        "who may alter a group's configs names any dead-letter topic",
+        "anyone who may alter a group's configs can name any dead-letter topic",
         ("CM-61",),
         (
             Edit(
@@ -263,14 +263,14 @@ ENTRIES: Final = (
 LIVE: Final = (
     Mutant(
         "locks-kept",
-        "a right that is taken frees nothing until locks run out",
+        "when a permission is revoked, records stay locked until their locks expire",
         ("PL-531",),
         (Edit("share_node.node.process", "self.access.subscribe(self._roles.rights_changed)", "pass"),),
         _TAKEN,
     ),
     Mutant(
         "waits-go-on",
-        "the fetches that wait are not answered when a right is taken",
+        "waiting fetches do not end when a permission is revoked",
         ("PL-531",),
         (Edit("partition_leader.share_rpc.session_rights", "        self._conclude(key, lost)\n", ""),),
         _TAKEN,

@@ -11,7 +11,7 @@ _POST: Final = "partition_leader.dead_letters.post"
 LETTERS: Final = (
     Mutant(
         "letter-lost-as-in-kafka",
-        "a letter that cannot be written is given up, and its record archived",
+        "a dead letter that cannot be written is given up, and its record archived",
         ("INV-18",),
         (
             Edit(
@@ -23,7 +23,7 @@ LETTERS: Final = (
     ),
     Mutant(
         "letters-not-resumed",
-        "a new leader does not go on with the letters that its predecessor left",
+        "a new leader does not write the dead letters that its predecessor left",
         ("INV-18", "INV-19", "INV-1", "INV-9", "INV-17"),
         (
             Edit(
@@ -35,7 +35,7 @@ LETTERS: Final = (
     ),
     Mutant(
         "letters-left-count-as-written",
-        "a share-partition that retires archives the letters that it leaves to its successor",
+        "a share-partition that retires archives the records whose dead letters it leaves to its successor",
         ("INV-18",),
         (
             Edit(
@@ -47,7 +47,7 @@ LETTERS: Final = (
     ),
     Mutant(
         "letter-answer-not-read",
-        "what another node answers to letters is taken for success",
+        "any response of another node to dead letters counts as success",
         ("INV-18",),
         (
             Edit(
@@ -59,7 +59,7 @@ LETTERS: Final = (
     ),
     Mutant(
         "letter-names-the-batch",
-        "every letter of a stretch names the first offset of it",
+        "every dead letter of a range of records names the first offset of the range",
         ("INV-18",),
         (
             Edit(

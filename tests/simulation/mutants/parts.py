@@ -265,7 +265,7 @@ _PARTS: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str, tuple[str, .
     ),
     (
         "lapsed-lease-forgets",
-        "a read under a lease that has merely lapsed drops the share-partition, and with it who holds what",
+        "a read under a lease that has merely lapsed drops the share-partition, and with it all locks",
         ("PL-630",),
         "partition_leader.fetch.core.fetch_policy",
         "if isinstance(error, NotLeaderOrFollowerError) and lease_valid:",

@@ -24,7 +24,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
     ),
     (
         "letters-wake-no-fetch",
-        "no fetch is woken when letters leave room for new records",
+        "no fetch is woken when written dead letters make room for new records",
         ("PL-214", "PL-915"),
         f"{_CORE}.write_results",
         "        state.wake = True  # records that wait for their dead letters free up room (PL-915)\n",
@@ -80,7 +80,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
     ),
     (
         "expired-letter-stays",
-        "letters of what a failed write carried are never sent",
+        "the dead letters of records in a failed write are never sent",
         ("PL-305", "PL-904"),
         f"{_CORE}.write_back",
         "        self.dirty.archiving += carried.archiving\n",
@@ -96,7 +96,7 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
     ),
     (
         "fresh-letters-overtake",
-        "letters that come while others wait to be tried again are tried at once",
+        "new dead letters are sent at once although earlier ones wait to be retried",
         ("PL-912",),
         "partition_leader.dead_letters.core.waiting",
         "        if self.attempts and self._waiting:\n",

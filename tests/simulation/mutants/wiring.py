@@ -10,7 +10,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 WIRING: Final = (
     Mutant(
         "letters-left-are-forgotten",
-        "letters that a share-partition leaves behind are neither reported nor tried before a member comes",
+        "dead letters that a share-partition leaves behind are neither reported nor sent before a member joins",
         ("PL-922",),
         (Edit("partition_leader.dead_letters.post", "        self._note_left(box, stretches)\n", ""),),
         ("tests/unit/partition_leader/dead_letters/test_left_behind.py",),

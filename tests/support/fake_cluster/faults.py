@@ -37,8 +37,8 @@ class Faults:
         #: Shards of the group log whose groups no node lists, with the error. The test decides which groups are in
         #: them.
         self.unserved: dict[int, int] = {}
-        #: The rights that every client lacks, such as "READ on topic 't'" or "READ on group 'g'". The errors are those
-        #: of a Kafka broker with an authorizer, whose checks come before all others. No right implies another one here.
+        #: Permissions that no client has, such as "READ on topic 't'" or "READ on group 'g'". The errors are those of a
+        #: Kafka broker with an authorizer, whose checks come before all others. Here no permission implies another.
         self.denied: set[str] = set()
         self.stream_tasks: dict[int, set[asyncio.Task[Any]]] = defaultdict(set)
         #: The open streams of each node, with the message that asks its client to move.
@@ -51,7 +51,7 @@ class Faults:
         return ErrorCode.ValueType(self.errors[what].popleft() if self.errors[what] else 0)
 
     def denial(self, operation: str, kind: str, name: str) -> str:
-        """Return the text of an answer to a client that lacks this right; "" if it has it."""
+        """Return the error message for a client that lacks this permission; "" if it has it."""
         right = f"{operation} on {kind} {name!r}"
         return f"User:alice has no right to {right}." if right in self.denied else ""
 

@@ -166,7 +166,7 @@ class ShareRequests:
         return error
 
     def _denial(self, partition: TopicIdPartition) -> str:
-        """Return why clients may not read from the partition; "" if they may."""
+        """Return the reason why clients may not read from the partition; "" if they may."""
         return self.fake.denial("READ", "topic", self.name_of(partition.topic_id))
 
     def name_of(self, topic_id: bytes) -> str:

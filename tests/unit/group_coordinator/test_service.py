@@ -129,7 +129,7 @@ def test_a_member_belongs_to_the_principal_that_joined_it_also_after_a_load() ->
         mine, other = (world.network.transport("10.0.0.7", f"User:{name}") for name in "ab")
         epoch = (await world.heartbeat("m", 0, ["foo"])).member_epoch  # no principal is known yet
         world.transport = mine
-        assert (await world.heartbeat("m", epoch)).error_code == 0  # from now on it is a's
+        assert (await world.heartbeat("m", epoch)).error_code == 0  # from now on it belongs to a
         for _ in range(2):
             for stranger in (other, plain):
                 world.transport = stranger
@@ -167,7 +167,7 @@ def test_who_joined_may_leave_without_the_right_to_read_the_group() -> None:
         world.transport = other
         assert (await world.heartbeat("m", -1)).error_code == refused
         acls.take("DESCRIBE TOPIC *")
-        assert (await world.heartbeat("m", -1, ["hidden"])).error_code == refused  # it hides what holds for topics
+        assert (await world.heartbeat("m", -1, ["hidden"])).error_code == refused  # not the topic's
         world.transport = plain
         assert (await world.heartbeat("nameless", -1)).error_code == refused  # its principal is not known
         world.transport = mine

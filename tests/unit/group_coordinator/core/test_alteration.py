@@ -129,7 +129,7 @@ def test_what_is_refused_returns_to_where_it_was() -> None:
 
 @pytest.mark.rule("GC-103", "GC-107", "OP-12")
 def test_a_refused_partition_returns_to_deleting_beside_one_of_unknown_outcome() -> None:
-    """Of OP-12 this shows a place in `deleting`; the tests around it show those in the other lists."""
+    """Shows the place in `deleting` of OP-12; the neighbouring tests show those in the other lists."""
     driver = _emptied()
     driver.run(c.DeleteGroup("g", 0, 0))
     driver.take_effects()
@@ -141,13 +141,13 @@ def test_a_refused_partition_returns_to_deleting_beside_one_of_unknown_outcome()
     assert list(states.deleting) == [T], "the state of t-0 is still to be deleted"
     entry = states.topics[T].initializing[1]
     assert (list(states.topics[T].initializing), states.topics[T].initialized) == ([1], ())
-    assert (entry.start_offset, entry.state_epoch) == (6, _epoch(driver)), "as it was asked for"
+    assert (entry.start_offset, entry.state_epoch) == (6, _epoch(driver)), "the request's offset, at the new epoch"
     _finish(driver, c.InitializeState("g", entry.attempt, _epoch(driver), ((T1, 6),), call_id=7), succeeded=(T1,))
     driver.take_effects()
     driver.run(c.ResumeDeletions(complete_since_ms=driver.now_ms, limit=10))
     (order,) = [effect for effect in driver.take_effects() if isinstance(effect, c.DeleteState)]
-    assert T0 in order.partitions, "the deletion of the old state goes on"
-    assert T1 not in order.partitions, "that of the partition in use does not"
+    assert T0 in order.partitions, "the deletion of the old state must continue"
+    assert T1 not in order.partitions, "the state of the partition in use must not be deleted"
 
 
 @pytest.mark.rule("GC-103", "GC-72", "OP-12")

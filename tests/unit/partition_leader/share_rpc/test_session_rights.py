@@ -1,4 +1,4 @@
-"""What a member holds when a right is taken from its principal, at the leader's handlers."""
+"""What happens at the leader to a member's records and fetches when its principal loses a permission."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NAMES = {ResourceType.GROUP: GROUP, ResourceType.TOPIC: "t"}
 
 
 class Entries:
-    """The entries of a cluster: READ for principals, on the group and the topic."""
+    """A cluster's ACL entries: READ on the group and the topic, by principal."""
 
     def __init__(self, world: World) -> None:
         self.access = Access()

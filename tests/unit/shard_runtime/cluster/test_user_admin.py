@@ -243,7 +243,7 @@ async def test_a_cluster_has_a_bound_and_a_request_has_one(world: World, monkeyp
     assert await node.alter(password("a"), password("b")) == [("a", 0), ("b", 0)]
     assert await node.alter(password("c"), password("c", 2), password("d")) == [("c", 42), ("d", 0)]
     assert node.texts["c"].startswith("a cluster has at most 3 passwords of users")
-    assert await node.alter(password("a", secret=b"q")) == [("a", 0)], "a change adds none"
+    assert await node.alter(password("a", secret=b"q")) == [("a", 0)], "a change is not an addition"
     assert await node.alter(password("a", 2), deletions=(("a", 1),)) == [("a", 0)]
     assert await node.alter(password("e"), deletions=(("b", 1),)) == [("b", 0), ("e", 0)]
     for call in (

@@ -91,17 +91,17 @@ async def test_a_change_of_one_user_has_no_other_password_computed_again(
     gate.accepted = False
     assert not await passwords.check("alice", "Pencil")
     passwords.follow(users(kept("alice", "other"), kept("bob", "pencil")))
-    assert not await passwords.check("alice", "pencil"), "her own change ends what was remembered"
+    assert not await passwords.check("alice", "pencil"), "a change of her password must invalidate the cached result"
     passwords.follow(users(kept("bob", "pencil")))
-    assert not await passwords.check("alice", "pencil"), "so does her end"
+    assert not await passwords.check("alice", "pencil"), "so must the removal of the user"
 
 
 @pytest.mark.rule("CM-190")
 async def test_the_password_of_a_user_is_accepted_and_nothing_else(passwords: Passwords) -> None:
     passwords.follow(users(kept("alice", "pencil"), kept("alice", "other", SHA_512), kept("bob", "é", SHA_512, 16_384)))
     assert await passwords.check("alice", "pencil")
-    assert await passwords.check("alice", "other"), "each of both is accepted"
-    assert await passwords.check("bob", "e\u0301"), "it is normalised"
+    assert await passwords.check("alice", "other"), "both of her passwords must be accepted"
+    assert await passwords.check("bob", "e\u0301"), "passwords must be normalised"
     for name, wrong in (
         ("alice", "Pencil"), ("alice", ""), ("alice", "é"), ("bob", "pencil"), ("Alice", "pencil"), ("", "pencil"),
         ("bob", "\x07"), ("carol", "no password"), ("carol", "x" * 5_000),
@@ -192,7 +192,7 @@ async def test_callers_that_leave_make_room_and_their_checks_keep_their_places(
             each.cancel()
         results: list[Any] = await asyncio.gather(*checks, return_exceptions=True)
         assert all(isinstance(each, asyncio.CancelledError) for each in results)
-    assert gate.begun == CHECKS_MAX, "the first two still run"
+    assert gate.begun == CHECKS_MAX, "cancelled callers must not start further checks while the first two still run"
     gate.open.set()
     assert await passwords.check("a", "p")
     assert gate.most == CHECKS_MAX

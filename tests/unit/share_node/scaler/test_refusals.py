@@ -1,4 +1,4 @@
-"""What KEDA is answered when the scaler's principal lacks a right: no number, which would stop the workers."""
+"""KEDA gets an error when the scaler's principal lacks a permission, not a number, which would stop the workers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Cluster:
-    """The cluster as the scaler's client sees it: one group that waits for 7 records of topic `t`."""
+    """The cluster as the scaler's client sees it: one group with a lag of 7 records on topic `t`."""
 
     topic = TopicDescription("t", b"t" * 16, (PartitionDescription(0, 1, 1, None),))
 

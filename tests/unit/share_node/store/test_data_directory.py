@@ -78,21 +78,21 @@ def test_two_processes_may_remember_the_same_thing_at_once(tmp_path: Path, monke
 
 @pytest.fixture(params=[0o000, 0o077, 0o277], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    """A umask of the process: the widest, the usual narrow one, and one that takes rights from the owner."""
+    """A umask of the process: the widest, the usual narrow one, and one that denies the owner permissions."""
     before = os.umask(request.param)
     yield
     os.umask(before)
 
 
 def modes(root: Path) -> dict[str, str]:
-    """Return the mode of a directory and of all in it."""
+    """Return the modes of a directory and of everything in it."""
     return {
         str(path.relative_to(root.parent)): oct(stat.S_IMODE(path.lstat().st_mode)) for path in [root, *root.rglob("*")]
     }
 
 
 def private(root: Path) -> dict[str, str]:
-    """Return the modes that `modes` is to return: 0700 for directories, 0600 for files."""
+    """Return the modes that `modes` should return: 0700 for directories, 0600 for files."""
     return {
         str(path.relative_to(root.parent)): oct(0o700 if path.is_dir() else 0o600) for path in [root, *root.rglob("*")]
     }
@@ -141,7 +141,7 @@ def test_files_that_no_other_user_could_reach_are_narrowed_without_a_word(tmp_pa
 
 @pytest.mark.rule("CM-185")
 def test_a_directory_that_holds_something_else_keeps_its_mode(tmp_path: Path) -> None:
-    """As a home directory given as --data: others may need to enter it."""
+    """For example a home directory given as --data: others may need to enter it."""
     tmp_path.chmod(0o755)
     other = tmp_path / "letters.txt"
     other.write_text("mine")
@@ -166,7 +166,7 @@ def test_a_directory_that_holds_something_else_keeps_its_mode(tmp_path: Path) ->
 
 @pytest.mark.rule("CM-185")
 def test_a_directory_of_another_user_keeps_its_mode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As a volume that Kubernetes mounts, which belongs to root."""
+    """For example a volume that Kubernetes mounts, which belongs to root."""
     directory = DataDirectory(tmp_path / "data")
     directory.path.chmod(0o777)
     monkeypatch.setattr(os, "geteuid", lambda: directory.path.stat().st_uid + 1)

@@ -1,4 +1,4 @@
-"""A producer that may not write to a topic: its records fail at once with the topic's name; later ones are tried."""
+"""A producer that may not write to a topic: its records fail at once, naming the topic; later records are tried."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ async def test_records_in_the_buffer_fail_when_the_metadata_refuse_their_topic(
         await p.produce("t", b"b", on_delivery=done)
         await p.produce("u", b"b", on_delivery=done)
         await asyncio.sleep(3)
-        assert errors == {}, "they wait for a leader"
+        assert errors == {}, "both records must still wait for a leader"
         fake.denied = {DESCRIBE_T}
         await asyncio.sleep(3)
         assert list(errors) == ["t"]

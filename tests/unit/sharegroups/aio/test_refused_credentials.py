@@ -1,5 +1,5 @@
-"""A client whose token or password is not accepted, from the start or later, and has no newer one: it reports that
-once, tries again after a back-off, and goes on by itself once it is accepted (CL-158)."""
+"""A client whose token or password is not accepted, at the start or later, and which has no newer one: it reports that
+once, retries after a back-off, and continues by itself once it is accepted (CL-158)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.unit.sharegroups.consuming.test_heartbeats import BEAT, member
 
 
 class Refusing(HookedTransport):
-    """Refuses all calls and streams while `expired`, and ends the open streams when it begins."""
+    """Refuses all calls and streams while `expired`; `expire` also ends the open streams."""
 
     expired = False
     asked_in_vain = 0
@@ -64,7 +64,7 @@ async def test_a_consumer_says_so_once_tries_slowly_and_goes_on(
             assert values == []
             assert [type(error) for error in errors] == [SaslAuthenticationFailedError]
             assert "the token expired at 2026" in errors[0].message
-            assert transport.asked_in_vain <= 150, "each of its loops about once a second"
+            assert transport.asked_in_vain <= 150, "each loop of the consumer must retry about once a second"
             transport.expired = False
             began = now_s()
             assert (await polls(c, 3))[0]
@@ -72,7 +72,7 @@ async def test_a_consumer_says_so_once_tries_slowly_and_goes_on(
         assert caplog.messages.count("this consumer may call its nodes again, and goes on") == 2
         assert [one.message for one in caplog.records if one.levelno >= logging.WARNING] == []
         beats = transport.calls(BEAT)
-        assert [one.request.member_epoch for one in beats].count(0) == 1, "it keeps its membership"
+        assert [one.request.member_epoch for one in beats].count(0) == 1, "the consumer must keep its membership"
 
 
 @pytest.mark.rule("CL-158", "CL-16")

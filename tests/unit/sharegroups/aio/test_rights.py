@@ -1,5 +1,5 @@
-"""A consumer without a right, or whose right is taken away: it tries again after a back-off, reports each change once,
-and goes on by itself when it has the right again."""
+"""A consumer that lacks or loses a permission: it retries after a back-off, reports each change once, and continues by
+itself once the permission is granted."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ async def polls(c: ShareConsumer, seconds: float) -> tuple[list[str], list[Kafka
             errors.append(error)
             await asyncio.sleep(
                 0.001
-            )  # so that a consumer that raises at once again fails the test and does not hang it
+            )  # so that a consumer that keeps raising immediately fails the test instead of hanging it
     return values, errors
 
 
@@ -53,7 +53,7 @@ async def test_a_topic_that_may_not_be_read_any_more_is_tried_slowly_reported_on
         fake.fetches.clear()
         produce(fake)
         assert await polls(c, 60) == ([], [])
-        assert len(fake.fetches) + fake.metadata_requests <= 150, "about one a second"
+        assert len(fake.fetches) + fake.metadata_requests <= 150, "the consumer must retry about once a second"
         fake.denied = set()
         began = now_s()
         assert [message.value() for message in await c.poll(10)] == [b"v0"]
@@ -61,7 +61,7 @@ async def test_a_topic_that_may_not_be_read_any_more_is_tried_slowly_reported_on
         assert len(fake.members) == 1
         fake.denied = {READ_T}
         _, again = await polls(c, 20)
-        assert [type(error) for error in again] == [TopicAuthorizationFailedError], "once for each change"
+        assert [type(error) for error in again] == [TopicAuthorizationFailedError], "each change must be reported once"
 
 
 @pytest.mark.rule("CL-143")
@@ -88,7 +88,7 @@ async def test_the_other_topics_of_a_leader_go_on_undisturbed(fake: FakeCluster)
         await polls(c, 2)
         fake.denied = {READ_T}
         _, errors = await polls(c, 2)
-        assert [type(error) for error in errors] == [TopicAuthorizationFailedError], "one for three partitions"
+        assert [type(error) for error in errors] == [TopicAuthorizationFailedError], "one report for all partitions"
         fake.fetches.clear()
         for _ in range(20):
             await asyncio.sleep(0)
@@ -97,7 +97,7 @@ async def test_the_other_topics_of_a_leader_go_on_undisturbed(fake: FakeCluster)
             produce(fake, topic="u")
             began = now_s()
             assert [message.topic() for message in await polling] == ["u"]
-            assert now_s() - began < 0.01, "the leader is not left alone because of another topic"
+            assert now_s() - began < 0.01, "a refused topic must not delay fetches of another one from the same leader"
         assert len(fake.fetches) < 60
         fake.denied = set()
         produce(fake, partition=2)
@@ -133,7 +133,9 @@ async def test_a_group_that_may_not_be_read_any_more_is_reported_once_and_its_se
         fake.heartbeats.clear()
         fake.fetches.clear()
         _, errors = await polls(c, 40)
-        assert [type(error) for error in errors] == [GroupAuthorizationFailedError], "of fetches and heartbeats"
+        assert [type(error) for error in errors] == [GroupAuthorizationFailedError], (
+            "one report for fetches and heartbeats"
+        )
         assert (
             "User:alice has no right to READ on group 'g'. An administrator can allow it: sharegroups acls add"
             in str(errors[0])
@@ -143,7 +145,7 @@ async def test_a_group_that_may_not_be_read_any_more_is_reported_once_and_its_se
         fake.denied = set()
         produce(fake)
         assert await polls(c, 2) == (["t:v0"], [])
-        assert list(fake.sessions[0].values()) == [session], "it was neither lost nor replaced"
+        assert list(fake.sessions[0].values()) == [session], "the session must be neither lost nor replaced"
         assert len(fake.members) == 1
 
 
@@ -210,7 +212,7 @@ async def test_a_live_member_whose_heartbeats_are_refused_keeps_its_epoch_and_it
         fake.denied = set()
         await polls(c, 8)
         assert {one.member_epoch for one in fake.heartbeats} == {epoch}
-        assert len(fake.heartbeats) <= 4, "and after that one each interval"
+        assert len(fake.heartbeats) <= 4, "after that, one heartbeat per interval"
 
 
 @pytest.mark.rule("CL-143")
@@ -322,9 +324,9 @@ async def test_a_topic_that_may_be_read_but_not_described_is_reported_too(fake: 
         c.subscribe(["t", "u"])
         await polls(c, 2)
         fake.denied = {DESCRIBE_T}
-        fake.move_leader("u", 0, 0)  # the metadata are asked again
+        fake.move_leader("u", 0, 0)  # the client requests the metadata again
         c.subscribe(["t", "u", "w"])
         fake.add_topic("w")
         _, errors = await polls(c, 10)
         assert {type(error) for error in errors} == {TopicAuthorizationFailedError}
-        assert len(errors) <= 2, "the topic's, and that of the heartbeat, without which nothing is received"
+        assert len(errors) <= 2, "one for the topic, and one for the heartbeat, without which nothing is received"

@@ -1,4 +1,4 @@
-"""`sharegroups consume` without a right: an error at the start, a warning if the right is taken away later."""
+"""`sharegroups consume` without permission: an error at the start, a warning if it is revoked later."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_right_that_is_taken_away_is_printed_once_and_the_command_goes_on(
     def give_back() -> None:
         time.sleep(0.7)
         monkeypatch.setattr(Console, "_handle", usual)
-        fake.log("t").append(encode([(None, b"w0", (), 1000)])[0], 1)  # without a notice to the consumer's loop
+        fake.log("t").append(encode([(None, b"w0", (), 1000)])[0], 1)  # does not wake the consumer's loop
         fake.denied = set()
 
     later = threading.Thread(target=give_back)

@@ -69,7 +69,7 @@ async def test_the_first_calls_wait_for_one_call_of_the_function() -> None:
     await asyncio.gather(*(source.prepare(AT) for _ in range(5)))
     assert (of(source), called) == ("token-1", 1)
     await source.prepare(AT)
-    assert called == 1  # it does not say when it ends
+    assert called == 1  # the token has no known expiry
 
 
 @pytest.mark.rule("CL-158")
@@ -95,7 +95,7 @@ async def test_a_refused_token_is_replaced_once_and_one_got_for_it_is_refused_fo
     given = iter(range(1, 10))
     source = tokens(lambda: f"token-{next(given)}")
     await source.prepare(AT)
-    assert source.refused()  # another may be better
+    assert source.refused()  # a new token may be accepted
     await source.prepare(AT)
     assert of(source) == "token-1"  # not called twice within a second
     clock.now_s += PAUSE_S

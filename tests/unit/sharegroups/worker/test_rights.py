@@ -1,4 +1,4 @@
-"""A worker that lacks a right logs it once, goes on trying, and works as soon as it has the right."""
+"""A worker that lacks a permission logs it once, keeps trying, and works as soon as the permission is granted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The text of an error about a missing right."""
+"""The text of an error about a missing permission."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_the_command_for_one_right_becomes_the_one_for_all_that_the_client_needs
         read.message
         == f"User:bob may not READ TOPIC 'orders'. {ALLOW} User:bob --consumer --topic orders --group g{FILE}"
     )
-    assert may_not_read(read, "g", ["orders"]).message == read.message, "it is said once"
+    assert may_not_read(read, "g", ["orders"]).message == read.message, "the command must not be added twice"
     worked = may_not_work(read, "g", ["orders"])
     assert worked.message == read.message.replace("--consumer", "--worker")
     written = may_not_write(TopicAuthorizationFailedError(said), ["orders"], "pay")

@@ -1,4 +1,4 @@
-"""Which missing rights are reported, and when a topic that may not be read is asked for again."""
+"""Which missing permissions are reported, and when a topic that may not be read is requested again."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_refused_topic_is_left_out_until_its_back_off_is_over() -> None:
         topics.answered({T: NO_TOPIC}, WANTED, WANTED, now_ms)
         assert topics.errors() == {T: NO_TOPIC}
         assert topics.askable(WANTED, now_ms) == {U0: "u"}
-        assert topics.not_before_ms(WANTED) == 0, "the other topic need not wait"
+        assert topics.not_before_ms(WANTED) == 0, "the other topic must not wait"
         until_ms = topics.not_before_ms([T0, T1])
         assert topics.askable(WANTED, until_ms - 1) == {U0: "u"}
         assert topics.askable(WANTED, until_ms) == WANTED
