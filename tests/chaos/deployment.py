@@ -64,7 +64,7 @@ class WorkerProcess(Protocol):
         """Return its exit status; None if it is still running after that time."""
 
     def kill(self) -> None:
-        """SIGKILL it. A worker that has already ended is no error."""
+        """SIGKILL it. It is not an error if the worker has already ended."""
 
     def pause(self) -> None:
         """Stop it with SIGSTOP, or freeze its container."""
@@ -78,7 +78,7 @@ class Deployment(Protocol):
     everything.
 
     Names are "<role>-<number>", such as `partition_leader-0`. All waits are bounded and raise AssertionError with what
-    they waited for. Every fault may be repeated, also on nodes that are already down or paused.
+    they waited for. Every fault may be repeated, even on nodes that are already down or paused.
     """
 
     @property

@@ -25,7 +25,7 @@ from tests.chaos.verdict import judge_history
 
 LOCK_MS, LIMIT = 2_000, 5
 SETTINGS = Configured("g", LOCK_MS, LIMIT, 0)
-#: So late that no earlier fault has effects any more.
+#: So late that earlier faults no longer have effects.
 LATER = 100_000
 END = 200_000
 

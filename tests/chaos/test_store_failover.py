@@ -26,7 +26,7 @@ from tests.chaos.test_kill import everything_holds
     ],
 )
 def test_nothing_is_lost_but_what_the_guarantees_say(names: Sequence[str]) -> None:
-    """Losses within the cells that say "can be lost" are reported, and are no failure."""
+    """Losses within the cells that say "can be lost" are reported, but are not failures."""
     seed = int(os.environ.get(SEED_VARIABLE) or random.randrange(1_000_000))
     folder = Path(tempfile.mkdtemp(prefix="sharegroups-stores-"))
     print(f"\n{SEED_VARIABLE}={seed}, histories and logs of what fails in {folder}")

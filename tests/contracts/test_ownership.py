@@ -41,7 +41,7 @@ async def test_of_two_claimants_one_owns_and_the_other_hears_who(world: World) -
     assert 0 < answer.remaining_ms <= LEASE_MS
     assert await kinds(a, GROUP.streams[0]) == "C"
     assert await world.store.raw(("HMGET", "{nodes}", "1", "2")) == [[None, None]], (
-        "what the node list says is no matter"
+        "ownership must not depend on the node list"
     )
 
 

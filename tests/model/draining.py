@@ -67,7 +67,7 @@ def _settle(schedule: Schedule) -> None:
     """Let the store respond to everything."""
     for _ in range(20):
         model = schedule.pair.model
-        if model.status == "gone":  # no operation is pending any more; the next leader reads the stored state
+        if model.status == "gone":  # no operation is pending; the next leader reads the stored state
             return
         if model.unknown:
             schedule.store.read(model.generation)

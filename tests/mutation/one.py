@@ -42,7 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("module")
     parser.add_argument("change", help="the change as JSON")
-    parser.add_argument("--seeds", type=int, default=0, help="play so many histories in place of tests")
+    parser.add_argument("--seeds", type=int, default=0, help="play this many histories instead of running tests")
     parser.add_argument("tests", nargs="*")
     options = parser.parse_args(arguments)
     change = Change(**json.loads(options.change))

@@ -198,7 +198,7 @@ def test_tests_of_checkers_are_listed_separately(small: Path) -> None:
         ),
         ("tests/test_b.py", "import pytest\n@pytest.mark.rule('GC-999')\ndef test_b(): pass\n", "cites GC-999"),
         ("tests/conformance/a.txt", "GC-999 partly: x\n", "defines no rule GC-999"),
-        ("tests/conformance/a.txt", "GC-1 mostly: x\n", "is no judgement"),
+        ("tests/conformance/a.txt", "GC-1 mostly: x\n", "is not a judgement"),
         ("tests/conformance/a.txt", "CM-2 partly: x\n", "judged in tests/conformance/a.txt:"),
         ("tests/conformance/a.txt", "SC-37 not shown: x\n", "SC-37 is not shown, but a test"),
         ("docs/spec/a.md", "- **SC-40** New\n", "no test that counts cites SC-40 of docs/spec/a.md; cite it"),

@@ -21,7 +21,7 @@ def test_of(module: Path) -> Path:
     return UNIT / module.parent / f"test_{module.stem}.py"
 
 
-test_of.__test__ = False  # type: ignore[attr-defined]  # it is no test
+test_of.__test__ = False  # type: ignore[attr-defined]  # it is not a test
 
 
 def listed(text: str) -> dict[str, str]:

@@ -70,7 +70,7 @@ def prose(source: str) -> Iterator[tuple[int, str]]:
 
 
 def strings(source: str) -> Iterator[tuple[int, str]]:
-    """Strings that are no docstrings, each with its line."""
+    """Yield strings that are not docstrings, each with its line."""
     tree = tree_of(source)
     docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):

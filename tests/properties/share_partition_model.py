@@ -190,7 +190,7 @@ class SharePartitionModel(RuleBasedStateMachine):
             assert memory.get(offset, ARCHIVED) in TERMINAL, f"{offset} is passed in storage only: it would be lost"
         for offset in self.done:
             if offset >= self.coordinator.start:
-                assert stored.get(offset) in TERMINAL, f"{offset} was answered NONE and would come again"
+                assert stored.get(offset) in TERMINAL, f"{offset} was confirmed with NONE and would be redelivered"
 
     def states(self) -> dict[int, int]:
         return {
@@ -210,7 +210,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         if not hasattr(self, "core") or self.core.status is not Status.ACTIVE:
             return
         out = [offset for _, offset in self.dead]
-        assert len(set(out)) == len(out), "a letter is out twice"
+        assert len(set(out)) == len(out), "a dead letter is being written twice"
         assert self.core._state.dead_letters.waiting == len(out)
         states = self.states()
         if self.write or self.read_back or self.core.overview().operations_waiting:
@@ -218,7 +218,7 @@ class SharePartitionModel(RuleBasedStateMachine):
         archiving = {offset for offset, state in states.items() if state == ARCHIVING}
         unwritten = self.core._state.write_back.dirty.archiving  # from a failed write; the next one carries it
         later = {offset for first, last in unwritten for offset in range(first, last + 1)} & archiving
-        assert archiving - later == {offset for offset in out if offset >= self.spso}, "a letter is lost"
+        assert archiving - later == {offset for offset in out if offset >= self.spso}, "a dead letter is lost"
         overview = self.core.overview()
         locks = overview.in_flight
         if out and locks:

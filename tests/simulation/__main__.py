@@ -42,9 +42,9 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
     parser.add_argument("--seeds", default=DEFAULT, help=f"seeds to play, as 1-2000 or 3,17,20-29 (default {DEFAULT})")
-    parser.add_argument("--fresh", type=int, default=0, help="play so many seeds drawn from the time instead")
+    parser.add_argument("--fresh", type=int, default=0, help="play this many seeds, drawn from the time, instead")
     parser.add_argument("--workers", type=int, default=None, help="worker processes (default: one per CPU)")
-    parser.add_argument("--seconds", type=float, default=math.inf, help="begin no more seeds after so many seconds")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="start no more seeds after this many seconds")
     parser.add_argument("--seed", type=int, help="play one seed and print its story")
     parser.add_argument("--plan", default="", help="with --seed: this plan, as JSON or a file with it")
     parser.add_argument("--out", default="", help="with --seed: write every event and every log line to this file")

@@ -46,7 +46,7 @@ class Life:
         self.dead = False
         #: Set when it dies.
         self.died = loop.create_future()
-        #: True if nothing that it sends leaves any more, though it still runs: a client that is being ended.
+        #: True if it still runs but can no longer send anything: a client that is being ended.
         self.severed = False
         #: True if its callbacks may not run, for any reason; the loop checks this flag.
         self.halted = False

@@ -59,8 +59,8 @@ class Final:
     `served` is the coordinators' state when everything was drained; `replayed` is the same after every process was
     killed and restarted; `rebuilt` is the state that a reader derives from the snapshots and updates in the store's
     streams alone. `values` has each log as stored, by (topic id, partition) and offset; `labels` has the keys and
-    headers of its records. `leftovers` are keys in the store that nothing owns any more. `fatal` has the reasons of
-    processes that gave up.
+    headers of its records. `leftovers` are keys in the store that no longer belong to anything. `fatal` has the reasons
+    of processes that gave up.
     """
 
     served: dict[Share, StateSeen] = field(default_factory=dict)

@@ -239,7 +239,7 @@ class Acquired(Event):
 
 @dataclass(frozen=True, slots=True)
 class HeartbeatAnswered(Event):
-    """A ShareGroupHeartbeat was answered. `assignment` is None if the response leaves it unchanged."""
+    """A ShareGroupHeartbeat got its response. `assignment` is None if the response leaves it unchanged."""
 
     incarnation: int
     group_id: str
@@ -257,7 +257,7 @@ class HeartbeatAnswered(Event):
 
 @dataclass(frozen=True, slots=True)
 class StateAnswered(Event):
-    """A state RPC of the share coordinator was answered for one share-partition.
+    """A state RPC of the share coordinator got its response for one share-partition.
 
     `call` is Initialize, Read, Write, Delete or Summary. The fields are those of the request; for a Read or Summary
     with the response NONE, they are the state found: state epoch, start offset, batches, and a Summary's leader epoch.

@@ -44,7 +44,7 @@ def drawn(kind: str, number: int) -> Fault:
 
 
 async def mended(world: World) -> None:
-    """Check that nothing is faulty any more, and that every process is alive."""
+    """Check that no fault is active any longer, and that every process is alive."""
     network, storage = world.network, world.storage
     assert not network._cuts
     assert (network.lose, network.duplicate, network.delay_ms[1]) == (0.0, 0.0, 2.0)

@@ -146,7 +146,7 @@ async def test_a_killed_server_answers_no_caller_and_all_learn_it(net: Net) -> N
     assert net.loop.time() < 1.01
     assert await net.fails() is TransportStatus.UNAVAILABLE
     await asyncio.sleep(5)
-    assert net.service.cancelled == 0, "nothing of a killed process runs any more"
+    assert net.service.cancelled == 0, "no code of a killed process may run"
 
 
 @simulated

@@ -13,7 +13,7 @@ from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareUpda
 from share_metrics.reader import EntryId, Range, Tip
 from share_metrics.reader.decoding import RawEntry
 
-#: No deadline for examples, since a busy machine is no failure.
+#: No deadline for examples, since a busy machine is not a failure.
 UNHURRIED = settings(suppress_health_check=[HealthCheck.too_slow])
 
 STREAM = "{sgs:0}:log"

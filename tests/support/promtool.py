@@ -32,7 +32,7 @@ def labelled(**labels: str) -> Labels:
 def assert_fires(folder: Path, rules: Path, series: Series, minute: int, expected: Iterable[Labels]) -> None:
     """Assert that exactly these alerts of the rules fire at a minute, by alertname and labels.
 
-    `rules` is a PrometheusRule, as it is applied. A series has a value for each minute from 0 on; None where absent.
+    `rules` is a PrometheusRule, as it is applied. A series has a value for each minute, from 0; None where absent.
     """
     promtool = shutil.which("promtool")
     if promtool is None:

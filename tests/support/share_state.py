@@ -82,7 +82,7 @@ class Driver:
         return state
 
     def replayed(self, first: int = 0) -> ShareStateShard:
-        """Return a shard rebuilt from the log from position `first` on."""
+        """Return a shard rebuilt from the log, starting at position `first`."""
         shard = self._empty()
         for record in self.log[first:]:
             shard.replay(record)

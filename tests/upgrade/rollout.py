@@ -23,7 +23,7 @@ BOUND_S: Final = 120
 
 
 class NoHistoryError(Exception):
-    """This clone does not have the commit; the message says so and how to get it."""
+    """This clone does not have the commit; the message names it and how to fetch it."""
 
 
 def check_out(commit: str, folder: Path) -> Path:

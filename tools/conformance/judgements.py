@@ -47,7 +47,7 @@ def judgements(root: Path, defined: Mapping[str, Rule]) -> tuple[dict[str, Judge
             match = _LINE.fullmatch(line.strip())
             if match is None:
                 errors.append(
-                    f"{where}: {line!r} is no judgement; write `RULE partly: …`, "
+                    f"{where}: {line!r} is not a judgement; write `RULE partly: …`, "
                     "`RULE not served: …` or `RULE not shown: …`"
                 )
             elif (rule := defined.get(match[1])) is None or rule.page != page:

@@ -18,7 +18,7 @@ SHARE_STREAM: Final = "/kip932.api.v1.PartitionLeaderService/ShareStream"
 DESCRIBE: Final = "/kip932.api.v1.GroupCoordinatorService/ShareGroupDescribe"
 #: The number of frames in a burst, after which a connection is checked: if its peer has closed it, another is opened.
 _BURST: Final = 200
-#: An entry with an empty string as field 1; repeated, it gives as many empty group ids as desired.
+#: An entry with an empty string as field 1; repeated, it gives any number of empty group ids.
 _EMPTY_ENTRY: Final = b"\x0a\x00"
 #: The pause, relative to the time worked: the attack is on the nodes, not on the machine that it shares with them.
 _PAUSE_RATIO: Final = 0.5

@@ -139,7 +139,7 @@ EXPERIMENTS: Final = (
     ),
     Definition(
         "packets-lost",
-        "Packets of each service and of the store vanish by chance, then of everybody",
+        "Packets of each service and of the store are lost at random, then those of all nodes",
         ("schedule: lost packets",),
         lose_packets,
     ),

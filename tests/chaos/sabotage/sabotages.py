@@ -85,7 +85,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "accept-without-effect",
-        "an acceptance is answered and changes nothing but the lock",
+        "an acceptance is confirmed but changes only the lock",
         LEADER,
         (
             Edit(
@@ -101,7 +101,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "produce-before-write",
-        "a produce is answered before its batch is written",
+        "a produce is confirmed before its batch is written",
         LEADER,
         (
             Edit(
@@ -146,7 +146,7 @@ SABOTAGES: Final = (
     ),
     Sabotage(
         "counts-stand-still",
-        "a record that was released comes again with the same delivery count",
+        "a released record is redelivered with the same delivery count",
         LEADER,
         (
             Edit(

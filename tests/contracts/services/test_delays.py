@@ -41,4 +41,4 @@ async def test_released_records_wait_for_their_delay(services: Services) -> None
         if found := acquired(await worker.fetch(wait_ms=500)):
             break
     assert found == [(0, 0, 2)]
-    assert await services.lag(worker.group, place.name) == (0, 4), "what waits is not done"
+    assert await services.lag(worker.group, place.name) == (0, 4), "a delayed record must still count as lag"

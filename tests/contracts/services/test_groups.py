@@ -43,8 +43,8 @@ async def test_a_lone_member_is_assigned_every_partition(services: Services) -> 
     joined = await services.heartbeat(group, name, 0, [one.name, two.name])
     assert (joined.error_code, joined.member_id) == (0, name)
     assert joined.member_epoch > 0
-    assert assigned(joined) == {}, "nothing is known yet of the group's state of these partitions"
-    assert joined.heartbeat_interval_ms < 5_000, "so it is asked to come again soon"
+    assert assigned(joined) == {}, "the group's state for these partitions is not initialised yet"
+    assert joined.heartbeat_interval_ms < 5_000, "so the next heartbeat must be due soon"
     answer = await services.until_assigned(group, name, joined.member_epoch, {one.id: [0, 1], two.id: [0]})
     assert answer.heartbeat_interval_ms == 5_000
     fewer = await services.heartbeat(group, name, answer.member_epoch, [two.name])

@@ -1,4 +1,4 @@
-"""Responses to a plain Fetch: whole batches from an offset on, with their append time."""
+"""Responses to a plain Fetch: whole batches starting at an offset, with their append time."""
 
 from __future__ import annotations
 

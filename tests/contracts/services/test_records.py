@@ -115,7 +115,7 @@ async def test_what_one_does_not_hold_one_cannot_acknowledge(services: Services)
     assert await two.ack(1, 1, ACCEPT) == INVALID_RECORD_STATE, "it is finished"
     assert await one.ack(2, 2, ACCEPT) == INVALID_REQUEST, "no member acquired it"
     assert await one.ack(0, 0, ACCEPT) == 0
-    assert await two.ack(0, 1, REJECT) == 0, "what lies before the start offset is not looked at"
+    assert await two.ack(0, 1, REJECT) == 0, "offsets below the start offset are not checked"
     assert await services.lag(one.group, place.name) == (2, 0)
 
 

@@ -110,17 +110,19 @@ def play_away(queues: Queues, away_s: float, rate: int) -> Away:
                 time.sleep(0.05)
 
         produce(time.monotonic() + 0.5)
-        worker.until(lambda: len(worker.answered) >= 10, "the first records are answered")
+        worker.until(lambda: len(worker.answered) >= 10, "the first acknowledgements are confirmed")
         assert queues.admin.delete_topics([queues.dlq]) == {queues.dlq: None}
         before = len(worker.delivered_at) - 1
         produce(time.monotonic() + away_s)
-        worker.until(lambda: len(worker.answered) == produced, "every record is answered while the topic is away")
+        worker.until(
+            lambda: len(worker.answered) == produced, "every acknowledgement is confirmed while the topic is missing"
+        )
         waited = queues.offsets(backlog=True).dead_letters or 0
         queues.create(queues.dlq, 1, **{ENABLE_CONFIG: "true"})
         began = time.monotonic()
         after = len(worker.delivered_at)
         produce(began + 0.5)
-        worker.until(lambda: len(worker.answered) == produced, "every record is answered")
+        worker.until(lambda: len(worker.answered) == produced, "every acknowledgement is confirmed")
         queues.until_letters(waited + sum(offset % 10 == 0 for offset in list(worker.answered)[after:]))
         written_s = time.monotonic() - began
         queues.until_start(produced)
@@ -128,7 +130,7 @@ def play_away(queues: Queues, away_s: float, rate: int) -> Away:
     found = Counter(int(said(letter)["offset"]) for letter in queues.letters())
     rejected = sorted(offset for offset, kind in worker.answered.items() if kind is REJECT)
     assert set(found) <= set(rejected)
-    assert set(rejected[-waited:] if waited else []) <= set(found), "a letter that waited is lost"
+    assert set(rejected[-waited:] if waited else []) <= set(found), "a waiting dead letter was lost"
     return Away(
         away_s,
         produced,
@@ -188,7 +190,9 @@ def play_kill(records: int, *, takeover: bool = False) -> Killed:
             queues.produce(records)
             worker = Worker(queues, lambda _: REJECT, 20)
             with worker.at_work():
-                worker.until(lambda: len(worker.answered) >= records // 3, "a third is answered")
+                worker.until(
+                    lambda: len(worker.answered) >= records // 3, "a third of the acknowledgements is confirmed"
+                )
                 if takeover:
                     cluster.kill_leader()
                 else:
@@ -200,8 +204,10 @@ def play_kill(records: int, *, takeover: bool = False) -> Killed:
                 worker.until(lambda: _start(queues) == records, "every record is finished")
             letters = queues.letters()
             found = {int(said(letter)["offset"]) for letter in letters}
-            assert found == set(range(records)), "a letter is lost"
-            assert len({letter.key for letter in letters}) == records, "a duplicate has a key of its own"
+            assert found == set(range(records)), "a dead letter was lost"
+            assert len({letter.key for letter in letters}) == records, (
+                "a duplicate must have the same key as the original"
+            )
             again = [offset for offset in worker.again if offset in before]
             return Killed(records, len(before), len(found), len(letters) - len(found), len(again))
         finally:

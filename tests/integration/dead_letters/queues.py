@@ -138,7 +138,7 @@ class Queues:
             found = self.letters(partition, topic)
             if len(found) >= count:
                 return found
-            assert time.monotonic() < deadline, f"{len(found)} of {count} letters came"
+            assert time.monotonic() < deadline, f"{len(found)} of {count} dead letters arrived"
             time.sleep(0.05)
 
     def offsets(self, partition: int = 0, backlog: bool = False) -> ShareGroupOffset:

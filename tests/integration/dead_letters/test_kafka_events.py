@@ -210,7 +210,7 @@ def test_letters_of_a_node_that_is_killed_before_any_is_written_are_written_once
                 queues.produce(1, 3)
                 again = queues.settle(consumer, ACCEPT, 1)
                 assert [(one.offset(), one.delivery_count()) for one in again] == [(3, 1)], (
-                    "what was answered stays away"
+                    "confirmed records must not be redelivered"
                 )
                 assert reported(queues, 3) == {str(offset): ("1", CLIENT) for offset in range(3)}
                 queues.until_start(4)

@@ -52,7 +52,7 @@ def test_a_poisonous_record_among_five_hundred_becomes_a_letter_and_redriven_is_
         assert dict(fresh.headers())["__dlq.redrive.origin.offset"] == b"250"
         queues.until_start(501)
         assert len(consumer.poll(timeout=0.2)) == 0
-    assert queues.letters() == [letter], "it is accepted, so nothing else became a letter"
+    assert queues.letters() == [letter], "no other record may become a dead letter"
     times = Counter(message.offset() for message in seen)
     assert times[POISON] == 5
     assert {offset for offset, count in times.items() if count == 1} == set(range(500)) - {POISON}
@@ -148,4 +148,4 @@ def test_a_node_that_is_killed_amid_a_thousand_rejects_writes_each_letter_at_lea
     seen = play_kill(1_000)
     assert seen.letters == 1_000
     assert seen.answered_before >= 333
-    assert seen.delivered_again == 0, "what was answered is not delivered again"
+    assert seen.delivered_again == 0, "a confirmed record must not be redelivered"

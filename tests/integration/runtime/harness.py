@@ -178,5 +178,5 @@ async def until(condition: Callable[[], bool], seconds: float = 10.0) -> None:
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
     while not condition():
-        assert loop.time() < deadline, "what was waited for never came"
+        assert loop.time() < deadline, "the awaited event did not happen in time"
         await asyncio.sleep(0.005)

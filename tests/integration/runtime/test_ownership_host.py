@@ -170,7 +170,7 @@ class World:
             if turn % 200 == 0:
                 self.clock.ms += pause_ms
             await asyncio.sleep(0.001)
-        raise AssertionError("what was waited for never came")
+        raise AssertionError("the awaited event did not happen in time")
 
     async def settled(self, pause_ms: int = 0) -> World:
         await self.until(self.ownership.settled, pause_ms)
@@ -332,11 +332,11 @@ async def test_a_shard_whose_replay_failed_counts_as_failed_until_one_succeeds_o
 
     world.ownership.start()
     await world.until(lambda: len(owner.lost_for) == 1)
-    assert states() == [HostState.FAILED], "also while it is not held"
+    assert states() == [HostState.FAILED], "even while the shard is not held"
     owner.gate.clear()
     world.clock.ms += 60_000
     await world.until(lambda: len(world.loaded) == 2)
-    assert states() == [HostState.FAILED], "also while it is tried again"
+    assert states() == [HostState.FAILED], "even while loading is retried"
     owner.gate.set()
     await world.until(lambda: len(owner.lost_for) == 2)
     world.clock.ms += 60_000

@@ -1,5 +1,5 @@
-"""Producers that may not write, and markers without a decided transaction: a real node refuses them, and stores none of
-it."""
+"""Producers that must not write, and markers without a decided transaction: a real node refuses them, and stores none
+of it."""
 
 from __future__ import annotations
 

@@ -65,8 +65,10 @@ def test_delayed_records_are_reported_while_a_member_has_the_partition_and_after
             assert described(backlog=False).delayed is None, "not asked for"
         deadline = time.monotonic() + 30
         while admin.explain_record(world.group, place, 0).loaded:
-            assert time.monotonic() < deadline, "the share-partition of a group without members is let go"
+            assert time.monotonic() < deadline, "the share-partition of a group without members was not unloaded"
             time.sleep(0.1)
-        assert numbers(described()) == (5, 0, 3, 2), "what the member held is free, what waits is not"
+        assert numbers(described()) == (5, 0, 3, 2), (
+            "the records that the member held are free, the delayed ones are not"
+        )
         (fate, *_) = admin.explain_record(world.group, place, 0).records
         assert (fate.state, fate.obstacle, fate.delivery_count) == ("available", "delayed", 1)

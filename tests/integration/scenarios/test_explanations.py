@@ -76,7 +76,7 @@ def test_held_available_and_archived_records_and_who_has_them(world: World, admi
         assert (found.loaded, found.start_offset, found.high_watermark, found.fetching_members) == (True, 0, 8, 1)
         assert (found.group_state, found.members, found.assigned_members) == ("Stable", 1, 1)
         again = admin.explain_record(world.group, partition, 1)
-        assert at(again, 1).delivery_count == 1, "a question is no delivery"
+        assert at(again, 1).delivery_count == 1, "an explanation must not count as a delivery"
 
 
 @pytest.mark.rule("PL-824", "PL-825", "CL-90")

@@ -73,7 +73,7 @@ async def test_the_log_start_at_or_beyond_the_end_of_the_window(
     await _cut(session, before)
     assert await session.acquire() == later
     assert acquired(await session.fetch(wait_ms=50)) == []
-    assert await session.ack(0, later[-1][1], ACCEPT) == NONE, "what is still held, and below the log start"
+    assert await session.ack(0, later[-1][1], ACCEPT) == NONE, "offsets still held, and some below the log start"
 
 
 @pytest.mark.scenario("S-060")

@@ -97,8 +97,8 @@ async def test_acknowledging_outside_the_in_flight_window(wire: Wire) -> None:
     assert await all_of(other, 15) == [(5, 24, 1)]
     assert await session.ack(20, 25, REJECT) == INVALID
     refused = await session.acknowledge((0, 10, [ACCEPT]), (20, 24, [ACCEPT]))
-    assert part(refused).error_code == STATE, "what another member holds"
-    assert await session.ack(0, 4, ACCEPT) == NONE, "nothing of it was applied"
+    assert part(refused).error_code == STATE, "part of the range is held by another member"
+    assert await session.ack(0, 4, ACCEPT) == NONE, "no part of the refused request was applied"
 
 
 @pytest.mark.scenario("S-048")

@@ -293,7 +293,7 @@ class Wire:
                 continue
             assert found.error_code == 0, found.error_message
             return found
-        raise AssertionError("no generation below 1000 is the present one")
+        raise AssertionError("no generation below 1000 is the current one")
 
     async def until_state(self, group: str, topic_id: bytes, start: int, batches: Batches) -> None:
         """Wait until this state is stored. Needed for writes that happen after the response has been sent, such as the

@@ -75,7 +75,7 @@ class Ledger:
         self._write(at, [batch], delivery_limit=LIMIT, **reported)
 
     def accept(self, at: int, count: int) -> None:
-        """Accept `count` records from the start offset on, each on one more delivery."""
+        """Accept `count` records beginning at the start offset, each on one more delivery."""
         taken = self._finish(at, count)
         counts = [self.deliveries[offset] for offset in taken]
         self._write(at, [], n_accept=count, max_dc=max(counts), sum_dc=sum(counts))

@@ -240,7 +240,7 @@ def test_the_lag_of_windows_in_which_nothing_was_written_is_kept_too(
     assert [row["lag"] for row in window_rows(spark, tmp_path)] == [100, 0]
     sample(store, tmp_path, datetime.fromtimestamp(BASE_S + 3_700, UTC))
     note.move(datetime.fromtimestamp(BASE_S + 3_701, UTC))
-    assert write_tables(spark, tmp_path) == [], "of hours with new rows there are none"
+    assert write_tables(spark, tmp_path) == [], "no hour has new rows"
     assert lags("1m")[3_660] == 1_040
     assert lags("1h") == {0: 899, 3_600: 1_040}
 

@@ -123,7 +123,7 @@ def test_the_files_answer_of_every_moment_what_the_store_had_answered(kept: Kept
     alone = {at: bare(asked("orders", at, "--data", str(kept.data))) for at in kept.moments}
     assert alone == {at: bare(reported) for at, reported in kept.before.items()}
     assert {reported["topic_id"] for reported in alone.values() if reported} == {FIRST_TEXT, SECOND_TEXT}
-    assert None in alone.values(), "of the time between, there is none"
+    assert None in alone.values(), "between the two topics there must be no answer"
 
 
 @pytest.mark.rule("PM-39")

@@ -76,7 +76,7 @@ def test_filters_leave_out_streams_and_never_rows(spark: SparkSession, world: Wo
 
 @pytest.mark.rule("PM-15")
 def test_a_filter_that_names_nothing_names_no_stream(world: World) -> None:
-    """`IN ('g', NULL)` is pushed down with None among its values, which is no group's name."""
+    """`IN ('g', NULL)` is pushed down with None among its values, which is not a group's name."""
     world.make_cluster(state_shards=1, group_shards=4)
     for group in ("g", "h"):
         Log(world, f"{{gc:{shard_index(group, 4)}}}:log").group(r.GroupMetadata(group, 1, 0, 1))

@@ -102,7 +102,7 @@ def test_every_config_of_kafkas_acts_or_can_be_left_at_its_default_or_is_not_the
         name = kafka.strip("`")
         setting = settings.get(name)
         if setting is None:
-            assert here == "—", f"{name} is no setting"
+            assert here == "—", f"{name} is not a setting"
             assert why, name
             continue
         fixed = bool(setting.unserved) or len(setting.choices) == 1

@@ -63,7 +63,7 @@ def started(data: Path, folder: Path) -> tuple[StartedProcess, dict[str, str]]:
 @pytest.mark.rule("CM-185", "CM-70")
 @pytest.mark.usefixtures("umask")
 def test_all_that_an_embedded_store_makes_is_its_owners_alone(folder: Path) -> None:
-    """Of CM-70: the embedded store and where its data is; not how soon it is ready, what is printed, or Ctrl-C."""
+    """Shows the embedded store and the place of its data (CM-70), not how soon it is ready, its output, or Ctrl-C."""
     data = folder / "share" / "data"
     node, ready = started(data, folder)
     try:

@@ -113,7 +113,7 @@ def test_it_settles_only_what_a_person_agreed_to_and_notes_who(store: Store) -> 
         assert (refused.exit_code, said in refused.stderr) == (1, True), refused.output
         assert not store.notes(STATE)
     other = store.repair("--choose", "drop", "--execute", "--kind", "gc")
-    assert (other.exit_code, other.stdout, store.notes(STATE)) == (0, "", {}), "none of that kind waits"
+    assert (other.exit_code, other.stdout, store.notes(STATE)) == (0, "", {}), "no entry of that kind waits for repair"
     done = store.repair("--choose", "drop", "--execute", "--by", "kim", "--why", "ticket 7")
     assert done.exit_code == 0, done.output
     assert "by kim. Nodes that run go by it within 5 s" in done.stderr

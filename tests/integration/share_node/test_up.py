@@ -23,7 +23,7 @@ from tests.support.ports import free_port
 
 @pytest.mark.rule("CM-70")
 def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
-    """Nothing below a warning is logged; and the command line's own variable is no setting of the services."""
+    """Nothing below a warning is logged; and the command line's own variable is not a setting of the services."""
     words = up_words(tmp_path / "data", None, "--processes")  # with --log-level warning
     node = StartedProcess(words, tmp_path, {"SHAREGROUPS_BOOTSTRAP": "127.0.0.1:7932"})
     node.first_line()
@@ -74,7 +74,7 @@ def test_up_on_a_copy_waits_for_the_end_of_the_originals_entry(tmp_path: Path) -
 
 
 def _free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row."""
+    """Return the first of `count` free ports in a row."""
     for _ in range(100):
         first = free_port()
         try:

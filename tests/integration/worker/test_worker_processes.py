@@ -196,7 +196,7 @@ def test_records_that_wait_for_slower_jobs_than_before_are_given_back(shop: Shop
     assert end(process) == 143
     counts = {run["n"]: run["count"] for run in shop.runs()}
     assert len(shop.runs()) == 120
-    assert counts == dict.fromkeys(range(120), 1), "what no handler began counts as no try"
+    assert counts == dict.fromkeys(range(120), 1), "a record that no handler started must not count as an attempt"
 
 
 @pytest.mark.rule("CL-127")

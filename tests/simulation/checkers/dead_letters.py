@@ -136,7 +136,7 @@ class LettersTrue:
             return
         source = sent.get(letter.value)
         if source is None or (source.key, source.headers) != (letter.key, letter.headers[: -len(_NAMES)]):
-            yield Violation("INV-2", f"{letter} is no copy of a record that was sent")
+            yield Violation("INV-2", f"{letter} is not a copy of a record that was sent")
 
 
 class NoLettersUnasked:

@@ -52,7 +52,7 @@ class FetchesEnd:
             elif isinstance(event, SessionAnswered):
                 request = asked.pop(request_of(event), None)
                 if request is not None and event.at_ms > _due_ms(request):
-                    yield _late(request, f"was answered at {event.at_ms}")
+                    yield _late(request, f"got its response at {event.at_ms}")
             elif isinstance(event, SessionEnded):
                 for key in by_session.pop((event.process, event.incarnation, event.group_id, event.member_id), ()):
                     asked.pop(key, None)

@@ -91,7 +91,7 @@ def finished_in(batches: Iterable[StateBatchSeen]) -> Iterator[int]:
 
 
 def terminal_count(start_offset: int, batches: Iterable[StateBatchSeen]) -> int:
-    """Count the terminal offsets from the start offset on."""
+    """Count the terminal offsets at or after the start offset."""
     return sum(
         last - max(first, start_offset) + 1
         for first, last, state, *_ in batches

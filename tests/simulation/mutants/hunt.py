@@ -13,7 +13,7 @@ from tests.simulation.pool import rest_collector
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Hunt `mutant`, with at most `seeds` seeds from `first` on."""
+    """Hunt `mutant`, with at most `seeds` seeds, starting at `first`."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mutant", choices=[mutant.name for mutant in MUTANTS])
     parser.add_argument("first", type=int)

@@ -192,7 +192,7 @@ SCHEDULES: Final = (
     ),
     Mutant(
         "double-lock-timer",
-        "the timer of an earlier lock ends the present one",
+        "the timer of an earlier lock ends the current one",
         ("INV-3", "INV-6"),
         (
             Edit(

@@ -17,7 +17,7 @@ WIRING: Final = (
     ),
     Mutant(
         "letters-keep-their-back-off",
-        "a topic that is made again is checked once, and then only after the pause that had grown meanwhile",
+        "a re-created topic is checked once, and then only after the pause that had grown meanwhile",
         ("PL-912",),
         (
             Edit(
@@ -92,7 +92,7 @@ WIRING: Final = (
     ),
     Mutant(
         "slow-store-expires",
-        "a flush that took as long as a write may is no interruption: a slow store expires members",
+        "a flush that took as long as a write may does not count as an interruption: a slow store expires members",
         ("GC-32a",),
         (
             Edit(

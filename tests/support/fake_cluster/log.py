@@ -98,7 +98,7 @@ class Log:
         return 0, base
 
     def read(self, offset: int, max_bytes: int) -> list[FetchedBatch]:
-        """Return the batches from the one with this offset on: at least one, and more while `max_bytes` allows."""
+        """Return batches from the one that contains this offset: at least one, and more while `max_bytes` allows."""
         found, size = list[FetchedBatch](), 0
         for batch in self.batches:
             if batch.base_offset + batch.count <= offset:

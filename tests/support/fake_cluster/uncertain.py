@@ -58,7 +58,7 @@ class UncertainCluster(FakeCluster):
         self.pushed: list[tuple[str, float]] = []
         #: By node: until when it throttles, and since when it has throttled without a gap, in seconds.
         self.wishes: dict[int, tuple[float, float]] = {}
-        #: The former ends of locks whose renewal has not been answered yet: until then the member relies on them.
+        #: The previous ends of locks whose renewal has not been answered yet: until then the member relies on them.
         self._before: dict[Key, dict[int, float]] = {}
         self._renewals = 0
         super().__init__(nodes)

@@ -48,7 +48,7 @@ def test_alternating_delivers_each_released_record_once_more() -> None:
         state_machine._alternating_step(driver)
     assert driver.core.start_offset > 0
     again = [count for *_, count in driver.core.overview().records if count > 2]
-    assert again == [], "what comes again is accepted"
+    assert again == [], "redelivered records are accepted"
 
 
 @pytest.mark.rule("P-2")

@@ -96,7 +96,7 @@ async def test_a_leader_that_does_not_answer_keeps_orders_to_no_other_one_back()
             await asyncio.sleep(1)
         assert two.calls == [[("g", f"m{number}", 6 + number)] for number in range(5)]
         assert all(at_s - number < 0.1 for number, at_s in enumerate(two.at_s)), two.at_s
-        assert [len(call) for call in silent.calls] == [1, 4], "what waited for it goes with what is tried again"
+        assert [len(call) for call in silent.calls] == [1, 4], "waiting notices must be sent together with the retry"
         await asyncio.sleep(40)
         assert made.reported == {"reported": 5, "dropped": 5}
 

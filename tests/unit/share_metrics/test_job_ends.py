@@ -102,7 +102,7 @@ def test_what_ended_a_query_is_not_hidden_by_what_fails_behind_it(
 
 
 class Endless(Query):
-    """Never ends; its last batch was small, and planned so many seconds after noon."""
+    """Never ends; its last batch was small, and planned this many seconds after noon."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(progress=progress(seconds, (7, 9)))

@@ -54,7 +54,7 @@ def offsets(world: World, request: int = -1) -> list[int]:
 
 
 def states(world: World, partition: int = 0) -> dict[int, int]:
-    """Return the stored state of each offset of a share-partition, from its start offset on."""
+    """Return the stored state of each offset of a share-partition, beginning with its start offset."""
     return {offset: state for offset, (_, state) in world.persister.stored[key(partition)].ranks.items()}
 
 

@@ -88,7 +88,7 @@ def test_without_a_member_letters_are_seen_and_written_at_once_when_a_config_let
         await settle()
         assert (offsets(world), start(world), counted(world, WAITING)) == ([0, 1], 2, 0)
         assert world.leader.letters.waiting(key()) is None
-        assert world.host() is None, "loaded for its letters alone, it is let go again"
+        assert world.host() is None, "loaded only for its dead letters, so it must be unloaded again"
 
     run(scenario)
 
@@ -107,7 +107,7 @@ def test_without_a_member_letters_are_tried_every_half_minute_and_their_share_pa
         assert tries == [(1, 2, None), (2, 2, None), (3, 2, None), (4, 0, None)]
         assert (offsets(world), start(world)) == ([0, 1], 2)
         await passes(AGAIN_S)
-        assert len(world.elsewhere.requests) == 4, "nothing waits any more"
+        assert len(world.elsewhere.requests) == 4, "no dead letter is waiting"
 
     run(scenario)
 
@@ -151,7 +151,7 @@ def test_a_member_that_comes_while_letters_are_tried_gets_its_records_and_they_g
         await settle()
         fetch = world.member("n").fetch(0, max_wait_ms=1_000)
         await settle()
-        assert not fetch.done, "it waits until the letters under way are written"
+        assert not fetch.done, "the fetch waits until the dead letters in flight are written"
         world.elsewhere.held.set()
         assert await fetch.ranges() == [(2, 2, 1)]
         assert (offsets(world), len(world.elsewhere.requests), start(world)) == ([0, 1], 1, 2)

@@ -68,7 +68,7 @@ def test_a_letter_that_cannot_be_written_waits_with_back_off_and_holds_no_other_
                 sizes.append(len(world.elsewhere.requests))
         assert sizes == sorted(sizes)
         assert len(set(sizes)) >= 6
-        assert sizes[-1] == 9, "eight failures, and the letter"
+        assert sizes[-1] == 9, "eight failures, and the dead letter"
         assert all(offsets(world, at) == [0, 1] for at in range(9))
         assert (start(world), states(world)) == (7, {})
         assert counted(world, "share_group_dead_letter_queue_failed_produce_requests_total") == 8

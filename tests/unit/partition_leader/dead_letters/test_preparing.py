@@ -121,6 +121,8 @@ def test_letters_count_how_many_in_a_row_led_to_them_and_end_after_four(copies: 
         assert spans(found.circling) == [(4, 5)]
         assert [one.record.value for one in found.letters] == [b"v" if copies else b""] * 5
         plain = await prepare(world, stretch(0, 6), copies=copies)
-        assert (len(plain.letters), plain.circling) == (7, []), "a topic that takes no letters is not asked"
+        assert (len(plain.letters), plain.circling) == (7, []), (
+            "a topic that accepts no dead letters must not be queried"
+        )
 
     run(scenario)

@@ -69,7 +69,9 @@ def test_a_refusal_counts_no_delivery_however_often_it_is_given() -> None:
         rich.accept(0, 1)
         await settle()
         await filled(world, Compression.GZIP)
-        assert await poor.fetch(readable=BASE).ranges() == [(2, 3, 1)], "what another member finished blocks no other"
+        assert await poor.fetch(readable=BASE).ranges() == [(2, 3, 1)], (
+            "records that another member finished must not block this one"
+        )
 
     run(scenario)
 

@@ -137,7 +137,7 @@ async def test_a_coordinator_that_does_not_answer_delays_no_other_and_an_outdate
     assert silent.calls == [[("A", False, 50)]]
     assert other.calls == [[("B", False, 50), ("A", True, 50)]]
     await asyncio.sleep(10)
-    assert len(other.calls) == 1, "that A is lost is not true any more"
+    assert len(other.calls) == 1, "the report that A is lost is outdated"
     assert leader.reported == {"reported": 2}
     await leader.reports.stop()
 

@@ -266,7 +266,7 @@ def test_a_hole_met_at_the_end_of_a_poll_is_skipped_when_nothing_is_in_flight() 
         member = await holding(world, 2)
         await world.log().raise_log_end(1_000)
         assert await member.fetch(max_wait_ms=100).ranges() == []
-        assert world.host().core.start_offset == 0, "what is in flight stays"
+        assert world.host().core.start_offset == 0, "the start offset must not pass records in flight"
         await member.accept(0, 1).answer()
         assert world.host().core.start_offset == 2
         assert await member.fetch(max_wait_ms=100).ranges() == []

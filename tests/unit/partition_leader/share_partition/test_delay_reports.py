@@ -132,7 +132,7 @@ def test_one_that_is_dropped_at_its_bound_says_nothing_more_and_is_not_kept() ->
             await asyncio.sleep(25)
         assert reported(lines) == [("reached",)]
         gc.collect()
-        assert core() is None, "nothing refers to it any more"
+        assert core() is None, "nothing refers to the core any longer"
 
     run(scenario)
 

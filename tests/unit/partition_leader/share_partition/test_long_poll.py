@@ -259,7 +259,7 @@ def test_a_cold_read_that_ends_after_the_deadline_acquires_nothing_and_leaves_no
         await settle()
         assert world.host().core.overview().fetch_lock is None
         assert world.host().core.in_flight == 2
-        assert await member.fetch(max_wait_ms=0).ranges() == [(2, 3, 1)], "what was read stays at hand"
+        assert await member.fetch(max_wait_ms=0).ranges() == [(2, 3, 1)], "the records read must still be available"
 
     run(scenario, tail_cache_bytes=0)
 

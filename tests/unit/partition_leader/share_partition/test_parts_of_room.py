@@ -28,7 +28,7 @@ def test_a_fetch_that_acknowledges_waits_with_acquiring_unless_it_is_filled_or_i
         world.persister.hold("write")
         both = member.fetch(acks={0: [AckBatch(0, 3, (1,))]})
         await settle()
-        assert held(world) == 4, "it has acquired nothing, for it could not be answered"
+        assert held(world) == 4, "the fetch must not acquire before its response can be sent"
         await world.produce(3)
         world.persister.let_go("write")
         assert await both.ranges() == [(4, 5, 1), (6, 8, 1)]
@@ -37,7 +37,7 @@ def test_a_fetch_that_acknowledges_waits_with_acquiring_unless_it_is_filled_or_i
         world.persister.hold("write")
         filled = member.fetch(max_records=4, acks={0: [AckBatch(4, 8, (1,))]})
         await settle()
-        assert held(world) == 9, "as many as it may have, and acquired at once"
+        assert held(world) == 9, "it acquires at once, up to its maximum"
         world.persister.let_go("write")
         assert await filled.ranges() == [(9, 12, 1)]
 

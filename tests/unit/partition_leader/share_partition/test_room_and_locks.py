@@ -95,7 +95,7 @@ def test_a_fault_in_one_share_partition_leaves_no_fetch_lock_on_another(monkeypa
         monkeypatch.setattr(SharePartition, "_expire", faulty)
         pending = world.member("n").fetch(0, 1, min_bytes=0, max_wait_ms=100)
         await settle()
-        assert pending.done, "the fetch is answered"
+        assert pending.done, "the fetch must get its response"
         monkeypatch.undo()
         locks = {number: world.host(number).core.overview().fetch_lock for number in (0, 1)}
         assert locks == {0: None, 1: None}

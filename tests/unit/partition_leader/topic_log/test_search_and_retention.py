@@ -250,7 +250,7 @@ async def test_sweeps_read_each_batch_once_and_none_that_is_in_memory(monkeypatc
         assert await sweep(100 * size) == [21], "the one that came since"
         assert max(await sweep(19 * size)) <= 5, "a page of those to delete"
         assert log.log_start_offset == 2
-        assert set(await sweep(19 * size)) <= {3, 4}, "what is left of the page that the start moved into"
+        assert set(await sweep(19 * size)) <= {3, 4}, "the rest of the page that contains the log start"
         assert await sweep(19 * size) == []
         assert log._state.pages.size(2) == 19 * size
         log = await node.lead()

@@ -191,7 +191,7 @@ async def test_a_stream_with_an_undecodable_request_ends_with_its_error() -> Non
             yield produce_pb2.ProduceStreamRequest(request=request(wire_batch(), topic=b"?"))
 
         async def write(answer: produce_pb2.ProduceStreamResponse) -> None:
-            raise AssertionError("nothing is to be answered")
+            raise AssertionError("no response may be sent")
 
         with pytest.raises(InvalidRequestError, match="16"):
             await service.produce_stream(requests(), write)

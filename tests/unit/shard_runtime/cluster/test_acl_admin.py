@@ -248,7 +248,7 @@ async def test_what_filters_match_is_removed_in_one_version_and_listed_for_each_
     assert node.log.image.acls == {DENIED}
     assert node.log.image.version == 2
     assert await node.delete(AclFilter(principal="User:alice")) == [[]]
-    assert node.log.image.version == 2, "nothing to remove is no change"
+    assert node.log.image.version == 2, "without anything to remove, the metadata must not change"
 
 
 @pytest.mark.rule("CM-61", "CM-91")
@@ -267,7 +267,7 @@ async def test_a_filter_with_which_a_response_would_list_too_many_entries_remove
 
 @pytest.mark.rule("CM-61")
 async def test_filters_find_what_comparing_every_entry_finds(world: World) -> None:
-    """Of filters with and without a name or principal, on entries that share these."""
+    """Tries filters with and without a name or principal, on entries that share these."""
     rng = random.Random(7)
 
     def one() -> Acl:
@@ -394,7 +394,7 @@ async def test_without_the_store_what_is_valid_is_not_confirmed_and_nothing_is_l
         assert await node.create(WRITE, READ._replace(operation=0)) == [errors.RequestTimedOutError.code, 42]
         assert await node.delete(EVERYTHING, AclFilter(9)) == [errors.RequestTimedOutError.code, 42]
     assert [line for line in lines if line["event"].startswith("acls_")] == []
-    assert await node.listed() == [READ], "what this node knows is listed"
+    assert await node.listed() == [READ], "the entries that this node knows are listed"
 
 
 @pytest.mark.rule("CM-164", "CM-61")

@@ -183,7 +183,7 @@ def test_the_streams_go_when_every_process_dies_right_after_the_deletion(after_s
         await world.start("c", roles=ROLES)  # other nodes, which never knew the topic
         await world.start("d", roles=ROLES)
         await asyncio.sleep(LEASE_S)
-        assert left(world) == [], "what earlier processes left goes at the start of any"
+        assert left(world) == [], "any process that starts must remove what earlier ones left"
         await asyncio.sleep(FORGOTTEN_S)
         assert remembered(world) == []
 

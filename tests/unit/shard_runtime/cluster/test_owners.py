@@ -43,7 +43,7 @@ async def test_a_hint_counts_only_while_its_node_is_live_and_has_the_role() -> N
     nodes[1] = replace(ME, roles=frozenset({"partition_leader"}))
     assert owners.peek(SHARD) is None
     nodes.clear()
-    assert await owners.find(SHARD) is None, "it is not in the node list any more"
+    assert await owners.find(SHARD) is None, "the owner is no longer in the node list"
     assert store.reads == 1, "a fresh hint is not read again"
     nodes[1] = ME
     clock.ms += 200

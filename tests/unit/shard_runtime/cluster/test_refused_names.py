@@ -1,4 +1,4 @@
-"""What a refused caller can learn of topics' names from the answers of the cluster service, and that answering it does
+"""What a refused caller can learn about topic names from the responses of the cluster service, and that serving it does
 not hold up other callers."""
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> 
         for name, value in vars(module).items()
         if isinstance(value, Setting) and not name.startswith("_")
     }
-    assert constants.keys() == DECLARED.keys() - set(UNSERVED), "what is served has a constant, and only that"
+    assert constants.keys() == DECLARED.keys() - set(UNSERVED), "exactly the served settings have constants"
     idle = {name for name, constant in constants.items() if constant not in read and len(DECLARED[name].choices) != 1}
     assert idle == set(), "no code reads it: read it, or declare it as unserved with the reason"
 

@@ -1,4 +1,4 @@
-"""The host always works in the same order (decide, replay, append, respond), also when the store or the lease fails."""
+"""The host always works in the same order (decide, replay, append, respond), even when the store or the lease fails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The right to serve one shard: until when it holds, and what ends it (CM-3)."""
+"""The lease on one shard: how long it is valid, and what ends it (CM-3)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Hints of owners are written after a claim and corrected by the present owner (CM-14)."""
+"""Hints of owners are written after a claim and corrected by the current owner (CM-14)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ async def test_a_claims_hint_is_written_at_once() -> None:
     await process.tick()
     assert store.stored[ShardKind.SHARE_STATE] == {"0": (1, 7)}
     assert store.stored[ShardKind.GROUP] == {"0": (1, 8)}
-    assert process.hints.tick() is None, "nothing new, and looked at just now"
+    assert process.hints.tick() is None, "nothing is new, and the hints were read just now"
 
 
 @pytest.mark.rule("CM-14")

@@ -1,4 +1,4 @@
-"""What callers may do, as a node decides it: remembered decisions, refusals, and peers."""
+"""How a node decides what a caller may do: cached decisions, refusals, and peers."""
 
 from __future__ import annotations
 
@@ -262,6 +262,6 @@ def test_rights_ask_for_the_operation_of_their_rpc_or_for_another_one() -> None:
     assert rights.may(TOPIC, "t", WRITE)
     assert not rights.may_on_any(TOPIC)
     assert Rights(access, "User:a", "10.0.0.7", {TOPIC: WRITE}).may_on_any(TOPIC)
-    assert not access.refused  # questions are no refusals
+    assert not access.refused  # questions do not count as refusals
     assert rights.refusal(TOPIC, "t", None) is not None
     assert rights.refusal(TOPIC, "t", WRITE) is None

@@ -1,4 +1,4 @@
-"""Who calls a node, by its token, its password or its certificate, over real gRPC (CM-186, CM-187)."""
+"""A caller is identified by its token, password or certificate, over real gRPC (CM-186, CM-187)."""
 
 from __future__ import annotations
 

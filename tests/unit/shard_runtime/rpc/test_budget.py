@@ -147,7 +147,7 @@ async def test_a_stream_is_read_again_once_there_is_room() -> None:
     following[0].came()
     following[0].came()
     await asyncio.sleep(1)
-    assert (reading[2].done(), budget.used_bytes) == (True, 0), "what does not come is not waited for"
+    assert (reading[2].done(), budget.used_bytes) == (True, 0), "the call must not wait for bytes that never arrive"
 
 
 def test_above_its_share_is_who_took_more_while_there_were_fewer() -> None:

@@ -33,7 +33,7 @@ class Grpcio:
         await self.future
         self.freed += operations
         if self.fails_to_free:
-            raise UnicodeError("what was read is no text")
+            raise UnicodeError("the bytes read are not text")
 
     def begin(self) -> asyncio.Future[None]:
         return Batch(self.execute, None, ("read",), asyncio.get_running_loop()).done

@@ -1,4 +1,4 @@
-"""An answer about many partitions says a few times what would allow them, not for each."""
+"""A response about many partitions repeats only a few times what would allow them, not for every partition."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which JWTs, key sets and files of tokens are accepted, and what the others hear (CM-186)."""
+"""Which JWTs, key sets and token files are accepted, and the errors for the others (CM-186)."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ _RECORDS: st.SearchStrategy[ShareRecord] = st.one_of(
     st.builds(update, st.integers(0, 9), key=st.just(OTHER)),
     st.just(ShareTombstone(KEY)),
 )
-#: Records, each so many seconds after the previous one; a negative number is by how much its owner's clock is behind.
+#: Records, by the seconds since the previous one; a negative number is how far its owner's clock is behind.
 _LOGS = st.lists(st.tuples(_RECORDS, st.integers(0, 1_800) | st.integers(-3 * HOUR_S, 0)), min_size=1, max_size=8)
 
 

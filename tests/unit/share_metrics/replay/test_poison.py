@@ -166,7 +166,7 @@ def test_what_an_earlier_build_wrote_is_judged_by_the_limit_that_was_given() -> 
     replay.apply(Event("update", 2, 0, 3, ()))
     assert len(replay.poison()) == 3, "whether the one that was passed was accepted is not known"
     replay.apply(Event("update", 3, 0, None, (StateBatch(4, 4, 2, 2),)))
-    assert [one.offset for one in replay.poison()] == [3, 2], "of this one it is"
+    assert [one.offset for one in replay.poison()] == [3, 2], "that the later one was accepted is known"
 
 
 @pytest.mark.rule("PM-48")

@@ -1,4 +1,4 @@
-"""The output of `backup` and `restore`, also when they are interrupted, and how soon they stop then."""
+"""The output of `backup` and `restore`, even when they are interrupted, and how soon they stop then."""
 
 from __future__ import annotations
 

@@ -104,7 +104,7 @@ async def test_any_node_is_called_and_a_request_without_a_response_is_repeated(f
     for method in CALLS:
         assert len({call.address for call in transport.calls(method)}) == 2
     first, second = (call.request for call in transport.calls("AlterUserScramCredentials"))
-    assert first == second, "the repetition sets the same"
+    assert first == second, "the retry must set the same password"
 
 
 @pytest.mark.rule("CL-159")
@@ -177,7 +177,7 @@ async def test_a_salted_password_goes_to_other_machines_with_tls_or_consent_only
 async def test_what_cannot_be_is_refused_before_anything_is_sent_and_no_password_is_shown(
     fake: FakeCluster, given: Any, said: str
 ) -> None:
-    """Of CL-89 the value is not shown for a password of another type: it must not be."""
+    """The error does not show the value of a password of a wrong type, as CL-89 otherwise requires: it is a secret."""
     async with admin(fake) as a:
         with pytest.raises(ValueError, match=said) as caught:
             await a.alter_user_scram_credentials(given)

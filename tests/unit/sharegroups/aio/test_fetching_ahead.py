@@ -351,7 +351,7 @@ async def test_what_an_answer_lets_expect_is_of_all_its_partitions(fake: FakeClu
             produce(fake, 400, partition=0, value=large)
             await c.poll(5)
         asked = {request.max_records for request in fake.fetches}
-        assert 500 < max(asked) <= 750, "of both together a record has some 6 to 16 kB, so 4 MiB are few of them"
+        assert 500 < max(asked) <= 750, "over both partitions a record has 6 to 16 kB on average, so few fit into 4 MiB"
 
 
 @pytest.mark.rule("CL-138")

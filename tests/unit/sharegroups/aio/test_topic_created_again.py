@@ -189,7 +189,7 @@ async def test_a_batch_in_doubt_waits_while_a_node_that_is_behind_names_the_form
         await asyncio.sleep(5)
         assert p.cluster.topics["t"].topic_id == former.id
         assert not sending.done()
-        assert former.sequences == behind, "not sent to the former topic"
+        assert former.sequences == behind, "not sent to the previous topic"
         fake.topics["t"], fake.metadata_version = (present.id, 1), 2
         assert (await sending).offset() == 1
         assert present.end == 2

@@ -196,7 +196,7 @@ def test_an_answer_that_cannot_be_taken_in_leaves_the_others_their_reader() -> N
             raise RuntimeError("unforeseen")
 
         def failed(self, error: Exception) -> None:
-            raise AssertionError("it was answered")
+            raise AssertionError("the request got a response")
 
     async def story() -> None:
         reported: list[dict[str, Any]] = []

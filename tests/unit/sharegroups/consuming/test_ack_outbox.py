@@ -1,4 +1,4 @@
-"""Acknowledgements that wait: how many are sent at once, and when they are tried again."""
+"""Acknowledgements that wait: how many are sent at once, and when they are retried."""
 
 from __future__ import annotations
 

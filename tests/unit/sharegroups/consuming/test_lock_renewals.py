@@ -34,7 +34,7 @@ async def test_a_record_stays_in_hand_for_many_locks_while_others_are_polled(fak
             for _ in range(100):
                 assert (await c.poll(1)).is_empty()
             assert fake.states("t") == {0: "acquired", 1: "acknowledged"}
-            assert heard == [{1}], "renewals are no outcome of the application's"
+            assert heard == [{1}], "renewals are not outcomes for the application"
             c.acknowledge(long)
             assert list((await c.commit_sync()).values()) == [None]
             assert not kept.lost
@@ -222,7 +222,7 @@ async def test_a_loop_that_stood_still_for_longer_than_the_lock_renews_nothing(f
         c.subscribe(["t"])
         (message,) = await c.poll(5)
         part = message._source.delivered
-        part.acquired_ms -= 30_000  # as if so much time had passed before the loop could run
+        part.acquired_ms -= 30_000  # as if 30 s had passed before the loop could run
         async with c.keep_alive(message) as kept:
             assert kept.lost
             assert "suspended" in str(kept.error)

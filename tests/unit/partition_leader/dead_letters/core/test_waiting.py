@@ -1,4 +1,4 @@
-"""Which dead letters of a share-partition are sent next, and when they are tried again."""
+"""Which dead letters of a share-partition are sent next, and when they are retried."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def test_the_first_place_that_holds_decides_the_state() -> None:
         (40, 45, Is.BEYOND_END, Obstacle.NO_RECORD),
     ]
     counts = [fate.delivery_count for fate, _ in answer(bench, 13, 25).records]
-    assert counts == [None, 1, 1, 1, 1, 1, None, 0], "not kept of what is finished and of what does not exist"
+    assert counts == [None, 1, 1, 1, 1, 1, None, 0], "no count is kept for finished records and offsets without one"
 
 
 @pytest.mark.rule("PL-820")
@@ -161,7 +161,7 @@ def test_what_was_never_fetched_waits_behind_a_full_window_and_learns_who_holds_
         "The window has 10 offsets, finished ones included, and share.partition.max.record.locks allows 10; new records"
     )
     assert "at offset 0, member M holds it" in words
-    assert only(answer(bench, 9))[0].obstacle is Obstacle.NONE, "what was given back needs no free lock"
+    assert only(answer(bench, 9))[0].obstacle is Obstacle.NONE, "a released record needs no free lock"
     assert only(answer(bench, 10, fetching=0))[0].obstacle is Obstacle.WINDOW_FULL
     bench.set(max_record_locks=11)
     assert only(answer(bench, 10))[0].obstacle is Obstacle.NONE

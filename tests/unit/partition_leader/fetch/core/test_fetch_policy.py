@@ -158,7 +158,7 @@ def test_the_answer_keeps_to_its_room_but_for_the_first_share_partition_in_it() 
     one = budget(3, room_bytes=1_000)
     assert one.records_from(5_000, 10) == 500, "a fetch that has room at all gets the first batches"
     one.acquired(0, 5_000)
-    assert one.records_from(5_000, 10) == 500, "what acquired nothing is not in the answer"
+    assert one.records_from(5_000, 10) == 500, "a share-partition that acquired nothing is not in the response"
     one.acquired(1, 600)
     assert one.records_from(401, PLENTY) == 0
     assert one.records_from(400, PLENTY) == 499

@@ -56,4 +56,4 @@ def test_the_number_of_members_that_are_remembered_is_bounded() -> None:
     reports = [members.report(SessionKey("g", str(number)), False, 0) for number in range(MEMBERS_MAX + 2)]
     members.sent(reports, 1)
     assert sum(members.was_reported(each.key) for each in reports) == MEMBERS_MAX
-    assert members.is_newest(reports[0]), "one that is forgotten is tried again all the same"
+    assert members.is_newest(reports[0]), "the report of a forgotten member must still be retried"

@@ -181,7 +181,7 @@ def test_served_partitions_go_last_and_after_fetches_without_records_the_order_t
     assert second.fetch == (P0, P2, P1)
     cache.report(second, {P0: ERROR})
     third = cache.fetch(request(3), 0, 0)
-    assert third.fetch == (P2, P1, P0), "what is in error bars no other"
+    assert third.fetch == (P2, P1, P0), "a partition with an error must not hold up others"
     assert cache.fetch(request(4), 0, 0).fetch == (P1, P0, P2), "the third has no answer yet, and counts"
     cache.report(third, {P2: RECORDS})
     assert cache.fetch(request(5), 0, 0).fetch == (P0, P1, P2)

@@ -1,4 +1,4 @@
-"""How long a record waits before it is tried again (PL-936)."""
+"""How long a record is delayed before it is redelivered (PL-936)."""
 
 from __future__ import annotations
 

@@ -126,7 +126,7 @@ def test_letters_and_what_is_finished_in_front_leave_the_locks_free() -> None:
     letters.finish(made, 1, ((0, 9),))
     assert letters.room(made, settings) == 90
     letters.finish(made, 1, ((30, 34),))
-    assert letters.room(made, settings) == 85, "what is finished behind a record that is held counts, as ever"
+    assert letters.room(made, settings) == 85, "finished records after one that is held count, as always"
 
 
 @pytest.mark.rule("PL-916")

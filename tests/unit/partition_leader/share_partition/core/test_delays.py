@@ -267,7 +267,7 @@ def test_delayed_records_leave_the_limits_way_also_when_one_is_tried_again() -> 
         bench.acked("M", (first, last, ACCEPT))
     assert bench.spso == 0
     assert bench.core.in_flight == 1_000, "as Kafka counts"
-    assert bench.core.numbers().batch_count < 20, "what is settled is kept in few pieces"
+    assert bench.core.numbers().batch_count < 20, "settled records are kept in few pieces"
     bench.pass_time(60_000)
     assert bench.fetch("N", max_records=1, mode=1) == [(0, 0, 2)]
     assert bench.fetch("N", max_records=10, until=1_009) == [(1_000, 1_009, 1)], "it runs, and new ones flow"

@@ -57,7 +57,9 @@ def test_a_group_that_reads_everything_passes_over_markers_alone() -> None:
         (8, 9, Is.AVAILABLE, Obstacle.NONE),
     ]
     bench.fetch("M")
-    assert fates(answer(bench, 0, 9, log=log)) == [(0, 9, Is.ACQUIRED, Obstacle.HELD)], "who holds it has it"
+    assert fates(answer(bench, 0, 9, log=log)) == [(0, 9, Is.ACQUIRED, Obstacle.HELD)], (
+        "the member that holds the record keeps it"
+    )
 
 
 @pytest.mark.rule("PL-821")

@@ -241,7 +241,7 @@ def test_aborted_ranges_are_cut_out_of_acquired_ranges() -> None:
     got = bench.fetch(max_records=100, batch_size=10, committed=True, aborted=ended)
     assert got == [(15, 19, 1), (20, 49, 1), (50, 57, 1), (68, 69, 1)]
     assert bench.core.next_fetch_offset() == 75
-    assert bench.spso == 15, "what lies in front was archived, without a lock"
+    assert bench.spso == 15, "the records before it were archived without a lock"
     assert bench.records() == [(15, 57, 1, 1), (58, 67, 4, 1), (68, 69, 1, 1), (70, 74, 4, 1)]
     bench.acked("M", *((first, last, ACCEPT) for first, last, _ in got))
     assert bench.spso == 75

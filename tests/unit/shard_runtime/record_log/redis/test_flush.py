@@ -92,7 +92,7 @@ async def test_a_flush_is_one_transaction_and_its_answer_frees_the_shards_place(
     assert world.executed() is Verdict.DONE
     assert await world.flush.answer == Appended(StreamId(EPOCH, 2), 0)
     assert (world.held.flush, world.held.last[LOG], world.held.whole_under) == (None, entry(2), HISTORY)
-    assert world.settle(FENCED) is Verdict.DONE, "an answered flush judges nothing any more"
+    assert world.settle(FENCED) is Verdict.DONE, "a flush with an outcome must not change it"
 
 
 @virtual
@@ -259,7 +259,7 @@ async def test_a_tail_counts_as_checked_only_while_nothing_about_it_is_open() ->
     world.held.whole_under = HISTORY
     assert world.held.tail_checked() == HISTORY
     world.held.flush = world.flush
-    assert world.held.tail_checked() == HISTORY, "a flush under way is no doubt about the tail"
+    assert world.held.tail_checked() == HISTORY, "a flush in flight leaves the tail certain"
     world.flush.lost()
     assert world.held.tail_checked() == ""
     world.held.flush, world.held.lossy = None, True

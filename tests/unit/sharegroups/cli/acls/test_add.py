@@ -61,7 +61,7 @@ def test_those_that_existed_are_named(fake: FakeCluster) -> None:
     found = json.loads(sharegroups(*words, "--topic", "c", "--output", "json").stdout)
     assert [each["existed"] for each in found] == [True, False]
     fake.errors["describe_acls"].append(ClusterAuthorizationFailedError.code)
-    assert sharegroups(*words).exit_code == 0, "a denial of DESCRIBE stops no addition"
+    assert sharegroups(*words).exit_code == 0, "a denial of DESCRIBE must not prevent additions"
 
 
 @pytest.mark.rule("CT-137")

@@ -1,4 +1,4 @@
-"""`sharegroups acls explain`: its decisions, their reasons, and what it says about settings of the nodes."""
+"""`sharegroups acls explain`: its decisions, their reasons, and what it prints about the nodes' settings."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class Produced(NamedTuple):
 
 
 def produced(fake: FakeCluster, topic: str = "orders", partition: int = 0, since: int = 0) -> list[Produced]:
-    """Return the records from offset `since` on."""
+    """Return the records from offset `since` onwards."""
     found: list[Produced] = []
     for batch in fake.log(topic, partition).batches:
         base_ms, records = open_batch(batch.batch, batch.count)

@@ -68,7 +68,7 @@ def test_only_fresh_records_of_this_queue_count_and_only_behind_the_first_origin
     assert found(checked(queue, {P0: First(3, T0)}), range(9)) == []
     assert found(checked(queue, {P0: First(0, T0)}, search=False), range(9)) == []
     queue.log("orders").delete_before(2)
-    assert found(checked(queue, {P0: First(0, T0)}), range(9)) == [3], "what was deleted is no hindrance"
+    assert found(checked(queue, {P0: First(0, T0)}), range(9)) == [3], "deleted records must not prevent the search"
 
 
 @pytest.mark.rule("CT-126")

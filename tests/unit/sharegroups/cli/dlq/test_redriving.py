@@ -74,7 +74,7 @@ def test_a_letter_without_a_copy_is_redriven_from_its_origin(queue: FakeCluster)
     said = redrive("--all", status=1).stderr
     (fresh,) = produced(queue, since=5)
     assert (fresh.value, fresh.timestamp_ms) == (b"job 3", 77)
-    assert [name for name, _ in fresh.headers][:2] == ["x", "__dlq.redrive.topic"], "no header of another letter"
+    assert [name for name, _ in fresh.headers][:2] == ["x", "__dlq.redrive.topic"], "no header of another dead letter"
     assert fresh.headers[-1] == ("__dlq.redrive.count", b"2")
     for offset, why in (
         (1, "orders-0 does not have offset 9 any more"),

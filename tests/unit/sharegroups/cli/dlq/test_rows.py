@@ -19,7 +19,9 @@ def test_the_first_letter_of_an_origin_is_none_that_came_twice_even_if_it_is_not
     (later,) = listed("--since", "2023-11-14T22:15:20", "--until", "2023-11-14T22:16:00")
     assert later["duplicate"]
     store(letters, DLQ, copy_of(0, group="h"), copy_of(0, topic="jobs"), copy_of(0, partition=1), at_ms=T0)
-    assert sum(one["duplicate"] for one in listed()) == 1, "another group, topic or partition is another letter"
+    assert sum(one["duplicate"] for one in listed()) == 1, (
+        "another group, topic or partition makes it another dead letter"
+    )
 
 
 @pytest.mark.rule("CT-121", "CT-122")

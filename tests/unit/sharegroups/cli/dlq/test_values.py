@@ -1,4 +1,4 @@
-"""A filter value that no letter has: the existing values are named, and nothing is redriven."""
+"""A filter value that no dead letter has: the existing values are named, and nothing is redriven."""
 
 from __future__ import annotations
 

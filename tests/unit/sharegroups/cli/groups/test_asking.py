@@ -1,4 +1,4 @@
-"""What all commands about groups share: they soon report that no node responds, and what may have been done."""
+"""All commands about groups soon report that no node responds, and what may have been done."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_a_failure_ends_a_long_silence_soon_and_is_reported_once() -> None:
     lookout.examined(DOWN, 46.0)
     due_s = lookout.due_s
     lookout.doubted(46.5)
-    assert lookout.due_s == due_s, "what was reported is not examined again"
+    assert lookout.due_s == due_s, "a reported cause must not be examined again"
 
 
 def test_each_cause_is_reported_once_and_again_when_it_changes_or_comes_back() -> None:

@@ -42,7 +42,7 @@ def test_it_is_on_with_a_backlog_and_a_quick_application() -> None:
     ahead.unknown(QUICK_MS + 0.1)
     for _ in range(9):
         ahead.held(1)
-        assert not ahead.is_on, "of one of the last ten polls it kept a record, and was slow with the others"
+        assert not ahead.is_on, "one of the last ten polls kept a record, and the others were slow"
     ahead.held(1)
     assert ahead.is_on
     ahead.held(QUICK_MS + 0.1)

@@ -49,7 +49,7 @@ def test_the_slowest_tenth_decides_and_not_the_mean() -> None:
     assert prefetch.capacity(30) == 4
     for _ in range(100):
         prefetch.finished(0.001)
-    assert prefetch.capacity(30) == 304, "of the last hundred"
+    assert prefetch.capacity(30) == 304, "the last hundred jobs decide"
 
 
 @pytest.mark.rule("CL-126")

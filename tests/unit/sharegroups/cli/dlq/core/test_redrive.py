@@ -28,7 +28,7 @@ def test_each_origin_of_a_group_is_sent_once() -> None:
         assert redrive.decide(other, True, 1, 1) is Fate.SENT
     assert redrive.decide(None, False, 1, 1) is Fate.LEFT
     assert redrive.decide(letter(9), False, 1, 1) is Fate.LEFT
-    assert redrive.decide(letter(9), True, 1, 1) is Fate.SENT, "who was left is no duplicate"
+    assert redrive.decide(letter(9), True, 1, 1) is Fate.SENT, "a dead letter that was left is not a duplicate"
     assert GARBLED is not None
     assert redrive.decide(GARBLED, True, 1, 1) is Fate.FAILED
 
