@@ -159,7 +159,7 @@ def test_deleted_records_need_no_worker_and_hide_none(cluster: Cluster, asked: A
     with Admin(settings) as admin:
         place, until = TopicPartition(topic, 0), time.monotonic() + 60
         while admin.explain_record(group, place, 0).loaded:
-            assert time.monotonic() < until, "the share-partition of a group without members is let go"
+            assert time.monotonic() < until, "the share-partition of a group without members was not unloaded"
             time.sleep(0.1)
         admin.delete_records({place: 3})
     assert not asked.active(**trigger)
@@ -197,7 +197,7 @@ def test_an_aborted_tail_needs_no_worker_and_hides_none(cluster: Cluster, asked:
                 assert not asked.active(**trigger)
                 until = time.monotonic() + 60
                 while loaded and admin.explain_record(group, place, 0).loaded:
-                    assert time.monotonic() < until, "the share-partition of a group without members is let go"
+                    assert time.monotonic() < until, "the share-partition of a group without members was not unloaded"
                     time.sleep(0.1)
             with producer.transaction():
                 producer.produce(topic, "b")
