@@ -228,10 +228,10 @@ def _refusal(place: str, offset: int, *, renewed: bool = False) -> IllegalStateE
     if renewed:
         why = (
             "its renewal has been sent, so it is not in your hands: poll() returns it again once the renewal is "
-            "confirmed; acknowledge the message of that poll"
+            "confirmed; acknowledge the message from that poll"
         )
     else:
-        why = "it is not in your hands: its acknowledgement or renewal has been sent, or this consumer never had it"
+        why = "it is not in your hands: its acknowledgement or renewal was sent, or this consumer never had it"
     return IllegalStateError(f"The record cannot be acknowledged: {place} offset {offset}: {why}.")
 
 
@@ -239,7 +239,7 @@ def _delay_ms(call: str, kind: int, delay: float) -> int:
     """Return the delay of a release in ms, rounded up. Raises ValueError for an invalid one (CL-113)."""
     if isinstance(delay, bool) or not isinstance(delay, int | float) or not 0 <= delay <= _DELAY_MAX_S:
         instead = f"{call}(message, AcknowledgeType.RELEASE, delay=30.0)"
-        raise arguments.refusal(call, "delay", delay, "seconds from 0 on, or None for the group's back-off", instead)
+        raise arguments.refusal(call, "delay", delay, "0 seconds or more, or None for the group's back-off", instead)
     if kind != ACK_RELEASE:
         raise arguments.refusal(
             call, "delay", delay, "none with this type: only AcknowledgeType.RELEASE makes a record wait"
@@ -264,14 +264,14 @@ def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None
     maximum_ms = session.release_delay_max_ms
     if not maximum_ms:
         raise UnsupportedVersionError(
-            f"node {session.node_id}, which leads {part.place}, knows no delay of a release and would deliver the "
-            "record again at once: upgrade that node, or release without a delay"
+            f"node {session.node_id}, which leads {part.place}, does not support release delays and would redeliver "
+            "the record at once: upgrade that node, or release without a delay"
         )
     if delay_ms > maximum_ms:
         maximum = maximum_ms / 1000
         raise DelayTooLongError(
             f"{call}: delay is {delay_ms / 1000:.10g} s for {part.place} offset {offset}, but the group allows "
-            f"{maximum:.10g} s at most. Release it with less, or raise sharegroups.retry.delay.max.ms of the group",
+            f"{maximum:.10g} s at most. Use a shorter delay, or raise the group's sharegroups.retry.delay.max.ms",
             maximum,
         )
 

@@ -84,7 +84,7 @@ class PendingAck:
     alone: bool = False
     #: When the ShareAcknowledge that carried them was sent.
     sent_ms: int = 0
-    #: How long renewed locks last from then on, according to the response; 0 if it does not say.
+    #: How long renewed locks last from that moment, according to the response; 0 if it does not say.
     lock_ms: int = 0
     renews: bool = field(init=False)
 
@@ -100,7 +100,7 @@ class AckOwner(Protocol):
     """Receives the outcome of acknowledgements."""
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
-        """Receive a final outcome; the acknowledgements are not retried again (CL-26)."""
+        """Receive a final outcome; the acknowledgements are not retried (CL-26)."""
         ...
 
 
@@ -191,7 +191,7 @@ class AckOutbox:
                 text = f"the share session with node {self._node_id}, which delivered the records, is gone"
                 dead.append((ack, NetworkError(text)))
             elif leader is not None and leader.node_id != self._node_id:
-                text = f"the leader moved from node {self._node_id} to {leader.node_id}; the records come again"
+                text = f"the leader moved from node {self._node_id} to {leader.node_id}; the records are redelivered"
                 dead.append((ack, NotLeaderOrFollowerError(text)))
         if dead:
             gone = {ack for ack, _ in dead}
@@ -205,7 +205,7 @@ class AckOutbox:
             self._owner.settled(ack, error)
 
     def fail_pending(self, error: KafkaError) -> None:
-        """Fail all pending acknowledgements, because nothing will be sent any more."""
+        """Fail all pending acknowledgements, because nothing more will be sent."""
         acks, self._pending = list(self._pending), deque()
         self.fail(acks, error)
 
@@ -243,7 +243,7 @@ class AckOutbox:
             if partition in results:
                 error = results[partition]
             else:
-                error = InvalidRecordStateError(f"the answer of node {self._node_id} leaves out {partition.text}")
+                error = InvalidRecordStateError(f"the response from node {self._node_id} leaves out {partition.text}")
             if error is None:
                 self._backoff.reset()
             elif isinstance(error, OUTDATED):
@@ -258,8 +258,8 @@ class AckOutbox:
                 self._pending.append(ack)
             elif isinstance(error, InvalidRequestError) and has_delay(ack.batches):
                 log.warning(
-                    "%s: the leader refused delays of releases: %s. The group's maximum was lowered since they were "
-                    "asked for; these records are released as the group's back-off says",
+                    "%s: the leader refused release delays: %s. The group's maximum has been lowered since they were "
+                    "requested; these records are released with the group's own back-off instead",
                     ack.delivered.place, error.message,
                 )  # fmt: skip
                 ack.batches = without_delays(ack.batches)
@@ -273,7 +273,7 @@ class AckOutbox:
         ack.unsure = error
         ack.not_before_ms = _now_ms() + delay_ms
         if ack.not_before_ms > ack.deadline_ms:
-            text = f"the acknowledgements were not taken in time; the last answer was: {error}"
+            text = f"the acknowledgements were not accepted in time; the last error was: {error}"
             self._owner.settled(ack, RequestTimedOutError(text))
         else:
             self._pending.append(ack)

@@ -32,7 +32,7 @@ from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
 
-#: How long the response to a leave may take if the leave is sent only at the deadline of `close`, s (CL-11).
+#: How long the response to a leave may take, in seconds, if the leave is sent only at the deadline of `close` (CL-11).
 _LEAVE_S: Final = 0.05
 
 
@@ -91,8 +91,8 @@ class ConsumerRuntime:
 
     def _check_topics(self) -> None:
         """Make the next poll raise an error for a subscribed name that is not a valid topic name, once per name
-        (CL-93), and for a topic that this consumer may not see any more. Before it has joined, its heartbeats show
-        that."""
+        (CL-93), and for a topic that this consumer is no longer authorized to describe. Before it has joined, its
+        heartbeats report that."""
         names = self._membership.subscription
         errors = {name: self.cluster.errors[name] for name in names if name in self.cluster.errors}
         if self._membership.epoch > EPOCH_JOIN and self._membership.denied is None:
@@ -112,7 +112,8 @@ class ConsumerRuntime:
         self._impossible = frozenset(impossible)
 
     def _member_denied(self, error: KafkaError | None) -> None:
-        """Note whether the coordinator's last answer refused this member for lack of a right or credentials."""
+        """Note whether the coordinator's last response refused this member for lack of permission or valid
+        credentials."""
         if error is None:
             self._denied("coordinator", {})
             return
@@ -124,8 +125,8 @@ class ConsumerRuntime:
         self._denied("coordinator", {resource: may_not_read(error, self._group_id, self._membership.subscription)})
 
     def _denied(self, source: Hashable, refused: Mapping[Resource, KafkaError] | None) -> None:
-        """Note what `source` refuses now; None if it is not asked any more. The next poll raises the errors that are
-        new (CL-143)."""
+        """Note what `source` refuses now; None if it is no longer asked. The next poll raises the errors that are new
+        (CL-143)."""
         if refused is None:
             self._rights.forget(source)
             return
@@ -143,7 +144,7 @@ class ConsumerRuntime:
             else:
                 what = f"use {kind} {name!r}" if kind == "group" or name in self._membership.subscription else ""
             if what:
-                log.info("this consumer may %s again, and goes on", what)
+                log.info("this consumer may %s again, and continues", what)
 
     def _give_up(self, error: KafkaError) -> None:
         """Leave the group, log why, and make every poll raise the error (CL-111)."""
@@ -151,7 +152,7 @@ class ConsumerRuntime:
             return
         explained = type(error)(
             f"{error.message}. This consumer leaves group {self._group_id!r}, so that its partitions go to others; "
-            "make a new one when it can read them."
+            "create a new consumer once it can read the records."
         )
         log.error("%s", explained)
         self._membership.give_up(explained)

@@ -87,7 +87,7 @@ class ConsumerEngine:
         self._membership.subscribe(self.subscription)
 
     def unsubscribe(self) -> None:
-        """Leave the group; the leave heartbeat is sent immediately (CL-8). Call this in the loop once polling has
+        """Leave the group; the leave heartbeat is sent immediately (CL-8). Call it on the event loop once polling has
         started."""
         self.subscription = []
         self._membership.leave()
@@ -106,7 +106,7 @@ class ConsumerEngine:
         if self._errors:
             raise self._errors.popleft()
         if self._membership.fatal is not None:
-            # Every poll raises it: without this it would keep the frames of all of them.
+            # Every poll raises this error: if its traceback were kept, it would hold the frames of all those polls.
             raise self._membership.fatal.with_traceback(None)
 
     async def poll(self, timeout_s: float | None, max_records: int | None = None) -> Messages | None:
@@ -182,8 +182,8 @@ class ConsumerEngine:
         return commit.results
 
     def send_acknowledged(self) -> None:
-        """Send the acknowledgements; in implicit mode, accept all records of the last poll (CL-25). Call it in the
-        loop."""
+        """Send the acknowledgements; in implicit mode, accept all records of the last poll (CL-25). Call it on the
+        event loop."""
         self._send_acknowledged(int(asyncio.get_running_loop().time() * 1000), polls=False)
 
     def _send_acknowledged(self, now_ms: int, *, polls: bool) -> None:
@@ -195,13 +195,15 @@ class ConsumerEngine:
             ledger.send(acks, self._config["default.api.timeout.ms"], now_ms, flush=flush)
 
     def wakeup(self) -> None:
-        """Make a waiting call, or the next one, raise WakeupError (CL-29). Call it in the loop after the first poll."""
+        """Make a waiting call, or the next one, raise WakeupError (CL-29). After the first poll, call it on the event
+        loop."""
         self._wakeup = True
         if self._runtime is not None:
             self._runtime.fetcher.wake()
 
     def take_back(self) -> None:
-        """Take back the records of an interrupted poll, so that the next poll returns them. Call it in the loop."""
+        """Take back the records of an interrupted poll, so that the next poll returns them. Call it on the event
+        loop."""
         if self._runtime is not None:
             returned = self.ledger.take_back(self._last_polled)
             self._holding.taken_back(returned)
@@ -222,7 +224,7 @@ class ConsumerEngine:
         return self._runtime.fetcher.acquisition_lock_timeout_ms() if self._runtime is not None else None
 
     def metrics(self) -> dict[tuple[str, str], float]:
-        """Return metrics by (group, name) (CL-41); empty before the first poll. Call it in the loop."""
+        """Return metrics by (group, name) (CL-41); empty before the first poll. Call it on the event loop."""
         if self._runtime is None:
             return {}
         now_s = asyncio.get_running_loop().time()
@@ -244,7 +246,7 @@ class ConsumerEngine:
         self.keeper.close()
 
     def finish_close(self) -> None:
-        """Run the last callbacks. Raises the callback's first error, else the fatal error of the membership (CL-28)."""
+        """Run the last callbacks. Raises the callback's first error, otherwise the membership's fatal error (CL-28)."""
         errors: list[Exception] = []
         try:
             self.ledger.run_callbacks()

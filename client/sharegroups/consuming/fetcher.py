@@ -39,9 +39,9 @@ class Fetcher:
     """The sessions and the buffer.
 
     `settled` is called with the outcome of acknowledgements, `failed` with errors that poll must raise, `gave_up` with
-    an error that ends the membership, `denied` with all that a leader refuses now for lack of a right, `expired` with
-    records that were dropped because their lock expired. `in_use` returns whether the application holds records of a
-    session.
+    an error that ends the membership, `denied` with everything that a leader currently refuses for lack of permission,
+    `expired` with records that were dropped because their lock expired. `in_use` returns whether the application holds
+    records of a session.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Fetcher:
         #: Since when acknowledgements have been waiting for a fetch that can carry them.
         self._unsent_ms: int | None = None
         self._unpolled_timer: asyncio.TimerHandle | None = None
-        #: When records last arrived or were handed out, in seconds of the loop's clock.
+        #: When records last arrived or were handed out, in seconds on the event loop's clock.
         self._last_activity_s = 0.0
         self._turn = 0
         self._max_records = int(member.config["max.poll.records"])
@@ -111,7 +111,7 @@ class Fetcher:
         self._signal.set()
 
     def denied(self, node_id: int, refused: Mapping[Resource, KafkaError]) -> None:
-        """Pass on all that a leader refuses now for lack of a right."""
+        """Pass on everything that a leader currently refuses for lack of permission."""
         self._denied(node_id, refused)
 
     def wake(self) -> None:

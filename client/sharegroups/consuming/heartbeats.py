@@ -46,15 +46,15 @@ _SILENCE_S: Final = 15.0
 
 #: Logged when the group has removed this member (CL-38).
 _REMOVED: Final = (
-    "group %r has put this consumer out (%s: %s). It joins again; the records that it held go to other consumers, and "
-    "its acknowledgements of them are refused. Usual cause: no heartbeat reached the group for its session timeout "
-    "(45 s by default), since the process stood still, or a call blocked the event loop that the consumer runs on."
+    "group %r has removed this consumer (%s: %s). It rejoins; the records that it held go to other consumers, and its "
+    "acknowledgements of them are refused. Usual cause: no heartbeat reached the group within the session timeout "
+    "(45 s by default), because the process was suspended, or a call blocked the event loop that the consumer runs on."
 )
 
 
 class Heartbeats:
     """The heartbeat loop of one consumer. Calls `assigned` at every change of the assignment, and `denied` after every
-    heartbeat, with the error if the member lacks a right (CL-143) or credentials (CL-158)."""
+    heartbeat, with the error if the member lacks a permission (CL-143) or valid credentials (CL-158)."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class Heartbeats:
         self._wake_owner = wake_owner
         self._coordinator: str | None = None
         self._answered_s: float | None = None
-        #: When the last heartbeat was sent, in seconds of the loop's clock.
+        #: When the last heartbeat was sent, in seconds on the event loop's clock.
         self._sent_s: float | None = None
         self._logged_silence = False
         #: Why the last heartbeat did not reach a coordinator that serves the group; "" if it did.
@@ -137,7 +137,8 @@ class Heartbeats:
         await self._signal.wait(None if deadline is None else max(held_s, (deadline - self._now_ms()) / 1000))
 
     def _held_back_s(self) -> float:
-        """Return how long the coordinator's node still throttles heartbeats, s (CL-86). A leave is not held back."""
+        """Return for how many more seconds the coordinator's node throttles heartbeats (CL-86). A leave is not held
+        back."""
         if self._coordinator is None or self._membership.is_leaving:
             return 0.0
         left_s = min(self._cluster.transport.left_s(self._coordinator), self._wait_s())
@@ -146,7 +147,7 @@ class Heartbeats:
         return left_s
 
     def _wait_s(self) -> float:
-        """Return how long the next heartbeat may be held back by throttling, s (CL-86)."""
+        """Return for how many seconds throttling may delay the next heartbeat (CL-86)."""
         if self._sent_s is None or self._membership.epoch <= EPOCH_JOIN:
             return math.inf
         return max(0.0, self._sent_s + UNSENT_S - asyncio.get_running_loop().time())
@@ -183,7 +184,7 @@ class Heartbeats:
         except TransportError as error:
             problem = fatal_error(error)
             if isinstance(problem, GroupAuthorizationFailedError | SaslAuthenticationFailedError):
-                # A right or a token that the member may get (CL-143, CL-158).
+                # The member may yet be given the permission or a valid token (CL-143, CL-158).
                 outcome = membership.refused(heartbeat, problem, self._now_ms())
             else:
                 outcome = membership.unanswered(heartbeat, problem, self._now_ms())
@@ -243,8 +244,8 @@ class Heartbeats:
             self._coordinator = await self._find()
         address, cluster = self._coordinator, self._cluster
         if heartbeat.member_epoch == EPOCH_LEAVE and (left_s := cluster.transport.left_s(address)) > _LEAVE_WAIT_S:
-            text = f"the node wants no call for {left_s:.1f} s; the coordinator ends the membership by itself"
-            log.info("group %r: the leave is not sent: %s: %s", self._group_id, address, text)
+            text = f"the node accepts no calls for {left_s:.1f} s; the coordinator will expire the member"
+            log.info("group %r: the leave request is not sent: %s: %s", self._group_id, address, text)
             raise TransportError(TransportStatus.RESOURCE_EXHAUSTED, address, text)
         wait_s = math.inf if heartbeat.member_epoch == EPOCH_LEAVE else self._wait_s()
         loop = asyncio.get_running_loop()
@@ -262,9 +263,9 @@ class Heartbeats:
             return
         self._logged_silence = True
         log.warning(
-            "group %r: its coordinator at %s has no room for calls, and will not have heard of this consumer for "
-            "%.0f s. After the group's session timeout (45 s by default) it removes the consumer, which then joins "
-            "again. Give the node more memory (rpc.memory.bytes), or fewer clients.",
+            "group %r: its coordinator at %s has no capacity for calls, and will have been without a heartbeat from "
+            "this consumer for %.0f s. After the group's session timeout (45 s by default) it removes the consumer, "
+            "which then rejoins. Give the node more memory (rpc.memory.bytes), or fewer clients.",
             self._group_id,
             address,
             silent_s,

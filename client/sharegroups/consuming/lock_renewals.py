@@ -1,7 +1,8 @@
 """Keeps locks alive in the background: renews the records given to `keep_alive` until they are acknowledged.
 
 Rules CL-94 to CL-96. Unlike AcknowledgeType.RENEW (CL-27), a renewal leaves the record in the application's hands: the
-application acknowledges the same message. Everything here runs in the consumer's loop; times are ms of its clock.
+application acknowledges the same message. Everything here runs on the consumer's event loop; times are in ms on its
+clock.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ log = logging.getLogger(__name__)
 #: The interval at which the keeper checks for ended sessions and fenced members, in ms.
 _CHECK_MS: Final = 1_000
 
-_NOT_CONFIRMED: Final = "no renewal was confirmed before it ended: the process was suspended, or the leader silent"
+_NOT_CONFIRMED: Final = "no renewal was confirmed before it expired: the process was suspended, or the leader silent"
 
 OnLost = Callable[[list[Message]], None]
 
@@ -160,15 +161,15 @@ class Keeper:
         self._timer = ArmedTimer(self._check)
 
     def begin(self, kept: Kept) -> None:
-        """Keep these records from now on. Raises IllegalStateError in implicit mode, or if one is not in flight."""
+        """Start keeping these records. Raises IllegalStateError in implicit mode, or if one is not in flight."""
         if not self._ledger.explicit:
             raise IllegalStateError(
-                "keep_alive needs share.acknowledgement.mode=explicit: only there is a record acknowledged by itself"
+                "keep_alive needs share.acknowledgement.mode=explicit: only then are records acknowledged individually"
             )
         for message in kept.messages:
             if not delivered_of(message).delivery.in_flight(message.offset()):
                 raise IllegalStateError(
-                    f"{message!r} cannot be kept alive: it is not in your hands; its acknowledgement has been sent"
+                    f"{message!r} cannot be kept alive: it is not in your hands: its acknowledgement has been sent"
                 )
         if kept.is_open:
             return
@@ -256,7 +257,7 @@ class Keeper:
                 del self._parts[part]
                 renewing.owners.clear()  # breaks a reference cycle, which would keep the records' bytes in memory
             elif fenced:
-                why = "the group has put this member out, or it has left; its locks may be another member's by now"
+                why = "the group has removed this member, or it has left; another member may hold its records by now"
                 self._lose(part, list(renewing.owners), FencedMemberEpochError(why))
             elif has_session_ended(part):
                 self._lose(part, list(renewing.owners), NetworkError("the connection to the partition's leader ended"))
@@ -329,7 +330,7 @@ class Keeper:
         for owner, lost in by_owner.items():
             numbers = ", ".join(map(str, sorted(lost)[:10])) + (f" and {len(lost) - 10} more" if len(lost) > 10 else "")
             lost_lock = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
-            log.warning("%s. It may be delivered again, and the rest of its job may be done twice.", lost_lock.message)
+            log.warning("%s. It may be delivered again, and the rest of its job may run twice.", lost_lock.message)
             owner.lose(part, lost, lost_lock)
 
 

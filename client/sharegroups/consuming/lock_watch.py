@@ -1,7 +1,7 @@
 """Watches how long the application holds the records of a poll, warns before their locks expire, and paces the fetches.
 
-Rules CL-81 to CL-85. Times are ms of the loop's clock. The client measures a lock from when it *sent* the request, so
-it never assumes a longer lock than the leader does.
+Rules CL-81 to CL-85. Times are in ms on the event loop's clock. The client measures a lock from when it *sent* the
+request, so it never assumes a longer lock than the leader does.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _HOWTO: Final = "docs/howto/jobs.md says more."
 
 
 class HoldWatch:
-    """Measures how long the application holds records. Belongs to one consumer and runs in its loop. `ledger` knows
-    which records the application holds."""
+    """Measures how long the application holds records. Belongs to one consumer and runs on its event loop. `ledger`
+    knows which records the application holds."""
 
     def __init__(self, ledger: AckLedger, member: Member) -> None:
         self._ledger = ledger
@@ -168,7 +168,7 @@ def _advice(member: Member) -> str:
     few = config["share.acquire.mode"] == "record_limit" and config["max.poll.records"] == 1
     hints = [] if few else ["share.acquire.mode=record_limit with max.poll.records=1 or a few"]
     hints += [
-        "a longer share.record.lock.duration.ms of the group",
+        "a longer share.record.lock.duration.ms for the group",
         "AcknowledgeType.RENEW in explicit mode",
     ]
     return f"What helps: {', or '.join(hints)}. {_HOWTO}"

@@ -71,7 +71,7 @@ class SessionOwner(AckOwner, Protocol):
         ...
 
     def denied(self, node_id: int, refused: Mapping[Resource, KafkaError]) -> None:
-        """Receive all that the leader `node_id` refuses now for lack of a right (CL-143)."""
+        """Receive everything that the leader `node_id` currently refuses for lack of permission (CL-143)."""
         ...
 
     def wake(self) -> None:
@@ -80,9 +80,10 @@ class SessionOwner(AckOwner, Protocol):
 
 
 class FetchRefusals:
-    """Handles the errors of single partitions in one leader's session (CL-34, CL-91), and missing rights (CL-143).
+    """Handles the errors of single partitions in one leader's session (CL-34, CL-91), and missing permissions (CL-143).
 
-    Call `answered` with each response to a ShareFetch, or `group_denied`. `topics`: those that may not be read.
+    Call `answered` with each response to a ShareFetch, or `group_denied`. `topics`: those that this client is not
+    authorized to read.
     """
 
     def __init__(self, node_id: int, group_id: str, cluster: Cluster, owner: SessionOwner) -> None:
@@ -105,8 +106,8 @@ class FetchRefusals:
 
         An error about an outdated leader or topic refreshes the metadata. A permanent error is raised by the next poll,
         or ends the membership (CL-111). Others, including outdated ones, are logged once they have lasted. A missing
-        right is reported once, and only its topic is left out for a while. `asked`: the partitions of the request's
-        session.
+        permission is reported once, and only its topic is left out for a while. `asked`: the partitions of the
+        request's session.
         """
         if not errors and not self._refusals.refused and not self.topics and self._group_error is None:
             return False
@@ -195,7 +196,7 @@ class ShareSession:
         self._asked: Mapping[TopicIdPartition, str] = {}
         self._step = SessionStep(0, None, self._session.generation, [], [])
         self._started_ms = self._sent_ms = 0
-        #: When the quota of this client admits the next ShareFetch (CL-160). It holds back nothing else.
+        #: When this client's quota admits the next ShareFetch (CL-160). It delays nothing else.
         self._quota_until_ms = 0
         self._over: asyncio.Future[None] | None = None
         self._closed = False
@@ -216,8 +217,8 @@ class ShareSession:
 
     @property
     def not_before_ms(self) -> int:
-        """When a ShareFetch may be sent: after the back-off, that of topics that may not be read (if there are no
-        others), the node's throttle time, and what the quota of this client asks for."""
+        """When a ShareFetch may be sent: after the session's back-off, the back-off of unauthorized topics (if there
+        are no others), the node's throttle time, and the delay that this client's quota requires."""
         denied = self._refusals.topics
         at_ms = max(self._retry_at_ms, self.link.free_at_ms, self._quota_until_ms)
         return max(at_ms, denied.not_before_ms(self.wanted)) if denied else at_ms
@@ -260,7 +261,8 @@ class ShareSession:
             self._acknowledging = asyncio.create_task(self._acknowledge())
 
     def _move(self) -> None:
-        """Continue the session over another connection now: the leader ends it with the present one (CL-144)."""
+        """Continue the session over another connection now: the leader would end it together with the current one
+        (CL-144)."""
         self._must_move = True
         self._flushed.set()
         if self._acknowledging is None and not self._closed:

@@ -56,7 +56,7 @@ class StallWatch:
         self._task = asyncio.create_task(self._run(), name="watch")
 
     def heard(self, now_s: float) -> None:
-        """Note that records arrived, at this time of the loop's clock."""
+        """Note that records arrived, at this time on the event loop's clock."""
         self._timer.heard(now_s)
 
     def _refresh_failed(self) -> None:
@@ -110,7 +110,7 @@ class StallWatch:
             return Trouble(UNREACHABLE, self._where, detail=cluster.trouble or f"no answer within {_ASK_S:.0f} s")
         names = self._membership.subscription
         failed = {name: cluster.errors[name] for name in names if name in cluster.errors}
-        # A missing right is raised by poll() (CL-143).
+        # poll() raises the error for a missing permission (CL-143).
         failed = {name: why for name, why in failed.items() if not isinstance(why, TopicAuthorizationFailedError)}
         if unknown := tuple(name for name in failed if isinstance(failed[name], UnknownTopicOrPartitionError)):
             return Trouble(UNKNOWN, self._where, unknown)

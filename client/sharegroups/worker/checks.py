@@ -34,7 +34,7 @@ _DELAY_MAX: Final = "sharegroups.retry.delay.max.ms"
 _RESET: Final = "share.auto.offset.reset"
 _LETTERS: Final = "errors.deadletterqueue.topic.name"
 _BACKOFF: Final = "sharegroups.retry.backoff."
-#: How long one request may take, in ms; and how long to wait before the next one, in seconds.
+#: How long one request may take, in ms, and how long to wait before the next one, in seconds.
 _ASK_MS: Final = 3_000
 _RETRY_S: Final = 1.0
 #: The delivery count limit assumed when the group's cannot be read: Kafka's default.
@@ -116,8 +116,8 @@ def _check_delay(spec: JobSpec, outcome: object, limits: GroupLimits, group: str
         advice += f", or raise the group's: sharegroups configs alter --group {group} --add-config {_DELAY_MAX}={value}"
     raise WorkerError(
         f"the job of topic {spec.topic!r} asks for {asks}, so that a record may wait for {delay:.10g} s, but group "
-        f"{group!r} allows no delay above {limits.delay_max:.10g} s ({_DELAY_MAX}): none would wait as long as it "
-        f"says. {advice}"
+        f"{group!r} allows no delay above {limits.delay_max:.10g} s ({_DELAY_MAX}): no record would "
+        f"wait that long. {advice}"
     )
 
 
@@ -134,8 +134,8 @@ def other_backoffs(specs: Iterable[JobSpec], limits: GroupLimits, group: str) ->
     if limits.backoff is None:
         return []
     return [
-        f"group {group} has a back-off of its own ({_words(limits.backoff)}), for locks that run out and for a Release "
-        f"without a delay; failed jobs of topic {spec.topic} wait as this worker says ({_words(spec.retry)})"
+        f"group {group} has a back-off of its own ({_words(limits.backoff)}), for locks that expire and for a Release "
+        f"without a delay; failed jobs of topic {spec.topic} use this worker's back-off ({_words(spec.retry)})"
         for spec in specs
         if _words(spec.retry) != _words(limits.backoff)
     ]
@@ -199,9 +199,9 @@ async def _log_new_group(admin: Admin, group: str, reset: str) -> None:
     except KafkaError:
         return
     begins = {
-        "earliest": "with the earliest record of each topic, also of jobs that other groups have done",
+        "earliest": "with the earliest record of each topic, including jobs that other groups have done",
         "latest": "at the end of each topic, without the jobs that are there already",
-    }.get(reset, "in each topic where its configs say")
+    }.get(reset, "in each topic as its configs say")
     text = f"group {group} is new: it begins {begins} ({_RESET}={reset or 'unknown'})"
     if hint := did_you_mean(group, others):
         log.warning("%s.%s", text, hint)
@@ -210,8 +210,8 @@ async def _log_new_group(admin: Admin, group: str, reset: str) -> None:
 
 
 async def _topics(admin: Admin, names: list[str]) -> frozenset[str]:
-    """Log and return the topics that do not exist. Raises WorkerError for a topic that cannot be read, unless a right
-    is missing, which the consumer reports (CL-143)."""
+    """Log and return the topics that do not exist. Raises WorkerError for a topic that cannot be read, unless for a
+    missing permission, which the consumer reports (CL-143)."""
     missing = set()
     for name, described in (await admin.list_topics(names)).items():
         error = described.error

@@ -17,12 +17,12 @@ class Finished(NamedTuple):
     seconds: float
 
 
-#: A function that is called in the loop with finished jobs.
+#: A function that is called on the event loop with finished jobs.
 Report = Callable[[list[Finished]], None]
 
 
 class Pool(Protocol):
-    """Runs at most `size` handlers at once. All calls are made in the loop."""
+    """Runs at most `size` handlers at once. All calls are made on the event loop."""
 
     size: int
 

@@ -38,7 +38,7 @@ _END_S: Final = 10.0
 #: How long a process may keep running after closing its pipe, in seconds.
 _CLOSED_S: Final = 5.0
 _RUN_AT_IMPORT: Final = (
-    "worker.run() is called when a process for handlers imports the program, so that none can start; put it under "
+    "worker.run() is called when a handler process imports the program, so none can start; put it under "
     'if __name__ == "__main__":'
 )
 _TOP_LEVEL: Final = (
@@ -92,7 +92,7 @@ class ProcessPool:
         try:
             await asyncio.wait_for(self._started.wait(), _START_S)
         except TimeoutError:
-            raise WorkerError(f"no process for handlers was ready within {_START_S:g} s") from None
+            raise WorkerError(f"no handler process was ready within {_START_S:g} s") from None
         if self._error is not None:
             raise self._error
 
@@ -133,7 +133,7 @@ class ProcessPool:
         late = [slot for slot in self._slots if not slot.wait_until(until_s)]
         if late:
             log.error(
-                "%d processes for handlers did not end within %g s after their last job, and were killed: their atexit "
+                "%d handler processes did not end within %g s after their last job, and were killed: their atexit "
                 "functions, or what they wait for at their end, take too long. What they had not sent is lost",
                 len(late), _END_S,
             )  # fmt: skip
@@ -223,12 +223,10 @@ class ProcessPool:
                 self._fail(WorkerError(_RUN_AT_IMPORT))
                 return
             if self._failed_starts >= _FAILED_STARTS_MAX:
-                self._fail(
-                    WorkerError(f"processes for handlers end before they are ready: the last one {how}; see above")
-                )
+                self._fail(WorkerError(f"handler processes end before they are ready: the last one {how}; see above"))
                 return
         elif job is None:
-            log.error("an idle process for handlers %s; another one takes its place", how)
+            log.error("an idle handler process %s; another one takes its place", how)
         self._add()
         for other in self._slots if unbegun else ():
             self._next(other)
@@ -237,7 +235,7 @@ class ProcessPool:
         """Log the error and give up, since another process would fail in the same way."""
         if not self._stopped:
             log.error("%s", heard.trace.rstrip())
-            self._fail(WorkerError(f"a process for handlers cannot import them: {heard.error}. {_TOP_LEVEL}"))
+            self._fail(WorkerError(f"a handler process cannot import the handlers: {heard.error}. {_TOP_LEVEL}"))
 
     def _fail(self, error: WorkerError) -> None:
         self._stopped = True

@@ -56,7 +56,7 @@ _COMMIT_S: Final = 5.0
 #: The maximum number of successful jobs that are remembered until the cluster confirms them; the oldest are forgotten
 #: first.
 REMEMBERED_JOBS_MAX: Final = 10_000
-_DONE_BEFORE: Final = "its job ended well here before, and the cluster did not take that; it is not done a second time"
+_DONE_BEFORE: Final = "its job succeeded here before, but the cluster did not accept that; it is not run a second time"
 
 #: The topic id, partition and offset of a record.
 _Place = tuple[bytes, int, int]
@@ -93,8 +93,8 @@ class UnacknowledgedJobs:
             return False
         job.kept.forget(job.message)
         log.warning(
-            "%s is delivered again, as number %d, while %s is not done with it: it is not begun a second time, and its "
-            "end counts for this delivery",
+            "%s was redelivered (delivery %d) while %s is still working on it: the job is not started a second time, "
+            "and its outcome counts for this delivery",
             job.place, message.delivery_count(), job.spec.name,
         )  # fmt: skip
         job.deliver(message, kept)
@@ -181,7 +181,7 @@ class Runner:
             except KafkaError as error:
                 self._failure = error
             except asyncio.CancelledError as error:
-                log.info("the task that serves this worker was cancelled, so that it stops")
+                log.info("the task that runs this worker was cancelled, so the worker stops")
                 self._stopping.set()
                 cancelled = error
             self.is_ready = False
@@ -197,7 +197,7 @@ class Runner:
 
     @property
     def turned_s_ago(self) -> float:
-        """The time since the last turn started, in seconds."""
+        """How many seconds ago the last turn started."""
         return self._loop.time() - self._turned_s
 
     def stop(self) -> None:
@@ -228,7 +228,7 @@ class Runner:
         except WakeupError:
             return
         except SaslAuthenticationFailedError as error:  # raised once (CL-158)
-            log.error("no node accepts this worker's token or password; it goes on trying: %s", error.message)
+            log.error("no node accepts this worker's token or password; it keeps trying: %s", error.message)
             return
         except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:  # raised once (CL-143)
             error = may_not_work(error, self._group_id, sorted(self._specs))
@@ -381,7 +381,7 @@ class Runner:
         }[verdict.kind]
         tail = f"; {decision.log_text}" if decision.log_text else ""
         if decision.step.gives_up and self._dead_letter_topic:
-            tail += f"; it becomes a letter in {self._dead_letter_topic}"
+            tail += f"; it becomes a dead letter in {self._dead_letter_topic}"
         trace = f"\n{verdict.trace}" if verdict.trace else ""
         text = "%s: %s, delivery %d of %d, %s: %s%s%s"
         why = printable(verdict.why)  # it may contain foreign data
@@ -396,7 +396,7 @@ class Runner:
             if pool.waiting and (jobs := pool.take_back(lambda job: self._waits_too_long(job, before))):
                 self._tally.events["given_back"] += len(jobs)
                 log.warning(
-                    "%d records waited for a handler for more than %g s and are given back to the group, the first %s; "
+                    "%d records waited more than %g s for a handler and are given back to the group, the first %s; "
                     "this does not count as a delivery: all %d handlers are busy with longer jobs than before",
                     len(jobs), wait_s, jobs[0].place, pool.size,
                 )  # fmt: skip
@@ -426,8 +426,9 @@ class Runner:
             self._tally.events["refused_acknowledgements"] += len(found)
             some = ", ".join(map(str, sorted(found)[:10])) + (", …" if len(found) > 10 else "")
             log.warning(
-                "%s-%d@%s: the outcome was not taken (%s: %s). Unless it took effect all the same, the record comes "
-                "again: a job that ended well is accepted at once if it comes to this worker, any other runs again",
+                "%s-%d@%s: the outcome was not accepted (%s: %s). Unless it took effect anyway, the record is "
+                "redelivered: if its job succeeded and this worker gets it, it is accepted at once; any other job "
+                "runs again",
                 partition.topic, partition.partition, some, error.name, error.message,
             )  # fmt: skip
 
@@ -466,9 +467,9 @@ class Runner:
             for job in pool.abandon():
                 self._leave(job, "did not end", counts=self._cut_off_counts)
             for job in unbegun:
-                self._leave(job, "did not begin, for all handlers were busy,", counts=False)
+                self._leave(job, "did not start, as all handlers were busy,", counts=False)
         for job in self._isolation.take_back(lambda _: True):
-            self._leave(job, "did not begin, for it has failed often and runs alone,", counts=False)
+            self._leave(job, "did not start, as it has failed often and runs alone,", counts=False)
         self._settle()
 
     def _leave(self, job: Job, how: str, *, counts: bool) -> None:
@@ -476,14 +477,14 @@ class Runner:
         record, or archives it at its last delivery; otherwise the record is released here."""
         if not counts and not job.is_lost:
             self._acknowledging.take_back(job)
-            text = "%s: %s %s within %g s; its job is done again, and this does not count as a delivery"
+            text = "%s: %s %s within %g s; its job will run again, and this does not count as a delivery"
             log.warning(text, job.place, job.spec.name, how, self._grace)
             return
         count = job.message.delivery_count()
         if count < self._group_limit or job.is_lost:
-            log.warning("%s: %s %s within %g s; its job is done again", job.place, job.spec.name, how, self._grace)
+            log.warning("%s: %s %s within %g s; its job will run again", job.place, job.spec.name, how, self._grace)
             return
-        letter = f"; it becomes a letter in {self._dead_letter_topic}" if self._dead_letter_topic else ""
+        letter = f"; it becomes a dead letter in {self._dead_letter_topic}" if self._dead_letter_topic else ""
         log.error(
             "%s: %s %s within %g s, and %s%s",
             job.place, job.spec.name, how, self._grace, archived(self._group_limit), letter,
@@ -540,7 +541,7 @@ def _place(message: Message) -> _Place:
 
 
 def _is_same_record(one: Message, other: Message) -> bool:
-    """Return whether both messages are the same record, since a store that has lost its latest records may reuse their
+    """Return whether both messages are the same record: a store that has lost its latest records may reuse their
     offsets."""
     return one.timestamp() == other.timestamp() and one.key() == other.key() and one.value() == other.value()
 

@@ -87,7 +87,7 @@ def _log_standstill(still_s: float, loop: asyncio.AbstractEventLoop, ident: int)
     task, frame = asyncio.current_task(loop), sys._current_frames().get(ident)
     where = traceback.extract_stack(frame)[-1] if frame is not None else None
     log.error(
-        "the event loop stands still for %.0f s in %s%s: meanwhile no heartbeat and no renewal is sent, so that locks "
+        "the event loop has been blocked for %.0f s in %s%s: no heartbeats or renewals are sent meanwhile, so locks "
         "are lost and their jobs run again. What an async handler calls must not block: await asyncio's own calls or "
         "asyncio.to_thread, or make it a plain def, which runs on a thread",
         still_s, task.get_name() if task is not None else "a callback",
@@ -102,7 +102,7 @@ def _log_end(still_s: float, logged: bool, jobs: Iterable[Job]) -> None:
     names = [f"{job.spec.name} ({job.place})" for job in jobs]
     more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
     log.error(
-        "this process stood still for %.0f s, with all of its threads: no heartbeat and no renewal was sent, so that "
+        "this process was stopped for %.0f s, with all of its threads: no heartbeats or renewals were sent, so "
         "locks may be lost. At work: %s. C code that keeps Python's interpreter lock does this: run such a handler "
         "with processes=True; or the process was paused, or got no CPU",
         still_s, ", ".join(names[:_NAMED_MAX]) + more if names else "no handler",

@@ -95,7 +95,7 @@ class TaskPool:
             job = self._at_work[task]
             log.error(
                 "%s: %s was cancelled as the worker stopped and did not end within %g s: it swallows "
-                "asyncio.CancelledError. It runs on, and its record goes back to the group, so that its job is done "
+                "asyncio.CancelledError. It keeps running, and its record goes back to the group, so its job is run "
                 "again meanwhile; let it re-raise CancelledError",
                 job.place, job.spec.name, SWALLOW_S,
             )  # fmt: skip
@@ -135,7 +135,7 @@ class TaskPool:
         task.add_done_callback(self._abandoned.discard)
         log.error(
             "%s: %s was cancelled after %g s and did not end within %g s more: it swallows asyncio.CancelledError. Its "
-            "job counts as failed, and it runs on beside the others; let it re-raise CancelledError",
+            "job counts as failed, and it keeps running beside the others; let it re-raise CancelledError",
             job.place, job.spec.name, job.spec.timeout or 0, SWALLOW_S,
         )  # fmt: skip
         self._ended(task, Finished(job, _timed_out(job), (job.spec.timeout or 0) + SWALLOW_S))

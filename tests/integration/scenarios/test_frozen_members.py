@@ -108,7 +108,7 @@ def test_what_a_frozen_consumer_holds_goes_to_the_others_and_it_joins_again(
         process.send_line("go on")
         assert said(process) == {"committed": [""]}
         group.world.until_state(2, [])
-        assert f"group '{group.world.group}' has put this consumer out" in process.errors
+        assert f"group '{group.world.group}' has removed this consumer" in process.errors
         assert "Traceback" not in process.errors
 
 

@@ -149,7 +149,7 @@ class Story:
     def letters(self) -> int:
         """Make a dead letter, and wait until there are some; return how many."""
         self.send("bad", "good")
-        assert "it becomes a letter in dlq.jobs" in self.works("mailer", "good")
+        assert "it becomes a dead letter in dlq.jobs" in self.works("mailer", "good")
         until = time.monotonic() + BOUND_S
         while time.monotonic() < until:
             if count := self.does("mender", "dlq", "list", "--topic", "dlq.jobs").count("jobs:"):

@@ -34,16 +34,16 @@ def test_processes_that_never_get_ready_end_the_worker_with_the_reason(tmp_path:
     words = [sys.executable, "-c", "from sharegroups.cli import run; run()", "worker", "jobs:worker"]
     ended = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path, timeout=BOUND_S, check=False)
     assert ended.returncode == 1
-    assert "processes for handlers end before they are ready: the last one ended with exit status 9" in ended.stderr
+    assert "handler processes end before they are ready: the last one ended with exit status 9" in ended.stderr
 
 
 @pytest.mark.parametrize(
     ("before", "said"),
     [
-        ("", "worker.run() is called when a process for handlers imports the program"),
+        ("", "worker.run() is called when a handler process imports the program"),
         (
             'if __name__ == "__main__":\n    ',
-            "a process for handlers cannot import them: AttributeError: Can't get attribute 'one' on <module",
+            "a handler process cannot import the handlers: AttributeError: Can't get attribute 'one' on <module",
         ),
     ],
 )

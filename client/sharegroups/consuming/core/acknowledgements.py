@@ -111,7 +111,7 @@ class Delivery:
         return self._types.count(_SENT) + self._types.count(_RENEWED) == self._size
 
     def held(self) -> tuple[int, int] | None:
-        """Return the first offset whose acknowledgement `take` has not returned, and how many such offsets there are;
+        """Return the first offset whose acknowledgement `take` has not yet returned, and the number of such offsets;
         None if there are none.
 
         Changes nothing, so another thread may acknowledge meanwhile.
@@ -136,12 +136,13 @@ class Delivery:
         return position is not None and self._types is not None and self._types[position] == _RENEWED
 
     def is_unacknowledged(self, offset: int) -> bool:
-        """Return whether `offset` is a record of this delivery to which the user has given no type yet."""
+        """Return whether this delivery contains a record at `offset` that the user has not yet given a type."""
         position = self._position(offset)
         return position is not None and not self._taken and self._state()[position] == _UNSET
 
     def in_flight(self, offset: int) -> bool:
-        """Return whether `offset` is a record of this delivery whose acknowledgement `take` has not returned."""
+        """Return whether this delivery contains a record at `offset` whose acknowledgement `take` has not yet
+        returned."""
         position = self._position(offset)
         if position is None or self._taken:
             return False

@@ -1,4 +1,5 @@
-"""The rights that a consumer lacks: which refusals the application learns of, and when a topic is asked for again.
+"""The permissions that a consumer lacks: which refusals are reported to the application, and when a topic is requested
+again.
 
 Rule CL-143. Several sources may refuse for the same reason: each leader, the coordinator and the metadata. Pure: times
 are passed in, in ms. Holds at most one entry for each source, and one for each topic of a leader's session.
@@ -22,14 +23,14 @@ CREDENTIALS: Final[Resource] = ("credentials", "")
 
 class Change(NamedTuple):
     """What an answer has changed. `errors`: those of resources that no source refused before. `allowed`: the resources
-    that no source refuses any more."""
+    that no source refuses any longer."""
 
     errors: list[KafkaError]
     allowed: list[Resource]
 
 
 class DeniedRights:
-    """The resources that are refused at present, by source."""
+    """The resources that are currently refused, by source."""
 
     def __init__(self) -> None:
         self._refused: dict[Hashable, frozenset[Resource]] = {}
@@ -46,7 +47,7 @@ class DeniedRights:
         return Change(errors, sorted(before - self._all()))
 
     def forget(self, source: Hashable) -> None:
-        """Forget a source that is not asked any more; this allows nothing."""
+        """Forget a source that is no longer asked; this does not allow any resource."""
         self._refused.pop(source, None)
 
     def _all(self) -> frozenset[Resource]:

@@ -29,7 +29,8 @@ class LockWarnings:
     """Decides which warnings are logged. A method returns None if its cause was logged recently; it then only counts
     the event.
 
-    `advice` is a text that says what the application can change. Not thread-safe: only the client's loop may use it.
+    `advice` is a text that says what the application can change. Not thread-safe: use it only on the client's event
+    loop.
     """
 
     def __init__(self, advice: str) -> None:
@@ -45,7 +46,7 @@ class LockWarnings:
             records,
             now_ms,
             f"{hold.place} offset {offset}{more} has been held for {_s(hold.held_ms)} without an acknowledgement sent; "
-            f"its lock ends after {_s(hold.lock_ms)}, and then it is delivered again. {self._advice}",
+            f"its lock expires after {_s(hold.lock_ms)}, and then it is redelivered. {self._advice}",
         )
 
     def refused(self, hold: Hold, ranges: Ranges, now_ms: int) -> str | None:
@@ -68,7 +69,7 @@ class LockWarnings:
             _count(ranges),
             now_ms,
             f"the acknowledgement of {place} {_offsets(ranges)} failed: {error.name}: {text}. Unless it took effect "
-            "all the same, they are delivered again. Set an acknowledgement commit callback, or use commit_sync, to "
+            "anyway, they are redelivered. Set an acknowledgement commit callback, or use commit_sync, to "
             "handle each failure.",
         )
 
@@ -104,8 +105,8 @@ class LockWarnings:
 
 _KINDS: Final = {
     "held": "held for half of their lock and longer",
-    "refused": "acknowledgement refused, their lock was over",
-    "expired": "not handed out, their lock was over",
+    "refused": "acknowledgement refused because their lock had expired",
+    "expired": "not handed out because their lock had expired",
 }
 
 

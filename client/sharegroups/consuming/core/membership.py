@@ -47,7 +47,7 @@ _BACK_OFF: Final = frozenset(
         errors.UnknownServerError,
     )
 )
-#: The member lacks a right, or credentials that are accepted: it may get them (back) at any time (CL-143, CL-158).
+#: The member lacks a permission or valid credentials, which it may be given (back) at any time (CL-143, CL-158).
 _DENIED: Final = frozenset(
     kind.code
     for kind in (
@@ -64,7 +64,7 @@ class Lookup(StrEnum):
 
     KEEP = "keep"
     AGAIN = "look it up again"
-    HINT = "use the one that the answer names, else look it up"
+    HINT = "use the one that the answer names, or look it up"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,8 @@ class Membership:
         self.epoch = EPOCH_JOIN
         self.assignment: frozenset[TopicIdPartition] = frozenset()
         self.fatal: KafkaError | None = None
-        #: Why the last heartbeat was refused, if the member lacks a right or credentials; None once one is accepted.
+        #: Why the last heartbeat was refused, if for lack of permission or valid credentials; None once one is
+        #: accepted.
         self.denied: KafkaError | None = None
         self.rebalances = 0
         #: How many times the group or the poll timer has removed this member.

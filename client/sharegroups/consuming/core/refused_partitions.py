@@ -62,6 +62,6 @@ class RefusedPartitions:
     def _line(self, place: str, refusal: _Refusal, cause: str, now_ms: int) -> str:
         return (
             f"{place} has given group {self._group_id!r} no records for {(now_ms - refusal.since_ms) / 1000:.0f} s: "
-            f"{cause.rstrip('.')}. It is asked again and again, and the other partitions go on. The log of its leader "
-            f"says more; `sharegroups groups describe --group {quote(self._group_id)} --verbose` shows what waits."
+            f"{cause.rstrip('.')}. The consumer keeps asking for them; other partitions are not affected. See the "
+            f"leader's log; `sharegroups groups describe --group {quote(self._group_id)} --verbose` shows what waits."
         )

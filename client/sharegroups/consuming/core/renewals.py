@@ -17,7 +17,7 @@ NEVER_MS: Final = 1 << 62
 
 
 class Lock(NamedTuple):
-    """A lock that lasts from `since_ms` on for at least `lock_ms`; 0 if its length is unknown."""
+    """A lock taken at `since_ms` that lasts at least `lock_ms`; 0 if its duration is unknown."""
 
     since_ms: int
     lock_ms: int

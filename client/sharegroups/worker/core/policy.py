@@ -142,15 +142,15 @@ class Decision:
         """Return the decision with `maximum`, the longest delay that the group allows, instead of its own delay."""
         log_text = (
             f"{_redelivery_text(maximum)}, not in {_readable(self.delay or 0)}: the group allows no longer delay "
-            "(sharegroups.retry.delay.max.ms); ask for less, or raise that config of the group"
+            "(sharegroups.retry.delay.max.ms); ask for a shorter one, or raise that group config"
         )
         return replace(self, delay=maximum, log_text=log_text)
 
 
 def _redelivery_text(delay: float | None) -> str:
     if delay is None:  # the leader decides, by the group's back-off at that moment (CL-123)
-        return "it comes again at once, or when the group's back-off says"
-    return f"it comes again in {_readable(delay)}" if delay else "it comes again at once"
+        return "it is redelivered at once, or after the group's back-off"
+    return f"it is redelivered in {_readable(delay)}" if delay else "it is redelivered at once"
 
 
 def archived(group_limit: int) -> str:

@@ -51,7 +51,7 @@ class Tally:
         done, again, rejected, archived = (by_outcome[name] for name in OUTCOMES)
         ended = f"{done} done, {again} released, {rejected} rejected, {archived} archived at the delivery limit"
         if refused := self.events["refused_acknowledgements"]:
-            ended += f", of which {refused} may run again, for the cluster did not take the outcome"
+            ended += f", of which {refused} may run again, as the cluster did not accept the outcome"
         return f"{ended}; {self.running} running, {self.waiting} waiting"
 
     def text(self) -> str:
@@ -80,12 +80,12 @@ class Tally:
 
 
 _EVENTS: Final = {
-    "lost_locks": "Locks that ended while their job waited or ran.",
-    "refused_acknowledgements": "Outcomes that the cluster did not take; those jobs run again.",
-    "given_back": "Records released without a run: the worker stopped, or was too busy.",
+    "lost_locks": "Locks that expired while their job waited or ran.",
+    "refused_acknowledgements": "Outcomes that the cluster did not accept; those jobs run again.",
+    "given_back": "Records released without running their job: the worker stopped, or was too busy.",
 }
 _STATES: Final = {
-    "running": "Jobs that handlers work on.",
+    "running": "Jobs that handlers are working on.",
     "waiting": "Records that wait for a handler.",
     "held": "Failed jobs whose records are held here until their delay is over.",
 }

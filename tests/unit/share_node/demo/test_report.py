@@ -13,7 +13,7 @@ from share_node.demo.command import ProgressBar, outcome_as_json, print_outcome
 from share_node.demo.ledger import Ledger, Place, Report
 from share_node.demo.run import Outcome, Progress
 
-LOGGED = "WARNING t-0@0: count, delivery 1 of 5, failed: OSError: [x]; it comes again in 0.2 s"
+LOGGED = "WARNING t-0@0: count, delivery 1 of 5, failed: OSError: [x]; it is redelivered in 0.2 s"
 
 
 def outcome(accepted_directly: int = 1) -> Outcome:

@@ -94,7 +94,7 @@ async def test_a_node_that_would_pass_over_a_delay_is_not_sent_one(fake: FakeClu
     async with consumer(fake, **EXPLICIT) as c:
         c.subscribe(["t"])
         first, second = await c.poll(5)
-        with pytest.raises(UnsupportedVersionError, match="node 0, which leads t-0, knows no delay"):
+        with pytest.raises(UnsupportedVersionError, match="node 0, which leads t-0, does not support release delays"):
             c.acknowledge(first, RELEASE, delay=1)
         with pytest.raises(UnsupportedVersionError, match="upgrade that node"):
             c.acknowledge_offset("t", 0, 1, RELEASE, delay=1)
@@ -120,7 +120,7 @@ async def test_a_delay_above_the_groups_maximum_is_refused_where_it_is_given(fak
         ) as found:
             c.acknowledge(long, RELEASE, delay=3 * 86_400)
         assert found.value.maximum == 86_400
-        with pytest.raises(DelayTooLongError, match=r"raise sharegroups\.retry\.delay\.max\.ms of the group"):
+        with pytest.raises(DelayTooLongError, match=r"raise the group's sharegroups\.retry\.delay\.max\.ms"):
             c.acknowledge_offset("t", 0, 0, RELEASE, delay=86_400.001)
         (outcome,) = (await c.commit_sync()).values()
         assert outcome is None
@@ -154,6 +154,6 @@ def test_a_maximum_that_was_lowered_meanwhile_costs_no_other_outcome(
             states = fake.states("t")
             assert (states[0], states[1], states[2]) == ("delayed", "acknowledged", "archived")
             assert (2, 3, [3, 2], []) in released(fake), "that delay is left to the group's back-off"
-        assert caplog.text.count("t-0: the leader refused delays of releases") == 1
+        assert caplog.text.count("t-0: the leader refused release delays") == 1
 
     story()

@@ -48,7 +48,7 @@ async def test_a_slow_implicit_loop_is_warned_at_half_the_lock_and_learns_what_w
         (warned,) = lines("has been held")
         assert "t-0 offset 0, one of 500 records" in warned
         assert "held for 15.0 s" in warned
-        assert "ends after 30.0 s" in warned
+        assert "expires after 30.0 s" in warned
         assert "max.poll.records" in warned
         await asyncio.sleep(34)
         again = await c.poll(5)

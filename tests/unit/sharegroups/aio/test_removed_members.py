@@ -63,7 +63,7 @@ async def test_a_consumer_that_was_removed_says_so_once_and_joins_again(
             fake.errors["heartbeat"].append(UnknownMemberIdError.code)
             await c.poll(12)
             (said,) = [record.getMessage() for record in caplog.records if record.name == LOGGER]
-        assert said.startswith("group 'g' has put this consumer out (UNKNOWN_MEMBER_ID: ")
+        assert said.startswith("group 'g' has removed this consumer (UNKNOWN_MEMBER_ID: ")
         assert "blocked the event loop" in said
         produce(fake)
         assert len(await c.poll(5)) == 1

@@ -134,7 +134,7 @@ def test_a_delay_above_the_groups_maximum_is_shortened_and_reported(delay: float
             as_asked = Decision(Step.RELEASE, 86_400.0, "as asked")
             assert woken.acknowledging.settle(short, as_asked) == as_asked
             assert did.delay == 86_400
-            assert did.log_text.startswith(f"it comes again in 1 day, not in {asked}: the group allows no longer")
+            assert did.log_text.startswith(f"it is redelivered in 1 day, not in {asked}: the group allows no longer")
             assert "sharegroups.retry.delay.max.ms" in did.log_text
             assert list((await c.commit_sync()).values()) == [None]
             assert released(fake) == [(0, 2, [2, 1, 2], [86_400_000, -1, 86_400_000])]

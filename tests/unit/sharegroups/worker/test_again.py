@@ -85,7 +85,7 @@ async def test_a_job_that_runs_is_not_begun_again_and_its_end_counts_for_the_las
         assert worker._tally.events["refused_acknowledgements"] == 0
         assert not worker._consumer._engine.ledger.holds_any, "earlier deliveries must leave nothing behind"
     assert (begun, lost) == ([b"v0"], [False])
-    assert caplog.text.count("t-0@0 is delivered again, as number") == 2
+    assert caplog.text.count("t-0@0 was redelivered (delivery ") == 2
 
 
 @pytest.mark.rule("CL-126a")

@@ -110,5 +110,5 @@ async def test_a_thread_that_is_interrupted_outside_of_a_handler_goes_on(caplog:
     assert thread.is_alive()
     assert pool.in_hand == pool.running == 0
     (said,) = [record.getMessage() for record in caplog.records]
-    assert said == "a thread for handlers was interrupted by SystemExit; it goes on"
+    assert said == "a handler thread was interrupted by SystemExit; it continues"
     await pool.stop()

@@ -42,7 +42,7 @@ async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_cha
     def returned() -> list[str]:
         found = [one.getMessage() for one in caplog.records if one.levelno == logging.INFO]
         return [
-            line for line in found if line.startswith("this consumer may ") and line.endswith(" again, and goes on")
+            line for line in found if line.startswith("this consumer may ") and line.endswith(" again, and continues")
         ]
 
     caplog.set_level(logging.INFO)
@@ -51,7 +51,7 @@ async def test_a_right_that_is_missing_or_taken_away_is_logged_once_for_each_cha
     serving = asyncio.create_task(worker.serve())
     await asyncio.sleep(60)
     (line,) = logged()
-    assert line.startswith("a right is missing; this worker goes on trying: ")
+    assert line.startswith("this worker lacks a permission; it keeps trying: ")
     assert "_AUTHORIZATION_FAILED: User:alice has no right to " in line
     assert line.endswith("--worker --topic t --group g --command-config FILE")
     fake.denied = set()

@@ -80,7 +80,7 @@ async def test_control_characters_of_an_exception_are_escaped_in_the_log(
     worker.stop()
     await running
     (said,) = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert "failed: ValueError: a\\x1b[31mred; it comes again in" in said
+    assert "failed: ValueError: a\\x1b[31mred; it is redelivered in" in said
     assert said.endswith("\nValueError: a\\x1b[31mred"), "the traceback too"
     assert "\x1b" not in said
 
@@ -114,9 +114,9 @@ async def test_what_no_handler_began_with_at_its_last_delivery_is_reported_and_d
     worker.stop()
     await worker.run()
     assert sorted(back) == [0, 1]
-    (said,) = [record.getMessage() for record in caplog.records if "did not begin" in record.getMessage()]
+    (said,) = [record.getMessage() for record in caplog.records if "did not start" in record.getMessage()]
     assert said.startswith("t-0@1: ")
-    assert said.endswith("within 0.05 s; its job is done again, and this does not count as a delivery")
+    assert said.endswith("within 0.05 s; its job will run again, and this does not count as a delivery")
     assert (tally.outcomes["t", "archived"], tally.events["given_back"]) == (0, 1)
 
 
@@ -180,7 +180,7 @@ async def test_a_release_that_is_shortened_is_one_warning_with_the_real_delay(
     (line,) = [record for record in caplog.records if record.levelname == "WARNING"]
     assert line.getMessage().startswith(
         "t-0@0: test_a_release_that_is_shortened_is_one_warning_with_the_real_delay.<locals>.handler, delivery 1 of 5, "
-        "was released: Release: not this week; it comes again in 1 day, not in 3 days: the group allows no longer"
+        "was released: Release: not this week; it is redelivered in 1 day, not in 3 days: the group allows no longer"
     )
     worker.stop()
     await running
@@ -339,15 +339,14 @@ async def test_the_groups_limit_and_dead_letter_topic_of_the_moment_count(
     await asyncio.sleep(4.5)
     assert ran == [3]
     said = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert "delivery 3 of 8, failed: ConnectionError; it comes again in 4.0 s" in said[0]
+    assert "delivery 3 of 8, failed: ConnectionError; it is redelivered in 4.0 s" in said[0]
     await asyncio.sleep(4)
     worker.stop()
     await task
     assert ran[:2] == [3, 4], "the leader of this test archives nothing"
     said = [record.getMessage() for record in caplog.records if "failed" in record.getMessage()]
-    assert (
-        "that was the last of 3 deliveries that the group allows; it is archived; it becomes a letter in let" in said[1]
-    )
+    text = "that was the last of 3 deliveries that the group allows; it is archived; it becomes a dead letter in let"
+    assert text in said[1]
 
 
 @pytest.mark.rule("CL-147")
@@ -371,5 +370,6 @@ async def test_where_no_leader_has_said_any_the_limit_and_the_dead_letter_topic_
     worker.stop()
     await task
     said = "\n".join(record.getMessage() for record in caplog.records)
-    assert "that was the last of 3 deliveries that the group allows; it is archived; it becomes a letter in old" in said
-    assert "delivery 2 of 3, failed: ConnectionError; it comes again" in said
+    text = "that was the last of 3 deliveries that the group allows; it is archived; it becomes a dead letter in old"
+    assert text in said
+    assert "delivery 2 of 3, failed: ConnectionError; it is redelivered" in said

@@ -82,7 +82,7 @@ def test_a_handler_that_blocks_the_loop_is_named_with_its_line(
         log.removeHandler(reported)
     first = next(message for message in caplog.messages if "on_loop" in message)
     assert "s in on_loop (t-0@3), at " in first
-    assert ": meanwhile no heartbeat and no renewal is sent" in first
+    assert ": no heartbeats or renewals are sent meanwhile" in first
     assert any(message.startswith("the event loop runs again, after ") for message in caplog.messages)
 
 
@@ -105,6 +105,6 @@ def test_when_all_threads_stood_still_the_handlers_at_work_are_named(
     )
     asyncio.run(main())
     (message,) = caplog.messages
-    assert message.startswith("this process stood still for 12 s, with all of its threads")
+    assert message.startswith("this process was stopped for 12 s, with all of its threads")
     assert "At work: crunch (t-0@7), crunch (t-0@7)" in message
     assert " and 2 more. C code" in message

@@ -129,7 +129,7 @@ def test_what_stops_have_cut_off_is_no_try_where_the_setting_says_so(
             await asyncio.sleep(3)
         assert begun == [1] * (restarts + 1)
         assert fake.states("t") == {0: "acknowledged"}
-        assert caplog.text.count("did not end within 1 s; its job is done again, and this does not count") == restarts
+        assert caplog.text.count("did not end within 1 s; its job will run again, and this does not count") == restarts
 
     story()
 
@@ -182,7 +182,7 @@ async def test_a_job_that_ended_well_and_comes_again_is_accepted_without_being_r
         assert fake.states("t") == {0: "acknowledged"}
         assert not worker._jobs._ended, "it is confirmed"
     assert begun == [b"v0"]
-    assert "counts as done: its job ended well here before" in caplog.text
+    assert "counts as done: its job succeeded here before" in caplog.text
 
 
 @pytest.mark.rule("CL-126b")

@@ -233,7 +233,7 @@ def test_a_delay_above_the_groups_is_refused_before_the_first_record_is_taken(
         return
     with pytest.raises(WorkerError, match=said) as refused:
         check_limits(worker.jobs.values(), GroupLimits(5, delay_max=3_600), "mail")
-    assert "none would wait as long as it says" in str(refused.value)
+    assert "no record would wait that long" in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
@@ -252,8 +252,8 @@ def test_a_back_off_of_the_group_that_is_not_the_jobs_is_reported_with_what_coun
     assert other_backoffs(jobs, GroupLimits(5), "mail") == []
     (line,) = other_backoffs(jobs, GroupLimits(5, "", Retry(backoff=2, maximum=60)), "mail")
     assert line == (
-        "group mail has a back-off of its own (2 s, each time x 2, at most 60 s), for locks that run out and for a "
-        "Release without a delay; failed jobs of topic b wait as this worker says (2 s, each time x 2, at most 90 s)"
+        "group mail has a back-off of its own (2 s, each time x 2, at most 60 s), for locks that expire and for a "
+        "Release without a delay; failed jobs of topic b use this worker's back-off (2 s, each time x 2, at most 90 s)"
     )
 
 

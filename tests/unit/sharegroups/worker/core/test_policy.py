@@ -70,7 +70,7 @@ def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
     waits = [decide(FAILED, count, PLAIN, 100, 0).delay for count in range(1, 9)]
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60]
     assert decide(FAILED, 2, Retry(jitter=0.5), 100, 1).delay == 1
-    assert decide(FAILED, 3, PLAIN, 5, 0).log_text == "it comes again in 4.0 s"
+    assert decide(FAILED, 3, PLAIN, 5, 0).log_text == "it is redelivered in 4.0 s"
 
 
 @pytest.mark.rule("CL-128")
@@ -90,7 +90,7 @@ def test_a_failure_waits_longer_each_time_up_to_the_maximum() -> None:
 )
 def test_a_long_delay_is_written_in_hours_and_days(seconds: float, text: str) -> None:
     released = Verdict(Kind.RELEASED, delay=seconds)
-    assert decide(released, 1, PLAIN, 5, 0).log_text == f"it comes again in {text}"
+    assert decide(released, 1, PLAIN, 5, 0).log_text == f"it is redelivered in {text}"
 
 
 @pytest.mark.rule("CL-121")
@@ -114,8 +114,8 @@ def test_the_other_ends() -> None:
     assert decide(Verdict(Kind.REJECTED, "why"), 1, PLAIN, 5, 0).step is Step.REJECT
     assert decide(Verdict(Kind.RELEASED, delay=7), 1, PLAIN, 5, 0).delay == 7
     text = decide(Verdict(Kind.RELEASED), 1, PLAIN, 5, 0).log_text
-    assert text == "it comes again at once, or when the group's back-off says", "the leader decides"
-    assert decide(Verdict(Kind.RELEASED, delay=0.0), 1, PLAIN, 5, 0).log_text == "it comes again at once"
+    assert text == "it is redelivered at once, or after the group's back-off", "the leader decides"
+    assert decide(Verdict(Kind.RELEASED, delay=0.0), 1, PLAIN, 5, 0).log_text == "it is redelivered at once"
 
 
 @pytest.mark.rule("CL-121")

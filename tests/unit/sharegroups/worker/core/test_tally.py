@@ -29,7 +29,7 @@ def test_counts_and_durations_are_shown_by_topic() -> None:
     assert tally.line() == "3 done, 0 released, 1 rejected, 2 archived at the delivery limit; 2 running, 3 waiting"
     tally.events["refused_acknowledgements"] += 2
     assert tally.line() == (
-        "3 done, 0 released, 1 rejected, 2 archived at the delivery limit, of which 2 may run again, for the cluster "
-        "did not take the outcome; 2 running, 3 waiting"
+        "3 done, 0 released, 1 rejected, 2 archived at the delivery limit, of which 2 may run again, as the cluster "
+        "did not accept the outcome; 2 running, 3 waiting"
     )
     assert tally.finished == 6
