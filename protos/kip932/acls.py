@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import Final, NamedTuple, TypeVar
 
-#: The principal of a caller that is not known: it has no certificate.
+#: The principal of an unauthenticated caller.
 ANONYMOUS: Final = "User:ANONYMOUS"
 PRINCIPAL_TYPE: Final = "User"
 ANY_PRINCIPAL: Final = "User:*"
 ANY_HOST: Final = "*"
-#: Begins the part of a text that says who was refused something lately (PL-820, GC-127).
+#: Introduces the list of recently refused callers in a text (PL-820, GC-127).
 REFUSED_LATELY: Final = "Refused in the last minute: "
-#: As the name of a resource with a literal pattern: all resources of the type.
+#: The resource name that, with a literal pattern, means all resources of the type.
 WILDCARD: Final = "*"
 CLUSTER_NAME: Final = "kafka-cluster"
 #: How many characters a resource name, principal or host of an entry may have.
@@ -27,7 +27,7 @@ REQUEST_ACLS_MAX: Final = 1_000
 
 
 class ResourceType(IntEnum):
-    """What an entry is about. ANY: in a filter only."""
+    """The type of resource that an entry applies to. ANY is for filters only."""
 
     ANY = 1
     TOPIC = 2
@@ -37,7 +37,8 @@ class ResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How an entry's resource name is compared. ANY and MATCH: in a filter only; MATCH finds what applies to a name."""
+    """How an entry's resource name is compared. ANY and MATCH are for filters only; MATCH finds the entries that apply
+    to a name."""
 
     ANY = 1
     MATCH = 2
@@ -46,7 +47,7 @@ class PatternType(IntEnum):
 
 
 class Operation(IntEnum):
-    """What a caller does. ANY: in a filter only. ALL: every operation on the resource."""
+    """The operation that a caller wants to do. ANY is for filters only; ALL means every operation on the resource."""
 
     ANY = 1
     ALL = 2
@@ -63,7 +64,7 @@ class Operation(IntEnum):
 
 
 class Permission(IntEnum):
-    """Whether an entry denies or allows. ANY: in a filter only."""
+    """Whether an entry denies or allows. ANY is for filters only."""
 
     ANY = 1
     DENY = 2
@@ -91,7 +92,7 @@ IMPLIED_BY: Final = {
 }
 
 
-# As plain numbers, for what runs for every entry: a comparison with a member of an enumeration takes longer. ANY is the
+# Plain numbers, for the code that runs for every entry: comparing with an enumeration member takes longer. ANY is the
 # same in all four.
 _ANY: Final = 1
 _MATCH: Final = int(PatternType.MATCH)
@@ -117,7 +118,7 @@ class Acl(NamedTuple):
 
     @property
     def allows(self) -> bool:
-        """Whether the entry allows, and does not deny."""
+        """Whether the entry allows the operation rather than denying it."""
         return self.permission_type == Permission.ALLOW
 
     @property
@@ -132,7 +133,7 @@ class Acl(NamedTuple):
 
 
 class AclFilter(NamedTuple):
-    """Which entries are meant: ANY, and None, match everything."""
+    """Selects entries: ANY and None match everything."""
 
     resource_type: int = ResourceType.ANY
     resource_name: str | None = None
@@ -143,8 +144,9 @@ class AclFilter(NamedTuple):
     permission_type: int = Permission.ANY
 
     def matches(self, acl: Acl) -> bool:
-        """Return whether the entry is one of those meant."""
-        # Tuples, because it runs for each entry of a cluster and each filter of a request; a set takes twice as long.
+        """Return whether the filter selects the entry."""
+        # Tuples, because this runs for every entry of the cluster and every filter of a request; sets would take twice
+        # as long.
         kind, _, _, principal, host, operation, permission = self
         return (
             kind in (_ANY, acl.resource_type)
@@ -173,14 +175,15 @@ class Decision(NamedTuple):
 
 
 class AclRules:
-    """All entries of a cluster, for decisions. Nothing is allowed to a principal without an entry, except to
-    `super_users`, whom no entry affects."""
+    """Decides by all entries of a cluster. Without an entry a principal is allowed nothing, except `super_users`, whom
+    no entry affects."""
 
     def __init__(self, acls: Iterable[Acl], super_users: Iterable[str] = ()) -> None:
         self.super_users: Final = frozenset(super_users)
         self._named: dict[tuple[int, str, str], list[Acl]] = {}
         self._prefixed: dict[tuple[int, str, str], list[Acl]] = {}
-        # In one step of a node's event loop, for up to 10,000 entries: so it does no more than decisions on names need.
+        # This runs in one step of a node's event loop, for up to 10,000 entries, so it builds only what decisions on
+        # names need.
         for acl in acls:
             resource_type, name, pattern, principal, _, _, _ = acl
             kept = self._prefixed if pattern == _PREFIXED else self._named
@@ -196,9 +199,9 @@ class AclRules:
     ) -> Decision:
         """Return whether `principal`, calling from `host`, may do `operation` on the resource.
 
-        An entry that denies it decides before all that allow it, whichever pattern is narrower. A permission of READ,
-        WRITE, DELETE or ALTER includes DESCRIBE, one of ALTER_CONFIGS includes DESCRIBE_CONFIGS; a denial includes
-        nothing (GC-148).
+        An entry that denies the operation takes precedence over all that allow it, whichever pattern is narrower. A
+        permission of READ, WRITE, DELETE or ALTER includes DESCRIBE, one of ALTER_CONFIGS includes DESCRIBE_CONFIGS; a
+        denial includes nothing (GC-148).
         """
         if principal in self.super_users:
             return Decision(True, super_user=True)
@@ -249,7 +252,7 @@ class AclRules:
         )
 
     def _of(self, resource_type: int, principal: str) -> list[Acl]:
-        """Return the entries for the principal about resources of the type."""
+        """Return the principal's entries for resources of the type."""
         if self._by_principal is None:
             self._by_principal = {}
             for (kind, whom, _), entries in (*self._named.items(), *self._prefixed.items()):
@@ -268,7 +271,7 @@ class AclRules:
 
 
 class _Covered:
-    """The names to which at least one of some entries about resources of one type applies."""
+    """The names that a set of entries for one resource type covers."""
 
     def __init__(self, acls: Iterable[Acl]) -> None:
         self._names: set[str] = set()
@@ -279,7 +282,7 @@ class _Covered:
         self._lengths = sorted({len(prefix) for prefix in self._prefixes})
 
     def includes(self, acl: Acl) -> bool:
-        """Return whether all names to which `acl` applies are among them."""
+        """Return whether they include every name that `acl` covers."""
         name = acl.resource_name
         if WILDCARD in self._names:
             return True
@@ -316,8 +319,8 @@ def _refused_numbers(entry: Acl | AclFilter, *, in_filter: bool) -> str:
 
 
 def refused_filter(wanted: AclFilter) -> str:
-    """Return why a filter cannot be used, as a sentence; "" when it can. A number that is not set does not stand for
-    ANY: a filter that was left empty by mistake would remove all entries (CM-111)."""
+    """Return the reason why a filter cannot be used, as a sentence; "" if it can. A number that is not set does not
+    mean ANY: otherwise a filter left empty by mistake would remove all entries (CM-111)."""
     if refused := _refused_numbers(wanted, in_filter=True):
         return refused
     if wanted.resource_pattern_type == PatternType.MATCH and wanted.resource_name is None:
@@ -326,7 +329,7 @@ def refused_filter(wanted: AclFilter) -> str:
 
 
 def refused_binding(acl: Acl) -> str:
-    """Return why an entry cannot be added, as a sentence; "" when it can."""
+    """Return the reason why an entry cannot be added, as a sentence; "" if it can."""
     if refused := _refused_numbers(acl, in_filter=False):
         return refused
     resource_type, operation = ResourceType(acl.resource_type), Operation(acl.operation)
@@ -357,7 +360,7 @@ def _refused_caller(acl: Acl) -> str:
 
 
 def _refused_host(host: str) -> str:
-    """Refuse what no connection's address is equal to: an entry with it would never apply, and a denial not deny."""
+    """Refuse a host that no connection's address can equal: its entry would never apply, so a denial would not deny."""
     if host == ANY_HOST:
         return ""
     try:

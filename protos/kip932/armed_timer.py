@@ -1,4 +1,4 @@
-"""One timer that stays armed while deadlines come and go, since hardly any of them expire (P-13)."""
+"""A timer that stays armed while deadlines come and go, since hardly any of them are ever reached (P-13)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from collections.abc import Callable
 from math import inf
 from typing import Final
 
-#: The longest time, in s, that a timer is armed for: the event loop's clock may stop while the machine is suspended.
+#: The longest time, in seconds, for which a timer is armed: the event loop's clock may stop while the machine is
+#: suspended.
 _FARTHEST_S: Final = 60.0
 
 
 class ArmedTimer:
-    """Calls `fire` at the earliest time it was armed for, or sooner: `fire` checks what is due, and arms it again.
+    """Calls `fire` at the earliest time it was armed for, or sooner: `fire` checks what is due and re-arms the timer.
 
-    Times are of the owner's clock, in the owner's unit. `at`: the time it is armed for; infinite while it is not.
-    If deadlines are many, compare each with `at` before calling `arm`, so that a later one costs nothing.
+    Times are on the owner's clock, in the owner's unit. `at`: the time the timer is armed for; infinite while it is not
+    armed. If deadlines are many, compare each with `at` before calling `arm`, so that a later one costs nothing.
     """
 
     __slots__ = ("_fire", "_handle", "at")
@@ -26,7 +27,8 @@ class ArmedTimer:
         self.at = inf
 
     def arm(self, at: float, delay_s: float) -> None:
-        """Fire at `at`, which is `delay_s` from now, unless it fires sooner already. Needs a running loop."""
+        """Fire at `at`, `delay_s` seconds from now, unless it is already set to fire sooner. Needs a running event
+        loop."""
         if at >= self.at:
             return
         if self._handle is not None:

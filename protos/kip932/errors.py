@@ -1,7 +1,7 @@
 """Kafka's error numbers as one exception tree.
 
     KafkaError
-    ├── RetriableError            retry, perhaps after looking up the present leader or coordinator
+    ├── RetriableError            retry, perhaps after looking up the current leader or coordinator
     │   └── CoordinatorError      … the coordinator moved, is loading, or is not available
     ├── FencedError               a newer epoch exists; this caller must start over
     └── (the rest)                final: the request itself must change
@@ -28,7 +28,7 @@ class KafkaError(Exception):
 
     @property
     def message(self) -> str:
-        """The error's text, for people."""
+        """The error's human-readable text."""
         return str(self.args[0])
 
 
@@ -45,7 +45,7 @@ class FencedError(KafkaError):
 
 
 class UnknownServerError(KafkaError):
-    """The server met an error for which Kafka has no number; the server's log has more."""
+    """An error occurred on the server for which Kafka has no number; see the server's log."""
 
     code = -1
     name = "UNKNOWN_SERVER_ERROR"
@@ -73,7 +73,7 @@ class UnknownTopicOrPartitionError(RetriableError):
 
 
 class LeaderNotAvailableError(RetriableError):
-    """The partition has no live leader at present."""
+    """The partition currently has no live leader."""
 
     code = 5
     name = "LEADER_NOT_AVAILABLE"
@@ -115,7 +115,7 @@ class CoordinatorLoadInProgressError(CoordinatorError):
 
 
 class CoordinatorNotAvailableError(CoordinatorError):
-    """The coordinator is not available at present."""
+    """The coordinator is currently not available."""
 
     code = 15
     name = "COORDINATOR_NOT_AVAILABLE"
@@ -303,7 +303,7 @@ class KafkaStorageError(RetriableError):
 
 
 class SaslAuthenticationFailedError(KafkaError):
-    """The caller's token, password or certificate does not say who it is."""
+    """The caller could not be authenticated by its token, password or certificate."""
 
     code = 58
     name = "SASL_AUTHENTICATION_FAILED"
@@ -331,7 +331,7 @@ class FencedLeaderEpochError(FencedError):
 
 
 class UnsupportedCompressionTypeError(KafkaError):
-    """The record batch is compressed in a way that cannot be read here."""
+    """The record batch uses a compression type that is not supported here."""
 
     code = 76
     name = "UNSUPPORTED_COMPRESSION_TYPE"
@@ -345,7 +345,7 @@ class OffsetNotAvailableError(RetriableError):
 
 
 class GroupMaxSizeReachedError(KafkaError):
-    """The group has as many members as it may have."""
+    """The group has reached its maximum number of members."""
 
     code = 81
     name = "GROUP_MAX_SIZE_REACHED"
@@ -359,7 +359,7 @@ class InvalidRecordError(KafkaError):
 
 
 class ThrottlingQuotaExceededError(RetriableError):
-    """The server has no room for the call at present; try again after throttle_time_ms."""
+    """The server currently has no capacity for the call; try again after throttle_time_ms."""
 
     code = 89
     name = "THROTTLING_QUOTA_EXCEEDED"
@@ -415,7 +415,7 @@ class FencedMemberEpochError(FencedError):
 
 
 class InvalidRecordStateError(KafkaError):
-    """The record is not acquired by this member, or no longer."""
+    """This member has not acquired the record, or no longer holds it."""
 
     code = 121
     name = "INVALID_RECORD_STATE"
@@ -443,7 +443,7 @@ class FencedStateEpochError(FencedError):
 
 
 class ShareSessionLimitReachedError(RetriableError):
-    """The leader holds as many share sessions as it may hold."""
+    """The leader has reached its maximum number of share sessions."""
 
     code = 133
     name = "SHARE_SESSION_LIMIT_REACHED"

@@ -7,7 +7,7 @@
   made all others wait.
 - FORKLESS. By default gRPC stops its threads at every fork and starts them again, for children that go on using gRPC.
   grpc.aio cannot be used in such a child, and gRPC's blocking API only where GRPC_ENABLE_FORK_SUPPORT is set. Without
-  that variable the fork handlers have no use but a risk: they can hang children, such as those of a
+  that variable the fork handlers are useless but still a risk: they can hang children, such as those of a
   multiprocessing.Pool in a worker's handler.
 
 gRPC reads these options once, from the environment, while it is imported. So the variables are set only for that

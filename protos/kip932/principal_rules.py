@@ -1,4 +1,4 @@
-"""Makes a caller's name out of its certificate, by rules in Kafka's spelling (`ssl.principal.mapping.rules`, CM-187).
+"""Derives a caller's name from its certificate, by rules in Kafka's syntax (`ssl.principal.mapping.rules`, CM-187).
 Pure.
 """
 
@@ -41,12 +41,12 @@ class Rule:
         return {"L": name.lower(), "U": name.upper()}.get(self.case, name)
 
 
-#: What holds without the setting.
+#: The rules that apply without the setting.
 DEFAULT_RULES: Final = (Rule(),)
 
 
 def parse_rules(text: str) -> tuple[Rule, ...]:
-    """Return the rules that a text has, in its order. Raises ValueError, which says where the fault is."""
+    """Return the rules in a text, in order. Raises ValueError, which says where the mistake is."""
     if len(text) > _TEXT_MAX:
         raise ValueError(f"it has {len(text)} characters; at most {_TEXT_MAX}")
     rules, at, end = list[Rule](), len(text) - len(text.lstrip()), len(text.rstrip())

@@ -106,8 +106,8 @@ def user_of(principal: str) -> str:
 
 
 def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity | str:
-    """Return the entity that a request names by types and names (None: the default), or why there is none such, as a
-    sentence."""
+    """Return the entity that a request names by types and names (None: the default), or the reason why there is no such
+    entity, as a sentence."""
     found: dict[str, str] = {}
     for kind, name in parts:
         if refused := _refused_part(kind, name, found):
@@ -139,7 +139,7 @@ def _refused_name(kind: str, name: str) -> str:
 
 
 def refused_key(key: str) -> str:
-    """Return why there is no quota of this name, as a sentence; "" when there is."""
+    """Return the reason why there is no quota of this name, as a sentence; "" if there is one."""
     if key in QUOTA_KEYS:
         return ""
     if key in _NOT_HERE:
@@ -148,7 +148,7 @@ def refused_key(key: str) -> str:
 
 
 def refused_value(key: str, value: float) -> str:
-    """Return why a quota cannot have this value, as a sentence; "" when it can."""
+    """Return the reason why a quota cannot have this value, as a sentence; "" if it can."""
     what = QUOTA_KEYS[key]
     if not (math.isfinite(value) and QUOTA_MIN <= value <= QUOTA_MAX):
         return f"{key}={value:g} is not possible; expected more than 0 {what} a second, and at most {QUOTA_MAX:.0f}"

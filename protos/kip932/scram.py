@@ -1,7 +1,7 @@
-"""Users' passwords in SCRAM form (RFC 5802, RFC 7677): what is kept of one, and how it is checked (CM-189). Pure.
+"""Users' passwords in SCRAM form (RFC 5802, RFC 7677): what is stored, and how a password is checked (CM-189). Pure.
 
-Of a password only a salted hash of a hash is kept. It does not show the password and cannot be used in its place, but
-with it passwords can be tried without asking a node, so no log line, error or response has it.
+Only a salted hash of a hash of a password is stored. It does not reveal the password and cannot be used in its place,
+but anyone who has it can guess passwords offline, so no log line, error or response contains it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from unicodedata import ucd_3_2_0
 
 from kip932.acls import ANONYMOUS, NAME_MAX, PRINCIPAL_TYPE, WILDCARD
 
-#: As in Kafka. The default is the most that is allowed: it is what a guess costs someone who got hold of the stored
-#: hashes, and a caller pays it once, since nodes remember accepted passwords.
+#: As in Kafka. The default is also the maximum: it sets the cost of each guess for an attacker who has obtained the
+#: stored hashes, and a caller pays it only once, since nodes remember accepted passwords.
 ITERATIONS_MIN: Final = 4_096
 ITERATIONS_MAX: Final = 16_384
 ITERATIONS_DEFAULT: Final = ITERATIONS_MAX
@@ -73,7 +73,8 @@ class RefusedPasswordError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ScramCredential:
-    """What a node keeps of one user's password for one mechanism. `mechanism`: a number, also of a later version's."""
+    """What a node stores for one user's password and one mechanism. `mechanism`: its number, perhaps one of a later
+    version."""
 
     user: str
     mechanism: int
@@ -88,7 +89,7 @@ Credentials = Mapping[tuple[str, int], ScramCredential]
 
 
 def mechanism_text(number: int) -> str:
-    """Return the name of a mechanism; a number that is not known as a number."""
+    """Return the name of a mechanism; for an unknown one, its number."""
     known = {each.value: each.text for each in Mechanism}
     return known.get(number, f"mechanism {number}")
 
@@ -107,7 +108,7 @@ def prepared(password: str) -> str:
             "newer than Unicode 3.2, such as most emoji, or writing from right to left mixed with other writing"
         )
     if not found:
-        raise RefusedPasswordError("the password is empty; expected at least one character that is shown")
+        raise RefusedPasswordError("the password is empty; expected at least one visible character")
     return found
 
 
@@ -127,12 +128,13 @@ def _saslprep(text: str) -> str | None:
 
 
 def salted_password(mechanism: Mechanism, prepared_password: str, salt: bytes, iterations: int) -> bytes:
-    """Return Hi(password, salt, iterations) of RFC 5802. It takes some ten milliseconds, without Python's lock."""
+    """Return Hi(password, salt, iterations) of RFC 5802. It takes some ten milliseconds, without holding Python's
+    interpreter lock."""
     return hashlib.pbkdf2_hmac(mechanism.hash_name, prepared_password.encode(), salt, iterations)
 
 
 def credential(user: str, mechanism: Mechanism, iterations: int, salt: bytes, salted: bytes) -> ScramCredential:
-    """Return what is kept of a salted password."""
+    """Return what is stored for a salted password."""
     stored_key = hashlib.new(mechanism.hash_name, _hmac(mechanism, salted, b"Client Key")).digest()
     return ScramCredential(user, mechanism, iterations, salt, stored_key, _hmac(mechanism, salted, b"Server Key"))
 
@@ -146,7 +148,7 @@ def matches(kept: ScramCredential, salted: bytes) -> bool:
 
 
 def refused_user(name: str) -> str:
-    """Return why there cannot be a user of this name, as a sentence; "" when there can."""
+    """Return the reason why a user cannot have this name, as a sentence; "" if it can."""
     if not name:
         return "the user's name is empty; expected a name such as alice"
     if len(name) > USER_MAX:
@@ -166,14 +168,14 @@ def refused_user(name: str) -> str:
 
 
 def refused_iterations(iterations: int) -> str:
-    """Return why a password cannot be kept with this number of iterations, as a sentence; "" when it can."""
+    """Return the reason why a password cannot be stored with this number of iterations, as a sentence; "" if it can."""
     if ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         return ""
     return f"the number of iterations is {iterations}; expected {ITERATIONS_MIN} to {ITERATIONS_MAX}"
 
 
 def refused_terms(mechanism: Mechanism, iterations: int, salt: bytes, salted: bytes) -> str:
-    """Return why a password cannot be kept in this form, as a sentence; "" when it can."""
+    """Return the reason why a password cannot be stored in this form, as a sentence; "" if it can."""
     if refused := refused_iterations(iterations):
         return refused
     if not SALT_MIN <= len(salt) <= SALT_MAX:

@@ -224,7 +224,7 @@ def function(name: str, doc: str) -> Setting[Function]:
 
 
 def unserved(setting: Setting[T], why: str) -> Setting[T]:
-    """Mark a setting of Kafka's that has no effect here: any value but the default is refused, with `why` as reason."""
+    """Mark a Kafka setting that has no effect here: any value but the default is refused, with `why` as the reason."""
     return replace(setting, unserved=why, doc=f"{setting.doc} Only its default can be set: {why}.")
 
 

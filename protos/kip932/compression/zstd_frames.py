@@ -1,4 +1,5 @@
-"""zstd, Kafka's compression 4: frames made and read by Python's own module from 3.14 on, else by its backport."""
+"""zstd, Kafka's compression 4: frames made and read by Python's own module since Python 3.14, before that by its
+backport."""
 
 from __future__ import annotations
 

@@ -35,8 +35,8 @@ KEEPALIVE_TIMEOUT_MS: Final = 10_000
 RENEW_S: Final = 2.0
 #: Calls in flight on the old channel have this many seconds to end.
 RETIRE_S: Final = 5.0
-#: The same for a channel that works, and was replaced because its connection gets too old or there are newer
-#: credentials. Nodes close an old connection sooner (CM-194).
+#: The same for a channel that works, and was replaced because its connection is reaching its maximum age or there are
+#: newer credentials. Nodes close an old connection sooner (CM-194).
 REPLACED_S: Final = 120.0
 #: How often a call checks for newer credentials, in seconds.
 CREDENTIALS_S: Final = 1.0
@@ -54,7 +54,7 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # no shared connections: a share session ends with its connection (PL-524)
 )
-#: gRPC's words for a failed handshake, and what they mean.
+#: gRPC's texts for a failed handshake, and what they mean.
 _HANDSHAKES: Final = (
     ("unsupported certificate purpose", "its certificate is not for servers (extended key usage serverAuth)"),
     ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
@@ -112,11 +112,11 @@ class Renewal(Protocol):
     """Gets new credentials for calls."""
 
     async def prepare(self, address: str) -> None:
-        """Get them where they are needed for a call to this address. Raises TransportError."""
+        """Get them if a call to this address needs them. Raises TransportError."""
         ...
 
     def refused(self) -> bool:
-        """Note that a node has refused the newest ones; return whether others may be better."""
+        """Note that a node has refused the newest ones; return whether others may be accepted."""
         ...
 
 
@@ -215,8 +215,8 @@ class GrpcTransport:
         self._retire(used, used.channel.close(RETIRE_S))
 
     def replace(self, address: str, used: _Channel) -> None:
-        """Use a new channel from the next call on, unless another one than `used` is in use already. The calls that
-        `used` has go on."""
+        """Use a new channel starting with the next call, unless `used` has already been replaced. The calls on `used`
+        continue."""
         if self._channels.get(address) is used:
             del self._channels[address]
             self._retire(used, used.close_when_unused(REPLACED_S))
@@ -227,8 +227,8 @@ class GrpcTransport:
         retiring.add_done_callback(self._retired.pop)
 
     def renewed(self, code: grpc.StatusCode, used: tuple[tuple[str, str], ...]) -> grpc.StatusCode:
-        """Return the status that a failure counts as: a refusal of credentials, when there are newer ones by now or may
-        be, as a lost connection, which is tried again (CL-158)."""
+        """Return the status that a failure counts as. Refused credentials count as a lost connection, which is retried,
+        if there are newer ones by now or may be soon (CL-158)."""
         if code is not grpc.StatusCode.UNAUTHENTICATED:
             return code
         newer = self._call_metadata() != used or (self._renewal is not None and self._renewal.refused())

@@ -1,8 +1,8 @@
 """The Transport protocol: unary calls and duplex streams to an address, by method.
 
 It belongs to `kip932` because client and services both use it, and they share only `kip932`.
-`kip932.rpc.grpc_transport` is the client side of gRPC; tests have one in memory, which is both sides.
-Responses carry Kafka's error codes; a TransportError only says that no response came (CM §1).
+`kip932.rpc.grpc_transport` is the client side of gRPC; tests have one in memory, which implements both sides. Responses
+carry Kafka's error codes; a TransportError only says that no response came (CM §1).
 """
 
 from __future__ import annotations
