@@ -68,7 +68,7 @@ class GroupLogCodec:
         try:
             return pb.GroupRecord.Key.FromString(data).group_id
         except DecodeError as error:
-            raise ValueError(f"{len(data)} bytes are no key of a group's record: {error}") from error
+            raise ValueError(f"{len(data)} bytes are not the key of a group record: {error}") from error
 
 
 def _write_member(message: pb.GroupRecord, value: r.MemberMetadata) -> None:

@@ -43,11 +43,11 @@ class DeadLetterCycles:
             return ""
         _, steps = back
         if not steps:
-            return f"group {group_id!r} reads that topic, so that a rejected record would come to it again and again"
+            return f"group {group_id!r} reads that topic, so a rejected record would be delivered to it again and again"
         way = ", ".join(f"group {step.group!r} reads {step.topic!r} and has {step.queue!r}" for step in steps)
         return (
             f"dead-letter topics would lead in a circle: {way}, which group {group_id!r} reads; a record that each of "
-            "them rejects would come to them again and again"
+            "them rejects would be delivered to them again and again"
         )
 
     async def check(self) -> None:
@@ -118,15 +118,15 @@ def _log_circle(circle: tuple[Step, ...]) -> None:
             "own_dead_letter_topic_read",
             group=circle[0].group,
             dead_letter_topic=circle[0].queue,
-            effect="a letter that the group rejects or releases too often is archived there without another letter",
+            effect="a dead letter that the group rejects or releases too often is archived there without another one",
             try_next=f"set {GROUP_DLQ_TOPIC.name} of the group to a topic that it does not read, or have its members "
             "not subscribe to this one",
         )
         return
     log.warning(
         "dead_letter_circle_found",
-        circle=[f"{step.group} reads {step.topic}, its letters go to {step.queue}" for step in circle],
-        effect="a record that each of these groups rejects comes back to the first one as a letter; after some "
-        "letters in a row it is archived without another",
+        circle=[f"{step.group} reads {step.topic}, its dead letters go to {step.queue}" for step in circle],
+        effect="a record that each of these groups rejects comes back to the first one as a dead letter; after some "
+        "dead letters in a row it is archived without another",
         try_next=f"set {GROUP_DLQ_TOPIC.name} of one of them to a topic that none of them reads",
     )

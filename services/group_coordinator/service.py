@@ -35,11 +35,11 @@ log = structlog.get_logger(__name__)
 
 SHARE: Final = "share"
 NO_OPERATIONS: Final = -(1 << 31)
-#: How many groups are described at the same time; and the maximum size in bytes of a response with several groups (a
+#: How many groups are described at the same time, and the maximum size in bytes of a response with several groups (a
 #: response with one group may be larger).
 DESCRIBED_TOGETHER: Final = 16
 DESCRIPTIONS_BYTES_MAX: Final = 16 * 1024 * 1024
-#: How many groups are listed before other tasks get a turn: up to 10 ms, when the rights to each must be decided.
+#: How many groups are listed before other tasks get a turn: up to 10 ms, if access to each must be decided.
 LISTED_SLICE: Final = 500
 
 
@@ -71,8 +71,8 @@ class Surroundings:
 
     @staticmethod
     def require_group(caller: CallContext, group_id: str) -> None:
-        """Raise unless the caller may do to the group what its RPC does (GC-139). Call this first, so that a refusal
-        reveals nothing about topics (GC-149)."""
+        """Raise unless the caller is authorized to do what its RPC does to the group (GC-139). Call this first, so that
+        a refusal reveals nothing about topics (GC-149)."""
         caller.require(ResourceType.GROUP, group_id)
 
     @staticmethod
@@ -201,15 +201,16 @@ class GroupCoordinator:
         command = self._heartbeat_command(request, context)
         try:
             reply = await self._around.ask(request.group_id, command)
-        except errors.GroupAuthorizationFailedError:  # another than who joined would leave
+        except errors.GroupAuthorizationFailedError:  # the leave is not by the principal that joined
             self._around.require_group(context, request.group_id)
             raise
         assert isinstance(reply, c.HeartbeatReply)
         return reply
 
     def _heartbeat_command(self, request: heartbeat_pb.ShareGroupHeartbeatRequest, context: CallContext) -> c.Heartbeat:
-        """Check the request (GC-10…GC-18, in that order), and make its command. A leave without the right to read the
-        group may be that of who joined (GC-23b); a wrong one is refused like all others (GC-149)."""
+        """Check the request (GC-10…GC-18, in that order), and make its command. A caller that is not authorized to read
+        the group may still leave if it is the principal that joined (GC-23b); a request that fails a check is then
+        refused like any other unauthorized one (GC-149)."""
         around = self._around
         around.require_enabled()
         if request.member_epoch != EPOCH_LEAVE:
@@ -261,7 +262,7 @@ class GroupCoordinator:
                 raise errors.TopicAuthorizationFailedError(
                     "The group has described topic(s) that the client is not authorized to describe."
                 )
-        except errors.GroupIdNotFoundError as error:  # the first member may be one that is refused
+        except errors.GroupIdNotFoundError as error:  # a member that is refused may be the first one
             lately = context.refused_lately(group_id)
             return self._undescribed(group_id, type(error)(f"{error.message} {lately}") if lately else error)
         except Exception as error:

@@ -143,7 +143,7 @@ def _kept(group_id: str, failed: Errors) -> errors.KafkaError:
     again = "delete it again" + (" when that is settled" if waiting else "")
     text = (
         f"{len(failed)} partitions of group {group_id} still have state, so the group is kept; {again}, or wait until "
-        f"the coordinator goes on by itself; first {partition.text}: {first.message}"
+        f"the coordinator continues by itself; first {partition.text}: {first.message}"
     )
     code = errors.GroupDeletionFailedError.code if waiting else first.code
     return errors.error_for(code, text) or first

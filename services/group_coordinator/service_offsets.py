@@ -35,7 +35,8 @@ Response = pb.DescribeShareGroupOffsetsResponse
 
 
 class _Wanted(NamedTuple):
-    """One topic to describe: its partitions, its entry in the image, and the error if the caller may not see it."""
+    """One topic to describe: its partitions, its entry in the image, and the error if the caller is not authorized to
+    describe it."""
 
     name: str
     topic: Topic | None

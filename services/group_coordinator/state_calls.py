@@ -73,9 +73,9 @@ class StateCalls:
                 continue
             if len(self._tasks) >= WAITING_CALLS_MAX:
                 log.warning(
-                    "state_call_limit_reached", order=type(effect).__name__, effect="the order is left to its retry"
+                    "state_call_limit_reached", order=type(effect).__name__, effect="the order is retried later"
                 )
-                busy = CoordinatorNotAvailableError("too many calls about share state wait here already; try again")
+                busy = CoordinatorNotAvailableError("too many calls about share state already wait here; try again")
                 self._outcomes.failed(_call_id(effect), busy)
                 continue
             task = asyncio.get_running_loop().create_task(self._guarded(shard, effect))
@@ -98,7 +98,7 @@ class StateCalls:
     def _over(self, effect: object, task: asyncio.Task[None]) -> None:
         del self._tasks[task]
         if task.cancelled():
-            moved = NotCoordinatorError("the group moves to another node; repeat the call there")
+            moved = NotCoordinatorError("the group is moving to another node; repeat the call there")
             self._outcomes.failed(_call_id(effect), moved)
 
     async def _guarded(self, shard: int, effect: object) -> None:

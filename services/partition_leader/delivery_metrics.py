@@ -80,17 +80,17 @@ class _Delivery(ComputedMetrics):
     )
     expired = counter(
         "share_partition_acquisition_lock_timeout",
-        "Offsets whose lock has run out since the share-partition was opened here.",
+        "Offsets whose lock has expired since the share-partition was opened here.",
         *_SHARE_PARTITION,
     )
     taken_back = counter(
         "share_partition_deliveries_taken_back",
-        "Records given back unseen, so that the delivery did not count, since the share-partition was opened here.",
+        "Records given back unseen, so the delivery did not count, since the share-partition was opened here.",
         *_SHARE_PARTITION,
     )
     not_taken_back = counter(
         "share_partition_deliveries_not_taken_back",
-        "Records given back unseen ten times in a row before, so that this delivery counted.",  # PL-941
+        "Records that had been given back unseen ten times in a row, so this delivery counted.",  # PL-941
         *_SHARE_PARTITION,
     )
 
@@ -140,10 +140,10 @@ class _Delivery(ComputedMetrics):
 
 class _Delays(ComputedMetrics):
     waiting = gauge("share_group_delayed_records", "Records that wait for the end of a delay.", "group")
-    full = gauge("share_group_delayed_full", "Share-partitions that delayed records hold up.", "group")  # PL-935
+    full = gauge("share_group_delayed_full", "Share-partitions held up by delayed records.", "group")  # PL-935
     ever = counter(
         "share_group_delayed",
-        "Records that began to wait for the end of a delay, by why: released, or their lock had run out.",
+        "Records that began to wait for the end of a delay, by cause: released, or their lock had expired.",
         "group",
         "cause",
     )

@@ -140,9 +140,9 @@ class LedPartitions:
         return self._facts.name(topic_id)
 
     def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
-        """Return the error for a caller that may not do to the topic what its RPC does. Rights are to names, so an id
-        without one is unknown with access control, even while a partition of it is led: its topic was deleted while the
-        log was being loaded."""
+        """Return the error for a caller that is not authorized to do what its RPC does to the topic. Permissions are
+        for names, so with access control an id without a name is unknown, even while a partition of it is led: its
+        topic was deleted while the log was being loaded."""
         if caller.rights is None:
             return None
         name = self._facts.name(topic_id)
@@ -153,7 +153,7 @@ class LedPartitions:
     # --- called by owners
 
     def add(self, partition: TopicIdPartition, led: LedPartition) -> None:
-        """Lead the partition from now on; its log gets its share of the caches."""
+        """Start leading the partition; its log gets its share of the caches."""
         self._led[partition] = led
         self._divide_caches()
         led.log.set_cache_bytes(self._cache_share)
@@ -208,5 +208,5 @@ class LedPartitions:
                     "retention_deferred",
                     partition=partition.text,
                     cause=str(error),
-                    effect="the next sweep tries again",
+                    effect="the next sweep retries",
                 )

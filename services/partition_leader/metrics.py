@@ -63,7 +63,7 @@ class PartitionLeaderMetrics(LeaderMeter):
         )
         self._raised = Counter(
             "topic_log_end_raised_offsets",
-            "Offsets a log end was raised by for share-partition state.",
+            "Offsets by which log ends were raised to match share-partition state.",
             registry=registry,
         )
         self._not_raised = Counter(
@@ -78,14 +78,14 @@ class PartitionLeaderMetrics(LeaderMeter):
         )
         reasons = [reason.value for reason in DropReason]
         self._drops = _labelled(
-            registry, "share_partition_drops", "Share-partitions let go, by reason.", "reason", reasons
+            registry, "share_partition_drops", "Share-partitions dropped, by reason.", "reason", reasons
         )
         text = "Records that will not be delivered again though no consumer accepted them, by cause."
         self._archived = _labelled(registry, "share_partition_archived_records", text, "cause", CAUSES)
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
         outcomes = (REPORTED, REFUSED, DROPPED)
         self._member_reports = _labelled(registry, "share_session_member_reports", text, "outcome", outcomes)
-        text = "Members that group coordinators had removed, by what became of their share sessions here."
+        text = "Members that group coordinators had removed, by what happened to their share sessions here."
         self._removals = _labelled(registry, "share_session_removed_members", text, "outcome", [*Removed])
         group = ["group"]
         self._letters = Counter(
@@ -93,13 +93,13 @@ class PartitionLeaderMetrics(LeaderMeter):
         )
         self._letter_requests = Counter(
             "share_group_dead_letter_queue_total_produce_requests",
-            "Requests with dead letters, the failed ones too.",
+            "Requests with dead letters, including failed ones.",
             group,
             registry=registry,
         )
         self._letter_failures = Counter(
             "share_group_dead_letter_queue_failed_produce_requests",
-            "Requests with dead letters that failed; their letters are tried again.",
+            "Requests with dead letters that failed; their dead letters are retried.",
             group,
             registry=registry,
         )

@@ -94,7 +94,7 @@ class PartitionOwners:
     # --- called by owners
 
     def install(self, partition: TopicIdPartition, led: LedPartition) -> None:
-        """Lead the partition from now on."""
+        """Start leading the partition."""
         self.led.count_demand(partition)
         self.led.add(partition, led)
         led.log.add_listener(_Listener(self, self._share_partitions, partition, led.log))
@@ -222,7 +222,7 @@ class PartitionOwner:
         raise AssertionError("the last attempt returns or raises")
 
     async def _closed(self) -> None:
-        """Wait until the former log has no flush running."""
+        """Wait until the previous log has no flush running."""
         if self._closing is not None:
             await asyncio.shield(self._closing)
             self._closing = None

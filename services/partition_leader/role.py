@@ -87,7 +87,7 @@ class Surroundings:
     """None when no coordinator is to be notified of lost members (PL-527)."""
     address: Callable[[], str] = str
     clock_doubt: Callable[[], str] = str
-    """Returns why nothing may be deleted by age now; "" when it may (CM-170)."""
+    """Returns the reason why nothing is deleted by age now; "" if deletion is allowed (CM-170)."""
 
 
 class PartitionLeader:

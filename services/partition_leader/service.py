@@ -238,7 +238,7 @@ class _ShareStream:
         await asyncio.wait({writer}, timeout=HALF_CLOSED_S)
 
     def _ask_to_move(self) -> None:
-        """Ask the client to go on over another connection, and let no fetch wait here any more (PL-533)."""
+        """Ask the client to continue over another connection, and let no further fetch wait here (PL-533)."""
         self._moves = self._move_unwritten = True
         for handle in list(self._running.values()):
             self._requests.hurry(handle)

@@ -55,7 +55,7 @@ class ShareStateCodec:
             message = pb.ShareStateRecord.FromString(data)
         except DecodeError as error:
             raise ValueError(
-                f"an entry of type {kind} with {len(data)} bytes is no ShareStateRecord: {error}"
+                f"an entry of type {kind} with {len(data)} bytes is not a ShareStateRecord: {error}"
             ) from error
         if message.record_version != _VERSION:
             return None
@@ -76,7 +76,7 @@ class ShareStateCodec:
         try:
             return _key(data)
         except DecodeError as error:
-            raise ValueError(f"{len(data)} bytes are no key of a share-partition: {error}") from error
+            raise ValueError(f"{len(data)} bytes are not the key of a share-partition: {error}") from error
 
 
 @lru_cache(maxsize=_KEYS_MAX)

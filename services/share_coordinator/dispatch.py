@@ -42,7 +42,7 @@ class StateHost(Protocol):
 
     @property
     def shard(self) -> object | None:
-        """The shard while it is owned and replayed here, else None; then the host refuses commands itself."""
+        """The shard while it is owned and replayed here, otherwise None, and then the host refuses commands itself."""
         ...
 
     def post(self, command: ShareCommand) -> asyncio.Future[object]:
@@ -77,7 +77,7 @@ class Dispatcher:
     the same process by `run_one` (P-12).
 
     `hosts` has a host for every shard (SC-3); the hosts of the shards that this process owns serve. `active`: whether
-    requests are served at all; while False, each is answered COORDINATOR_NOT_AVAILABLE (SC-5). `write_timeout_ms` is
+    requests are served at all; while False, each gets COORDINATOR_NOT_AVAILABLE (SC-5). `write_timeout_ms` is
     `share.coordinator.write.timeout.ms`.
     """
 

@@ -68,11 +68,11 @@ class ShareCoordinator:
         self.service: Final = ShareCoordinatorService(self.dispatcher)
 
     def start(self) -> None:
-        """Serve requests; before this call, each is answered COORDINATOR_NOT_AVAILABLE (SC-5)."""
+        """Start serving requests; before this call, each gets COORDINATOR_NOT_AVAILABLE (SC-5)."""
         self.dispatcher.active = True
 
     def stop(self) -> None:
-        """Refuse requests from now on (CM-4)."""
+        """Stop serving requests: each is refused (CM-4)."""
         self.dispatcher.active = False
 
     async def topics_deleted(self, topic_ids: frozenset[bytes]) -> int:

@@ -53,7 +53,7 @@ class AdminCalls:
         """Refuse a second change to the group while one is in progress (GC-107)."""
         if (call := self.under_way(group_id, now_ms)) is not None:
             raise CoordinatorLoadInProgressError(
-                f"{call.kind.value} of group {group_id} is under way, and a group is changed by one call at a time; "
+                f"{call.kind.value} of group {group_id} is in progress, and a group is changed by one call at a time; "
                 "try again when it has ended"
             )
 

@@ -48,7 +48,7 @@ BUILT_IN: Final[Mapping[str, Assignor]] = {each.name: each for each in (SimpleAs
 
 
 def assignor_of(configs: GroupConfig, brokers: Assignor) -> Assignor:
-    """Return the group's own choice, else the broker's assignor."""
+    """Return the group's own assignor, or the broker's if the group chooses none."""
     return BUILT_IN.get(configs.assignor, brokers)
 
 

@@ -14,8 +14,8 @@ from kip932.ids import TopicIdPartition
 class Heartbeat(NamedTuple):
     """ShareGroupHeartbeat, after the checks of `validation` (GC-12…GC-18, GC-23a). None means unchanged.
 
-    `principal`: who calls; "" when that is not known. `refused`: the error for a leave, unless the caller is who joined
-    (GC-23b)."""
+    `principal`: the caller; "" if unknown. `refused`: the error for a leave, unless the caller is the principal that
+    joined (GC-23b)."""
 
     group_id: str
     member_id: str

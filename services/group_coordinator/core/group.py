@@ -54,7 +54,7 @@ NO_SUBSCRIPTION: Final = Subscription()
 class Group:
     """A share group; `epoch` is GE, `assignment_epoch` AE, `assignment_ms` AT, `targets` TA of the specification.
 
-    `basis`: the assignable partitions from which the present target was computed; None after a load (GC-24c).
+    `basis`: the assignable partitions from which the current target was computed; None after a load (GC-24c).
     `computed_by`: the assignor that computed it (`assignors.computed_by`), "" when not known. `lifecycle`: None when
     there is no STATE record. `used_ms`: see `records.GroupMetadata`.
     """
@@ -88,7 +88,7 @@ class Group:
         return any(self.targets.values())
 
     def target_basis(self) -> Assignment:
-        """The partitions from which the present target was computed; after a load, the union of all targets
+        """The partitions from which the current target was computed; after a load, the union of all targets
         (GC-24c)."""
         if self.basis is not None:
             return self.basis

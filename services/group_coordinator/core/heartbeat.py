@@ -56,7 +56,7 @@ class Draft:
         self.records.append(record)
 
     def bump(self, metadata_hash: int, served_ms: int | None = None) -> None:
-        """Increase GE by 1 (GC-24e, GC-29). `served_ms`: the present served time, stored as the last use of a group
+        """Increase GE by 1 (GC-24e, GC-29). `served_ms`: the current served time, stored as the last use of a group
         that is now empty (GC-46)."""
         group = self.group
         used_ms = None if group.members else served_ms
@@ -182,7 +182,7 @@ def _update_member(draft: Draft, old: Member | None, command: Heartbeat) -> bool
 
 
 def _assignor_changed(group: Group, context: Context) -> bool:
-    """Return whether the target was computed by an assignor other than the group's present one (GC-24c). A target from
+    """Return whether the target was computed by an assignor other than the group's current one (GC-24c). A target from
     an older build, whose assignor is not known, is kept."""
     return group.computed_by not in ("", computed_by(context.configs, context.assignor))
 

@@ -92,7 +92,7 @@ class LostConnections:
         return True
 
     def heard(self, key: MemberKey, now_ms: int, session_ms: int, interval_ms: int) -> None:
-        """Note a heartbeat that is answered with this interval; the session lasts until `session_ms` (GC-37).
+        """Note a heartbeat whose response has this interval; the session lasts until `session_ms` (GC-37).
 
         A heartbeat that may have been sent before the connection was lost proves nothing: the next one is expected.
         """
@@ -106,8 +106,8 @@ class LostConnections:
         self._sessions.restart(key, session_ms)
 
     def expelled(self, key: MemberKey, now_ms: int) -> Expelled | None:
-        """Return why the member's session has ended, or None when its time-out has passed; forget its expected
-        heartbeat."""
+        """Return the lost connection for which the member is expelled, or None if its session time-out has passed;
+        forget its expected heartbeat."""
         found = self._pop_expected(key)
         if found is None or found.session_ms <= now_ms:
             return None

@@ -36,7 +36,7 @@ REASON_ADMIN: Final = "admin"
 @dataclass(frozen=True, slots=True)
 class MemberMetadata:
     """Type 10: a member's subscription, client, host and rack; `subscribed` is sorted and has no duplicates.
-    `principal`: who joined; "" when that is not known (GC-23b)."""
+    `principal`: the principal that joined; "" if unknown (GC-23b)."""
 
     group_id: str
     member_id: str

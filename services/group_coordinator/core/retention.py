@@ -40,7 +40,7 @@ class ServedTime:
         self._counted_ms = max(self._counted_ms, served_ms)
 
     def begin(self, now_ms: int) -> None:
-        """Start counting: the shard is served from now on, and earlier time does not count (GC-32a)."""
+        """Start counting: the shard is served from this moment, and earlier time does not count (GC-32a)."""
         self._counted_until_ms = now_ms
 
     def at(self, now_ms: int) -> int:

@@ -41,7 +41,7 @@ def anchor_key(record: Record) -> Key:
 
 
 def live_record(group: Group, kind: int, member_id: str = "") -> Value | None:
-    """Return the record with the group's present value of a key; None when the key has no live value."""
+    """Return the record with the group's current value of a key; None when the key has no live value."""
     return _LIVE[kind](group, member_id)
 
 

@@ -121,8 +121,8 @@ class GroupShard:
         return UndoToken(group_id, before, deleted, stopped)
 
     def quarantine(self, found: DamagedEntry) -> bool:
-        """Note a damaged entry, and forget its group; commands for the group are refused from now on (GC-158). Returns
-        False when the entry does not name its group: any group may be damaged, and the shard must not be served."""
+        """Note a damaged entry, and forget its group; commands for the group are now refused (GC-158). Returns False
+        when the entry does not name its group: any group may be damaged, and the shard must not be served."""
         if not isinstance(found.key, str):
             return False
         self._quarantine.add(found)
@@ -167,8 +167,8 @@ class GroupShard:
         return [c.SessionExpired(*key) for key in self._sessions.due(now_ms, _DUE_MAX)]
 
     def paused(self, now_ms: int) -> None:
-        """Restart all session clocks: no heartbeat could be accepted for a while, so no session may expire for that
-        (GC-32a)."""
+        """Restart all session clocks: no heartbeat could be accepted for a while, so no session must expire because of
+        that (GC-32a)."""
         self._served.begin(now_ms)
         self._restart_sessions(now_ms)
 

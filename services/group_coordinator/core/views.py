@@ -25,7 +25,7 @@ class TopicsView(Protocol):
     @property
     def image(self) -> object:
         """The image that this is a view of. Compare it by identity: each change of the metadata makes another one. (Not
-        by its version, which can come twice when the store lost its tail, CM-20.)"""
+        by its version, which can occur twice if the store lost its tail, CM-20.)"""
         ...
 
     @property
@@ -61,7 +61,7 @@ class CoordinatorSettings:
     admin_call_ms: int = 60_000
     #: For how long the epoch of a deleted group is kept (GC-93).
     deleted_group_ms: int = 7 * 24 * 3_600_000
-    #: For how long an empty group is kept, in served time; 0 means for ever (GC-46).
+    #: For how long an empty group is kept, in served time; 0 means forever (GC-46).
     empty_retention_ms: int = 0
     #: The minimum time for which a member whose connection a leader lost may go without a heartbeat; negative: such
     #: reports are ignored (GC-36).

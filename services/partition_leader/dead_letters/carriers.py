@@ -90,7 +90,7 @@ class NodeSenders:
     def _place(self, address: str) -> _Slot:
         if self._rounds_by_node.get(address, 0) >= ROUNDS_MAX:
             where = f"the node at {address}" if address else "this node's own logs"
-            raise ThrottlingQuotaExceededError(f"{ROUNDS_MAX} rounds of letters are on their way to {where}")
+            raise ThrottlingQuotaExceededError(f"{ROUNDS_MAX} rounds of dead letters are on their way to {where}")
         return _Slot(self._rounds_by_node, address)
 
     async def _work(self, address: str) -> None:
@@ -106,7 +106,7 @@ class NodeSenders:
             del self._tasks[address]
             for load in (*loads, *self._queues.pop(address, ())):
                 if not load.answer.done():
-                    load.answer.set_result(NetworkError("the way to that node was closed"))
+                    load.answer.set_result(NetworkError("the connection to that node was closed"))
 
     def _next(self, address: str) -> list[_QueuedRound]:
         """Return the rounds for the next request, oldest first, at most one per partition."""

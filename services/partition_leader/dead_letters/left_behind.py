@@ -1,4 +1,4 @@
-"""Dead letters left behind by share-partitions that retired because their groups have no member here any more (PL-922).
+"""Dead letters left behind by share-partitions that retired because their groups no longer have a member here (PL-922).
 
 Remembers how many there are and since when, and has each such share-partition loaded again just to write them: when
 topics or configs change, and every half minute. The stored state then decides what is written; the numbers here are
@@ -92,10 +92,10 @@ class LeftBehindLetters:
             key=key,
             **who.names(),
             offsets=offsets_text(sorted((stretch.first, stretch.last) for stretch in stretches)),
-            cause=reason or "they were not tried yet",
-            effect="their share-partition was dropped, because its group has no member here any more or another node "
-            "takes it over; while this node leads it, they are tried again when topics or configs change, and every "
-            "half minute",
+            cause=reason or "they have not been tried yet",
+            effect="their share-partition was dropped, because its group no longer has a member here or another node "
+            "takes it over; while this node leads it, they are retried when topics or configs change, and every half "
+            "minute",
         )
         if key not in self._left and len(self._left) >= LEFT_MAX:
             return

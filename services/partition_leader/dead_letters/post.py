@@ -53,7 +53,7 @@ log = structlog.get_logger(__name__)
 #: How many rounds are read and packed at the same time; each may hold a decompressed source batch.
 ROUNDS_AT_ONCE: Final = 4
 _REFUSALS: Final = (MessageTooLargeError, InvalidRecordError, CorruptMessageError, InvalidRequestError)
-_SOURCE_ADVICE: Final = "see why the topic's log cannot be read; the letters wait"
+_SOURCE_ADVICE: Final = "see why the topic's log cannot be read; the dead letters wait"
 _TOO_LARGE_ADVICE: Final = "raise max.message.bytes of the dead-letter topic"
 _REFUSED_ADVICE: Final = "see why the dead-letter topic's leader refuses the record"
 _UNREACHABLE_ADVICE: Final = "see whether the leader of the dead-letter topic's partition and its store are up"
@@ -242,7 +242,7 @@ class LetterPost:
             raise
         except Exception as error:
             log.exception("dead_letter_round_failed", share_partition=box.sender.key.text)
-            self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the letters wait"))
+            self._failed(box, stretches, Failure(Reason.REFUSED, repr(error), "report this; the dead letters wait"))
 
     async def _destination(self, box: _Outbox) -> tuple[Destination, QueueTopic] | Failure:
         """Return where the dead letters go, after creating the topic if necessary, or why they cannot be written."""
@@ -260,7 +260,7 @@ class LetterPost:
             except KafkaError as error:
                 text = f"topic {name!r} could not be created: {error.message}"
                 return Failure(Reason.NOT_CREATED, text, f"create it by hand, with {ENABLE_CONFIG}=true")
-        return Failure(Reason.NOT_CREATED, f"topic {name!r} was created, and is not seen here yet", "nothing")
+        return Failure(Reason.NOT_CREATED, f"topic {name!r} was created, but is not visible here yet", "nothing")
 
     async def _create(self, name: str) -> None:
         """Create a topic; concurrent calls for the same name share one creation."""
@@ -283,7 +283,7 @@ class LetterPost:
             try:
                 prepared = await making.prepare(stretches)
             except (KafkaError, LogError) as error:
-                text = f"the source records cannot be read at present: {error}"
+                text = f"the source records cannot be read now: {error}"
                 self._failed(box, stretches, Failure(Reason.SOURCE_UNREADABLE, text, _SOURCE_ADVICE))
                 return
         failure = await self._carry(box, prepared, topic) if prepared.letters else None
@@ -300,7 +300,7 @@ class LetterPost:
         try:
             await self._carriers.carry(partition, packed(prepared.letters, topic.max_message_bytes))
         except ThrottlingQuotaExceededError as error:
-            return Failure(Reason.BUSY, error.message, "nothing: it goes on when they are answered")
+            return Failure(Reason.BUSY, error.message, "nothing: it continues when they have responses")
         except _REFUSALS as error:
             failure = Failure(Reason.REFUSED, error.message, _REFUSED_ADVICE)
         except (KafkaError, LogError) as error:

@@ -49,7 +49,7 @@ class SourceRecords:
     async def at(self, offset: int) -> Source | None:
         """Return the record; None if the log no longer has it, or if it cannot be decoded.
 
-        Raises KafkaError or LogError if the log cannot be read at present or this node no longer leads it.
+        Raises KafkaError or LogError if the log cannot be read now or this node no longer leads it.
         """
         batch = self._in_memory(offset)
         if batch is None and offset > self._missing_to:
@@ -125,7 +125,7 @@ class LetterBuilder:
         self._now_ms = now_wall_ms
 
     async def prepare(self, stretches: list[Stretch]) -> Prepared:
-        """Build the dead letters of a round. Raises KafkaError or LogError if the source cannot be read at present."""
+        """Build the dead letters of a round. Raises KafkaError or LogError if the source cannot be read now."""
         sources = None if self._log is None else SourceRecords(self._log, stretches[-1].last)
         prepared, size = Prepared(), 0
         for stretch in stretches:

@@ -55,8 +55,8 @@ class LetterReports:
             cause=failure.text,
             try_next=failure.advice,
             next_try_in_s=round(pause_ms / 1000, 1),
-            effect="the letters cannot be written at present; their records are kept as Archiving and tried again, and "
-            "other records are delivered meanwhile",
+            effect="the dead letters cannot be written now; their records stay Archiving and are retried, and other "
+            "records are delivered meanwhile",
         )
 
     def given_up(self, who: Who, spans: Spans, failure: Failure) -> None:
@@ -82,8 +82,8 @@ class LetterReports:
             sums={"letters": len(offsets)},
             **who.names(),
             offsets=offsets_text([(offset, offset) for offset in offsets]),
-            effect="the letters have no key and no value",
-            cause="the source record is gone, is no record, cannot be decoded, or is larger with its headers than "
+            effect="the dead letters have no key and no value",
+            cause="the source record is gone, is not a record, cannot be decoded, or is larger with its headers than "
             f"max.message.bytes of the dead-letter topic ({max_message_bytes})",
         )
 
@@ -104,10 +104,10 @@ class LetterReports:
                 key=(who.key, "full"),
                 **who.names(),
                 letters=letters,
-                effect="no new records of the share-partition are delivered until some of its letters are written",
+                effect="no new records of the share-partition are delivered until some of its dead letters are written",
                 try_next="see the cause in the line dead_letters_waiting before this one; "
                 "sharegroups.errors.deadletterqueue.waiting.max is the bound, and "
-                "sharegroups.errors.deadletterqueue.failure=drop gives letters up instead",
+                "sharegroups.errors.deadletterqueue.failure=drop gives up dead letters instead",
             )
         else:
             self._lines.info("dead_letter_limit_cleared", key=(who.key, "not full"), **who.names())

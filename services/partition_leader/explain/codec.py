@@ -19,7 +19,7 @@ def question_of(message: pb.ExplainRecordRequest) -> Asked:
     return Asked(key, message.offset, message.last_offset if message.HasField("last_offset") else message.offset)
 
 
-#: What a consumer that is refused would change.
+#: The obstacles that a consumer would remove if it were not refused.
 _FETCHABLE: Final = frozenset({Obstacle.NOT_FETCHED, Obstacle.NO_STATE, Obstacle.START_NOT_SET, Obstacle.NONE})
 
 

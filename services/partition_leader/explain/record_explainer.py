@@ -89,7 +89,7 @@ class RecordExplainer:
 
     async def explain(self, asked: Asked) -> Answered:
         """Answer a question. Raises KafkaError if the question is invalid (PL-826), if the partition is not led here,
-        or if the stored state or the log cannot be read at present."""
+        or if the stored state or the log cannot be read now."""
         if not self._enabled():
             raise UnsupportedVersionError("share groups are switched off here (share.version=0)")
         _check_group(asked.key.group_id)
@@ -114,7 +114,7 @@ class RecordExplainer:
         host = self._partitions.peek(asked.key)
         loaded = explain_loaded(host.core, question) if host is not None else None
         if loaded is None and stored is None:
-            raise RequestTimedOutError(f"{asked.key.text} was loaded and let go again meanwhile; ask again")
+            raise RequestTimedOutError(f"{asked.key.text} was loaded and dropped again meanwhile; ask again")
         return Answered(question, loaded or explain_stored(stored or StateSummary(), question))
 
     async def _log_view(self, asked: Asked) -> LogView:
@@ -202,5 +202,5 @@ def _check_group(group_id: str) -> None:
 def _unreadable(asked: Asked, error: KafkaError) -> KafkaError:
     if isinstance(error, InQuarantineError):
         return error  # its message is complete, and asking again would not help
-    text = f"the stored state of {asked.key.text} cannot be read at present: {error.message}; ask again"
+    text = f"the stored state of {asked.key.text} cannot be read now: {error.message}; ask again"
     return error_for(error.code, text) or error

@@ -196,8 +196,8 @@ class ShareFetchOperation:
         self._timer = asyncio.get_running_loop().call_later(delay_s, self._deadline)
 
     def _waits_for_quota(self) -> bool:
-        """Return whether its caller's quota is used up (PL-532). Then it acquires nothing: it tries again as soon as it
-        may, and when its wait is over it is answered without records."""
+        """Return whether its caller's quota is used up (PL-532). Then it acquires nothing: it retries as soon as the
+        quota allows, and when its wait is over, the response has no records."""
         quota = self._parameters.quota
         delay_ms = 0 if quota is None else quota.delay_ms()
         if not delay_ms:

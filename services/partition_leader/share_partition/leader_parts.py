@@ -32,7 +32,7 @@ class LedPartition:
 class LeaderParts:
     """What hosts need from the process.
 
-    `config` returns a group's effective configs under the present metadata. `lead` raises KafkaError for a partition
+    `config` returns a group's effective configs under the current metadata. `lead` raises KafkaError for a partition
     that this process does not lead. `loaded` receives how many ms an object took to become ACTIVE or to fail. `dropped`
     counts dropped objects, and `archived` receives records that will not be delivered again. `letters` writes dead
     letters, `delays` reports delayed records. `chance` returns random numbers in 0…1 (PL-936).

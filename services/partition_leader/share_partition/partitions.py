@@ -154,8 +154,7 @@ class SharePartitions:
         return self._by_group
 
     def configs_changed(self) -> None:
-        """Give each share-partition its group's current configs, which it uses from now on (PL-1003), and let parked
-        fetches try again (PL-214)."""
+        """Give each share-partition its group's current configs (PL-1003), and let parked fetches retry (PL-214)."""
         for group_id, hosts in self._by_group.items():
             config = self._parts.config(group_id)
             for host in hosts.values():
@@ -165,7 +164,7 @@ class SharePartitions:
         self.later(list(self._hosts), lambda host: host.feed(ev.SettingsChanged(host.config)))
 
     def config(self, group_id: str) -> GroupConfig:
-        """Return a group's effective configs under the present metadata."""
+        """Return a group's effective configs under the current metadata."""
         return self._parts.config(group_id)
 
     def cached(self, key: SharePartitionKey) -> SharePartitionHost | None:

@@ -90,12 +90,13 @@ class _Run:
     fetch: ShareFetchOperation | None = None
     #: The group's lock duration when the request arrived; renewed locks last this long.
     lock_ms: int = 0
-    #: The errors of topics that the caller may not read, and the version of the entries that decided so.
+    #: The errors of topics that the caller is not authorized to read, and the version of the entries that decided it.
     refused: Mapping[bytes, KafkaError] = field(default_factory=dict)
     rights_version: int = 0
     #: What limits the bytes that the caller fetches (PL-532).
     quota: CallerQuota | None = None
-    #: The topics of which everything acquired so far was released, because the right to them was lost meanwhile.
+    #: The topics whose records acquired so far were all released, because the caller lost its permission for them
+    #: meanwhile.
     freed: set[bytes] = field(default_factory=set)
 
     def fetched(self, one: FetchedPartition) -> None:
@@ -110,7 +111,7 @@ class _Run:
 
     def answered_lock_ms(self, now_ms: int) -> int:
         """Return the lock duration for the response: no longer than any lock that this request has started (PL-254).
-        `now_ms`: the group's present lock duration."""
+        `now_ms`: the group's current lock duration."""
         begun = [one.fetched.lock_ms for one in self.results.values() if one.fetched is not None and one.fetched.ranges]
         if self.request.is_renew_ack:
             begun.append(self.lock_ms)
@@ -291,8 +292,8 @@ class ShareRequests:
         return step
 
     def _require_group(self, request: ShareRequest) -> None:
-        """Raise unless the caller may read the group (GC-139); who opened a session may close it without that right
-        (PL-531)."""
+        """Raise unless the caller may read the group (GC-139); the principal that opened a session may close it without
+        that permission (PL-531)."""
         if request.epoch == CLOSING_EPOCH and not request.acknowledgements:
             key = SessionKey(request.group_id, request.member_id)
             if self.sessions.is_opened_by(key, request.caller.principal):
@@ -300,7 +301,7 @@ class ShareRequests:
         request.caller.require(ResourceType.GROUP, request.group_id)
 
     def _check_topics(self, run: _Run) -> set[bytes]:
-        """Note the topics of the request that its caller may not read. Returns those that it may fetch."""
+        """Note the topics of the request that its caller is not authorized to read. Returns those that it may fetch."""
         caller = run.request.caller
         if caller.rights is None:
             return set()
@@ -463,7 +464,7 @@ class ShareRequests:
         for partition, result in run.results.items():
             if result.fetched is None:
                 continue
-            if partition.topic_id in run.freed:  # even if the right is back: others may hold the records by now
+            if partition.topic_id in run.freed:  # even if it may be read again: others may hold the records by now
                 result.fetched.drop()
             error = self._led.refusal(caller, partition.topic_id)
             if error is not None:

@@ -1,7 +1,7 @@
 """Frees what members may no longer hold when access control entries change (PL-531).
 
-Requests that come later are refused by their own check. What is left are records that members hold already, and
-fetches that wait for records.
+Later requests are refused by their own check. That leaves the records that members already hold, and fetches that wait
+for records.
 """
 
 from __future__ import annotations
@@ -95,13 +95,13 @@ class SessionRights:
         self._sessions.pop(key, None)
 
     def changed(self) -> None:
-        """Check all sessions against the present entries, in steps."""
+        """Check all sessions against the current entries, in steps."""
         self._again = True
         if self._sessions and (self._sweep is None or self._sweep.done()):
             self._sweep = asyncio.get_running_loop().create_task(self._check_all(), name="session-rights")
 
     async def close(self) -> None:
-        """End the check that is under way."""
+        """End the check that is in progress."""
         if self._sweep is not None:
             self._sweep.cancel()
             await asyncio.gather(self._sweep, return_exceptions=True)

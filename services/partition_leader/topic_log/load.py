@@ -51,7 +51,7 @@ class _Main:
     unsure: bool
     """Whether the log's end is known only from a damaged entry."""
     holes: Holes
-    """Offsets skipped by the markers that were read, which include every jump at least as long as the present setting
+    """Offsets skipped by the markers that were read, which include every jump at least as long as the current setting
     (CM-105)."""
 
 

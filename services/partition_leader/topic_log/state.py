@@ -83,7 +83,7 @@ class LogListener(Protocol):
         ...
 
     def log_closed(self, error: KafkaError) -> None:
-        """Answer requests with `error` from now on: this node no longer leads the partition, or the topic was deleted.
+        """Start answering requests with `error`: this node no longer leads the partition, or the topic was deleted.
         This is the last call."""
         ...
 

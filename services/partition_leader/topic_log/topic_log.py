@@ -219,7 +219,7 @@ class TopicLog:
         self._commit.check_open()
 
     def add_listener(self, listener: LogListener) -> None:
-        """Call `listener` on every change from now on, and at once if the log is already closed."""
+        """Start calling `listener` on every change; call it at once if the log is already closed."""
         if self._closed is not None:
             listener.log_closed(again(self._closed))
         else:
@@ -293,9 +293,8 @@ class TopicLog:
         return max(0, start - offset) + state.holes.count(start, state.high_watermark)
 
     def empty_from(self, offset: int, *, committed: bool) -> int:
-        """Return how many offsets from `offset` to the high watermark hold nothing that a group could get at present:
-        those of `holes_from`, markers and, with `committed`, aborted records and everything from LAST_STABLE on
-        (PL-827).
+        """Return how many offsets from `offset` to the high watermark hold nothing that a group could get now: those of
+        `holes_from`, markers and, with `committed`, aborted records and everything from LAST_STABLE on (PL-827).
 
         The number is never too high: holes and the others may be the same offsets, so only the larger of the two
         numbers is used.
@@ -412,7 +411,7 @@ class TopicLog:
         except ShardLostError as error:
             raise NotLeaderOrFollowerError(f"this node no longer leads the partition ({error})") from error
         except LogError as error:
-            raise KafkaStorageError(f"the store cannot be read at present ({error}); try again") from error
+            raise KafkaStorageError(f"the store cannot be read now ({error}); try again") from error
         self._commit.check_open()
 
     def _future(self) -> asyncio.Future[AppendOutcome]:

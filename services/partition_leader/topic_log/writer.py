@@ -98,9 +98,7 @@ class GroupCommit:
         if not self._log.available_for(self._state.shard):
             raise self._reported(
                 [operation],
-                NotEnoughReplicasError(
-                    f"{name}: the store cannot confirm writes at present; nothing was written, try again"
-                ),
+                NotEnoughReplicasError(f"{name}: the store cannot confirm writes now; nothing was written, try again"),
             )
         if operation.size and self._queued_bytes + operation.size > self._settings.queue_max_bytes:
             raise self._reported(

@@ -34,7 +34,7 @@ from shard_runtime.rpc.quotas import CallerQuota
 FETCH_MAX_BYTES: Final = 8 << 20
 #: How many bytes a fetch may read even if the budget has little room left; it waits until there is that much.
 FETCH_MIN_BYTES: Final = 64 << 10
-#: How many partitions are answered without letting other tasks run.
+#: How many partitions are processed without letting other tasks run.
 SLICE: Final = 250
 FETCH_WAIT_MAX_MS: Final = 30_000
 DELETE_TIMEOUT_MS: Final = 30_000
@@ -101,7 +101,7 @@ class OffsetsService:
         check_leader_epoch(topic_log, partition, _known_epoch(asked))
         if asked.timestamp < OFFSET_MAX_TIMESTAMP:
             raise InvalidRequestError(
-                f"timestamp {asked.timestamp} has no meaning; expected −1 latest, −2 earliest, −3 largest, or from 0 on"
+                f"timestamp {asked.timestamp} has no meaning; expected −1 latest, −2 earliest, −3 largest, or ≥ 0"
             )
         found = await topic_log.offset_for(asked.timestamp, committed=committed)
         if found is not None:
@@ -184,7 +184,7 @@ class OffsetsService:
         if quota is not None:
             max_bytes = min(max_bytes, quota.at_once)
         if not await share.wait(max_bytes, WAIT_S):
-            raise ThrottlingQuotaExceededError("this node has no memory left for a Fetch at present; try again later")
+            raise ThrottlingQuotaExceededError("this node currently has no memory left for a Fetch; try again later")
         try:
             committed = _reads_committed(request.isolation_level)
             attempt = _FetchAttempt(self._directory, max_bytes if read else 0, growth, committed)

@@ -37,8 +37,8 @@ class LogDirectory(Protocol):
         ...
 
     def refusal(self, caller: CallContext, topic_id: bytes) -> KafkaError | None:
-        """Return the error for a caller that may not do to the topic what its RPC does (CM-61), else None. With access
-        control an id without a name is refused, too. Call it before using the log."""
+        """Return the error for a caller that is not authorized to do what its RPC does to the topic (CM-61), otherwise
+        None. With access control an id without a name is refused, too. Call it before using the log."""
         ...
 
 
@@ -46,7 +46,7 @@ class GroupBacklog(NamedTuple):
     """The work that a share group has left in a partition (PL-827). `waiting`: None when its share-partition is not
     loaded. `oldest_age_ms`: None if everything is finished, or if it was not determined. `dead_letters`: those not
     written yet (PL-920); None if not loaded. `delayed`: records whose delay has not ended (PL-938); None if not loaded.
-    `empty`: offsets from the stored start to the high watermark that hold nothing for the group at present; None if
+    `empty`: offsets from the stored start to the high watermark that currently hold nothing for the group; None if
     there is no start."""
 
     in_flight: int

@@ -135,7 +135,7 @@ def _numbered(message: ProduceRequest.Batch, data: bytes, producer_id: int) -> N
     if half or epoch < 0 or not 0 <= sequence <= _SEQUENCE_MAX:
         raise InvalidRecordError(
             f"producer {producer_id} sent producer_epoch {epoch if has_epoch else 'unset'} and base_sequence "
-            f"{sequence if has_sequence else 'unset'}; expected both from 0 on: {_ALL_THREE}"
+            f"{sequence if has_sequence else 'unset'}; expected both to be at least 0: {_ALL_THREE}"
         )
     return NewBatch(
         data,

@@ -39,9 +39,9 @@ def check_leader_epoch(key: SharePartitionKey, epoch: int, generation: int, stor
     latest = max((wall_ms - EPOCH_ZERO_MS) // 1000, stored, 0) + EPOCH_AHEAD_S
     if epoch > latest or generation < 0:
         raise ImplausibleError(
-            f"{key.text}: leader epoch {epoch} (generation {generation}) is none that a claim can have given; expected "
-            f"0 to {latest}, by this node's clock and the stored {stored}, and a generation from 0. Compare the clock "
-            "of this node with the store's"
+            f"{key.text}: leader epoch {epoch} (generation {generation}) cannot come from a claim; expected 0 to "
+            f"{latest}, by this node's clock and the stored {stored}, and a generation of at least 0. Compare this "
+            "node's clock with the store's"
         )
 
 
@@ -49,7 +49,7 @@ def check_state_epoch_range(key: SharePartitionKey, epoch: int) -> None:
     """Refuse a state epoch that no group can have reached, and that none could exceed later."""
     if epoch > STATE_EPOCH_MAX:
         raise ImplausibleError(
-            f"{key.text}: state epoch {epoch} is none that a group can have reached; expected 0 to {STATE_EPOCH_MAX}"
+            f"{key.text}: state epoch {epoch} cannot have been reached by any group; expected 0 to {STATE_EPOCH_MAX}"
         )
 
 
@@ -58,7 +58,7 @@ def check_start(key: SharePartitionKey, start_offset: int, state: ShareState | N
     stored = max(0, state.start_offset) if state is not None else 0
     if not UNSET_OFFSET <= start_offset <= stored + START_GROWTH_MAX:
         raise ImplausibleError(
-            f"{key.text}: start offset {start_offset} is none that the log can have reached since {stored}; expected "
+            f"{key.text}: start offset {start_offset} cannot have been reached by the log since {stored}; expected "
             f"-1 to {stored + START_GROWTH_MAX}"
         )
 

@@ -487,13 +487,13 @@ def _topic_starts(
         if not isinstance(entry.key, SharePartitionKey) or entry.key.topic_id in topic_ids:
             whose = "its share-partition is unknown" if entry.key is None else f"it is of {entry.key}"
             raise InQuarantineError(
-                f"entry {entry.at} of {entry.stream} is damaged, and {whose}; how far its group is, is not known until "
+                f"entry {entry.at} of {entry.stream} is damaged, and {whose}; its group's progress is unknown until "
                 "an operator settles that: `sharegroups state repair` shows what can be done"
             )
     found = [(key, state.start_offset) for key, state in states.items() if key.topic_id in topic_ids]
     if len(found) > TOPIC_STARTS_MAX:
         raise InvalidRequestError(
             f"{len(found)} share-partitions of one shard have state for the {len(topic_ids)} topics; at most "
-            f"{TOPIC_STARTS_MAX} go into one answer: ask for fewer topics at once"
+            f"{TOPIC_STARTS_MAX} fit into one response: ask for fewer topics at once"
         )
     return tuple(found)

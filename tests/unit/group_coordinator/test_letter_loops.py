@@ -83,9 +83,9 @@ async def test_a_longer_circle_is_reported_once_with_all_its_groups_and_what_onl
     assert await groups.circles() == [], "c has no queue yet"
     groups.queues["c"] = "dlq.c"
     way = [
-        "a reads dlq.c, its letters go to dlq.a",
-        "b reads dlq.a, its letters go to dlq.b",
-        "c reads dlq.b, its letters go to dlq.c",
+        "a reads dlq.c, its dead letters go to dlq.a",
+        "b reads dlq.a, its dead letters go to dlq.b",
+        "c reads dlq.b, its dead letters go to dlq.c",
     ]
     assert await groups.circles() == [way]
     assert await groups.circles() == []
@@ -103,7 +103,8 @@ def test_a_queue_that_would_close_a_circle_is_reported_with_the_way_round() -> N
     closed_by = groups.loops.closed_by
     assert closed_by("c", "dlq.c") == (
         "dead-letter topics would lead in a circle: group 'a' reads 'dlq.c' and has 'dlq.a', group 'b' reads 'dlq.a' "
-        "and has 'dlq.b', which group 'c' reads; a record that each of them rejects would come to them again and again"
+        "and has 'dlq.b', which group 'c' reads; a record that each of them rejects would be delivered to them again "
+        "and again"
     )
     assert closed_by("c", "dlq.b").startswith("group 'c' reads that topic")
     assert closed_by("c", "dlq.d") == ""

@@ -224,7 +224,7 @@ def test_two_alterations_at_once_are_one_after_the_other() -> None:
         await asyncio.sleep(0.01)
         second = await alter(world, {"t": [(0, 8)]})
         assert second.error_code == LOADING
-        assert "AlterShareGroupOffsets of group grp is under way" in second.error_message
+        assert "AlterShareGroupOffsets of group grp is in progress" in second.error_message
         world.persister.gate.set()
         assert altered(await first) == {"t": [(0, 0)]}
         assert altered(await alter(world, {"t": [(0, 8)]})) == {"t": [(0, 0)]}

@@ -275,7 +275,7 @@ def test_a_second_call_for_the_group_learns_which_one_is_under_way() -> None:
         await asyncio.sleep(0.01)
         second = (await delete_groups(world, "grp"))["grp"]
         assert second.error_code == LOADING
-        assert "DeleteGroups of group grp is under way" in second.error_message
+        assert "DeleteGroups of group grp is in progress" in second.error_message
         assert (await delete_offsets(world, ["t"])).error_code == LOADING
         world.persister.gate.set()
         assert _codes(await first) == {"grp": 0}

@@ -31,7 +31,7 @@ class Reason(StrEnum):
     NOT_CREATED = "not_created"
     TOO_LARGE = "too_large"
     REFUSED = "refused"
-    UNREACHABLE = "unreachable"  # the leader of the DLQ partition, or its store, does not accept letters at present
+    UNREACHABLE = "unreachable"  # the leader of the DLQ partition, or its store, currently accepts no dead letters
     BUSY = "busy"  # too many rounds for that leader are pending already
     SOURCE_UNREADABLE = "source_unreadable"
 
@@ -102,7 +102,7 @@ def destination(view: View, source: str, since_ms: int) -> Destination | Failure
     failure = _without_a_queue(view, source) or _of_the_name(view)
     if failure is not None and view.complete_since_ms < since_ms:
         text = f"this node's view of the metadata is too old to decide; by it, {failure.text}"
-        return Failure(Reason.METADATA, text, "nothing: it reads the metadata each second")
+        return Failure(Reason.METADATA, text, "nothing: it reads the metadata every second")
     return failure or Destination(view.queue.topic, view.topic, view.queue.copies)
 
 
@@ -121,7 +121,7 @@ def circling(source: str, queue: str) -> Failure:
     """Return the failure for records of topic `source` that are already the HOPS_MAXth dead letter of their chain."""
     text = (
         f"the record is a dead letter itself, the {HOPS_MAX}th in a row; groups whose dead-letter topics lead to each "
-        f"other would write letters for ever. It remains in topic {source!r}"
+        f"other would write dead letters forever. It remains in topic {source!r}"
     )
     advice = f"set {TOPIC_CONFIG} of the groups that read {source!r} and {queue!r} to topics that none of them reads"
     return Failure(Reason.LOOP, text, advice)

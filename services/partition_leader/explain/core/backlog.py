@@ -33,7 +33,7 @@ def backlog(
     """Count the backlog (PL-827); None while the share-partition is not ACTIVE.
 
     `holes_from`: returns how many offsets from a given one to the high watermark are known to have no record (CM-105).
-    `empty_from`: returns how many offsets of that range hold nothing for the group at present, those holes included.
+    `empty_from`: returns how many offsets of that range currently hold nothing for the group, including those holes.
     """
     if partition.status is not Status.ACTIVE:
         return None

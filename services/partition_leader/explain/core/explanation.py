@@ -404,5 +404,5 @@ _STATES: Final = {
     STATE_ARCHIVING: RecordState.ARCHIVING,
     STATE_ARCHIVED: RecordState.ARCHIVED,
 }
-#: Acquired is never stored; if it is read all the same, no member holds the record any more (PL-101).
+#: Acquired is never stored; if it is read nevertheless, no member holds the record any longer (PL-101).
 _STORED_STATES: Final = _STATES | {STATE_ACQUIRED: RecordState.AVAILABLE}

@@ -103,7 +103,7 @@ def _available(fate: Fate, asked: Question) -> str:
 
 def _not_fetched(fate: Fate, asked: Question, place: Place) -> str:
     if place.loaded:
-        why = "no member fetches this partition from its leader at present"
+        why = "no member is currently fetching this partition from its leader"
     else:
         why = (
             "no member has fetched this partition since its leader took over, or since the last member that did left "

@@ -73,7 +73,7 @@ class FetchBudget:
 
     @property
     def asks_for_nothing(self) -> bool:
-        """True if the request is answered at once, without records (PL-201)."""
+        """True if the response is sent at once, without records (PL-201)."""
         return not self._partitions or self._sizes.max_records == 0 or self._sizes.max_bytes == 0
 
     @property
@@ -87,8 +87,8 @@ class FetchBudget:
         return self.records_left <= 0 or self.partitions_left <= 0
 
     def all_erroneous(self, erroneous: int) -> bool:
-        """Return whether all share-partitions, `erroneous` in number, have errors: then the request is answered
-        (PL-205, PL-212)."""
+        """Return whether all share-partitions, `erroneous` in number, have errors: then the response is sent (PL-205,
+        PL-212)."""
         return erroneous == self._partitions
 
     def is_filled_by(self, acquirable: Iterable[int]) -> bool:
@@ -107,8 +107,8 @@ class FetchBudget:
         ones with errors.
 
         `available`: the bytes that can be read in each lockable one; iterated only as far as the decision needs.
-        `connection_room`: the bytes that may be sent over its connection at present (CM-92). `expired`: the deadline
-        has passed, so this is the last attempt (PL-213).
+        `connection_room`: the bytes that may be sent over its connection now (CM-92). `expired`: the deadline has
+        passed, so this is the last attempt (PL-213).
         """
         if self.all_erroneous(erroneous):
             return Step.ANSWER

@@ -45,7 +45,7 @@ class SessionRequest(NamedTuple):
 
     `session_id`: None if the client does not support the field. `connection_id`: the stream that the request came over;
     None for a unary call (PL-524). `member_epoch`: the member's newest epoch; None if the client does not support the
-    field (PL-528). `principal`: who calls; None if that is not known (CM-60).
+    field (PL-528). `principal`: the caller; None if unknown (CM-60).
     """
 
     key: SessionKey
@@ -117,10 +117,10 @@ class _Session:
     connection_id: int | None
     last_request_ms: int
     member_epoch: int | None = None  # the highest in its requests so far
-    principal: str | None = None  # who opened it
+    principal: str | None = None  # the principal that opened it
     epoch: int = 1
     requests_running: int = 0
-    empty_fetches: int = 0  # consecutive fetches without records, the present one included
+    empty_fetches: int = 0  # consecutive fetches without records, including the current one
     # In fetch order. True: the partition is new or was in error, so its next entry is reported even if it is empty
     # (PL-511).
     partitions: dict[TopicIdPartition, bool] = field(default_factory=dict)
@@ -306,7 +306,8 @@ class SessionCache:
         return session
 
     def _bind(self, key: SessionKey, session: _Session, connection_id: int) -> None:
-        """Bind a session to the stream of its newest request; the end of the former one no longer ends it (PL-533)."""
+        """Bind a session to the stream of its newest request; the end of its previous stream no longer ends it
+        (PL-533)."""
         self._unbind(key, session)
         session.connection_id = connection_id
         self._by_connection.setdefault(connection_id, set()).add(key)
@@ -375,8 +376,8 @@ class SessionCache:
         return tuple(reported)
 
     def finished(self, step: SessionStep, now_ms: int) -> None:
-        """Note that the request was answered or abandoned: its session's idle time starts when no request is left
-        (PL-524)."""
+        """Note that the request got its response or was abandoned: its session's idle time starts when no request is
+        left (PL-524)."""
         session = self._sessions.get(step.key)
         if session is not None and session.session_id == step.session_id and session.requests_running:
             session.requests_running -= 1

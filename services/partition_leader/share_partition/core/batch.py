@@ -211,7 +211,7 @@ class InFlightBatch:
         self.counts[low : low + size] = array("i", [count]) * size
 
     def first_other(self, first: int, codes: bytes) -> int | None:
-        """The first offset from `first` on whose code is not one of `codes`; None if there is none."""
+        """The first offset at or above `first` whose code is not one of `codes`; None if there is none."""
         if self.codes is None:
             return None if self.code in codes else first
         at = first - self.first

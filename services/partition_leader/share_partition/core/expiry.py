@@ -52,7 +52,7 @@ def expire(window: Window, now_ms: int, settings: GroupConfig, chance: Callable[
     with the time (PL-307). `chance`: for the group's back-off (PL-936)."""
     result = Expired()
     retries = Retries(settings.backoff, chance)
-    window.renewals.due(now_ms)  # expired renewals are not needed any more
+    window.renewals.due(now_ms)  # expired renewals are no longer needed
     for _, first, last in window.locks.due(now_ms):
         for batch in window.overlapping(first, last):
             span = max(first, batch.first), min(last, batch.last)

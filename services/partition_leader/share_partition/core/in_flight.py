@@ -30,7 +30,7 @@ _FIRST: Final = itemgetter(0)
 
 class Window:
     """Everything between the start and the end offset. `end_offset` is the next offset to fetch while nothing is
-    cached, else the last in-flight offset, inclusive (PL-005)."""
+    cached, otherwise the last in-flight offset, inclusive (PL-005)."""
 
     __slots__ = (
         "_batches",
@@ -322,7 +322,7 @@ class Window:
         self.note_delayed(last)
 
     def note_delayed(self, last: int) -> None:
-        """Note that records up to `last` are or were delayed: from now on, records are counted rather than offsets
+        """Note that records up to `last` are or were delayed: this starts counting records rather than offsets
         (PL-935)."""
         self._delayed_through = max(self._delayed_through, last)
         if not self.counts_records:

@@ -184,13 +184,14 @@ def state_of(code: int) -> int:
 
 
 def refusal_of(code: int, member: str, caller: str) -> str | None:
-    """Return why `caller` may not act on a record with this code and owner; None if it may (PL-406, PL-407)."""
+    """Return the reason why `caller` is not allowed to act on a record with this code and owner; None if it is (PL-406,
+    PL-407)."""
     if code & PENDING:
         return "an earlier acknowledgement of it is still being written"
     if code == DELAYED:
-        return "no member holds it any more: its lock expired or it was released, and it waits to be tried again"
+        return "no member holds it any longer: its lock expired or it was released, and it waits to be retried"
     if code == STATE_AVAILABLE:
-        return "no member holds it any more: its lock expired or it was released"
+        return "no member holds it any longer: its lock expired or it was released"
     if code != STATE_ACQUIRED:
         return "it is already acknowledged or archived"
     return None if member == caller else "another member holds it"

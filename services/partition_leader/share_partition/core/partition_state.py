@@ -153,7 +153,7 @@ class PartitionState:
             self.given_up.note(first, last)
 
     def begin_retirement(self, error: KafkaError, reason: DropReason) -> None:
-        """Refuse acquires and acknowledgements from now on, and drop once queued operations are finished (PL-631)."""
+        """Start refusing acquires and acknowledgements, and drop once queued operations are finished (PL-631)."""
         if self.status is not Status.ACTIVE:
             return
         self.status = Status.RETIRING

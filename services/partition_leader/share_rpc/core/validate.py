@@ -66,7 +66,7 @@ def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, dela
     previous = -1
     for first, last, types, delays, undelivered in batches:
         if first < 0 or first > last:
-            raise InvalidRequestError(f"acknowledged offsets {first}-{last} are no range; {_ACK_RANGES_HINT}")
+            raise InvalidRequestError(f"acknowledged offsets {first}-{last} are not a range; {_ACK_RANGES_HINT}")
         if first <= previous:
             raise InvalidRequestError(
                 f"acknowledged offsets {first}-{last} come after {previous}; expected ascending ranges without overlap"

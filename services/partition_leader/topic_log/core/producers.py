@@ -89,7 +89,7 @@ class ProducerTable:
         if batch.producer_epoch <= known.ended_epoch:
             raise InvalidProducerEpochError(
                 f"producer {batch.producer_id} sent a batch of epoch {batch.producer_epoch}, whose transaction has "
-                "ended; nothing was written: ask for the present epoch with EndTxn or InitProducerId"
+                "ended; nothing was written: ask for the current epoch with EndTxn or InitProducerId"
             )
         same_epoch = known.batches if batch.producer_epoch == known.epoch else ()
         for one in same_epoch:

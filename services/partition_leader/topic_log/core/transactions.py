@@ -114,7 +114,8 @@ class LogTransactions:
         return next(iter(self.open.values()), None)
 
     def last_stable(self, log_start: int, high_watermark: int) -> int:
-        """Return LAST_STABLE: the first offset of the earliest open transaction, else the high watermark (PL-008)."""
+        """Return LAST_STABLE: the first offset of the earliest open transaction, or the high watermark if none is open
+        (PL-008)."""
         if not self.open:
             return high_watermark
         earliest = next(iter(self.open.values())).first_offset

@@ -270,7 +270,7 @@ def test_a_group_is_changed_by_one_call_at_a_time(first: str, second: str) -> No
     names = {"alter": "AlterShareGroupOffsets", "offsets": "DeleteShareGroupOffsets", "group": "DeleteGroups"}
     driver.run(calls[first])
     size = len(driver.log)
-    with pytest.raises(CoordinatorLoadInProgressError, match=f"{names[first]} of group g is under way"):
+    with pytest.raises(CoordinatorLoadInProgressError, match=f"{names[first]} of group g is in progress"):
         driver.run(calls[second])
     with pytest.raises(CoordinatorLoadInProgressError, match=names[first]):
         driver.run(c.RequireEmpty("g"))

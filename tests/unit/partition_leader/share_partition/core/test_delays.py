@@ -235,7 +235,7 @@ def test_a_late_acknowledgement_of_a_delayed_record_is_refused_and_says_why() ->
     op = bench.ack("M", (0, 0, ACCEPT))
     error = bench.error(op)
     assert isinstance(error, InvalidRecordStateError)
-    assert "it waits to be tried again" in error.message
+    assert "it waits to be retried" in error.message
 
 
 @pytest.mark.rule("PL-934")
