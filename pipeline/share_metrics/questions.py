@@ -31,7 +31,7 @@ LAG: Final = Question(
         "share_partitions": "how many it has",
         "lag": "records that are not finished, from where the logs end; null if no share-partition's lag is known",
         "unknown": "share-partitions whose lag is not known",
-        "at_least": "true: the lag may be greater, since some logs' ends were last seen minutes ago, or never",
+        "at_least": "true if the lag may be greater, since some logs' ends were last seen minutes ago, or never",
         "delayed": "the records in the lag that are delayed",
     },
     f"""
@@ -49,7 +49,7 @@ PACE: Final = Question(
         "arrived_per_s": "`arrived` per second: the sum of each share-partition's own rate",
         "finished_per_s": "`finished` per second, computed in the same way",
         "lag": "as in `share_lag`",
-        "drain_s": "seconds until nothing is left if it goes on like this; null if it does not gain on the producers",
+        "drain_s": "seconds until nothing is left at this pace; null if it does not gain on the producers",
     },
     """
 WITH each AS (
@@ -66,10 +66,10 @@ FROM share_lag AS lags LEFT JOIN whole ON whole.group_id = lags.group_id""",
 )
 STUCK: Final = Question(
     "share_stuck",
-    "Who is stuck, and since when?",
+    "Which groups are stuck, and since when?",
     {
         **_PARTITION,
-        "kind": "`stalled`: the group has members, and finished nothing for five minutes; `abandoned`: it has none",
+        "kind": "`stalled`: the group has members, but finished nothing for five minutes; `abandoned`: it has none",
         "lag": "records that are not finished",
         "since": "the window in which it last finished something, or had nothing to do",
     },
@@ -116,7 +116,7 @@ RELEASE_TO_FINAL: Final = Question(
     {
         **_PARTITION,
         "window": "the worst window of the share-partition, by p99",
-        "p50_ms": "half of the records that were finished in it took at most this long since their first release, ms",
+        "p50_ms": "half of the records that were finished in it took at most this many ms from their first release",
         "p95_ms": "95 of 100",
         "p99_ms": "99 of 100",
     },
@@ -127,12 +127,12 @@ SELECT group_id, topic, partition, worst.window, worst.p50_ms, worst.p95_ms, wor
 )
 REBALANCES: Final = Question(
     "share_rebalances",
-    "When was work shared out again, and how long did that take?",
+    "When were partitions reassigned, and how long did that take?",
     {
         **_GROUP,
         "assignment_epoch": "epoch of the assignment that was computed",
         "computed_at": "when",
-        "took_ms": "time until all members had reached it, ms; null if they have not",
+        "took_ms": "milliseconds until all members had reached it; null if they have not",
     },
     """
 SELECT group_id, assignment_epoch, computed_at, convergence_ms AS took_ms FROM share_assignments""",
@@ -144,9 +144,9 @@ CHURN: Final = Question(
         **_GROUP,
         "joins": "members that joined",
         "leaves": "members that are gone",
-        "left": "of those, members that left by themselves",
+        "left": "of those, members that left on their own",
         "expired": "of those, members removed because no heartbeat came from them",
-        "flapping": "joins that were at least the third of one client id from one host within five minutes",
+        "flapping": "joins that were at least the third by the same client id and host within five minutes",
         "members": "how many there are at the end",
         "state": "`Stable`, `Empty` or `Dead`",
     },
@@ -177,7 +177,7 @@ FRESHNESS: Final = Question(
         "stream": "key of the stream",
         "entries": "entries in the period that these views cover",
         "newest": "when the newest one was written",
-        "age_s": "seconds from then until these views were made; an idle stream grows old too",
+        "age_s": "seconds from then until these views were made; it grows for an idle stream, too",
         "lost": "entries that were lost before they were read",
         "quarantined": "entries that are not records",
         "unknown": "records of a later build",

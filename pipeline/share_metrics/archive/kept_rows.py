@@ -33,8 +33,8 @@ _BASES: Final = frozenset({"snapshot", "tombstone"})
 
 
 def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | None) -> list[Row]:
-    """The rows that give a share-partition's state at `at`, in id order: from its last snapshot on, with the gaps of
-    its stream in that range.
+    """The rows that give a share-partition's state at `at`, in id order: from its last snapshot onwards, with its
+    stream's gaps in that range.
 
     `key`: group id, topic id as text, partition. `at`: with a time, the rows end before the first record, in id order,
     that was appended later; with an entry id, they include that entry; with None, they go to the end. Batches whose
@@ -44,7 +44,7 @@ def state_rows(data: Path, key: tuple[str, str, int], at: datetime | EntryId | N
     folders = [span.pieces for span in visible(data, Kind.SHARE_STATE)]
     folders = [folder for folder in folders if folder]
     while isinstance(at, datetime) and folders and not _any_by(folders[-1], at):
-        folders.pop()  # all of its rows were appended later, and so are all rows after them in their streams
+        folders.pop()  # all of its rows were appended later, as were all rows after them in their streams
     found: list[Row] = []
     opened: list[Piece] = []
     for folder in reversed(folders):
@@ -114,7 +114,7 @@ def _whole(paths: Iterable[str], key: tuple[str, str, int], ends: tuple[EntryId,
 
 
 def _needed(rows: list[Row], at: datetime | EntryId | None) -> list[Row]:
-    """The rows that give the state at `at`, in the order of ids: from the last base on, up to `at`."""
+    """The rows that give the state at `at`, in the order of ids: from the last base up to `at`."""
     needed: list[Row] = []
     for row in sorted(rows, key=_order):
         gap = row["record_type"] == GAP

@@ -32,15 +32,15 @@ ROLLED_UP: Final = "others"
 
 _PARTITION: Final = ("group", "topic", "partition")
 _GAUGES: Final = {
-    "start_offset": "First offset that is not finished yet, as last persisted.",
+    "start_offset": "First unfinished offset, as last persisted.",
     "finished_offset": "Start offset plus the records finished after it: how many records are done.",
     "lag": "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
     "where that is not known.",
     "in_flight_width": "Offsets between the start and the end of what may be delivered.",
-    "state_epoch": "State epoch; a change means that the state was initialised again.",
+    "state_epoch": "State epoch; a change means that the state was reinitialised.",
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
-#: How long a log end counts as current after it was last seen, s; longer if the job samples less often.
+#: How long, in seconds, a log end counts as current after it was last seen; longer if the job samples less often.
 FRESH_S: Final = 180.0
 _COUNTERS: Final = {
     "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
@@ -55,7 +55,7 @@ _COUNTERS: Final = {
 _ACKS: Final = {f"n_{name}": name.capitalize() for name in ACK_NAMES.values() if f"n_{name}" in WRITE_COUNTS}
 _TROUBLE: Final = {
     "lost": "Entries that were gone before they were read.",
-    "quarantined": "Entries that are no records.",
+    "quarantined": "Entries that are not records.",
     "unknown": "Entries of types that this build does not know.",
 }
 
@@ -168,7 +168,7 @@ class Gauges(Collector):
     def take(self, kind: Kind, rows: DataFrame, number: int | None = None, *, kept: bool = False) -> None:
         """Take the rows of one batch. Spark aggregates them, so that the driver receives one row for each key.
 
-        A batch with a `number` is counted once: if it comes again, only the newest entry times are taken. `kept`: the
+        A batch with a `number` is counted once: if it is repeated, only the newest entry times are taken. `kept`: the
         rows were ingested by earlier runs, so their values are taken but nothing is counted. Propagates an OSError from
         `keep`; then nothing in the batch was counted.
         """
@@ -317,7 +317,7 @@ class Gauges(Collector):
         return shown + [([*key, ROLLED_UP], *found) for key, found in sorted(others.items(), key=lambda one: one[0])]
 
     def _of_groups(self) -> list[Metric]:
-        members = GaugeMetricFamily("share_group_members", "Members that are there.", labels=["group"])
+        members = GaugeMetricFamily("share_group_members", "Current members.", labels=["group"])
         computed = CounterMetricFamily("share_group_rebalances", "Target assignments computed.", labels=["group"])
         # A group with share-partitions that never had a member, for example after a tool set its offsets, shows 0.
         groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()

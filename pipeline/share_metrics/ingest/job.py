@@ -132,7 +132,7 @@ def _utc_now() -> datetime:
 class Upkeep:
     """Runs the tasks `at_triggers` at every trigger, and compacts batches once a day (PM-18, PM-35, PM-39).
 
-    No row depends on this work, so a failure is reported and the work is tried again later.
+    No row depends on this work, so a failure is reported and the work is retried later.
 
     `compact` is called with a kind and the minimum number of batches to compact. `at_triggers`: tasks, keyed by the
     message reported when one fails. `trigger_s`: None for a job that runs once; then `begin` and `end` are its only
@@ -184,13 +184,13 @@ class Upkeep:
 
     def _compact_all(self, at_least: int) -> None:
         for kind in self._kinds:
-            self._try(f"{kind}: batches were not put together", partial(self._compact, kind, at_least))
+            self._try(f"{kind}: batches were not merged", partial(self._compact, kind, at_least))
 
     def _try(self, failed: str, do: Callable[[], object]) -> None:
         try:
             do()
         except (*SPARK_ERRORS, StoreUnreachableError, StoreReplyError, NoClusterError) as error:
-            self._notify(f"{failed}, which is tried again another time: {cause(str(error))}")
+            self._notify(f"{failed}, which is retried later: {cause(str(error))}")
 
 
 class Freshness(Collector):
@@ -293,8 +293,8 @@ def _ingest(spark: SparkSession, job: Job, shown: tuple[Gauges, Freshness] | Non
             gauges.take(kind, rows, number)
 
     def again(kind: Kind, pause_s: float, why: str) -> None:
-        when = f"goes on in {pause_s:g} s" if pause_s else "begun again"
-        notify(f"{kind}: {when} from its checkpoint, for it ended: {why}")
+        when = f"restarts in {pause_s:g} s" if pause_s else "restarted"
+        notify(f"{kind}: {when} from its checkpoint, because it ended: {why}")
 
     watch = Watch(step, take, again)
     upkeep = _upkeep(spark, job, gauges, notify)
@@ -465,7 +465,7 @@ def collected(  # noqa: PLR0917 - what a report is made of
 
 
 def _known(data: Path, begin: datetime, asked: datetime) -> Known:
-    """The time up to which everything was read, and how much of the requested period is missing, s.
+    """The time up to which everything was read, and how many seconds of the requested period are missing.
 
     Without a note, nothing counts as completely read.
     """

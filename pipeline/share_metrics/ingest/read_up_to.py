@@ -67,7 +67,7 @@ class Note:
             self._failed = False
         except OSError as error:
             if not self._failed:
-                self._notify(f"how far was read was not noted, which is tried again: {cause(str(error))}")
+                self._notify(f"the time up to which all was read was not noted, which is retried: {cause(str(error))}")
             self._failed = True
 
 

@@ -1,4 +1,4 @@
-"""Writes windows as Parquet, from the first hour with new rows on, overwriting older results (PM-2, PM-33, PM-35).
+"""Writes windows as Parquet, starting at the first hour with new rows, overwriting older results (PM-2, PM-33, PM-35).
 
     metrics/<table>/window=1m|1h/dt=…/hour=…
 
@@ -6,7 +6,7 @@ There is a folder for each hour, so that new rows in one hour do not rewrite its
 numbers of the last batches read; the ids of their queries, because a new query starts at number 0; and the time of the
 last sample of log ends that was used. It is written after the tables, so that a killed job only repeats work.
 
-Lag depends on samples too: `progress` and `lag` are also recomputed from the hour of that sample on. `lag` has all
+Lag depends on samples too: `progress` and `lag` are also recomputed starting at the hour of that sample. `lag` has all
 windows up to the time up to which everything was read, including those in which nothing was written.
 """
 
@@ -46,7 +46,7 @@ _LAG: Final = (*KEY, "window", "last_lag", "lag_least", "gone")
 
 
 def write_tables(spark: SparkSession, data: Path) -> list[str]:
-    """Recompute from the first hour with new rows on. Returns the hours with new rows, as 2026-11-22T08."""
+    """Recompute starting at the first hour with new rows. Returns the hours with new rows, as 2026-11-22T08."""
     note = data / "metrics" / "read.json"
     before: dict[str, Any] = json.loads(note.read_text()) if note.exists() else {}
     read: dict[str, Any] = {kind: _last_read(before, data, kind) for kind in KINDS}
@@ -71,7 +71,7 @@ def write_tables(spark: SparkSession, data: Path) -> list[str]:
 
 
 def _write_lag(spark: SparkSession, data: Path, touched: set[str], sampled: str | None) -> dict[str, str]:
-    """Write `progress` and `lag` from the first of the touched hours on, or from that of the last sample used.
+    """Write `progress` and `lag` starting at the first of the touched hours, or at that of the last sample used.
 
     Returns the time of the last sample used now, under _SAMPLED; empty if there is none.
     """

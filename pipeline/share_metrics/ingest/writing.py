@@ -35,7 +35,7 @@ TRIGGER_S: Final = 60
 _ROWS_A_TASK: Final = 75_000
 #: The rows in a full trigger on few cores.
 ROWS_A_TRIGGER: Final = 300_000
-#: How long a continuous job waits for a store that does not answer, s.
+#: How long, in seconds, a continuous job waits for a store that does not answer.
 AWAY_MAX_S: Final = 300.0
 #: Errors from Spark, from the bridge to its Java process, and from the files and connections that these use.
 SPARK_ERRORS: Final = (PySparkException, Py4JError, OSError)
@@ -106,7 +106,7 @@ class Source(NamedTuple):
 class Watch(NamedTuple):
     """Callbacks about the progress of a job.
 
-    `step` is called after every step of a batch, `rows` with the rows of a written batch and its number, also when the
+    `step` is called after every step of a batch, `rows` with the rows of a written batch and its number, even when the
     batch is repeated, and `again` when a query will be restarted: with the pause in seconds and the reason.
     """
 
@@ -165,7 +165,7 @@ class RestartPolicy:
         self._pause_s = _PAUSE_FIRST_S
 
     def pause_s(self, words: str, now_s: float) -> float | None:
-        """How long to wait before restarting the query, s; None to give up. `words`: the text of its error."""
+        """How many seconds to wait before restarting the query; None to give up. `words`: the text of its error."""
         if (ended := ended_by(words)) is not None:
             return self._pause_for_store_s(now_s) if ended.name == UNREACHABLE else None
         if not any(passing in words for passing in PASSING):
@@ -218,7 +218,8 @@ class Running:
         return all([self._wait(kind, seconds) for kind in self._patience])  # noqa: C419 - `all` must ask every query
 
     def stop(self) -> list[str]:
-        """Stop all queries. Returns why some could not be stopped. Raises nothing: it may run after another error."""
+        """Stop all queries. Returns the reasons why some could not be stopped. Raises nothing: it may run after another
+        error."""
         failed = []
         for kind, query in self.queries.items():
             try:

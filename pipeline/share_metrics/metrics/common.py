@@ -78,7 +78,7 @@ def is_repeated(*partition: str) -> Column:
 
 
 def since(rows: DataFrame, begin: Column) -> DataFrame:
-    """Share-state rows from `begin` on, and the earlier rows that give each share-partition's state at `begin` (PM-32).
+    """Share-state rows since `begin`, and the earlier rows that give each share-partition's state at `begin` (PM-32).
 
     The earlier rows are the last snapshot and the records after it, however old: without them the first change after an
     idle time could not be computed. If there is no snapshot, they start with the last record that has a start offset,
@@ -108,9 +108,9 @@ def until(rows: DataFrame, end: Column) -> DataFrame:
 
 
 def _reached(rows: DataFrame, moment: Column) -> DataFrame:
-    """Rows with `reached`: whether event time, the largest `ts` of the stream so far, is no earlier than `moment`.
+    """Rows with `reached`: whether event time, the largest `ts` of the stream so far, has reached `moment`.
 
-    This is true of all rows from the first one whose own `ts` is no earlier, so no window over the whole history is
+    This is true of all rows from the first one whose own `ts` has reached it, so no window over the whole history is
     needed.
     """
     first = rows.where(F.col("ts") >= moment).groupBy("stream").agg(F.min(F.struct(*ORDER)).alias("first"))

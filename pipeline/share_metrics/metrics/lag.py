@@ -10,7 +10,7 @@ from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's o
 from share_metrics.metrics.common import KEY, at_least_0
 
 _LOG: Final = ("topic_id", "partition")
-#: How long the last known end of a log counts as current, s; at least two windows.
+#: How long, in seconds, the last known end of a log counts as current; at least two windows.
 FRESH_S: Final = 180
 
 

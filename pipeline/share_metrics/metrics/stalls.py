@@ -113,9 +113,9 @@ def stalls(filled: DataFrame, members: DataFrame | None = None, stall_after_s: i
 
     `members` are rows of `group_windows`: share-partitions of a group without live members are `abandoned`, not
     `stalled`. Without `members` every group is assumed to have some. `still_s`: seconds since the latest window in
-    which a record was finished, there was no lag, or the lag was unknown. So a record that arrives after the group
-    has caught up is no stall at once. With the column `delayed` (`with_delayed`), a share-partition whose whole lag
-    is delayed is not stalled, and its time is counted from the end of the delay.
+    which a record was finished, there was no lag, or the lag was unknown. So a record that arrives after the group has
+    caught up does not count as a stall at once. With the column `delayed` (`with_delayed`), a share-partition whose
+    whole lag is delayed is not stalled, and its time is counted from the end of the delay.
     """
     of_era = _so_far(*KEY, "era")
     delayed = F.coalesce("delayed", F.lit(0)) if "delayed" in filled.columns else F.lit(0)

@@ -276,7 +276,7 @@ class Reader:
             if MALFORMED in types:
                 at = types.index(MALFORMED)
                 bad = batch.column("error")[at].as_py()
-                raise DataLossError(f"entry {rows[at].id} of {rows[at].stream} is no record: {bad}")
+                raise DataLossError(f"entry {rows[at].id} of {rows[at].stream} is not a record: {bad}")
         return batch
 
     def _reported(self, gaps: Sequence[Gap]) -> Iterator[Any]:

@@ -163,8 +163,8 @@ def _state(row: dict[str, Any], batches: tuple[StateBatch, ...], *, complete: bo
 def lives_at(lives: Sequence[TopicLife], at: datetime | EntryId | None, now: datetime) -> list[TopicLife]:
     """The topics that a name may mean at `at`, the likeliest first. `lives`: all topics of that name, the newest first.
 
-    For a time, it is the topic that existed then, else the last one that was deleted before, else the oldest. For an
-    entry id, any of them may be meant.
+    For a time, it is the topic that existed then; failing that, the last one deleted before it; failing that, the
+    oldest. For an entry id, any of them may be meant.
     """
     if isinstance(at, EntryId):
         return list(lives)

@@ -28,8 +28,8 @@ _PACE: Final = {"arrived": "arrived", "finished_count": "done", "seconds": "seco
 def at_end(filled: DataFrame, begin: datetime, end: datetime, read_until: datetime) -> DataFrame:
     """The last known start offset of each share-partition, its lag, and the window at whose end it had this lag.
 
-    This is the last window that was read or has records, else the last window. Deleted share-partitions have no lag.
-    `lag_before`: the lag at the page's start. `filled` must have `arrived`, which is summed from there on.
+    This is the last window that was read or has records, otherwise the last window. Deleted share-partitions have no
+    lag. `lag_before`: the lag at the page's start. `filled` must have `arrived`, which is summed from there on.
     """
     judged = F.struct((F.col("window") < F.lit(read_until)) | (F.col("entries") > 0), "window")
     here = F.col("window") >= F.lit(begin)

@@ -214,7 +214,7 @@ class Report:
             (self.behind_s // 60 if self.behind_s >= BEHIND_S else 0, "minutes that were not read yet"),
             (sum(line.lag_unknown or line.lag_least for line in self.partitions), "share-partitions of unknown lag"),
             (found.poison, "records that failed, or have one delivery left"),
-            (found.quarantined, "entries that are no records"),
+            (found.quarantined, "entries that are not records"),
             (found.unknown, "entries of unknown types"),
             (sum(line.anomalies for line in self.partitions), "writes that do not fit those before them"),
             (self.incomplete, "windows without a state to begin with"),

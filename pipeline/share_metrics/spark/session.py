@@ -1,4 +1,4 @@
-"""Starts a Spark session with the settings that this package needs, as found in trials (PM-66, PM-70).
+"""Starts a Spark session with the settings that this package needs, found by experiment (PM-66, PM-70).
 
 It finds causes of failure before Spark starts, and takes the options of a spark-submit that started this program.
 """
@@ -31,7 +31,7 @@ _APP_NAME: Final = "spark.app.name"
 #: The masters that Spark supports.
 _MASTERS: Final = re.compile(r"local(?:\[(?:\d+|\*)(?:,\d+)?\])?|local-cluster\[.+\]|spark://.+|k8s://.+|yarn")
 _STANDALONE: Final = "spark://"
-#: How long a standalone master may take to accept a connection, s.
+#: How long, in seconds, a standalone master may take to accept a connection.
 _MASTER_ANSWER_S: Final = 5.0
 #: The variable in which spark-submit passes the port of its Java process to the program that it starts.
 _GATEWAY_PORT: Final = "PYSPARK_GATEWAY_PORT"
@@ -44,7 +44,7 @@ _SETTINGS: Final = {
     # recurses for each character. With the default stack size the thread overflows for long texts. (With spark-submit
     # this comes too late, since its Java is already running.)
     "spark.driver.extraJavaOptions": f"-Xss4m {QUIET}",
-    # By default Spark waits for ever for a query that does not stop.
+    # By default Spark waits forever for a query that does not stop.
     "spark.sql.streaming.stopTimeout": "60s",
     "spark.sql.session.timeZone": "UTC",
     # If enabled, each column function calls Java five times to record its call site in Python, so that errors can name
@@ -141,7 +141,7 @@ def check_master(master: str) -> None:
     Spark itself would retry for more than a minute, and fail with a stack trace that does not name the address.
     """
     if not _MASTERS.fullmatch(master):
-        raise SparkStartError(f"{master!r} is no master that Spark knows; try local[2] or spark://HOST:7077")
+        raise SparkStartError(f"{master!r} is not a master that Spark supports; try local[2] or spark://HOST:7077")
     if not master.startswith(_STANDALONE):
         return
     reasons = []

@@ -155,7 +155,7 @@ def test_what_is_not_ingested_yet_comes_from_the_store(kept: Kept) -> None:
 def test_where_there_is_no_state_it_says_how_far_back_it_searched(kept: Kept, tmp_path: Path) -> None:
     data = str(kept.data)
     early = asked("orders", moment(950_000), "--data", data)
-    assert f"{data} has records from 1970-01-01T00:16:40.000+00:00 on: give a later time with --at, or the" in early
+    assert f"{data} has records since 1970-01-01T00:16:40.000+00:00: give a later time with --at, or the" in early
     between = asked("orders", moment(DELETED_MS + 50), "--data", data)
     assert f"Topic orders ({FIRST_TEXT}) was deleted at 1970-01-01T01:23:20.000+00:00; give an earlier time" in between
     unknown = CliRunner().invoke(

@@ -166,7 +166,7 @@ def test_malformed_and_later_entries_are_counted_rows(world: World) -> None:
     found = read_all(world)
     assert [row["record_type"] for row in found] == ["claim", "malformed", "unknown", "snapshot", "unknown"]
     assert found[1]["raw"] == b"\xff\xff"
-    with pytest.raises(DataLossError, match=r"entry 1-1 of .* is no record"):
+    with pytest.raises(DataLossError, match=r"entry 1-1 of .* is not a record"):
         read_all(world, options=ReadOptions(fail_on_bad_records=True))
 
 

@@ -50,7 +50,7 @@ def test_a_store_that_is_not_there_ends_with_4(tmp_path: Path) -> None:
         ([*REPLAY, "--store", "redis://:secret@h:1"], "holds a password"),
         ([*REPLAY, "--store", "redis://h:1", "--password-env", "NO_SUCH_VARIABLE"], "NO_SUCH_VARIABLE"),
         (["report", "--data", "d", "--out", "o", "--from", "2026-01-02", "--to", "2026-01-01"], "is not before"),
-        (["report", "--data", "d", "--out", "o", "--to", "noon"], "'noon' is no ISO time"),
+        (["report", "--data", "d", "--out", "o", "--to", "noon"], "'noon' is neither an ISO time"),
         (["ingest", "--store", "redis://h:1", "--data", "d", "--trigger", "-1"], "-1.0 is not in the range x>=0"),
         (["report", "--data", "d", "--out", "o", "--window", "5"], "'5' is not one of '1', '10', '60', '3600'"),
     ],

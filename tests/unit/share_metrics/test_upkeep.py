@@ -70,8 +70,8 @@ def test_upkeep_that_fails_is_reported_and_ends_nothing(error: Exception) -> Non
     job = Job(trigger_s=60, error=error)
     assert job.checked(120) == MIDNIGHT
     assert job.reported == [
-        f"{FAILED}, which is tried again another time: {error}",
-        *(f"{kind}: batches were not put together, which is tried again another time: {error}" for kind in KINDS),
+        f"{FAILED}, which is retried later: {error}",
+        *(f"{kind}: batches were not merged, which is retried later: {error}" for kind in KINDS),
     ]
     assert job.checked(0) == []
 

@@ -14,7 +14,7 @@ def topic_partition(stream: str) -> tuple[str, int]:
     """The topic id, as text, and the partition in a topic log's key (CM-40). Raises ValueError."""
     topic_id, _, partition = stream[stream.find("{tp:") + 4 : stream.find("}")].rpartition(":")
     if not topic_id:
-        raise ValueError(f"{stream!r} is no topic log; expected {{tp:<topic id>:<partition>}}:log")
+        raise ValueError(f"{stream!r} is not a topic log; expected {{tp:<topic id>:<partition>}}:log")
     return topic_id, int(partition)
 
 

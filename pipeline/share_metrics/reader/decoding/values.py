@@ -22,7 +22,7 @@ def topic_text(topic_id: bytes) -> str:
 def time_us(time_ms: int) -> int | None:
     """Microseconds for Arrow; None for 0, which means absent. Raises ValueError for a negative or too large time."""
     if not 0 <= time_ms <= TIME_MS_MAX:
-        raise ValueError(f"{time_ms} ms since 1970 is no time before the year 10000")
+        raise ValueError(f"{time_ms} ms since 1970 is not a time before the year 10000")
     return time_ms * 1000 or None
 
 

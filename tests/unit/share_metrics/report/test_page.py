@@ -172,7 +172,7 @@ QUALITY = {
             "Share-partitions that stood still, or have records and no members: 1.",
         ),
         ({"incomplete": 1}, "amber", "Windows without a state to begin with: 1."),
-        ({"quality": [QUALITY | {"quarantined": 1}]}, "amber", "Entries that are no records: 1."),
+        ({"quality": [QUALITY | {"quarantined": 1}]}, "amber", "Entries that are not records: 1."),
         ({"partitions": [line("g · t-0", anomalies=1)]}, "amber", "Writes that do not fit those before them: 1."),
         ({"behind_s": 299}, "green", "Nothing stands still"),
         ({"behind_s": 300}, "amber", "Minutes that were not read yet: 5."),

@@ -41,8 +41,8 @@ def test_one_master_of_several_is_enough(listening: int, deaf: int) -> None:
 @pytest.mark.parametrize(
     ("master", "words"),
     [
-        ("nonsense", "'nonsense' is no master that Spark knows; try local"),
-        ("local[two]", "is no master that Spark knows"),
+        ("nonsense", "'nonsense' is not a master that Spark supports; try local"),
+        ("local[two]", "is not a master that Spark supports"),
         ("spark://host", "does not say where the master is; try spark://HOST:7077"),
         ("spark://:7077", "does not say where the master is"),
     ],

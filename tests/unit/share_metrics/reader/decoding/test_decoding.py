@@ -65,7 +65,7 @@ def test_a_snapshot_becomes_a_row() -> None:
 def test_an_instant_that_is_no_time_is_quarantined_as_other_times_are(until_ms: int) -> None:
     row = decode(Kind.SHARE_STATE, state_entry(AT, update(1, batches=[StateBatch(2, 3, 0, 1, until_ms)])))
     assert row["record_type"] == "malformed"
-    assert f"{until_ms} ms since 1970 is no time" in str(row["error"])
+    assert f"{until_ms} ms since 1970 is not a time" in str(row["error"])
 
 
 @pytest.mark.rule("PM-20", "X2", "X3", "X4", "X5", "X8", "X9", "X10")
