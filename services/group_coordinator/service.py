@@ -262,7 +262,7 @@ class GroupCoordinator:
                 raise errors.TopicAuthorizationFailedError(
                     "The group has described topic(s) that the client is not authorized to describe."
                 )
-        except errors.GroupIdNotFoundError as error:  # a member that is refused may be the first one
+        except errors.GroupIdNotFoundError as error:  # its first member may have been refused
             lately = context.refused_lately(group_id)
             return self._undescribed(group_id, type(error)(f"{error.message} {lately}") if lately else error)
         except Exception as error:

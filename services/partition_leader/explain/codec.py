@@ -19,7 +19,7 @@ def question_of(message: pb.ExplainRecordRequest) -> Asked:
     return Asked(key, message.offset, message.last_offset if message.HasField("last_offset") else message.offset)
 
 
-#: The obstacles that a consumer would remove if it were not refused.
+#: With one of these, a record only needs a consumer to fetch it, and one may have been refused.
 _FETCHABLE: Final = frozenset({Obstacle.NOT_FETCHED, Obstacle.NO_STATE, Obstacle.START_NOT_SET, Obstacle.NONE})
 
 
