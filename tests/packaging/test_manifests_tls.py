@@ -148,7 +148,7 @@ def _without(docs: list[Doc], change: str) -> list[Doc]:
         ("access control", "clients may do everything"),
         ("the administrator", "no client with a certificate can add entries"),
         ("the issuer", "there is no issuer sharegroups-authority"),
-        ("the protocol", "declares its ports to be without TLS"),
+        ("the protocol", "says that its ports are without TLS"),
     ],
 )
 def test_an_example_without_something_is_refused(change: str, fault: str) -> None:

@@ -122,7 +122,7 @@ def test_who_shares_a_quota() -> None:
 
 @pytest.mark.rule("CM-191")
 def test_only_a_change_of_its_own_value_ends_what_a_caller_owes() -> None:
-    """Earlier any change did, so whoever may set a quota somewhere freed all callers of theirs."""
+    """Earlier any change did, so a user who might set any quota freed all callers of theirs."""
     quotas = ClientQuotas(lambda: 0)
 
     def owed(user: str, rate: float | None, **others: float) -> int | None:

@@ -94,6 +94,7 @@ async def behind_tls(at: Path | int, found: Path, key: Path, clients_of: Path | 
             task.cancel()
         await asyncio.gather(*pumps, return_exceptions=True)
         for writer in writers:
-            writer.transport.abort()
+            if not writer.transport.is_closing():
+                writer.transport.abort()
         for _ in range(3):  # so that sockets are closed before the loop ends
             await asyncio.sleep(0)

@@ -232,7 +232,7 @@ class Runner:
             return
         except (GroupAuthorizationFailedError, TopicAuthorizationFailedError) as error:  # raised once (CL-143)
             error = may_not_work(error, self._group_id, sorted(self._specs))
-            log.error("a right is missing; this worker goes on trying: %s: %s", error.name, error.message)
+            log.error("this worker lacks a permission; it keeps trying: %s: %s", error.name, error.message)
             return
         finally:
             self._polling = False

@@ -200,7 +200,7 @@ def test_a_worker_says_once_that_it_is_not_accepted_and_goes_on_with_a_newer_fil
         worker.wait_ended("first")
         if kind == "password":
             _password(place, "the second one")
-        worker.wait_logged("no node accepts this worker's token or password; it goes on trying")
+        worker.wait_logged("no node accepts this worker's token or password; it keeps trying")
         place.send(topic, "second")
         time.sleep(3)  # it tries several times
         place.renew(file, place.issuer.token("w") if kind == "token" else "the second one")

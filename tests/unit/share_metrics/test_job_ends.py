@@ -59,7 +59,7 @@ class Ending:
         self._gauges.mkdir()
         for name in ("build_session", "compact", "note_topics"):
             patched.setattr(job, name, nothing)
-        patched.setattr(job, "Store", lambda *_: nullcontext())
+        patched.setattr(Source, "store", lambda *_: nullcontext())
         patched.setattr(job, "Reader", Streams)
         patched.setattr(job, "tasks_wanted", lambda _: 4)
         patched.setattr(job, "Sampler", lambda *_: nothing)

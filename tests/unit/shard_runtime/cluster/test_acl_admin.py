@@ -439,7 +439,7 @@ async def test_what_the_caller_may_not_do_is_refused_where_kafka_refuses_it(worl
     described = await node.describe(AclFilter(9))
     assert (described.error_code, len(described.acls)) == (code, 0)
     assert access.refused == {
-        (Operation.ALTER, ResourceType.CLUSTER): 2,
-        (Operation.DESCRIBE, ResourceType.CLUSTER): 1,
+        ("", Operation.ALTER, ResourceType.CLUSTER): 2,
+        ("", Operation.DESCRIBE, ResourceType.CLUSTER): 1,
     }
     assert node.log.image.acls == {READ}

@@ -120,7 +120,7 @@ async def test_what_changes_nothing_makes_no_version(world: World) -> None:
     ("entity", "ops", "said"),
     [
         (ALICE, {"producer_rate": 1}, "unknown quota 'producer_rate'; there are .* Did you mean 'producer_byte_rate'"),
-        (ALICE, {"request_percentage": 50}, "request_percentage is not served here: the calls of one connection"),
+        (ALICE, {"request_percentage": 50}, "request_percentage is not served here: the calls of one user"),
         (ALICE, {PRODUCE: 0.0001}, "producer_byte_rate=0.0001 is not a whole number"),
         (ALICE, {PRODUCE: -1}, "producer_byte_rate=-1 is not possible; expected more than 0 bytes a second"),
         (ALICE, {MUTATE: float("nan")}, "controller_mutation_rate=nan is not possible"),

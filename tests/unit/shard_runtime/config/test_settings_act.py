@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kip932 import store_settings
 from kip932.errors import InvalidConfigError
 from kip932.ids import RESOURCE_BROKER, RESOURCE_GROUP, RESOURCE_TOPIC
 from kip932.setting import AnySetting, ConfigType, Setting
@@ -43,7 +44,7 @@ def test_each_setting_is_read_somewhere_or_can_only_be_left_at_its_default() -> 
     read = read_by_services()
     constants = {
         value.name: name
-        for module in (kafka_configs, process_settings, group_extensions)
+        for module in (kafka_configs, process_settings, group_extensions, store_settings)
         for name, value in vars(module).items()
         if isinstance(value, Setting) and not name.startswith("_")
     }

@@ -85,7 +85,7 @@ async def test_an_error_of_freeing_is_the_callers() -> None:
     grpcio = Grpcio(fails_to_free=True)
     done = grpcio.begin()
     grpcio.future.set_result(None)
-    with pytest.raises(UnicodeError, match="no text"):
+    with pytest.raises(UnicodeError, match="not text"):
         await done
 
 

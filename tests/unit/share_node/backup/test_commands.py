@@ -18,6 +18,7 @@ from share_node.backup import commands
 from share_node.backup.restoring import check
 from share_node.backup.segments import BackupFilesError
 from share_node.backup.taking import Progress
+from share_node.store.store_option import StoreChoice
 from sharegroups.cli.main import main
 from tests.unit.share_node.backup.test_restoring import backup
 
@@ -45,8 +46,8 @@ def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says
     taken: list[Path | None] = []
 
     @contextlib.asynccontextmanager
-    async def no_store(_store: str | None, _password: str, data: Path | None) -> AsyncIterator[str]:
-        taken.append(data)
+    async def no_store(where: StoreChoice) -> AsyncIterator[str]:
+        taken.append(where.data)
         raise LogError("no store")
         yield
 

@@ -69,7 +69,7 @@ async def test_a_consumer_says_so_once_tries_slowly_and_goes_on(
             began = now_s()
             assert (await polls(c, 3))[0]
             assert now_s() - began <= 3.1
-        assert caplog.messages.count("this consumer may call its nodes again, and goes on") == 2
+        assert caplog.messages.count("this consumer may call its nodes again, and continues") == 2
         assert [one.message for one in caplog.records if one.levelno >= logging.WARNING] == []
         beats = transport.calls(BEAT)
         assert [one.request.member_epoch for one in beats].count(0) == 1, "the consumer must keep its membership"

@@ -100,7 +100,7 @@ def test_a_person_is_warned_before_a_member_that_may_not_say_it_lives_is_taken_f
             assert len(fake.members) == 1
         (reported,) = caplog.messages
         assert "'g'" in reported
-        assert "node0:9000 has no room" in reported
+        assert "node0:9000 has no capacity" in reported
         assert "rpc.memory.bytes" in reported
 
     with caplog.at_level(logging.WARNING):

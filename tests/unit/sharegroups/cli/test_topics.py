@@ -71,6 +71,7 @@ def test_a_list_of_nothing_says_so_and_not_whether_there_is_something_that_may_n
     fake: FakeCluster, words: str, what: str
 ) -> None:
     fake.topics.clear()
+    fake.groups.clear()
     said = sharegroups(*words.split())
     text = f"There is no {what} here, or none that this user may see (DESCRIBE).\n"
     assert (said.exit_code, said.stderr) == (0, text)

@@ -90,7 +90,7 @@ async def test_every_line_about_a_missing_right_proposes_the_command_that_is_eno
     lines = [
         one.getMessage() for one in caplog.records if "uthorised" in one.getMessage() or "right" in one.getMessage()
     ]
-    assert [line.partition(" ")[0] for line in lines] == ["the", "a"], lines
+    assert [line.partition(" ")[0] for line in lines] == ["the", "this"], lines
     for line in lines:
         assert "acls add --allow-principal User:NAME --worker --topic t --group g --command-config FILE" in line
         assert line.count("acls add") == 1

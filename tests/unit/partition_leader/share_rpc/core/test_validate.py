@@ -16,7 +16,7 @@ from partition_leader.share_rpc.core.validate import check_acknowledgements, che
 @pytest.mark.parametrize(
     ("batches", "renew", "says"),
     [
-        ([(5, 4, (1,))], False, "no range"),
+        ([(5, 4, (1,))], False, "not a range"),
         ([(0, 4, (1,)), (4, 6, (1,))], False, "ascending"),
         ([(5, 9, (1,)), (0, 4, (1,))], False, "ascending"),
         ([(0, 4, ())], False, "no acknowledge type"),
