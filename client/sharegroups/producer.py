@@ -212,8 +212,9 @@ class Producer(ProcessBound):
         Groups with share.isolation.level=read_committed get all of its records or none. It needs transactional.id
         (CM-44). If a record cannot be delivered, its error is raised and none of the transaction is delivered. Raises
         ProducerFencedError when another producer uses the id; InvalidTxnStateError when the transaction was aborted,
-        for example because it timed out; RequestTimedOutError, and SaslAuthenticationFailedError at the end of the
-        block, when the outcome is unknown: the next transaction begins once it is known.
+        for example because it timed out. After RequestTimedOutError, and after NetworkError,
+        SaslAuthenticationFailedError or TransactionalIdAuthorizationFailedError at the end of the block, the outcome is
+        unknown; the next transaction begins once it is known.
         """
         self._check_open()
         self._thread.call(self._inner.begin_transaction(), self._inner.transaction_not_begun)

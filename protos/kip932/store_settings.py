@@ -89,21 +89,36 @@ class StoreAccess:
 def read_store(url: str, environ: Mapping[str, str], file: Path | None = None) -> tuple[str, StoreAccess]:
     """Read where the store is, "" when that is not said, and how to reach it, for a command that is no node.
 
-    As for a node, `url` wins over the environment, and that over the file: `file`, else the one that SHAREGROUPS_CONFIG
-    names. Settings other than `store.*` are a node's own. Raises ValueError for a file that cannot be read and for an
-    unknown name.
+    As for a node, `url` wins over the environment, and that over the file that SHAREGROUPS_CONFIG names; but a `file`
+    that was named to the command wins over the environment. What the environment says about another store than the one
+    chosen is not used: its password would go to the wrong host. Settings other than `store.*` are a node's own. Raises
+    ValueError for a file that cannot be read and for an unknown name.
     """
-    path = file or (Path(environ[FILE_VARIABLE]) if environ.get(FILE_VARIABLE) else None)
-    texts = {name: text for name, text in (settings_in(path) if path else {}).items() if name.startswith("store.")}
-    for name in texts.keys() - STORE_SETTINGS.keys():
-        raise ValueError(f"Unknown setting: {name} in {path}.{did_you_mean(name, STORE_SETTINGS, 0.5)}")
+    ambient = _settings_of(Path(environ[FILE_VARIABLE])) if environ.get(FILE_VARIABLE) and not file else {}
     variables = {each.environment: name for name, each in STORE_SETTINGS.items()}
     for variable in environ:
         if variable in variables:
-            texts[variables[variable]] = environ[variable]
+            ambient[variables[variable]] = environ[variable]
         elif variable.startswith(_OURS):
             raise ValueError(f"Unknown setting: {variable} in the environment.{did_you_mean(variable, variables, 0.5)}")
-    return url or texts.get(STORE_URL.name, ""), StoreAccess.of(texts)
+    given = _settings_of(file) if file else {}
+    chosen, there = url or given.get(STORE_URL.name, ""), ambient.get(STORE_URL.name, "")
+    if chosen and there and _place(chosen) != _place(there):
+        ambient = {}
+    texts = {**ambient, **given}
+    return chosen or there, StoreAccess.of(texts)
+
+
+def _settings_of(path: Path) -> dict[str, str]:
+    texts = {name: text for name, text in settings_in(path).items() if name.startswith("store.")}
+    for name in texts.keys() - STORE_SETTINGS.keys():
+        raise ValueError(f"Unknown setting: {name} in {path}.{did_you_mean(name, STORE_SETTINGS, 0.5)}")
+    return texts
+
+
+def _place(url: str) -> str:
+    """Return the hosts and ports of a URL, without credentials, database and options."""
+    return url.partition("://")[2].partition("/")[0].rpartition("@")[2]
 
 
 def password_in(path: Path) -> str:

@@ -215,8 +215,9 @@ class Producer(ProcessBound):
 
         If a record cannot be delivered, its error is raised and no record of the transaction is delivered. Raises
         ProducerFencedError when another producer uses the id, InvalidTxnStateError when the transaction was aborted,
-        for example because it timed out. If the end of the block raises RequestTimedOutError, or
-        SaslAuthenticationFailedError, the outcome is unknown; the next transaction begins once it is known.
+        for example because it timed out. If the end of the block raises RequestTimedOutError,
+        NetworkError, SaslAuthenticationFailedError or TransactionalIdAuthorizationFailedError, the outcome is unknown;
+        the next transaction begins once it is known.
         """
         await self.begin_transaction()
         try:

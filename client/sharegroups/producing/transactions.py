@@ -24,6 +24,7 @@ from kip932.errors import (
     RequestTimedOutError,
     RetriableError,
     SaslAuthenticationFailedError,
+    TransactionalIdAuthorizationFailedError,
     error_for,
 )
 from kip932.ids import TopicIdPartition
@@ -44,6 +45,13 @@ log = logging.getLogger(__name__)
 _ABORT_WAIT_S: Final = 5.0
 #: If no node answers, that is logged after this long, in seconds. Replacing a node takes less time.
 _WARN_AFTER_S: Final = 3.0
+#: Errors of an EndTxn after which its outcome is unknown: an attempt before them may have been served.
+_DOUBTFUL: Final = (
+    RequestTimedOutError,
+    NetworkError,
+    SaslAuthenticationFailedError,
+    TransactionalIdAuthorizationFailedError,
+)
 
 
 class _Doubt(NamedTuple):
@@ -105,8 +113,9 @@ class Transactions:
         """Deliver the records, then commit or abort; without `commit`, undelivered records are given up.
 
         If a record could not be delivered, the transaction is aborted even with `commit`, and its error is raised.
-        After RequestTimedOutError or SaslAuthenticationFailedError the outcome is unknown, and the next `begin` finds
-        it out. After any other KafkaError from a commit, no record of the transaction is delivered.
+        After RequestTimedOutError, NetworkError, SaslAuthenticationFailedError or
+        TransactionalIdAuthorizationFailedError the outcome is unknown, and the next `begin` finds it out. After any
+        other KafkaError from a commit, no record of the transaction is delivered.
         """
         if not self._open:
             raise IllegalStateError("no transaction is open; begin one with `producer.transaction()`")
@@ -190,8 +199,8 @@ class Transactions:
         word = "commit" if asked.commit else "abort"
         try:
             await self._repeat(lambda: self._ask_end(asked), f"the outcome is not known ({word} was asked for)")
-        except (RequestTimedOutError, SaslAuthenticationFailedError):
-            raise  # an attempt before the refusal may have been served
+        except _DOUBTFUL:
+            raise
         except ProducerFencedError as error:
             self._doubt, self._fenced = None, error
             raise

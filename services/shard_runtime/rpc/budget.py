@@ -243,6 +243,12 @@ class Budget:
         others = self._others(owner)
         return self.total_bytes // (others + 2) if others else self.total_bytes * 2 // 3
 
+    def _is_full_for(self, owner: _Owner) -> bool:
+        """Return whether this user may take nothing more, not even a small request over another connection."""
+        share = self._user_share(owner)
+        several = owner.holders > 1
+        return self.used_bytes >= self.total_bytes or (several and owner.held >= share + share // _EXTRA_PART)
+
     def _equal_part(self, owner: _Owner) -> int:
         """What each connection of a user above its share would hold if all held the same and the user no more than its
         share; everything for other users."""
@@ -275,6 +281,8 @@ class Budget:
         for admitted, (holder, size) in queue.calls.items():
             if admitted.done() or holder.connection in passed:
                 continue
+            if self._is_full_for(self._owners.get(holder.owner, _NOTHING)):
+                return False  # whichever connection asks: there may be hundreds
             if self.take(holder, size):
                 del queue.calls[admitted]
                 admitted.set_result(None)

@@ -106,8 +106,9 @@ class Source(Generic[T]):
     async def _reload(self, *, report: bool) -> bool:
         try:
             contents, parsed = await asyncio.to_thread(self._read_and_parse, self._contents)
-        except ContentsError as error:
-            self.reason = f"{self.where}: {error}"
+        except Exception as error:  # contents of any kind: one that escapes would end the watch for good
+            shown = str(error) if isinstance(error, ContentsError) else f"{type(error).__name__}: {error}"
+            self.reason = f"{self.where}: {shown}"
             if report and self.reason != self._reported:
                 self._reported = self.reason
                 self.failures += 1

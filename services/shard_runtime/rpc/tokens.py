@@ -117,7 +117,7 @@ def parse_keys(contents: bytes) -> KeySet:
     remarks: list[str] = []
     for place, entry in enumerate(listed, 1):
         try:
-            key = _key(entry)
+            key = _key(_checked(entry))
         except ContentsError as error:
             remarks.append(f"key {place} is left out: {error}")
             continue
@@ -133,9 +133,16 @@ def parse_keys(contents: bytes) -> KeySet:
     return KeySet(by_id, tuple(unnamed), tuple(remarks))
 
 
-def _key(entry: Any) -> Key:
+def _checked(entry: Any) -> dict[str, Any]:
+    """Return a key of a set if its fields can be compared. Raises ContentsError."""
     if not isinstance(entry, dict):
         raise ContentsError("it is no object")
+    if odd := [name for name in ("kty", "crv", "use") if not isinstance(entry.get(name), str | None)]:
+        raise ContentsError(f"its {odd[0]} is not a string")
+    return entry
+
+
+def _key(entry: dict[str, Any]) -> Key:
     kind, curve, named = entry.get("kty"), entry.get("crv"), entry.get("alg")
     if kind == "RSA":
         algorithms = _RSA

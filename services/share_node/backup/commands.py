@@ -109,7 +109,7 @@ def restore_command(
 
     Exit status: 0 when all of it is restored (or, with --dry-run, whole), else 1. If it was interrupted, run it again.
     """
-    if not dry_run and not where.is_given:  # the environment alone does not choose what is written
+    if not dry_run and not where.is_named:  # the environment alone does not choose what is written
         raise click.UsageError(
             "give either --store URL or --data DIR, or --config FILE with store.url; --dry-run needs none. Without "
             f"--data `sharegroups up` uses {default_data()}, which must hold no data"

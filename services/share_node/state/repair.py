@@ -60,6 +60,11 @@ def repair(where: StoreChoice, **given: Any) -> None:
     """
     asked = _Options(**given)
     asked.check()
+    if asked.choice is not None and not asked.dry_run and not where.is_named:
+        raise click.UsageError(
+            "--choose writes, and the environment alone does not choose where: give --store URL, --data DIR, or "
+            "--config FILE with store.url"
+        )
     left: list[Damaged] = []
 
     async def body() -> None:

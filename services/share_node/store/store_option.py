@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,11 +51,19 @@ class StoreChoice:
     password_env: str = ""
     config: Path | None = None
     data: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
     def is_given(self) -> bool:
         """Return whether options choose it; the environment alone may choose it, too."""
         return bool(self.store or self.config or self.data or self.password_env)
+
+    @property
+    def is_named(self) -> bool:
+        """Return whether options alone say which store it is, without the environment. Raises ClickException."""
+        if self.store or self.data:
+            return True
+        return self.config is not None and bool(replace(self, environ={}).url())
 
     def url(self) -> str:
         """Return the URL that options, environment or file give, "" when none does. Raises ClickException."""
@@ -74,11 +82,13 @@ class StoreChoice:
     def opened(self) -> Store:
         """Return the store of the settings, not connected yet. Raises UsageError, ClickException, ValueError."""
         url, access = self._read()
+        if self.password_env:
+            access = replace(access, password=None)
         return open_store(url_with_password(url or None, self.password_env), access=access)
 
     def _read(self) -> tuple[str, StoreAccess]:
         try:
-            return read_store(self.store or "", os.environ, self.config)
+            return read_store(self.store or "", self.environ, self.config)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
 

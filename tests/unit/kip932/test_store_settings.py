@@ -39,13 +39,25 @@ def test_a_nodes_file_says_all_and_its_other_settings_are_not_read(file: Path) -
 
 
 @pytest.mark.rule("CM-200")
-def test_an_option_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
-    environ = {"SHAREGROUPS_STORE_URL": "rediss://env:1", "SHAREGROUPS_STORE_USERNAME": "by-env", "HOME": "/"}
+def test_an_option_wins_over_the_file_that_is_named_and_that_over_the_environment(file: Path) -> None:
+    environ = {"SHAREGROUPS_STORE_URL": "rediss://file:1", "SHAREGROUPS_STORE_USERNAME": "by-env", "HOME": "/"}
     environ |= {"SHAREGROUPS_LOG_LEVEL": "debug", "SHAREGROUPS_STORE_PORT_6379_TCP": "tcp://10.0.0.1:6379"}
     url, access = read_store("", environ, file)
-    assert (url, access.username, access.password) == ("rediss://env:1", "by-env", Path("/p"))
+    assert (url, access.username, access.password) == ("rediss://file:1", "by-file", Path("/p"))
     assert read_store("redis://option:1", environ, file)[0] == "redis://option:1"
+    url, access = read_store("", environ | {"SHAREGROUPS_CONFIG": str(file)})
+    assert (url, access.username, access.password) == ("rediss://file:1", "by-env", Path("/p"))
     assert read_store("", {}) == ("", StoreAccess())
+
+
+@pytest.mark.rule("CM-200")
+def test_what_the_environment_says_about_another_store_is_not_used(file: Path) -> None:
+    environ = {"SHAREGROUPS_STORE_URL": "rediss://u:p@prod:1/0", "SHAREGROUPS_STORE_PASSWORD_LOCATION": "/prod"}
+    assert read_store("redis://elsewhere:1", environ) == ("redis://elsewhere:1", StoreAccess())
+    assert read_store("redis://prod:1", environ)[1].password == Path("/prod"), "the same store"
+    assert read_store("", environ, file)[1].password == Path("/p")
+    file.write_text('[store]\nurl = "redis://other:1"\n')
+    assert read_store("", environ, file) == ("redis://other:1", StoreAccess())
 
 
 @pytest.mark.rule("CM-200")

@@ -499,3 +499,22 @@ async def test_a_key_set_is_fetched_over_tls_from_a_server_that_is_trusted(
         finally:
             web.shutdown()
             serving.join(5)
+
+
+@pytest.mark.rule("CM-186")
+async def test_a_fault_in_parsing_is_reported_and_does_not_end_the_watch(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("odd")
+
+    def parse(text: bytes, _: int) -> str:
+        if text == b"odd":
+            raise TypeError("unhashable")
+        return text.decode()
+
+    source = Source("keys", "keys", file_reader(file), parse, lambda: None)
+    with capture_logs() as lines:
+        assert not await source.reload()
+    assert [line["cause"] for line in lines] == ["keys: TypeError: unhashable"]
+    file.write_text("good")
+    assert await source.reload()
+    assert source.current == "good"

@@ -289,3 +289,33 @@ async def test_a_users_waiting_calls_leave_others_room_to_wait() -> None:
     budget.give(Holder("x"), 64 * MIB)
     assert await mail
     assert [await task for task in greedy] == [True] * 4 + [False] * 4
+
+
+@pytest.mark.rule("CM-92")
+@virtual
+async def test_a_user_above_its_share_is_passed_over_at_once_however_many_of_its_connections_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    budget = Budget(100 * MIB)
+    for number in range(300):
+        budget.add(Holder(f"c{number}", "alice"), 250_000)
+    waiting = [
+        asyncio.ensure_future(budget.wait(Holder(f"c{number}", "alice"), 1_000, 1.0, there=False))
+        for number in range(300)
+    ]
+    await asyncio.sleep(0)
+    tried = 0
+    take = Budget.take
+
+    def counted(self: Budget, holder: Holder, size: int) -> bool:
+        nonlocal tried
+        tried += 1
+        return take(self, holder, size)
+
+    monkeypatch.setattr(Budget, "take", counted)
+    budget.add(Holder("other", "bob"), 10)
+    budget.give(Holder("other", "bob"), 10)
+    assert tried == 0
+    for number in range(20):
+        budget.give(Holder(f"c{number}", "alice"), 250_000)
+    assert all(await asyncio.gather(*waiting)), "below its share, all these small calls are admitted"

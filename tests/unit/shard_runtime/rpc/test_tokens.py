@@ -138,6 +138,8 @@ def test_clocks_may_differ_by_the_skew() -> None:
         (b"[]", 'without a list "keys"'),
         (b'{"keys": []}', "it is empty"),
         (json.dumps({"keys": [jwk(RSA, "r", use="enc")]}).encode(), "not for signatures"),
+        (json.dumps({"keys": [jwk(RSA, "r", use=["sig"])]}).encode(), "its use is not a string"),
+        (json.dumps({"keys": [jwk(RSA, "r") | {"kty": "EC", "crv": {}}]}).encode(), "its crv is not a string"),
         (json.dumps({"keys": [jwk(RSA, "r", alg="HS256")]}).encode(), "its algorithm"),
         (json.dumps({"keys": [jwk(RSA, "r"), jwk(OTHER, "r")]}).encode(), "two keys"),
         (json.dumps({"keys": [jwk(RSA, "r", n="!")]}).encode(), "make no key"),

@@ -18,6 +18,7 @@ from kip932.errors import (
     OutOfOrderSequenceNumberError,
     ProducerFencedError,
     RequestTimedOutError,
+    TransactionalIdAuthorizationFailedError,
 )
 from sharegroups.aio.producer import Producer
 from sharegroups.errors import IllegalStateError
@@ -138,6 +139,18 @@ async def test_an_outcome_in_doubt_is_reported_and_known_before_the_next_begins(
         await transact(p, b"b")
         assert outcomes(fake) == [(0, True), (1, True)]
         assert "the transaction in doubt was committed" in caplog.text
+
+
+@pytest.mark.rule("CL-102")
+@on_fake_cluster()
+async def test_a_refusal_after_a_lost_response_leaves_the_outcome_in_doubt(fake: FakeCluster) -> None:
+    async with producer(fake, **TX) as p:
+        fake.errors["end_txn_lost"].append(1)
+        fake.errors["end_txn"].extend([0, TransactionalIdAuthorizationFailedError.code])
+        with pytest.raises(TransactionalIdAuthorizationFailedError):
+            await transact(p, b"a")
+        await transact(p, b"b")
+        assert outcomes(fake) == [(0, True), (1, True)], "the first was committed all the same"
 
 
 @pytest.mark.rule("CL-102")
