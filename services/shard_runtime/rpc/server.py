@@ -193,7 +193,7 @@ class RpcServer:
 
     async def start(self) -> int:
         """Start serving and return the port. Raises ListenError. The server is not ready until `ready(True)`."""
-        health_pb2_grpc.add_HealthServicer_to_server(self.health, self._server)
+        health_pb2_grpc.add_HealthServicer_to_server(_Checks(self.health), self._server)
         for name in (STARTUP, READINESS):
             await self._set(name, False)
         await self._set(LIVENESS, True)

@@ -270,6 +270,8 @@ async def test_health_follows_start_ready_and_drain() -> None:
         assert [await status(n) for n in ("startup", "liveness", "readiness")] == ["SERVING"] * 3
         await server.ready(False)
         assert [await status(n) for n in ("startup", "readiness")] == ["SERVING", "NOT_SERVING"]
+        with pytest.raises(grpc.aio.AioRpcError, match="Check alone"):
+            await stub.Watch(health_pb2.HealthCheckRequest(service="readiness")).read()
     await server.drain(0.1)
 
 
