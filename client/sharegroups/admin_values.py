@@ -89,7 +89,7 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """One topic; the other fields are empty when `error` is set."""
+    """One topic; if `error` is set, only `name` is sure to have a value."""
 
     name: str
     topic_id: bytes

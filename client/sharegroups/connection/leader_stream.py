@@ -22,9 +22,9 @@ MOVE_MIN_S: Final = 0.1
 
 
 class LeaderStream(Generic[RequestT, ResponseT]):
-    """The stream to node `node_id`. `held` returns, for each request, the partitions that it is about. `on_move` is
-    called when the leader asks to move; the next `open` does so. With it, something is bound to the stream, and the
-    former one stays open until `close_former`."""
+    """The stream to node `node_id`. `held` returns the partitions of each request in flight, or of the session.
+    `on_move` is called when the leader asks to move; the next `open` does so. With it, something is bound to
+    the stream, and the former one stays open until `close_former`."""
 
     def __init__(
         self,

@@ -79,7 +79,7 @@ class EffectiveConfigs:
         self._warned: set[tuple[str, str, str]] = set()
 
     def set_on(self, resource_type: int, name: str) -> Mapping[str, str]:
-        """Return the configs set on a resource, whatever its bounds are now."""
+        """Return the configs set on a resource, even if outside their current bounds."""
         return self._metadata.image.config(resource_type, name)
 
     def share_enabled(self) -> bool:

@@ -174,7 +174,7 @@ class NodeCertificates:
             return grpc.ssl_server_certificate_configuration([(used.key, used.certificate)], roots)
 
         def newer() -> grpc.ServerCertificateConfiguration | None:
-            """grpcio: called on a thread of gRPC's for each new connection; None for no change.
+            """gRPC calls this on one of its threads for each new connection; None means no change.
 
             For any other answer gRPC 1.85 frees what it uses for handshakes and makes it again, without regard to other
             threads that begin a handshake: a few hundred connections at once ended the node (CM-197).

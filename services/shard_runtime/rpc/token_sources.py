@@ -39,7 +39,8 @@ Read = Callable[[], tuple[bytes, int]]
 
 
 class Source(Generic[T]):
-    """Contents that are parsed before use, and read again. `current`: the last usable ones; None before the first.
+    """A file or URL whose contents are parsed, and read again periodically. `current`: the last usable ones; None
+    before the first.
 
     `what`: their name in the log. `every_s`: how often they are read again; `retry_max_s`: the longest pause after a
     failure. `changed` is called on the event loop after each change. `failures`: how often new contents were unusable.

@@ -128,7 +128,7 @@ class DecidedTransactions:
         return epoch <= self._through.get(producer_id, -1)
 
     def before_commits(self, page: RawPage) -> RawPage:
-        """Return the entries of a log before the first COMMIT marker that may not be in the backup."""
+        """Return a log's entries before the first COMMIT marker that must be left out of the backup."""
         damaged = {at for at, _ in page.damaged}
         for index, raw in enumerate(page.entries):
             batch = None if raw.id in damaged else read_batch(_entry(raw))

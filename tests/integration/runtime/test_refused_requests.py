@@ -33,7 +33,7 @@ class Leader:
         self.weights: list[int] = []
 
     async def produce(self, request: produce_pb2.ProduceRequest, context: Any) -> produce_pb2.ProduceResponse:
-        self.weights.append(context.share._budget.held(context.connection_id))
+        self.weights.append(context.share._budget.held(context.share.holder))
         raise InvalidRequestError(f"{len(request.topic_data)} topics")
 
     async def produce_stream(self, stream: Any) -> None:

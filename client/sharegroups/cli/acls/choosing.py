@@ -331,7 +331,7 @@ def _permitted(given: Given, usual: Operation) -> list[Permitted]:
 
 
 def _check_companions(given: Given) -> None:
-    """Raise UsageFailure for an option without the shorthand that it goes with."""
+    """Raise UsageFailure for an option given without the shorthand that it requires."""
     if given.idempotent and not given.producer:
         raise UsageFailure("--idempotent goes with --producer, which is not given")
     if given.dead_letter_topics and not _LETTERS.keys() & set(given.shorthands):

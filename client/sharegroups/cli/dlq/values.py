@@ -43,7 +43,7 @@ class Values:
     def missing(self) -> list[str]:
         """Return a line for each filter whose value no dead letter has. The line lists the existing values.
 
-        Empty when there are no dead letters at all, since the value may be correct then.
+        Empty if no dead letters were read, since the value may then be correct.
         """
         group = "" if self._filters.group is None else f" of group {printable(self._filters.group)}"
         lines: list[str] = []
