@@ -2,9 +2,10 @@
 and refusals must not differ between names that exist and names that do not (CM-61).
 
 Each request is sent twice with the same random values: once with existing names, once with unused names of the same
-length. Apart from the names, the responses must be the same, byte for byte. How long they take is not compared. Topic
-ids are drawn from known and unknown ones, the same in both requests, since an unknown id may get another error, as in
-Kafka.
+length. Of CM-61 this shows what a refusal discloses; not what entries and super users allow, when a change takes effect
+(b, c, e), or the log line and the count of (d). Apart from the names, the responses must be the same, byte for byte.
+How long they take is not compared. Topic ids are drawn from known and unknown ones, the same in both requests, since an
+unknown id may get another error, as in Kafka.
 """
 
 from __future__ import annotations

@@ -167,6 +167,25 @@ async def test_a_user_gets_three_calls_or_streams_for_each_that_is_left_to_other
         assert await outcome(greedy[9], address, "CreateTopics", change(1)) is None
 
 
+@pytest.mark.rule("CM-202")
+async def test_callers_without_a_principal_share_by_their_host_and_find_room_again() -> None:
+    """The share of a connection at the port for nodes is not shown here."""
+    async with served(RpcOptions(concurrent_calls_max=12)) as (blocked, address), AsyncExitStack() as stack:
+        nameless = await connections(stack, 10)
+        many = [asyncio.create_task(outcome(each, address, "CreateTopics", change(1))) for each in nameless[:9]]
+        await blocked.until(9)
+        refused = await outcome(nameless[9], address, "CreateTopics", change(1))
+        assert refused is not None
+        assert refused.status is TransportStatus.RESOURCE_EXHAUSTED
+        assert "127.0.0.1 has 9 calls and streams at this node" in str(refused)
+        [known] = await connections(stack, 1, "mail")
+        call = asyncio.create_task(outcome(known, address, "CreateTopics", change(1)))
+        await blocked.until(10)
+        blocked.may.set()
+        assert [await call, *await asyncio.gather(*many)] == [None] * 10
+        assert await outcome(nameless[9], address, "CreateTopics", change(1)) is None
+
+
 @pytest.mark.rule("CM-203")
 async def test_a_connection_too_many_is_closed_and_the_node_knows_that_it_still_accepts() -> None:
     async with served(RpcOptions(connections_max=3)) as (blocked, address), AsyncExitStack() as stack:

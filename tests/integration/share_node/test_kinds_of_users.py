@@ -213,6 +213,8 @@ def test_a_share_consumer_reads_and_sends_nothing(story: Story) -> None:
 
 @pytest.mark.rule("CT-137", "CL-129", "CM-186", "CM-190", "CL-158")
 def test_a_worker_works_and_its_failures_become_letters_without_a_right_on_their_topic(story: Story) -> None:
+    """Of CL-158, CM-186 and CM-190 this shows that a worker, and the commands of the other tests, are who their token
+    or password says. Settings that are refused, renewed files and refused credentials are shown by others."""
     assert story.letters() >= 1
     name = ("--group", "mail", "--add-config", "errors.deadletterqueue.topic.name=dlq.jobs")
     story.may_not("mailer", "configs", "alter", *name)

@@ -28,7 +28,7 @@ def test_a_text_without_the_topic_gets_it_and_the_command_that_helps() -> None:
     assert error.message == f"no WRITE on 'orders'. {ALLOW} User:NAME --producer --topic orders{FILE}"
 
 
-@pytest.mark.rule("CL-164")
+@pytest.mark.rule("CL-143", "CL-164")
 def test_the_command_for_one_right_becomes_the_one_for_all_that_the_client_needs() -> None:
     said = f"User:bob may not READ TOPIC 'orders'. {ALLOW} User:bob --operation READ --topic orders{FILE}"
     read = may_not_read(TopicAuthorizationFailedError(said), "g", ["orders"])
