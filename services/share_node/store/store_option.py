@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -51,7 +51,6 @@ class StoreChoice:
     password_env: str = ""
     config: Path | None = None
     data: Path | None = None
-    environ: Mapping[str, str] = field(default_factory=lambda: os.environ)
 
     @property
     def is_given(self) -> bool:
@@ -63,7 +62,7 @@ class StoreChoice:
         """Return whether options alone say which store it is, without the environment. Raises ClickException."""
         if self.store or self.data:
             return True
-        return self.config is not None and bool(replace(self, environ={}).url())
+        return self.config is not None and bool(self._read({})[0])
 
     def url(self) -> str:
         """Return the URL that options, environment or file give, "" when none does. Raises ClickException."""
@@ -86,9 +85,9 @@ class StoreChoice:
             access = replace(access, password=None)
         return open_store(url_with_password(url or None, self.password_env), access=access)
 
-    def _read(self) -> tuple[str, StoreAccess]:
+    def _read(self, environ: Mapping[str, str] = os.environ) -> tuple[str, StoreAccess]:
         try:
-            return read_store(self.store or "", self.environ, self.config)
+            return read_store(self.store or "", environ, self.config)
         except ValueError as error:
             raise click.ClickException(str(error)) from error
 

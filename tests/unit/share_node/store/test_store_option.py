@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import pytest
+from click.testing import CliRunner
 
-from share_node.store.store_option import url_with_password
+from share_node import commands
+from share_node.store.store_option import StoreChoice, url_with_password
 
 URL = "redis://worker@127.0.0.1:7000/2"
 
@@ -27,3 +31,21 @@ def test_what_gives_no_password_is_refused_with_its_name(monkeypatch: pytest.Mon
         url_with_password("redis://:known@127.0.0.1:7000", "STORE_PASSWORD")
     assert "secret" not in str(refused.value)
     assert "known" not in str(refused.value)
+
+
+@pytest.mark.rule("CM-200", "CT-140")
+def test_the_environment_alone_names_no_store_to_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("SHAREGROUPS_STORE_URL", "redis://prod:1")
+    with_url, without = tmp_path / "a.toml", tmp_path / "b.toml"
+    with_url.write_text('[store]\nurl = "redis://staging:1"\n')
+    without.write_text("")
+    named = [StoreChoice("redis://h:1"), StoreChoice(data=tmp_path), StoreChoice(config=with_url)]
+    assert [each.is_named for each in named] == [True] * 3
+    assert StoreChoice(config=with_url).url() == "redis://staging:1"
+    assert not any(
+        each.is_named for each in (StoreChoice(), StoreChoice(password_env="P"), StoreChoice(config=without))
+    )
+    for words in (["state", "repair", "--choose", "skip"], ["restore", str(tmp_path)]):
+        refused = CliRunner().invoke(commands.main, [*words, "--config", str(without)])
+        assert refused.exit_code == 1
+        assert "--config FILE with store.url" in refused.stderr
