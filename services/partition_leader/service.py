@@ -54,6 +54,9 @@ ANSWER_BYTES_PER_STREAM: Final = FETCH_MAX_BYTES + 8 * 1024 * 1024
 #: How long a stream is kept open for its last responses once its client has stopped sending; a state write takes no
 #: longer (PL-723).
 HALF_CLOSED_S: Final = 20.0
+#: How long a fetch may wait, in ms, on a stream whose client has been asked to move: it waits for its responses before
+#: it moves, and polls without a pause if it does not (PL-533).
+MOVING_WAIT_MS: Final = 100
 
 
 class PartitionLeaderService:
@@ -238,7 +241,7 @@ class _ShareStream:
         await asyncio.wait({writer}, timeout=HALF_CLOSED_S)
 
     def _ask_to_move(self) -> None:
-        """Ask the client to continue over another connection, and let no further fetch wait here (PL-533)."""
+        """Ask the client to continue over another connection, and let no fetch wait here for long (PL-533)."""
         self._moves = self._move_unwritten = True
         for handle in list(self._running.values()):
             self._requests.hurry(handle)
@@ -248,7 +251,7 @@ class _ShareStream:
         kind, promised = message.WhichOneof("request"), 0
         if kind == "fetch":
             if self._moves:
-                message.fetch.max_wait_ms = 0
+                message.fetch.max_wait_ms = min(message.fetch.max_wait_ms, MOVING_WAIT_MS)
             room = max(1, ANSWER_BYTES_PER_STREAM - self._reserved_bytes - self._unwritten_bytes)
             request = fetch_request(message.fetch, self._connection_id, self._stream.context, room)
             promised = min(max(message.fetch.max_bytes, 0), room)

@@ -194,13 +194,17 @@ class Pair:
 
     def _forget(self) -> None:
         """If finished batches are joined, the product may forget offsets below the start offset; a lock there, for
-        example, then no longer counts (PL-622, PL-915, 12.19)."""
+        example, then no longer counts, and they are cut out of their piece (PL-622, PL-915, 12.19)."""
         records = self.model.records
         if self.squeezes:
             window = self.core._state.window
             below = [offset for offset in records.all if offset < records.start]
             for offset in [offset for offset in below if not any(window.overlapping(offset, offset))]:
                 del records.all[offset]
+                for at, record in records.all.items():
+                    first, last = record.piece
+                    if first <= offset <= last:
+                        record.piece = (first, offset - 1) if at < offset else (offset + 1, last)
 
     def _compare_orders(self, effects: Sequence[fx.Effect], wanted: Orders) -> None:
         found = Orders()

@@ -93,6 +93,7 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         self._on_late = on_late
         self._on_move = on_move
         self.must_move = False
+        self._move_later: asyncio.TimerHandle | None = None
         #: Set while a caller waits until no request is in flight.
         self._quiet: asyncio.Future[None] | None = None
         self._queue: deque[Exchange[RequestT, ResponseT]] = deque()
@@ -120,6 +121,11 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
     def is_lost(self) -> bool:
         """True when the stream has ended."""
         return self._lost is not None
+
+    @property
+    def failure(self) -> TransportError | None:
+        """Why the stream has ended; None while it is open."""
+        return self._lost
 
     @property
     def is_late(self) -> bool:
@@ -160,6 +166,18 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
         while self._lost is None and (self._sent or self._queue):
             self._quiet = asyncio.get_running_loop().create_future()
             await self._quiet
+
+    def put_off_move(self, seconds: float) -> None:
+        """Go on over this stream, and behave as if the peer asked to move only `seconds` from now (CL-144)."""
+        self.must_move = False
+        if self._lost is None and self._move_later is None:
+            self._move_later = asyncio.get_running_loop().call_later(seconds, self._asked_to_move)
+
+    def _asked_to_move(self) -> None:
+        self._move_later = None
+        self.must_move = True
+        if self._on_move is not None:
+            self._on_move()
 
     def leave_connection(self) -> None:
         """Let later streams and calls to this peer use a newer connection."""
@@ -224,10 +242,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
                 if sent is not None:
                     _deliver(sent.exchange.answered, message)
                     self._note_quiet()
-                elif answer.move and not self.must_move:
-                    self.must_move = True
-                    if self._on_move is not None:
-                        self._on_move()
+                elif answer.move and not self.must_move and self._move_later is None:
+                    self._asked_to_move()
             self._end(TransportError(TransportStatus.UNAVAILABLE, self._address, "the peer closed the stream"))
         except TransportError as error:
             self._end(error)
@@ -266,6 +282,8 @@ class CorrelatedStream(Generic[RequestT, ResponseT]):
             return
         self._lost = error
         self._timer.cancel()
+        if self._move_later is not None:
+            self._move_later.cancel()
         sent, self._sent = self._sent, {}
         waiting = [one.exchange for one in sent.values()] + list(self._queue)
         self._queue.clear()

@@ -245,8 +245,7 @@ class ShareSession:
     def fetch(self, now_ms: int) -> None:
         """Send a ShareFetch with the pending acknowledgements (CL-21). Call it only if `wants_fetch` returned True."""
         self.fetching, self._started_ms = True, now_ms
-        if self._step.generation != self._session.generation:
-            self._step = SessionStep(0, None, self._session.generation, [], [])
+        self._step = SessionStep(0, None, self._session.generation, [], [])
         if (stream := self.link.current) is None:
             self._opening_fetch = asyncio.create_task(self._open_and_fetch())
         else:
@@ -343,7 +342,7 @@ class ShareSession:
             if self._closed:
                 self.outbox.fail(sent, self._was_closed())
             elif isinstance(error, TransportError):
-                self._lost(self._step.generation, error, sent)
+                self._broken(self._step, error, sent)
             else:
                 raise error
         finally:
@@ -361,7 +360,7 @@ class ShareSession:
         if response.error_code and (error := error_for(response.error_code, response.error_message)):
             self._refused(step, sent, error)
             return
-        self.link.close_former()
+        self.link.accepted()
         if step.epoch == 0:
             self._session.opened(step.generation, response.session_id if response.HasField("session_id") else None)
         self.lock_timeout_ms = response.acquisition_lock_timeout_ms
@@ -482,13 +481,14 @@ class ShareSession:
             stream = await self._open()
             if not self._session.is_established:
                 self.outbox.drop_dead(self._session.generation)
-                self.link.close_former()
+                self.link.accepted()
                 return
+            moving = moving and self.link.is_moving
             response = (await stream.request(make, self._cluster.timeout_s, SILENCE_S)).acknowledge
         except NothingToSendError:
             return
         except TransportError as error:
-            self._lost(step.generation, error, sent)
+            self._broken(step, error, sent)
             return
         except asyncio.CancelledError:
             self.outbox.fail(sent, self._was_closed())  # close() has no more time; the outcome is unknown (CL-26)
@@ -497,7 +497,7 @@ class ShareSession:
         if refusal := error_for(response.error_code, response.error_message):
             self._refused(step, sent, refusal)
             return
-        self.link.close_former()
+        self.link.accepted()
         if response.acquisition_lock_timeout_ms:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
             for ack in sent:
@@ -549,16 +549,23 @@ class ShareSession:
                 self._owner.failed(error)
         self._retry_at_ms = self._now_ms() + max(least_ms, self._backoff.next_ms())
         if not self._session.is_established:
-            self.link.close_former()
+            self.link.accepted()
         elif self.link.is_moving:  # the leader did not process the request, so the session has not moved
             self._move()
 
-    def _lost(self, generation: int, error: TransportError, sent: list[PendingAck]) -> None:
-        """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524)."""
-        self._session.lost(generation)
-        self.link.close_former()
+    def _broken(self, step: SessionStep, error: TransportError, sent: list[PendingAck]) -> None:
+        """Handle a stream that broke or could not be opened: the session and its locks are lost (PL-524), unless it is
+        still bound to the stream before. Then its request is sent again over that one, with the same epoch: if the
+        leader did process it, it refuses the second one, which means that the session is lost (CL-144)."""
         self.link.note_throttle(error.throttle_ms)
-        self.outbox.fail(sent, NetworkError(f"node {self.node_id} went away before it answered: {error}"))
+        gone = NetworkError(f"node {self.node_id} went away before it answered: {error}")
+        if self.link.keeps_session and self._session.refused(step):
+            self.outbox.put_back(sent, gone)
+            self._move()  # back to the stream before, and later to another one
+            return
+        if self._session.lost(step.generation):
+            self.link.accepted()
+        self.outbox.fail(sent, gone)
         self.outbox.drop_dead(self._session.generation)
         least_ms = 0
         self._cluster.request_refresh()

@@ -1,8 +1,9 @@
 """Faults that a test plans for the fake cluster. They imitate no behaviour of services.
 
-`errors["produce"].append(19)` makes the next Produce fail with 19; the keys are those of `take_error`. Three keys name
+`errors["produce"].append(19)` makes the next Produce fail with 19; the keys are those of `take_error`. Five keys name
 actions, whatever the number: "produce_stream" ends a stream without a response, "produce_lost" appends and loses the
-response, "end_txn_lost" decides and loses the response.
+response, "end_txn_lost" decides and loses the response, "share_stream" refuses a new stream, "share_stream_lost" ends a
+stream after a request was processed, without a response.
 """
 
 from __future__ import annotations

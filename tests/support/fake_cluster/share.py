@@ -11,7 +11,9 @@ from kip932.api.v1 import share_acknowledge_pb2, share_fetch_pb2, share_stream_p
 from kip932.compression.kinds import Compression, install_command
 from kip932.ids import TopicIdPartition
 from kip932.record_batches import compression_of
+from kip932.rpc.transport import TransportStatus
 from shard_runtime.rpc.binding import ServerStream
+from shard_runtime.rpc.status import RpcFailureError
 from tests.support.fake_cluster.faults import GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.log import DELAY_MAX_MS, INVALID_REQUEST, UNSUPPORTED_COMPRESSION_TYPE
 from tests.support.fake_cluster.state import FakeState, Session
@@ -53,9 +55,14 @@ class ShareRequests:
         assert me is not None
         self.fake.stream_tasks[self.node].add(me)
         try:
+            if self.fake.take_error("share_stream"):
+                raise RpcFailureError(TransportStatus.RESOURCE_EXHAUSTED, "too many connections")
             await self.fake.opened(self.node, stream, share_stream_pb2.ShareStreamResponse(move=True))
             while (message := await stream.read()) is not None:
-                task = asyncio.create_task(self._answer(message, self._begin(message, stream), stream))
+                run = self._begin(message, stream)
+                if self.fake.take_error("share_stream_lost"):
+                    raise RpcFailureError(TransportStatus.UNAVAILABLE, "the connection broke")
+                task = asyncio.create_task(self._answer(message, run, stream))
                 tasks.add(task)
                 task.add_done_callback(tasks.discard)
         finally:

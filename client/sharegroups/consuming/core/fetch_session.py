@@ -107,24 +107,31 @@ class FetchSession:
         self._reset()
         return step
 
-    def refused(self, step: SessionStep) -> None:
-        """Undo a step that the leader did not process (CL-87, CL-143), so that its session is unchanged.
+    def refused(self, step: SessionStep) -> bool:
+        """Undo a step that the leader did not process (CL-87, CL-143), so that its session is unchanged. Returns False,
+        and does nothing, if that session was not established or has been lost.
 
         The next request repeats the step's changes. It also reuses the epoch, unless a later step has used the next
-        one; if that step is refused too, both epochs are reused.
+        one; if that step is refused too, both epochs are reused. Epoch 0 is that of a step that was never taken.
         """
         if step.epoch == EPOCH_LEAVE:
-            if self.generation == step.generation + 1 and not self.is_open:
-                self._epoch, self._known = self._before_close
-                self._session_id, self._established, self.generation = step.session_id, True, step.generation
-        elif step.generation == self.generation:
-            self._unused.add(step.epoch)
-            while (last := next((epoch for epoch in self._unused if _next(epoch) == self._epoch), None)) is not None:
-                self._unused.remove(last)
-                self._epoch = last
-            for partition in step.added:
-                self._known.pop(partition, None)
-            self._known.update(dict.fromkeys(step.forgotten))
+            if self.generation != step.generation + 1 or self.is_open:
+                return False
+            self._epoch, self._known = self._before_close
+            self._session_id, self._established, self.generation = step.session_id, True, step.generation
+            return True
+        if step.generation != self.generation or not self._established:
+            return False
+        if step.epoch == _OPEN:
+            return True
+        self._unused.add(step.epoch)
+        while (last := next((epoch for epoch in self._unused if _next(epoch) == self._epoch), None)) is not None:
+            self._unused.remove(last)
+            self._epoch = last
+        for partition in step.added:
+            self._known.pop(partition, None)
+        self._known.update(dict.fromkeys(step.forgotten))
+        return True
 
     def opened(self, generation: int, session_id: int | None) -> None:
         """Mark the session as established, because the leader has answered a request with epoch 0. Does nothing if

@@ -85,6 +85,124 @@ async def test_the_old_stream_stays_until_the_leader_has_accepted_a_request_over
     assert 0 not in _epochs(fake)[1:]
 
 
+@pytest.mark.rule("CL-144")
+@on_fake_cluster()
+async def test_a_move_that_is_refused_loses_nothing_and_the_old_stream_is_used_until_one_is_accepted(
+    fake: FakeCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (held,) = await c.poll(5)
+        (old,) = fake.open_streams[0]
+        fake.errors["share_stream"].extend([1] * 40)
+        await fake.ask_to_move(0)
+        for offset in range(1, 3):
+            c.acknowledge(held)
+            assert list((await c.commit_sync()).values()) == [None]
+            produce(fake)
+            (held,) = await c.poll(5)
+            assert (held.offset(), held.delivery_count()) == (offset, 1)
+            await asyncio.sleep(3)
+            assert list(fake.open_streams[0]) == [old]
+        assert 2 <= len(fake.errors["share_stream"]) <= 35, "it tries again, with pauses"
+        fake.errors["share_stream"].clear()
+        await asyncio.sleep(3)
+        (new,) = fake.open_streams[0]
+        assert new is not old
+        c.acknowledge(held)
+        assert list((await c.commit_sync()).values()) == [None]
+    assert sorted(epoch for epoch in _epochs(fake) if epoch >= 0) == list(range(len(_epochs(fake)) - 1))
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert len([text for text in warnings if "the new connection failed" in text]) == 1, warnings
+
+
+@pytest.mark.rule("CL-144")
+@on_fake_cluster()
+async def test_requests_on_a_new_stream_that_breaks_unprocessed_are_sent_again_with_their_epochs(
+    fake: FakeCluster,
+) -> None:
+    outcomes: list[Any] = []
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.set_acknowledgement_commit_callback(lambda _, error: outcomes.append(error))
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        for offset in range(1, 10):
+            fake.errors["share_stream"].append(1)
+            await fake.ask_to_move(0)
+            await asyncio.sleep(offset * 0.02)
+            c.acknowledge(message)
+            c.commit_async()
+            polling = asyncio.create_task(c.poll(60))
+            await asyncio.sleep(1)
+            assert not fake.errors["share_stream"]
+            produce(fake)
+            (message,) = await polling
+            assert (message.offset(), message.delivery_count()) == (offset, 1)
+            await asyncio.sleep(3)
+        c.acknowledge(message)
+    assert outcomes == [None] * 10
+    assert set(fake.states("t").values()) == {"acknowledged"}
+    assert sorted(epoch for epoch in _epochs(fake) if epoch >= 0) == list(range(len(_epochs(fake)) - 1))
+
+
+@pytest.mark.rule("CL-144", "CL-31")
+@on_fake_cluster()
+async def test_a_request_that_was_processed_on_a_new_stream_before_it_broke_is_not_repeated(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        fake.errors["share_stream_lost"].append(1)
+        await fake.ask_to_move(0)
+        c.acknowledge(message)
+        (error,) = (await c.commit_sync()).values()
+        assert isinstance(error, NetworkError), "its outcome is unknown"
+        assert set(fake.states("t").values()) == {"acknowledged"}
+        assert not await c.poll(3)
+        produce(fake)
+        (after,) = await c.poll(5)
+        c.acknowledge(after)
+    assert _epochs(fake).count(0) == 2
+
+
+@pytest.mark.rule("CL-144", "CL-31")
+@on_fake_cluster()
+async def test_a_move_that_is_refused_until_the_old_stream_ends_is_a_lost_session(fake: FakeCluster) -> None:
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        fake.errors["share_stream"].extend([1] * 100)
+        await fake.ask_to_move(0)
+        await asyncio.sleep(1)
+        fake.drop_streams(0)
+        await asyncio.sleep(3)
+        c.acknowledge(message)
+        (error,) = (await c.commit_sync()).values()
+        assert isinstance(error, NetworkError)
+        fake.errors["share_stream"].clear()
+        (again,) = await c.poll(5)
+        assert again.delivery_count() == 2
+        c.acknowledge(again)
+
+
+@pytest.mark.rule("CL-144", "CL-37")
+@on_fake_cluster()
+async def test_a_consumer_that_is_closed_while_its_move_is_refused_sends_its_acknowledgements(
+    fake: FakeCluster,
+) -> None:
+    produce(fake)
+    async with consumer(fake, **EXPLICIT) as c:
+        c.subscribe(["t"])
+        (message,) = await c.poll(5)
+        fake.errors["share_stream"].extend([1] * 3)
+        await fake.ask_to_move(0)
+        c.acknowledge(message)
+    assert set(fake.states("t").values()) == {"acknowledged"}
+
+
 @pytest.mark.rule("CL-144", "CL-31")
 @on_fake_cluster()
 async def test_a_session_that_ended_before_it_moved_is_a_lost_session(fake: FakeCluster) -> None:
