@@ -3,20 +3,23 @@ move, and gRPC's part, by the options that the node gives to it.
 
 A connection's age counts from the arrival of its first message. At its maximum age its client learns that it takes no
 new calls; what is still open on it after the grace is closed with it. A server that is paused does neither.
+
+A server that has asked a client to move may refuse its next share streams, as one with too many connections does: at
+most two, so that there is always time to move.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any, Final
 
 from shard_runtime.rpc.connection_ages import ConnectionAges
 from shard_runtime.rpc.server import RpcOptions
 from tests.simulation.clock import Life, SimLoop, context_of
-from tests.simulation.connection_events import ConnectionEnded, ConnectionReached, MoveAsked
+from tests.simulation.connection_events import ConnectionEnded, ConnectionReached, MoveAsked, MoveRefused
 from tests.simulation.history import Event
 
 if TYPE_CHECKING:
@@ -26,6 +29,9 @@ if TYPE_CHECKING:
 _JITTER: Final = (0.9, 1.1)
 #: Why a connection ends that has reached its age and the grace.
 TOO_OLD: Final = "max_age"
+#: How many share streams a server refuses after it has asked a client to move.
+_REFUSALS: Final = (0, 0, 1, 2)
+_SHARE_STREAM: Final = "ShareStream"
 
 
 @dataclass(frozen=True)
@@ -39,6 +45,8 @@ class Aging:
     grace_s: float
     rng: Random
     add: Callable[[Event], None]
+    #: How many share streams are still refused, by client.
+    refusals: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, loop: SimLoop, life: Life, options: RpcOptions, rng: Random, add: Callable[[Event], None]) -> Aging:
@@ -81,6 +89,18 @@ class ConnectionAge:
     def asked(self, stream: str, method: str) -> None:
         """Note that the server asks a stream's client to move."""
         self._report(MoveAsked, stream, method)
+        if method == _SHARE_STREAM:
+            self._aging.refusals[self._connection.client.name] = self._aging.rng.choice(_REFUSALS)
+
+    def refuses(self, method: str) -> bool:
+        """Decide whether a new stream on the connection is refused, before anything is read from it."""
+        refusals, client = self._aging.refusals, self._connection.client.name
+        if method != _SHARE_STREAM or not refusals.get(client):
+            return False
+        refusals[client] -= 1
+        self.move_in_s()  # the adapter has seen the connection
+        self._report(MoveRefused)
+        return True
 
     def ended(self, why: str) -> None:
         """Note the connection's end."""

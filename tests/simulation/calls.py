@@ -230,6 +230,9 @@ class Stream(ClientStream[RequestT, ResponseT]):
             status = TransportStatus.UNIMPLEMENTED if bound is None else TransportStatus.UNAVAILABLE
             self._down.send(lambda: self.fail(status, "not served"))
             return
+        if connection.age is not None and connection.age.refuses(self._method.name):
+            self._down.send(lambda: self.fail(TransportStatus.RESOURCE_EXHAUSTED, "too many connections"))
+            return
         self._handler = self._network.loop.create_task(self._serve(bound), context=context_of(served.life))
 
     async def _serve(self, bound: BoundMethod) -> None:

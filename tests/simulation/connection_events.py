@@ -39,6 +39,15 @@ class MoveAsked(Event):
 
 
 @dataclass(frozen=True, slots=True)
+class MoveRefused(Event):
+    """A server refused a share stream of a client that it had asked to move (CL-144)."""
+
+    incarnation: int
+    connection: str
+    client: str
+
+
+@dataclass(frozen=True, slots=True)
 class ShareStreamMade(Event):
     """A share stream began. `number`: what the leader calls it, as in SessionAsked; `stream`: as in MoveAsked, "" where
     connections have no age."""

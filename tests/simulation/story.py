@@ -29,6 +29,7 @@ _CONNECTIONS: Final = frozenset(
     {
         connection_events.ConnectionEnded,
         connection_events.MoveAsked,
+        connection_events.MoveRefused,
         connection_events.ShareStreamMade,
         connection_events.ShareStreamLost,
         connection_events.RightsSeen,

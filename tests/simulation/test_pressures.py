@@ -15,7 +15,7 @@ from partition_leader.share_partition.core.limits import LIMITS, Limits
 from tests.simulation import history as h
 from tests.simulation.checkers.causes import CHANGES
 from tests.simulation.checkers.reading import shortened
-from tests.simulation.connection_events import MoveAsked, PrincipalKnown, RightsSeen
+from tests.simulation.connection_events import MoveAsked, MoveRefused, PrincipalKnown, RightsSeen
 from tests.simulation.coordinator_events import GroupDecided
 from tests.simulation.delay_events import ReleaseAsked
 from tests.simulation.faults.changes import AmidChange
@@ -202,6 +202,7 @@ def test_sessions_producers_and_nodes_move_off_old_connections_and_clients_do_no
     outcomes = played(AGES, **{AGE_FLAG: "1000"})
     asked = Counter(event.method for outcome in outcomes for event in outcome.history.of(MoveAsked))
     assert min(asked["ShareStream"], asked["ProduceStream"], asked["StateStream"]) > 0
+    assert any(event for outcome in outcomes for event in outcome.history.of(MoveRefused)), "and some moves are refused"
     streams = Counter(
         (seed, process, session)
         for seed, process, session, _ in {

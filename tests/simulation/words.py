@@ -179,6 +179,7 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     connection_events.MoveAsked: lambda w, e: (
         f"#{e.incarnation} asks {e.client} to move from {e.stream}, a {e.method}, to another connection"
     ),
+    connection_events.MoveRefused: lambda w, e: f"#{e.incarnation} refuses {e.client} a share stream on {e.connection}",
     connection_events.ShareStreamMade: lambda w, e: f"#{e.incarnation} begins share stream {e.number} {e.stream}",
     connection_events.ShareStreamLost: lambda w, e: (
         f"#{e.incarnation} loses share stream {e.number}, and with it the sessions of "

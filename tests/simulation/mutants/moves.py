@@ -8,6 +8,7 @@ from tests.simulation.mutants.mutant import Edit, Mutant
 
 _SESSION: Final = "partition_leader.sessions.core.session"
 _STREAM: Final = "partition_leader.service"
+_SHARE_SESSION: Final = "sharegroups.consuming.share_session"
 _LINK: Final = "sharegroups.connection.leader_stream"
 
 MOVES: Final = (
@@ -75,9 +76,27 @@ MOVES: Final = (
         (
             Edit(
                 _LINK,
-                "        if self._former is not None:\n            former, self._former = self._former, None\n",
-                "        if self._former is not None and self._former.is_lost:\n"
-                "            former, self._former = self._former, None\n",
+                "            if self._bound is not None:\n                self._close_later(self._bound)\n",
+                "            if self._bound is not None and self._bound.is_lost:\n"
+                "                self._close_later(self._bound)\n",
+            ),
+        ),
+    ),
+    Mutant(
+        "refused-move-loses-the-session",
+        "a consumer whose new stream is refused takes its session for lost, though the former stream is open",
+        ("INV-22",),
+        (Edit(_SHARE_SESSION, "if self.link.keeps_session and ", "if not self.link.keeps_session and "),),
+    ),
+    Mutant(
+        "refused-epochs-used-up",
+        "requests on a stream that was refused are sent again over the former one with later epochs",
+        ("INV-22", "INV-14"),
+        (
+            Edit(
+                _SHARE_SESSION,
+                "if self.link.keeps_session and self._session.refused(step):",
+                "if self.link.keeps_session and self._session.is_established:",
             ),
         ),
     ),
@@ -94,8 +113,8 @@ MOVES: Final = (
         (
             Edit(
                 "sharegroups.connection.streams",
-                "                elif answer.move and not self.must_move:",
-                "                elif answer.move and self.must_move:",
+                "                elif answer.move and not self.must_move and",
+                "                elif answer.move and self.must_move and",
             ),
         ),
     ),
