@@ -401,8 +401,9 @@ class Cluster:
                 await self.fetch_metadata(sorted(self._wanted), sorted(self._wanted_ids))
             except (KafkaError, TransportError) as error:
                 before, self.trouble = self.trouble, str(error)
-                refused = isinstance(error, TransportError) and error.status is TransportStatus.UNAUTHENTICATED
-                self.refusal = SaslAuthenticationFailedError(f"the node refused the call: {error}") if refused else None
+                self.refusal = None
+                if isinstance(error, TransportError) and error.status is TransportStatus.UNAUTHENTICATED:
+                    self.refusal = SaslAuthenticationFailedError(error.refusal)
                 self._refresh.set()
                 if not before:
                     for listener in self._failed:

@@ -47,7 +47,7 @@ def fatal_error(error: TransportError) -> KafkaError | None:
     """Return the error that ends a membership if a retry cannot help (CL-16); None if a retry may help."""
     if error.retriable:
         return None
-    text = f"the node refused the call: {error}"
+    text = error.refusal
     if error.status is TransportStatus.UNIMPLEMENTED:
         text = (
             f"{error}. The node's version does not have this call (an older one? then upgrade it), or this is the port "

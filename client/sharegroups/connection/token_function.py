@@ -61,7 +61,7 @@ class TokenFunction:
         if not self._metadata:
             why = self._failure or f"it has not returned within {WAIT_S:.0f} s"
             text = f"sasl.oauthbearer.token has returned no token yet: {why}"
-            raise TransportError(TransportStatus.UNAUTHENTICATED, address, text)
+            raise TransportError(TransportStatus.UNAUTHENTICATED, address, text, sent=False)
 
     def refused(self) -> bool:
         """Note that a node has refused the newest token. Returns whether another one may be better."""

@@ -285,7 +285,7 @@ class Transactions:
 
 def _meaning(error: TransportError) -> KafkaError:
     refused = error.status is TransportStatus.UNAUTHENTICATED
-    return SaslAuthenticationFailedError(f"the node refused the call: {error}") if refused else NetworkError(str(error))
+    return SaslAuthenticationFailedError(error.refusal) if refused else NetworkError(str(error))
 
 
 def no_offsets() -> InvalidRequestError:

@@ -254,7 +254,7 @@ class GrpcTransport:
             channel = None
         if channel is None:
             if self._refusal is not None and (why := self._refusal(address)):
-                raise TransportError(TransportStatus.UNAUTHENTICATED, address, why)
+                raise TransportError(TransportStatus.UNAUTHENTICATED, address, why, sent=False)
             _note_use()
             if self._credentials is not None:
                 self._newest = self._credentials()

@@ -58,13 +58,22 @@ class TransportError(Exception):
     """No response came from the peer. The request may have taken effect, unless the status says otherwise.
 
     `throttle_ms`: with RESOURCE_EXHAUSTED, for how long to send the peer no request (CM-92); 0 when unspecified.
+    `sent`: False if this side sent nothing, for a reason of its own, such as a secret that would go out without TLS.
     """
 
-    def __init__(self, status: TransportStatus, address: str, message: str = "", throttle_ms: int = 0) -> None:
+    def __init__(
+        self, status: TransportStatus, address: str, message: str = "", throttle_ms: int = 0, *, sent: bool = True
+    ) -> None:
         super().__init__(f"{address}: {status.value}{': ' + message if message else ''}")
         self.status = status
         self.address = address
         self.throttle_ms = throttle_ms
+        self.sent = sent
+
+    @property
+    def refusal(self) -> str:
+        """Say who refused a call that failed with UNAUTHENTICATED or another status that a retry cannot help."""
+        return f"the node refused the call: {self}" if self.sent else f"the call was not sent: {self}"
 
     @property
     def retriable(self) -> bool:

@@ -15,12 +15,28 @@ from typing import Any, Final
 import click
 
 from kip932.store_settings import StoreAccess, read_store
+from shard_runtime.config.process_settings import PREFIX
 from shard_runtime.record_log.redis.connection import Store
 from shard_runtime.record_log.redis.topology import open_store
 from shard_runtime.record_log.store_url import with_password
 
+
+def _variable(context: click.Context, option: click.Parameter, name: str) -> str:
+    del context, option
+    if name.startswith(PREFIX):
+        raise click.UsageError(
+            f"--password-env {name}: variables whose names begin with {PREFIX} are settings of a node; use another "
+            f"name, such as {name.removeprefix(PREFIX) or 'STORE_PASSWORD'}"
+        )
+    return name
+
+
 password_option: Final[Callable[[Any], Any]] = click.option(
-    "--password-env", default="", metavar="NAME", help="The environment variable that holds the password of --store."
+    "--password-env",
+    default="",
+    metavar="NAME",
+    callback=_variable,
+    help="The environment variable that holds the password of --store.",
 )
 config_option: Final[Callable[[Any], Any]] = click.option(
     "--config",

@@ -24,6 +24,7 @@ from sharegroups.config import (
     consumer_config,
     given_settings,
 )
+from sharegroups.connection.coordinator_calls import fatal_error
 from sharegroups.connection.security import transport_for
 from sharegroups.connection.wire import HEARTBEAT
 from sharegroups.consuming.member import Member
@@ -166,6 +167,7 @@ def test_a_token_is_not_sent_to_a_node_that_the_bootstrap_node_names() -> None:
         with pytest.raises(TransportError, match="without TLS") as refusal:
             await transport.call("10.0.0.1:7932", HEARTBEAT, ShareGroupHeartbeatRequest(), 5)
         assert refusal.value.status is TransportStatus.UNAUTHENTICATED
+        assert str(fatal_error(refusal.value)).startswith("the call was not sent: 10.0.0.1:7932"), "no node refused it"
         await transport.close()
 
     asyncio.run(play())

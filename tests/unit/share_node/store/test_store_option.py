@@ -33,6 +33,16 @@ def test_what_gives_no_password_is_refused_with_its_name(monkeypatch: pytest.Mon
     assert "known" not in str(refused.value)
 
 
+def test_a_variable_that_nodes_would_take_for_a_setting_is_refused_with_a_name_to_take() -> None:
+    environ = {"SHAREGROUPS_STORE_PASSWORD": "secret"}
+    for words in (["up"], ["init"], ["state", "repair"], ["backup", "x"], ["restore", "x"]):
+        given = [*words, "--store", URL, "--password-env", "SHAREGROUPS_STORE_PASSWORD"]
+        refused = CliRunner().invoke(commands.main, given, env=environ)
+        assert refused.exit_code == 1, words
+        assert "begin with SHAREGROUPS_ are settings of a node; use another name" in refused.stderr.replace("\n", " ")
+        assert "such as STORE_PASSWORD" in refused.stderr.replace("\n", " ")
+
+
 @pytest.mark.rule("CM-200", "CT-140")
 def test_the_environment_alone_names_no_store_to_write_to(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("SHAREGROUPS_STORE_URL", "redis://prod:1")

@@ -131,6 +131,7 @@ async def test_without_a_token_a_call_is_refused_with_the_reason(
         with pytest.raises(TransportError, match=said) as refused:
             await source.prepare(AT)
         assert refused.value.status is TransportStatus.UNAUTHENTICATED
+        assert refused.value.refusal.startswith("the call was not sent"), "no node refused it"
         clock.now_s += PAUSE_S
     assert len([line for line in caplog.messages if said in line]) == 1
 
