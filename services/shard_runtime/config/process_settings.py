@@ -196,7 +196,7 @@ CONNECTION_AGE_MS = integer(
 CONNECTIONS_MAX = integer(
     "max.connections", 0,
     "Connections of clients; further ones are closed as soon as they are made. 0: three quarters of "  # CM-203
-    "the files that the process may have open (ulimit -n).", low=0, high=2_147_483_647,
+    "the files that the process may have open: ulimit -Hn, at most 65,536.", low=0, high=2_147_483_647,
 )  # fmt: skip
 CALLS_MAX = integer(
     "rpc.concurrent.calls.max", 20_000,

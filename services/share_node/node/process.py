@@ -83,6 +83,8 @@ _CHECKS_PER_LEASE: Final = 3
 
 #: The largest number that gRPC takes as a limit.
 _UNLIMITED: Final = 2**31 - 1
+#: The soft limit on open files that a node sets at most.
+FILES_MAX: Final = 65_536
 
 
 def _rpc_options(settings: Settings) -> RpcOptions:
@@ -101,6 +103,15 @@ def default_connections_max() -> int:
     some, whatever clients do (CM-203)."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return _UNLIMITED if files == resource.RLIM_INFINITY else max(1, files * 3 // 4)
+
+
+def raise_file_limit() -> None:
+    """Let this process have as many files open as its hard limit allows, 65,536 at most (CM-203): the usual soft limit,
+    1,024, is meant for programs that use select(), and would leave clients 768 connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class NodeProcess:

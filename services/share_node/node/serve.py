@@ -37,7 +37,7 @@ from shard_runtime.record_log.protocol import LogError, NameTakenError
 from shard_runtime.record_log.redis.startup_checks import StoreCheckError
 from shard_runtime.record_log.store_url import has_password, masked
 from shard_runtime.rpc.server import ListenError
-from share_node.node.process import NodeProcess
+from share_node.node.process import NodeProcess, raise_file_limit
 from share_node.node.process_store import StartError, StoreClient, open_clients, refuse_unusable
 from share_node.node.waiting import Waiting
 from share_node.process_memory.memory_checks import memory_upkeep
@@ -308,6 +308,7 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
         _print_reason(str(error))
         return 1
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+    raise_file_limit()
     warn_of_shown_password(" ".join(shown), f"give the URL as {STORE_URL.environment}, or in the settings file")
     status = 1
     report = _send_reason if with_parent else _log_reason if settings[LOG_FORMAT] == "json" else _print_reason

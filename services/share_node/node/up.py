@@ -45,6 +45,7 @@ from shard_runtime.logs import configure_logs
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.store_url import without_password
 from share_node.node.children import RoleProcess
+from share_node.node.process import raise_file_limit
 from share_node.node.process_store import StartError, open_clients, refuse_unusable
 from share_node.node.serve import serve, unless_stopped, warn_of_shown_password
 from share_node.store.data_directory import DataDirectory
@@ -110,6 +111,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
     settings = load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
     refuse_unusable(settings)
     configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+    raise_file_limit()
     warn_of_shown_password(options.shown, "give --store without it, and the variable that holds it by --password-env")
     directory = DataDirectory(options.data)
     lock = directory.lock("up")

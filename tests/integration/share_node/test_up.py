@@ -2,6 +2,7 @@
 
 import json
 import re
+import resource
 import shutil
 import socket
 import urllib.request
@@ -16,6 +17,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-un
 from kip932.ids import topic_id_text
 from shard_runtime.rpc.server import READINESS
 from share_node.commands import state
+from share_node.node.process import FILES_MAX
 from sharegroups import Admin, Producer, ShareConsumer
 from tests.support.node import TERMINATED, StartedProcess, up_words
 from tests.support.ports import free_port
@@ -29,6 +31,24 @@ def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
     node.first_line()
     assert node.stop() == TERMINATED
     assert node.errors == ""
+
+
+@pytest.mark.rule("CM-203")
+def test_every_process_may_have_as_many_files_open_as_the_hard_limit_allows(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (512, hard))
+    try:
+        node = StartedProcess(up_words(tmp_path / "data", None, "--processes"), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    try:
+        pids = json.loads(node.first_line())["pids"].values()
+        assert len({node.pid, *pids}) == 4
+        for pid in {node.pid, *pids}:
+            assert resource.prlimit(pid, resource.RLIMIT_NOFILE) == (wanted, hard)
+    finally:
+        assert node.stop() == TERMINATED
 
 
 @pytest.mark.rule("CT-81")
