@@ -34,6 +34,7 @@ from sharegroups.cli.output import (
     settings,
 )
 from sharegroups.cli.reaching import open_reachable_admin
+from sharegroups.cli.read_records import read_records
 from sharegroups.cli.topic_retention import keep_only_needed
 
 
@@ -43,6 +44,7 @@ def topics() -> None:
 
 
 topics.add_command(delete_records)
+topics.add_command(read_records)
 
 
 def _admin(bootstrap_server: str, command_config: Path | None) -> AbstractContextManager[Admin]:

@@ -3,9 +3,9 @@ record while its topic still has it (CT-124)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import click
 
@@ -15,12 +15,11 @@ from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord
 from sharegroups.cli.dlq.choosing import Where, choice_of, where_of
-from sharegroups.cli.dlq.core.dead_letters import Headers, Letter
+from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.origins import origin_of
 from sharegroups.cli.dlq.reading import Found, Queue, found_of, queue_of
 from sharegroups.cli.dlq.rows import document_of
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.cli.formatting import json_value
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import (
     NAME,
@@ -33,9 +32,7 @@ from sharegroups.cli.output import (
     settings,
 )
 from sharegroups.cli.reaching import open_reachable_admin
-
-_WIDTH: Final = 12
-_HEX_WIDTH: Final = 64
+from sharegroups.cli.record_text import content_lines, line, record_document
 
 
 @click.command()
@@ -64,8 +61,8 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
     if output == "json":
         print_json(_document(queue, where.partition, found, origin))
     else:
-        for line in _lines(queue, where.partition, found, origin):
-            click.echo(line)
+        for text in _lines(queue, where.partition, found, origin):
+            click.echo(text)
     if letter is None:
         print_stderr("Note: this record is no dead letter: it does not end with the headers of one.")
 
@@ -91,87 +88,44 @@ def _record(admin: Admin, queue: Queue, where: Where, offset: int) -> ReadRecord
 def _lines(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None) -> Iterator[str]:
     record, letter = found.record, found.letter
     yield f"{printable(queue.topic)}-{partition} offset {record.offset}"
-    yield _line("Stored", time_text(found.stored_ms))
-    yield _line("Timestamp", time_text(record.timestamp_ms))
+    yield line("Stored", time_text(found.stored_ms))
+    yield line("Timestamp", time_text(record.timestamp_ms))
     if letter is not None:
         yield from _meaning(letter)
-    yield from _content(record, record.headers if letter is None else letter.others)
+    yield from content_lines(record, record.headers if letter is None else letter.others)
     if isinstance(origin, ReadRecord):
         assert letter is not None
         yield ""
         yield f"The record it is about, {printable(letter.origin_text)}"
-        yield _line("Timestamp", time_text(origin.timestamp_ms))
-        yield from _content(origin, origin.headers)
+        yield line("Timestamp", time_text(origin.timestamp_ms))
+        yield from content_lines(origin, origin.headers)
     elif origin is not None:
         yield ""
         yield f"The record it is about cannot be shown: {printable(origin)}."
 
 
 def _meaning(letter: Letter) -> Iterator[str]:
-    yield _line("Group", letter.group_text)
-    yield _line("Origin", letter.origin_text)
+    yield line("Group", letter.group_text)
+    yield line("Origin", letter.origin_text)
     if letter.topic_id:
-        yield _line("Topic id", letter.topic_id)
-    yield _line("Deliveries", "-" if letter.delivery_count is None else str(letter.delivery_count))
-    yield _line("Cause", "-" if letter.cause is None else letter.cause)
-    yield _line("Redrives", "-" if letter.redrives is None else str(letter.redrives))
+        yield line("Topic id", letter.topic_id)
+    yield line("Deliveries", "-" if letter.delivery_count is None else str(letter.delivery_count))
+    yield line("Cause", "-" if letter.cause is None else letter.cause)
+    yield line("Redrives", "-" if letter.redrives is None else str(letter.redrives))
     if letter.is_garbled:
-        yield _line("Garbled", "a header of the letter cannot be read")
+        yield line("Garbled", "a header of the letter cannot be read")
     if letter.is_headers_only:
-        yield _line("Copy", "none; the letter has headers only")
-
-
-def _content(record: ReadRecord, headers: Headers) -> Iterator[str]:
-    yield from _value("Key", record.key)
-    yield from _value("Value", record.value)
-    for name, value in headers:
-        yield from _value(f"Header {name}", value)
-
-
-def _line(name: str, text: str) -> str:
-    return f"  {name:<{_WIDTH}} {printable(text)}"
-
-
-def _value(name: str, value: bytes | None) -> Iterator[str]:
-    """Yield a value with its size: null, text line by line, or hexadecimal digits."""
-    if value is None:
-        yield _line(name, "null")
-        return
-    lines, kind = _shown(value)
-    size = f"{len(value)} byte{'' if len(value) == 1 else 's'}{kind}"
-    if len(lines) == 1 and len(lines[0]) <= _HEX_WIDTH:
-        yield _line(name, f"{lines[0]}  ({size})" if value else "(0 bytes)")
-        return
-    yield _line(name, f"({size})")
-    for line in lines:
-        yield f"    {printable(line)}"
-
-
-def _shown(value: bytes) -> tuple[Sequence[str], str]:
-    try:
-        return value.decode().split("\n"), ""
-    except UnicodeDecodeError:
-        digits = value.hex()
-        return [digits[at : at + _HEX_WIDTH] for at in range(0, len(digits), _HEX_WIDTH)], ", no UTF-8"
+        yield line("Copy", "none; the letter has headers only")
 
 
 def _document(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None) -> dict[str, Any]:
     letter, record = found.letter, found.record
     if letter is None:
         place = {"topic": queue.topic, "partition": partition, "offset": record.offset, "letter": False}
-        return place | {"stored_ms": found.stored_ms} | _record_document(record, record.headers)
+        return place | {"stored_ms": found.stored_ms} | record_document(record, record.headers)
     document = document_of(queue.topic, partition, found, letter, is_duplicate=False)
     del document["duplicate"]  # unknown here, since only one dead letter is read
-    document |= {"letter": True} | _record_document(record, letter.others)
-    document["origin_record"] = _record_document(origin, origin.headers) if isinstance(origin, ReadRecord) else None
+    document |= {"letter": True} | record_document(record, letter.others)
+    document["origin_record"] = record_document(origin, origin.headers) if isinstance(origin, ReadRecord) else None
     document["origin_missing"] = origin if isinstance(origin, str) else None
     return document
-
-
-def _record_document(record: ReadRecord, headers: Headers) -> dict[str, Any]:
-    return {
-        "timestamp_ms": record.timestamp_ms,
-        "key": json_value(record.key),
-        "value": json_value(record.value),
-        "headers": [[name, json_value(value)] for name, value in headers],
-    }
