@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from kip932.errors import InvalidShareSessionEpochError
+from kip932.errors import GroupAuthorizationFailedError, InvalidShareSessionEpochError
 from tests.simulation.aging import TOO_OLD
 from tests.simulation.checkers.moves import AgesEnd, Moves
 from tests.simulation.connection_events import (
@@ -155,6 +155,11 @@ def test_a_move_without_hindrance_costs_no_session() -> None:
     assert not found(Moves(), lost(away=CLIENT))
     assert not found(Moves(), lost(away="a"))
     assert not found(Moves(), lost("rogue"))
+    denied = GroupAuthorizationFailedError.code
+    for before, rules in ((True, WRONG), (False, [])):
+        made = Old().opens(1, "c1").sends(1).old(700)
+        made = made.sends(1, None, denied).old(750).moves("c1") if before else made.moves("c1").sends(2, None, denied)
+        assert found(Moves(), made.old(2_000).closes("c1", TOO_OLD).loses(1, session=True)) == rules, before
     closed = Old().opens(1, "c1").sends(1).old(750).moves("c1").old(2_000).closes("c1").loses(1, session=True)
     assert not found(Moves(), closed), "its client has closed it"
 

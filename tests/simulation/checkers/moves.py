@@ -1,6 +1,7 @@
 """INV-22: connections end at their maximum age, and share sessions go on over others (CM-194, PL-533, CL-144).
 
-That nothing is given twice, lost or applied twice meanwhile is checked by the other checkers, in every run.
+That nothing is given twice, lost or applied twice meanwhile is checked by the other checkers, in every run. A session
+cannot move while its member may not read the group; it holds nothing then (PL-531), and may end with its connection.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from kip932.errors import InvalidShareSessionEpochError, ShareSessionNotFoundError
+from kip932.errors import GroupAuthorizationFailedError, InvalidShareSessionEpochError, ShareSessionNotFoundError
 from tests.simulation.aging import TOO_OLD
 from tests.simulation.checkers import Violation
 from tests.simulation.checkers.undisturbed import Running, Undisturbed
@@ -144,18 +145,22 @@ class _Sessions:
         #: The stream of each member's session at each leader that was last asked to move, when it moved or ended.
         self._asked: dict[Key, _Stream] = {}
         self._moves: list[tuple[SessionAsked, _Stream]] = []
+        #: When a request of the session was last refused because its member may not read the group.
+        self._denied_ms: dict[Key, int] = {}
 
     def asked(self, event: SessionAsked) -> Iterator[Violation]:
         key = (event.process, event.incarnation, event.group_id, event.member_id)
         bound = self._bound.get(key)
         if not event.accepted:
+            if event.code == GroupAuthorizationFailedError.code:
+                self._denied_ms[key] = event.at_ms
             yield from self._refused(event, bound)
         elif event.session_epoch == _CLOSING:
             self._at_end[key] = event.connection
             self._bound.pop(key, None)
             self._asked.pop(key, None)
         elif event.session_epoch == _OPENING:
-            yield from self._opened(event, self._asked.pop(key, None))
+            yield from self._opened(event, key)
             self._bound[key] = event.connection
         else:
             if bound is not None and bound != event.connection:
@@ -214,9 +219,12 @@ class _Sessions:
         if stream is not None and stream.asked is not None:
             self._asked[key] = stream
 
-    def _opened(self, event: SessionAsked, stream: _Stream | None) -> Iterator[Violation]:
+    def _opened(self, event: SessionAsked, key: Key) -> Iterator[Violation]:
         """Report a session that is opened again soon after its consumer was asked to move the one before it."""
+        stream = self._asked.pop(key, None)
         if stream is None or stream.asked is None or event.at_ms > stream.asked.at_ms + _AGAIN_MS:
+            return
+        if self._denied_ms.get(key, -1) >= stream.asked.at_ms:
             return
         if stream.serves(event.group_id) and self._quiet(stream, stream.asked.at_ms, event.at_ms):
             yield Violation(
@@ -243,6 +251,8 @@ class _Sessions:
         """Report a session that ended because its connection became too old, though its client could move."""
         stream = self._streams.get((event.process, event.incarnation, event.number))
         if stream is None or stream.asked is None or stream.asked.connection not in self._too_old:
+            return
+        if self._denied_ms.get(key, -1) >= stream.asked.at_ms:
             return
         if stream.serves(key[2]) and self._quiet(stream, stream.asked.at_ms, event.at_ms):
             yield Violation(
