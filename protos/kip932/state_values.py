@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kip932.errors import FencedLeaderEpochError, KafkaError, NotCoordinatorError
+from kip932.failures import Failure
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 
@@ -33,7 +34,7 @@ class ReadState(NamedTuple):
 class WriteState(NamedTuple):
     """A leader's changes, with the epochs to check (PL-702). `batches`: the changed ranges, in any order.
 
-    A `start_offset` of −1 leaves the stored one unchanged.
+    A `start_offset` of −1 leaves the stored one unchanged. `failures`: why records were given up (SC-117).
     """
 
     key: SharePartitionKey
@@ -44,6 +45,7 @@ class WriteState(NamedTuple):
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]
     stats: WriteStats = NO_STATS
+    failures: tuple[Failure, ...] = ()
 
 
 class DeleteState(NamedTuple):
@@ -85,6 +87,7 @@ class StoredState(NamedTuple):
     start_offset: int
     batches: tuple[StateBatch, ...]
     recorded: bool = False
+    failures: tuple[Failure, ...] = ()
 
 
 class StateSummary(NamedTuple):
@@ -92,6 +95,7 @@ class StateSummary(NamedTuple):
 
     `batches`: the state batches of the requested offsets, cut at their bounds (PL-825). `delayed`: the number of
     records whose delay has not ended; −1 when it was not requested, or when an older build replied (PL-938).
+    `failures`: why records of the requested offsets were given up, cut at their bounds (SC-117).
     """
 
     state_epoch: int = 0
@@ -102,6 +106,7 @@ class StateSummary(NamedTuple):
     archived_by_reject: int = -1
     batches: tuple[StateBatch, ...] = ()
     delayed: int = -1
+    failures: tuple[Failure, ...] = ()
 
 
 StateReply = StoredState | StateSummary | None
