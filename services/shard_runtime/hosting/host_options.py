@@ -26,6 +26,7 @@ class HostOptions:
     release_timeout_ms: int = 5_000
     waiting_max: int = 10_000
     flush_records_max: int = 5_000
+    flush_bytes_max: int = 8 * 1024 * 1024
     page_entries: int = 500
     settlements_every_ms: int = 5_000
     compaction: CompactionLimits = field(default_factory=CompactionLimits)

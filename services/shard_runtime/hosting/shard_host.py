@@ -205,10 +205,11 @@ class ShardHost(Generic[CommandT, RecordT]):
     async def _flush(self, tenure: ShardTenure[CommandT, RecordT]) -> None:
         """Append the queue, one flush in flight at a time (SR-18); commands that arrive meanwhile form the next
         flush."""
+        options = self._options
         try:
             while tenure is self._tenure and (tenure.pending or tenure.trim_due):
                 if tenure.pending:
-                    await self._flush_once(tenure, tenure.take(self._options.flush_records_max))
+                    await self._flush_once(tenure, tenure.take(options.flush_records_max, options.flush_bytes_max))
                 else:
                     await trim(tenure, self._log, self.shard_id, self._clock, self._meter)
         except Exception as error:

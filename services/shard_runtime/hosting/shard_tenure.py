@@ -184,14 +184,19 @@ class ShardTenure(Generic[CommandT, RecordT]):
         if self.watch is not None:
             self.watch.cancel()
 
-    def take(self, records_max: int) -> FlushBatch:
-        """Move commands from the queue into the flush: as many as fit into `records_max` records, at least one."""
+    def take(self, records_max: int, bytes_max: int) -> FlushBatch:
+        """Move commands from the queue into the flush: as many as fit into `records_max` records, until these have
+        `bytes_max` bytes; at least one."""
         batch = FlushBatch()
-        records = 0
-        while self.pending and (not batch.commands or records + len(self.pending[0].entries) <= records_max):
-            pending = self.pending.popleft()
-            batch.commands.append(pending)
+        records = size = 0
+        while self.pending and size < bytes_max:
+            pending = self.pending[0]
             records += len(pending.entries)
+            if batch.commands and records > records_max:
+                break
+            batch.commands.append(self.pending.popleft())
+            for _, data in pending.entries:
+                size += len(data)
         self.in_flight = batch
         return batch
 

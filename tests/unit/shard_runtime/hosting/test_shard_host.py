@@ -93,6 +93,20 @@ async def test_what_arrives_during_a_flush_forms_the_next_one() -> None:
     assert world.log.flushes == [1, 6]
 
 
+@pytest.mark.rule("SR-18", "SR-17")
+async def test_a_flush_ends_with_the_command_that_fills_its_bytes() -> None:
+    world = await World(HostOptions(flush_bytes_max=4)).gain()
+    world.log.gate.clear()
+    first = world.host.post(Put("a", 1))
+    await asyncio.sleep(0)
+    rest = [world.host.post(Put(key, 1)) for key in ("a" * 9, *"bcdefg")]
+    world.log.gate.set()
+    await asyncio.gather(first, *rest)
+    size = len(world.log.entries[2].record)
+    assert size > 4 > len(world.log.entries[-1].record) > 1, "what the sizes below rest on"
+    assert world.log.flushes == [1, 1, 2, 2, 2]
+
+
 @pytest.mark.rule("SC-14", "GC-3")
 async def test_a_read_sees_uncommitted_state_and_waits_for_it() -> None:
     world = await World().gain()
