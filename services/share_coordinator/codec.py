@@ -12,6 +12,8 @@ from kip932.ids import TOPIC_ID_BYTES, SharePartitionKey
 from kip932.records.share_state import (
     batches_from_messages,
     batches_to_messages,
+    failures_from_messages,
+    failures_to_messages,
     stats_from_message,
     stats_to_message,
 )
@@ -103,6 +105,7 @@ def _snapshot_message(record: ShareSnapshot) -> pb.ShareSnapshot:
         stats=stats_to_message(record.stats),
         archived_by_limit=record.archived_by_limit,
         archived_by_reject=record.archived_by_reject,
+        failures=failures_to_messages(record.failures),
     )
 
 
@@ -120,6 +123,8 @@ def _fill_update(message: pb.ShareUpdate, record: ShareUpdate) -> None:
     stats = stats_to_message(record.stats)
     if stats is not None:
         message.stats.CopyFrom(stats)
+    if record.failures:
+        message.failures.extend(failures_to_messages(record.failures))
 
 
 def _snapshot(key: SharePartitionKey, message: pb.ShareSnapshot) -> ShareSnapshot:
@@ -141,12 +146,14 @@ def _snapshot(key: SharePartitionKey, message: pb.ShareSnapshot) -> ShareSnapsho
         stats=stats_from_message(message.stats),
         archived_by_limit=message.archived_by_limit,
         archived_by_reject=message.archived_by_reject,
+        failures=failures_from_messages(message.failures),
     )
 
 
 def _update(key: SharePartitionKey, message: pb.ShareUpdate) -> ShareUpdate:
     count = message.delivery_complete_count
     stats = stats_from_message(message.stats) if message.HasField("stats") else NO_STATS
+    failures = message.failures
     return _new_update(
         ShareUpdate,
         (
@@ -158,5 +165,6 @@ def _update(key: SharePartitionKey, message: pb.ShareUpdate) -> ShareUpdate:
             count if count or message.HasField("delivery_complete_count") else UNKNOWN_COUNT,
             batches_from_messages(message.state_batches),
             stats,
+            failures_from_messages(failures) if failures else (),
         ),
     )

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import structlog
 
-from kip932.errors import InQuarantineError, KafkaError, NotCoordinatorError
+from kip932.errors import CoordinatorLoadInProgressError, InQuarantineError, KafkaError, NotCoordinatorError
 from kip932.ids import GROUP_ID_MAX, STARTS_TOPICS_MAX, TOPIC_ID_BYTES, SharePartitionKey, TopicIdPartition
 from kip932.internal.v1.delete_share_group_state_pb2 import (
     DeleteShareGroupStateRequest,
@@ -33,7 +33,13 @@ from kip932.internal.v1.read_topic_start_offsets_pb2 import (
 )
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest, StateStreamResponse
 from kip932.internal.v1.write_share_group_state_pb2 import WriteShareGroupStateRequest, WriteShareGroupStateResponse
-from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_from_message
+from kip932.records.share_state import (
+    batches_from_messages,
+    batches_to_messages,
+    failures_from_messages,
+    failures_to_messages,
+    stats_from_message,
+)
 from kip932.state_values import (
     DeleteState,
     InitializeState,
@@ -43,6 +49,8 @@ from kip932.state_values import (
     StateCommand,
     StateOutcome,
     StateSpan,
+    StateSummary,
+    StoredState,
     WriteState,
 )
 from shard_runtime.rate_limited_log import RateLimitedLog
@@ -58,6 +66,9 @@ KEYS_SLICE: Final = 200
 BATCHES_SLICE: Final = 5_000
 #: The cost of counting delayed records, in state batches: all stored ones are read, usually few, at most 10,000.
 _DELAYED_COST: Final = 100
+#: From this many bytes of a response on, the other share-partitions must be asked for again: a state may be large, and
+#: no message may exceed `rpc.message.max.bytes`.
+RESPONSE_BYTES: Final = 32 * 1024 * 1024
 #: How many share-partitions of a ReadTopicStartOffsets response are written in one step.
 STARTS_SLICE: Final = 1_000
 #: How many requests of one stream are processed at a time; further ones are not read yet.
@@ -86,6 +97,7 @@ def _write_command(key: SharePartitionKey, partition: Any) -> WriteState:
         delivery_complete_count=_optional(partition, "delivery_complete_count"),
         batches=batches_from_messages(partition.state_batches),
         stats=stats_from_message(partition.stats),
+        failures=failures_from_messages(partition.failures),
     )
 
 
@@ -111,7 +123,8 @@ def _summary_fields(reply: Any) -> dict[str, Any]:
     fields: dict[str, Any] = reply._asdict()
     if fields["delayed"] < 0:
         del fields["delayed"]
-    return fields | {"state_batches": batches_to_messages(fields.pop("batches"))}
+    fields["state_batches"] = batches_to_messages(fields.pop("batches"))
+    return fields | {"failures": failures_to_messages(reply.failures)}
 
 
 def _optional(message: Any, field: str) -> int:
@@ -132,6 +145,7 @@ _READ: Final = _Rpc(
         "state_epoch": reply.state_epoch,
         "start_offset": reply.start_offset,
         "state_batches": batches_to_messages(reply.batches),
+        "failures": failures_to_messages(reply.failures),
     },
     emptiness_first=True,
 )
@@ -292,7 +306,10 @@ class ShareCoordinatorService:
                 raise invalid_argument(f"a topic id has {TOPIC_ID_BYTES} bytes; {len(topic.topic_id)} came")
         named = [(topic.topic_id, partition) for topic in request.topics for partition in topic.partitions]
         if rpc is _WRITE:
-            check_state_batches([len(partition.state_batches) for _, partition in named])
+            check_state_batches(
+                [len(partition.state_batches) for _, partition in named],
+                [len(partition.failures) for _, partition in named],
+            )
         if rpc is _SUMMARY:
             check_state_spans([_span_of(partition) for _, partition in named])
         begun: list[Begun] = []
@@ -316,17 +333,20 @@ class ShareCoordinatorService:
         return await self._respond(rpc, [command for each in begun for command in each.commands], outcomes)
 
     async def _respond(self, rpc: _Rpc, commands: Sequence[StateCommand], outcomes: Sequence[StateOutcome]) -> Any:
-        response, turns = rpc.response(), Turns(KEYS_SLICE)
+        response, turns, size = rpc.response(), Turns(BATCHES_SLICE), 0
         topics: dict[bytes, Any] = {}
         for (topic_id, partition), (key, outcome) in _per_key(commands, outcomes).items():
-            await turns.step()
+            await turns.step(_entries(outcome) + BATCHES_SLICE // KEYS_SLICE)
             topic = topics.get(topic_id)
             if topic is None:
                 topic = topics[topic_id] = response.results.add(topic_id=topic_id)
             if isinstance(outcome, KafkaError):
                 self._refuse(rpc, key, topic.partitions.add(partition=partition), outcome)
+            elif size >= RESPONSE_BYTES:
+                rest = CoordinatorLoadInProgressError(f"the response has {size} bytes without it; read it again")
+                self._refuse(rpc, key, topic.partitions.add(partition=partition), rest)
             else:
-                topic.partitions.add(partition=partition, **rpc.fields(outcome))
+                size += topic.partitions.add(partition=partition, **rpc.fields(outcome)).ByteSize()
         return response
 
     def _refuse(self, rpc: _Rpc, key: SharePartitionKey, result: Any, error: KafkaError) -> None:
@@ -346,12 +366,18 @@ class ShareCoordinatorService:
 
 
 def _batches(rpc: _Rpc, partition: Any) -> int:
-    """Return the cost of a request's partition, in state batches: those it contains or requests."""
+    """Return the cost of a request's partition, in state batches: those it contains or requests. A reason counts as
+    one."""
     if rpc is _WRITE:
-        return len(partition.state_batches)
+        return len(partition.state_batches) + len(partition.failures)
     if rpc is not _SUMMARY:
         return 0
     return _span_of(partition) + (_DELAYED_COST if partition.HasField("delayed_at_ms") else 0)
+
+
+def _entries(outcome: StateOutcome) -> int:
+    """Return how many state batches and reasons of failures a reply has."""
+    return len(outcome.batches) + len(outcome.failures) if isinstance(outcome, StoredState | StateSummary) else 0
 
 
 def _slices(rpc: _Rpc, named: Sequence[tuple[bytes, Any]]) -> Iterator[Sequence[tuple[bytes, Any]]]:

@@ -11,7 +11,13 @@ from google.protobuf.message import Message
 from kip932.errors import FencedLeaderEpochError, InQuarantineError, KafkaError, NotCoordinatorError, error_for
 from kip932.ids import TopicIdPartition
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
-from kip932.records.share_state import batches_from_messages, batches_to_messages, stats_to_message
+from kip932.records.share_state import (
+    batches_from_messages,
+    batches_to_messages,
+    failures_from_messages,
+    failures_to_messages,
+    stats_to_message,
+)
 from kip932.rpc.transport import Method, service_methods
 from kip932.state_values import (
     DeleteState,
@@ -52,11 +58,17 @@ def _write_fields(write: WriteState) -> dict[str, Any]:
         "delivery_complete_count": write.delivery_complete_count,
         "state_batches": batches_to_messages(write.batches),
         "stats": stats_to_message(write.stats),
+        "failures": failures_to_messages(write.failures),
     }
 
 
 def _stored(result: Any) -> StoredState:
-    return StoredState(result.state_epoch, result.start_offset, batches_from_messages(result.state_batches))
+    return StoredState(
+        result.state_epoch,
+        result.start_offset,
+        batches_from_messages(result.state_batches),
+        failures=failures_from_messages(result.failures),
+    )
 
 
 def _summary(result: Any) -> StateSummary:
@@ -70,6 +82,7 @@ def _summary(result: Any) -> StateSummary:
         by_reject,
         batches_from_messages(result.state_batches),
         result.delayed if result.HasField("delayed") else -1,
+        failures_from_messages(result.failures),
     )
 
 

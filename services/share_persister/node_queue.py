@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Final
 
 import structlog
 from google.protobuf.message import Message
@@ -24,6 +24,8 @@ from share_persister.retry_rules import from_transport
 from share_persister.settings import PersisterSettings
 
 log = structlog.get_logger(__name__)
+
+_REASON_FIELDS: Final = 5  # the message and its four fields
 
 #: Sends one group's request and returns its response. Raises TransportError.
 Send = Callable[[Message], Awaitable[Any]]
@@ -166,9 +168,13 @@ class NodeQueue:
 
 
 def _batches(command: StateCommand) -> int:
-    """Return how many state batches a call contains, or its response may contain: one for each offset (CM-91)."""
+    """Return how many state batches a call contains, or its response may contain: one for each offset (CM-91).
+
+    A reason of a failure counts as one for each of its fields and for every 100 bytes, so that a request of any of them
+    has neither more fields nor more bytes than a node accepts.
+    """
     if isinstance(command, WriteState):
-        return len(command.batches)
+        return len(command.batches) + sum(_REASON_FIELDS + len(one.reason.encode()) // 100 for one in command.failures)
     if isinstance(command, ReadSummary) and command.span is not None:
         return command.span.last_offset - command.span.first_offset + 1
     return 0

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kip932.errors import NONE, KafkaError
-from kip932.state_batches import StateBatch
+from kip932.failures import Failure
+from kip932.state_batches import NO_STATS, StateBatch
 from kip932.state_values import DeleteState, InitializeState, ReadState, ReadSummary, StateCommand, WriteState
 from tests.support.share_state import KEY, TOPIC, Driver
 
@@ -35,6 +36,8 @@ _COMMAND: st.SearchStrategy[StateCommand] = st.one_of(
         st.integers(-1, 20),
         st.integers(-1, 9),
         st.lists(_BATCH, max_size=2).map(tuple),
+        st.just(NO_STATS),
+        st.lists(st.builds(Failure, *[st.integers(-1, 9)] * 3, st.just("x")), max_size=1).map(tuple),
     ),
     st.builds(DeleteState, st.just(KEY), _EPOCH),
     st.just(ReadSummary(KEY)),
@@ -50,7 +53,9 @@ class Oracle:
     topic_known: bool = True
 
     def expected(self, command: StateCommand) -> int:
-        if isinstance(command, WriteState) and any(self._impossible(batch) for batch in command.batches):
+        if isinstance(command, WriteState) and any(map(self._impossible, command.batches)):
+            return 42
+        if isinstance(command, WriteState) and any(not 0 <= one[0] <= one[1] or one[2] < 0 for one in command.failures):
             return 42
         if self._negative(command) or (self.leader is None and isinstance(command, ReadState | WriteState)):
             return 42

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from kip932.entry_checksum import damage
+from kip932.failures import merge_failures
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import CAUSE_ACK, NO_STATS, StateBatch, WriteStats, combine
 from shard_runtime.record_log.protocol import CLAIM_TYPE, NOOP_TYPE, Entry, ShardId, ShardKind, StreamId
@@ -19,6 +20,7 @@ from share_coordinator.codec import ShareStateCodec
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.shard import ShareStateShard
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update
+from tests.properties.test_failures import FAILURES, model, ranges
 from tests.support.damaged_logs import Raw, StoredLog, flipped
 from tests.support.share_state import COLD_MS, TOPIC, Metadata
 
@@ -42,12 +44,13 @@ _STATS = st.one_of(
 _UPDATE = st.builds(
     ShareUpdate,
     st.sampled_from(KEYS), _EPOCH, st.integers(-1, 3), _EPOCH, st.integers(-1, 30), st.integers(-1, 9), _BATCHES,
-    _STATS,
+    _STATS, FAILURES.map(tuple),
 )  # fmt: skip
 _SNAPSHOT = st.builds(
     ShareSnapshot,
     st.sampled_from(KEYS), _EPOCH, _EPOCH, _EPOCH, _EPOCH, st.integers(-1, 30), st.integers(-1, 9), _EPOCH, _EPOCH,
     _BATCHES.map(lambda batches: tuple(combine((), batches))), _EPOCH, _EPOCH, _EPOCH, _STATS, _EPOCH, _EPOCH,
+    FAILURES.map(lambda failures: merge_failures((), failures)),
 )  # fmt: skip
 _RECORDS = st.lists(
     st.one_of(_UPDATE, _UPDATE, _SNAPSHOT, st.builds(ShareTombstone, st.sampled_from(KEYS))), max_size=20
@@ -55,14 +58,14 @@ _RECORDS = st.lists(
 
 
 def plainly(state: ShareState | None, record: ShareUpdate) -> ShareState:
-    """Apply SC-56, SC-41 and SC-42 literally."""
+    """Apply SC-56, SC-41, SC-42 and SC-117 literally."""
     pair = record.leader_epoch, record.generation
     limit, reject = record.stats.n_limit or 0, record.stats.n_reject or 0
     if state is None:
         batches = tuple(combine((), record.batches, record.start_offset))
         return ShareState(
             record.snapshot_epoch, 0, *pair, record.start_offset, record.delivery_complete_count, batches, 0, 0, pair,
-            -1, 1, limit, reject,
+            -1, 1, limit, reject, tuple(ranges(model(record.failures, record.start_offset))),
         )  # fmt: skip
     start, count = state.start_offset, state.delivery_complete_count
     if record.start_offset == start:
@@ -80,10 +83,11 @@ def plainly(state: ShareState | None, record: ShareUpdate) -> ShareState:
         updates=state.updates + 1,
         archived_by_limit=state.archived_by_limit + limit,
         archived_by_reject=state.archived_by_reject + reject,
+        failures=tuple(ranges(model([*state.failures, *record.failures], start))),
     )
 
 
-@pytest.mark.rule("SC-41", "SC-42", "SC-56")
+@pytest.mark.rule("SC-41", "SC-42", "SC-56", "SC-117")
 @given(st.one_of(st.none(), _SNAPSHOT), st.lists(_UPDATE, min_size=1, max_size=8))
 def test_updates_change_a_state_as_the_rules_say(snapshot: ShareSnapshot | None, updates: list[ShareUpdate]) -> None:
     state = None if snapshot is None else after_snapshot(snapshot)

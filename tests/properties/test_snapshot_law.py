@@ -12,6 +12,7 @@ from kip932.state_batches import StateBatch, WriteStats
 from kip932.state_values import DeleteState, InitializeState, ReadState, WriteState
 from share_coordinator.core.commands import ShareCommand
 from share_coordinator.core.shard import ShareStateShard
+from tests.properties.test_failures import FAILURES, small_limits
 from tests.support.share_state import TOPIC, Driver
 
 _KEYS = [SharePartitionKey("g", TOPIC, partition) for partition in range(3)]
@@ -40,6 +41,7 @@ _COMMAND: st.SearchStrategy[ShareCommand] = st.one_of(
         st.integers(-1, 9),
         st.lists(_batch(), max_size=3).map(tuple),
         st.builds(WriteStats, st.integers(0, 127)),
+        FAILURES.map(lambda found: tuple(one for one in found if one.first_offset <= one.last_offset)),
     ),
     st.builds(DeleteState, _KEY, _EPOCH),
 )
@@ -66,7 +68,8 @@ def _legal_trim_points(driver: Driver) -> range:
 
 # Covers the part of SC-71 by which records before the lowest of the newest snapshots are superseded. Which point
 # compaction chooses, and when it reports one, is tested in tests/unit/shard_runtime/hosting/test_compaction_plan.py.
-@pytest.mark.rule("SC-34", "SC-55", "SC-56", "SC-59", "SC-71", "SC-79")
+@pytest.mark.rule("SC-34", "SC-55", "SC-56", "SC-59", "SC-71", "SC-79", "SC-117")
+@small_limits()  # so that reasons often exceed them
 @settings(max_examples=200)
 @given(st.lists(_STEP, max_size=30), st.integers(0, 4), st.data())
 def test_replaying_the_log_gives_the_live_state(

@@ -3,8 +3,10 @@ order."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
+from kip932.failures import Failure
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 from kip932.state_values import InitializeState, ReadState, WriteState
@@ -110,6 +112,8 @@ def write(
     dcc: int = 0,
     stats: WriteStats = NO_STATS,
     key: SharePartitionKey = KEY,
+    failures: Sequence[tuple[int, int, int, str]] = (),
 ) -> WriteState:
     changed = tuple(StateBatch(*batch) for batch in batches)
-    return WriteState(key, state, leader, generation, start, dcc, changed, stats)
+    reasons = tuple(Failure(*failure) for failure in failures)
+    return WriteState(key, state, leader, generation, start, dcc, changed, stats, reasons)

@@ -22,6 +22,7 @@ from group_coordinator.core import records as gc
 from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
 from kip932.acls import Acl
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.failures import Failure
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.quotas import CONSUMER_BYTE_RATE, PRODUCER_BYTE_RATE, QuotaEntity
 from kip932.scram import ScramCredential
@@ -227,8 +228,12 @@ def share_records() -> list[object]:
     key, gone = SharePartitionKey("by-hand", OTHER_TOPIC, 3), SharePartitionKey("gone", OTHER_TOPIC, 0)
     stats = WriteStats(1, 3, 1, 1, 1, 1, 4, 9, 140, 120)
     batches = (StateBatch(100, 104, 2, 1), StateBatch(105, 105, 0, 2), StateBatch(106, 106, 4, 5))
-    snapshot = ShareSnapshot(key, 1, 5, 40, 2, 100, 6, WALL_MS, WALL_MS + 1, batches, 41, 3, 6, stats)
-    update = ShareUpdate(key, 1, 42, 1, 105, 1, (StateBatch(107, 110, 3, 1),), stats)
+    failures = (Failure(104, 105, 2, "ValueError: no such user"),)
+    snapshot = ShareSnapshot(
+        key, 1, 5, 40, 2, 100, 6, WALL_MS, WALL_MS + 1, batches, 41, 3, 6, stats, failures=failures
+    )
+    later = (Failure(105, 105, 3, "KeyError: 'name'\n  File \"jobs.py\", line 7"),)
+    update = ShareUpdate(key, 1, 42, 1, 105, 1, (StateBatch(107, 110, 3, 1),), stats, later)
     start = ShareSnapshot(gone, 0, 1, 0, 0, -1, -1, WALL_MS, WALL_MS, (), 0, 0, 1)
     return [snapshot, update, start, ShareTombstone(gone)]
 

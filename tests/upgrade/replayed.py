@@ -204,6 +204,7 @@ def _replay_share_state(dump: Dump, shard: ShardId, start: StreamId) -> tuple[di
             "batches": [list(batch if batch.not_before_ms else batch[:4]) for batch in state.batches],
             "written ms": [state.create_ms, state.write_ms],
             "fences": [*state.fence, state.fence_state_epoch],
+            **({"failures": [list(failure) for failure in state.failures]} if state.failures else {}),
         }
         for text, state in states.items()
         if state is not None

@@ -1,4 +1,4 @@
-"""Converts state batches and write statistics between protobuf messages and values (CM-17).
+"""Converts state batches, reasons of failures and write statistics between protobuf messages and values (CM-17).
 
 The share coordinator, the persister, tools and the pipeline all use these functions, so that an absent field means the
 same to all of them.
@@ -11,6 +11,8 @@ from functools import partial
 from operator import attrgetter
 from typing import Any
 
+from kip932.failures import Failure
+from kip932.records.v1.state_batch_pb2 import Failure as FailureMessage
 from kip932.records.v1.state_batch_pb2 import StateBatch as StateBatchMessage
 from kip932.records.v1.write_stats_pb2 import WriteStats as WriteStatsMessage
 from kip932.state_batches import NO_STATS, ArchivedRange, StateBatch, WriteStats
@@ -20,6 +22,7 @@ _fields_of_stats = attrgetter(*_OPTIONAL)
 _fields_of_range = attrgetter(*ArchivedRange._fields)
 _fields_of_batch = attrgetter(*StateBatch._fields)
 _batch_of_fields = partial(tuple.__new__, StateBatch)
+_fields_of_failure = attrgetter(*Failure._fields)
 
 
 def batches_to_messages(batches: Iterable[StateBatch]) -> list[StateBatchMessage]:
@@ -35,6 +38,16 @@ def batches_to_messages(batches: Iterable[StateBatch]) -> list[StateBatchMessage
 def batches_from_messages(messages: Iterable[StateBatchMessage]) -> tuple[StateBatch, ...]:
     """One value for each message, in order. A replay makes hundreds of thousands, so every step runs in C."""
     return tuple(map(_batch_of_fields, map(_fields_of_batch, messages)))
+
+
+def failures_to_messages(failures: Iterable[Failure]) -> list[FailureMessage]:
+    """One message for each reason, in order."""
+    return [FailureMessage(**failure._asdict()) for failure in failures]
+
+
+def failures_from_messages(messages: Iterable[FailureMessage]) -> tuple[Failure, ...]:
+    """One value for each message, in order."""
+    return tuple([Failure(*_fields_of_failure(message)) for message in messages])
 
 
 def stats_to_message(stats: WriteStats) -> WriteStatsMessage | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from kip932.errors import InvalidRequestError
+from kip932.failures import FAILURES_MAX
 from kip932.ids import (
     ACKNOWLEDGED_RANGES_MAX,
     CHANGED_TOPICS_MAX,
@@ -90,11 +91,17 @@ def check_batches(count: int) -> None:
         )
 
 
-def check_state_batches(counts: Sequence[int]) -> None:
-    """Bound a write's state batches, per partition and in total. Raises InvalidRequestError as `check_partitions`."""
-    if sum(counts) > STATE_BATCHES_MAX:
+def check_state_batches(counts: Sequence[int], failures: Sequence[int] = ()) -> None:
+    """Bound a write's state batches and reasons of failures, per partition and in total. Raises InvalidRequestError as
+    `check_partitions`."""
+    if sum(counts) + sum(failures) > STATE_BATCHES_MAX:
         raise InvalidRequestError(
-            f"the request brings {sum(counts)} state batches; at most {STATE_BATCHES_MAX} go into one request"
+            f"the request brings {sum(counts)} state batches and {sum(failures)} reasons of failures; together at most "
+            f"{STATE_BATCHES_MAX} go into one request"
+        )
+    if max(failures, default=0) > FAILURES_MAX:
+        raise InvalidRequestError(
+            f"a share-partition has {max(failures)} reasons of failures; at most {FAILURES_MAX} at a time"
         )
     if max(counts, default=0) > SHARE_PARTITION_BATCHES_MAX:
         raise InvalidRequestError(

@@ -31,7 +31,7 @@ class RequestSize(Enum):
     #: The number of list entries is bounded (`rpc.bounds`), and so many need fewer bytes than this. A request of this
     #: size that is full of empty entries is parsed in 20 ms, into 50 MB.
     LISTS = 1024 * 1024
-    #: The number of state batches is bounded, too.
+    #: The numbers of state batches and of reasons of failures are bounded, too.
     STATE_BATCHES = 8 * 1024 * 1024
     #: Bounded by the server's limit for requests, `rpc.request.max.bytes`, and by each topic's.
     RECORD_BATCHES = None

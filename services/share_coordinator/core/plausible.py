@@ -6,12 +6,12 @@ The leader knows the log's end, and checks again when it loads the state (CM-83)
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final
 
 from kip932.errors import InvalidRequestError
 from kip932.ids import SharePartitionKey
-from kip932.state_batches import UNSET_OFFSET, StateBatch
+from kip932.state_batches import UNSET_OFFSET
+from kip932.state_values import WriteState
 from share_coordinator.core.share_state import ShareState
 
 #: Leader epochs are seconds since this moment, or one above the last epoch (CM-12).
@@ -63,20 +63,27 @@ def check_start(key: SharePartitionKey, start_offset: int, state: ShareState | N
         )
 
 
-def check_reach(
-    key: SharePartitionKey, start_offset: int, complete: int, batches: Sequence[StateBatch], state: ShareState
-) -> None:
+def check_reach(write: WriteState, state: ShareState) -> None:
     """Refuse records further above the start offset than any share-partition can have in flight, and counts beyond
     their bounds."""
-    low = max(0, start_offset if start_offset != UNSET_OFFSET else state.start_offset)
-    for first, last, _, count, _ in batches:
-        if first < 0 or last > low + BATCH_REACH_MAX or count > DELIVERY_COUNT_MAX:
-            raise ImplausibleError(
-                f"{key.text}: state batch {first}-{last} (delivery count {count}) cannot be in flight above start "
-                f"offset {low}; expected offsets from 0 to {low + BATCH_REACH_MAX} and a count up to "
-                f"{DELIVERY_COUNT_MAX}"
-            )
+    low = max(0, write.start_offset if write.start_offset != UNSET_OFFSET else state.start_offset)
+    high = low + BATCH_REACH_MAX
+    for first, last, _, count, _ in write.batches:
+        if first < 0 or last > high or count > DELIVERY_COUNT_MAX:
+            raise _out_of_reach(f"{write.key.text}: state batch {first}-{last} (delivery count {count})", low)
+    for first, last, count, _ in write.failures:
+        if last > high or count > DELIVERY_COUNT_MAX:
+            raise _out_of_reach(f"{write.key.text}: the failure of {first}-{last} (delivery count {count})", low)
+    complete = write.delivery_complete_count
     if not -1 <= complete <= BATCH_REACH_MAX:
         raise ImplausibleError(
-            f"{key.text}: {complete} completed deliveries above the start offset; expected -1 to {BATCH_REACH_MAX}"
+            f"{write.key.text}: {complete} completed deliveries above the start offset; expected -1 to "
+            f"{BATCH_REACH_MAX}"
         )
+
+
+def _out_of_reach(what: str, low: int) -> ImplausibleError:
+    return ImplausibleError(
+        f"{what} cannot be in flight above start offset {low}; expected offsets from 0 to {low + BATCH_REACH_MAX} and "
+        f"a count up to {DELIVERY_COUNT_MAX}"
+    )

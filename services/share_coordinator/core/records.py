@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from kip932.failures import Failure
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, StateBatch, WriteStats
 
@@ -36,12 +37,14 @@ class ShareSnapshot:
     stats: WriteStats = NO_STATS
     archived_by_limit: int = 0
     archived_by_reject: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 class ShareUpdate(NamedTuple):
     """Type U: a change since the snapshot `snapshot_epoch`. `start_offset` −1 and `leader_epoch` −1: unchanged.
 
-    Unlike the `WriteState` it comes from, it has the state's epochs and combined batches (SC-40, SC-100).
+    Unlike the `WriteState` it comes from, it has the state's epochs, and combined batches and reasons of failures
+    (SC-40, SC-100, SC-117).
     """
 
     key: SharePartitionKey
@@ -52,6 +55,7 @@ class ShareUpdate(NamedTuple):
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]
     stats: WriteStats = NO_STATS
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

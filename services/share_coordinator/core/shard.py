@@ -22,6 +22,7 @@ from kip932.errors import (
     KafkaError,
     UnknownTopicOrPartitionError,
 )
+from kip932.failures import REASON_BYTES_MAX, Failure, clip_failures, merge_failures
 from kip932.ids import (
     NULL_TOPIC_ID,
     STATE_ACKNOWLEDGED,
@@ -66,7 +67,8 @@ from share_coordinator.core.plausible import (
 from share_coordinator.core.records import ShareRecord, ShareSnapshot, ShareTombstone, ShareUpdate
 from share_coordinator.core.share_state import ShareState, after_snapshot, after_update, initial_snapshot
 
-#: How many keys one background command may touch, so that requests do not wait long for it (SR-17).
+#: How many keys one background command may touch, so that requests do not wait long for it (SR-17). Among those that
+#: are copied, each reason of a failure counts as one more, since it may have 1 KiB.
 KEYS_PER_SLICE: Final = 500
 #: The maximum number of share-partitions of one shard in one response (CM-91).
 TOPIC_STARTS_MAX: Final = 4_000
@@ -187,7 +189,9 @@ class ShareStateShard:
         check_leader(pair, state)
         check_metadata(command.key, self._metadata)
         unchanged = pair == state.fence
-        reply = StoredState(state.state_epoch, state.start_offset, state.batches, recorded=not unchanged)
+        reply = StoredState(
+            state.state_epoch, state.start_offset, state.batches, recorded=not unchanged, failures=state.failures
+        )
         if unchanged:
             return None, reply
         update = ShareUpdate(
@@ -196,14 +200,15 @@ class ShareStateShard:
         return self._record(state, update, wall_ms), reply
 
     def _write(self, command: WriteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
-        key, state_epoch, leader_epoch, generation, start_offset, complete, batches, stats = command
+        key, state_epoch, leader_epoch, generation, start_offset, complete, batches, stats, failures = command
         check_batches(key, batches)
+        check_failures(key, failures)
         check_epochs(key, leader_epoch=leader_epoch, state_epoch=state_epoch)
         state = initialised(key, state)
         check_leader_epoch(key, leader_epoch, generation, state.fence[0], wall_ms)
         check_state_epoch_range(key, state_epoch)
         check_start(key, start_offset, state)
-        check_reach(key, start_offset, complete, batches, state)
+        check_reach(command, state)
         check_leader((leader_epoch, generation), state)
         check_state_epoch(state_epoch, state)
         check_metadata(key, self._metadata)
@@ -217,6 +222,7 @@ class ShareStateShard:
             complete,
             tuple(combine((), batches, start_offset)),
             stats,
+            merge_failures((), failures, start_offset) if failures else (),
         )
         return self._record(state, update, wall_ms), None
 
@@ -238,6 +244,7 @@ class ShareStateShard:
             state.archived_by_reject,
             tuple(clip(state.batches, *command.span)) if command.span else (),
             -1 if command.delayed_at_ms is None else delayed_at(state.batches, command.delayed_at_ms),
+            clip_failures(state.failures, *command.span) if command.span else (),
         )
 
     def _record(self, state: ShareState, update: ShareUpdate, wall_ms: int) -> ShareRecord:
@@ -362,10 +369,13 @@ class ShareStateShard:
     def _cold_slice(self, now_ms: int) -> list[ShareCommand]:
         if not self._cold_queue:
             self._cold_queue = [key for key, state in self._states.items() if not state.cold_copied]
-        keys = tuple(self._cold_queue[-KEYS_PER_SLICE:])
-        del self._cold_queue[-KEYS_PER_SLICE:]
+        keys, size = [], 0
+        while self._cold_queue and size < KEYS_PER_SLICE:
+            keys.append(self._cold_queue.pop())
+            state = self._states.get(keys[-1])
+            size += 1 + (len(state.failures) if state is not None else 0)
         self._cold_deadline = now_ms if self._cold_queue else now_ms + self._cold_interval_ms
-        return [CopyCold(keys)] if keys else []
+        return [CopyCold(tuple(keys))] if keys else []
 
     def _cold_copy(self, key: SharePartitionKey, wall_ms: int) -> Iterable[ShareSnapshot]:
         state = self._states.get(key)
@@ -459,6 +469,17 @@ def check_batches(key: SharePartitionKey, batches: Sequence[StateBatch]) -> None
             raise InvalidRequestError(
                 f"{key.text}: state batch {batch} (first-last:state:count@not_before_ms) is not valid; expected first "
                 f"<= last, state one of {sorted(_STORABLE)}, count >= 0, not_before_ms >= 0, and 0 but with state 0"
+            )
+
+
+def check_failures(key: SharePartitionKey, failures: Sequence[Failure]) -> None:
+    """SC-117: refuse a reason for no offset or no delivery, and one that is empty or too long."""
+    for first, last, count, reason in failures:
+        size = len(reason.encode())
+        if not 0 <= first <= last or count < 0 or not 0 < size <= REASON_BYTES_MAX:
+            raise InvalidRequestError(
+                f"{key.text}: the failure of {first}-{last} (delivery count {count}, a reason of {size} bytes) is not "
+                f"valid; expected 0 <= first <= last, count >= 0, and a reason of 1 to {REASON_BYTES_MAX} bytes"
             )
 
 

@@ -1,4 +1,4 @@
-"""The state of one share-partition, and how each record changes it (SC-51…SC-60).
+"""The state of one share-partition, and how each record changes it (SC-51…SC-60, SC-117).
 
 A state is immutable: each record produces a new value; to undo a record, restore the old value. This module owns the
 merging rules of start offset and delivery-complete count (SC-41, SC-42); it never decides whether a request is allowed.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kip932.failures import Failure, merge_failures
 from kip932.ids import SharePartitionKey
 from kip932.state_batches import NO_STATS, UNSET_OFFSET, StateBatch, WriteStats, combine, merge_count, merge_into
 from share_coordinator.core.records import NO_LEADER_EPOCH, UNKNOWN_COUNT, ShareSnapshot, ShareUpdate
@@ -22,7 +23,8 @@ class ShareState(NamedTuple):
     `fence`: the largest (leader epoch, generation) ever seen; `fence_state_epoch`: the largest state epoch. They never
     decrease while the state exists (SC-34). `updates`: updates since the last snapshot of any cause [SC-55 R].
     `archived_by_…`: records archived without having been accepted, since the state was initialised (PL-811); each
-    update carries its own number, each snapshot the sum.
+    update carries its own number, each snapshot the sum. `failures`: why records from the start offset on were given up
+    (SC-117).
     """
 
     snapshot_epoch: int
@@ -39,6 +41,7 @@ class ShareState(NamedTuple):
     updates: int
     archived_by_limit: int = 0
     archived_by_reject: int = 0
+    failures: tuple[Failure, ...] = ()
 
     @property
     def cold_copied(self) -> bool:
@@ -71,6 +74,7 @@ class ShareState(NamedTuple):
             stats=stats,
             archived_by_limit=self.archived_by_limit,
             archived_by_reject=self.archived_by_reject,
+            failures=self.failures,
         )
 
 
@@ -95,6 +99,7 @@ def after_snapshot(record: ShareSnapshot) -> ShareState:
         updates=0,
         archived_by_limit=record.archived_by_limit,
         archived_by_reject=record.archived_by_reject,
+        failures=record.failures,
     )
 
 
@@ -105,9 +110,9 @@ def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
         return _orphan(record)
     (
         snapshot_epoch, state_epoch, leader_epoch, generation, start_offset, count, batches, create_ms, write_ms,
-        fence, fence_state_epoch, updates, by_limit, by_reject,
+        fence, fence_state_epoch, updates, by_limit, by_reject, failures,
     ) = state  # fmt: skip
-    _, _, new_leader, new_generation, new_start, new_count, new_batches, stats = record
+    _, _, new_leader, new_generation, new_start, new_count, new_batches, stats, new_failures = record
     if new_start >= start_offset:
         count = merge_count(start_offset, count, new_start, new_count)
         start_offset = new_start
@@ -118,12 +123,14 @@ def after_update(state: ShareState | None, record: ShareUpdate) -> ShareState:
     if stats is not NO_STATS:
         by_limit += stats.n_limit or 0
         by_reject += stats.n_reject or 0
+    if new_failures or (failures and failures[0].first_offset < start_offset):
+        failures = merge_failures(failures, new_failures, start_offset)
     merged = tuple(merge_into(batches, new_batches, start_offset))
     return _new(
         ShareState,
         (
             snapshot_epoch, state_epoch, leader_epoch, generation, start_offset, count, merged, create_ms, write_ms,
-            fence, fence_state_epoch, updates + 1, by_limit, by_reject,
+            fence, fence_state_epoch, updates + 1, by_limit, by_reject, failures,
         ),
     )  # fmt: skip
 
@@ -144,6 +151,7 @@ def _orphan(record: ShareUpdate) -> ShareState:
         updates=1,
         archived_by_limit=(record.stats.n_limit or 0),
         archived_by_reject=(record.stats.n_reject or 0),
+        failures=merge_failures((), record.failures, record.start_offset),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Self
 import pytest
 import pytest_asyncio
 
+from kip932.failures import FAILURES_MAX, Failure
 from kip932.ids import SharePartitionKey, TopicIdPartition, state_shard
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.rpc.grpc_transport import GrpcTransport
@@ -200,6 +201,28 @@ async def test_another_node_takes_over_and_the_persister_follows(cluster: Cluste
         await cluster.persister.write(_write(leader=6))
     assert not old.coordinator.dispatcher.served()
     assert list(new.coordinator.dispatcher.served()) == [0, 1, 2]
+
+
+@pytest.mark.rule("SC-117", "PL-942")
+async def test_a_node_that_takes_over_has_every_reason_even_beyond_the_limit(cluster: Cluster) -> None:
+    await cluster.persister.initialize("g", 1, {NAME: 0})
+    first = tuple(Failure(at, at, 1, f"{at:04}\n" + "ä" * 500) for at in range(FAILURES_MAX // 20))
+    await cluster.persister.write(_write((0, 5, 0, 1))._replace(failures=first))
+    whole = await cluster.persister.read(ReadState(KEY, 7, 0))
+    assert whole.failures == first
+    more = tuple(Failure(at, at, 2, f"KeyError: {at}" + "x" * 900) for at in range(100, 1_000))
+    for at in range(0, len(more), 150):
+        await cluster.persister.write(_write((6, 6, 0, 1), start=2)._replace(failures=more[at : at + 150]))
+    before = await cluster.persister.read(ReadState(KEY, 7, 0))
+    assert [one.first_offset for one in before.failures] == list(range(2, 1_000))
+    assert before.failures[0] == Failure(2, 2, 1, "0002"), "its first line"
+    assert {len(one.reason.encode()) for one in before.failures[98:]} == {200}
+    records = await cluster.nodes[0].records()
+    assert {type(record) for record in records} == {ShareSnapshot, ShareUpdate}, "both kinds are replayed"
+    new = await cluster.add()
+    await cluster.nodes[0].give_everything_up()
+    await new.own_everything()
+    assert await cluster.persister.read(ReadState(KEY, 7, 0)) == before
 
 
 @pytest.mark.rule("SC-71", "SC-73", "CM-18", "SR-13")

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip932.failures import Failure
 from kip932.records.v1 import share_state_log_pb2 as pb
 from kip932.state_batches import ArchivedRange, StateBatch, WriteStats
 from share_coordinator.codec import ShareStateCodec
@@ -30,6 +31,10 @@ _BATCHES = st.lists(
 _OPTIONAL = st.none() | st.integers(0, 2**31 - 1)
 _ARCHIVED = st.builds(ArchivedRange, *[st.integers(0, 2**31 - 1)] * 4)
 _STATS = st.builds(WriteStats, st.integers(0, 127), *[_OPTIONAL] * 11, st.lists(_ARCHIVED, max_size=2).map(tuple))
+_FAILURES = st.lists(
+    st.builds(Failure, st.integers(0, 2**62), st.integers(0, 2**62), st.integers(0, 2**15 - 1), st.text(max_size=9)),
+    max_size=3,
+).map(tuple)
 _RECORD: st.SearchStrategy[ShareRecord] = st.one_of(
     st.builds(
         ShareSnapshot,
@@ -42,13 +47,16 @@ _RECORD: st.SearchStrategy[ShareRecord] = st.one_of(
         _BATCHES,
         *[_INT32] * 3,
         _STATS,
+        _INT64,
+        _INT64,
+        _FAILURES,
     ),
-    st.builds(ShareUpdate, st.just(KEY), *[_INT32] * 3, _INT64, _INT32, _BATCHES, _STATS),
+    st.builds(ShareUpdate, st.just(KEY), *[_INT32] * 3, _INT64, _INT32, _BATCHES, _STATS, _FAILURES),
     st.builds(ShareTombstone, st.just(KEY._replace(group_id="a:b é"))),
 )
 
 
-@pytest.mark.rule("CM-16", "SC-34", "PL-702", "PM-20")
+@pytest.mark.rule("CM-16", "SC-34", "PL-702", "PM-20", "SC-117")
 @given(_RECORD)
 def test_a_record_comes_back_as_it_was(record: ShareRecord) -> None:
     kind, data = ShareStateCodec().encode(record, 1234)
@@ -66,6 +74,18 @@ def test_the_archived_records_of_state_that_an_older_build_wrote_begin_at_0() ->
     message.snapshot.ClearField("archived_by_reject")
     found = codec.decode(kind, message.SerializeToString())
     assert found == replace(snapshot, archived_by_limit=0, archived_by_reject=0)
+
+
+@pytest.mark.rule("SC-117", "PL-942")
+def test_without_reasons_an_entry_has_not_a_byte_more_and_an_older_build_reads_the_rest() -> None:
+    codec, failure = ShareStateCodec(), Failure(3, 4, 1, "ValueError: no such user")
+    plain = ShareUpdate(KEY, 0, 1, 2, 3, -1, (StateBatch(3, 4, 0, 1),))
+    kind, data = codec.encode(plain._replace(failures=(failure,)), 0)
+    message = pb.ShareStateRecord.FromString(data)
+    message.update.ClearField("failures")
+    assert message.SerializeToString() == codec.encode(plain, 0)[1]
+    assert codec.decode(kind, message.SerializeToString()) == plain
+    assert len(data) == len(codec.encode(plain, 0)[1]) + message.update.failures.add(**failure._asdict()).ByteSize() + 3
 
 
 @pytest.mark.rule("CM-16")

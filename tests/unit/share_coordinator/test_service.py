@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from kip932.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError, InvalidRequestError
+from kip932.failures import FAILURES_MAX
 from kip932.ids import EXPLAINED_OFFSETS_MAX, REQUEST_PARTITIONS_MAX, SharePartitionKey, state_shard
 from kip932.internal.v1 import share_coordinator_service_pb2 as service_pb
 from kip932.internal.v1.state_stream_pb2 import StateStreamRequest
-from kip932.records.v1.state_batch_pb2 import StateBatch
+from kip932.records.v1.state_batch_pb2 import Failure, StateBatch
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from kip932.state_values import InitializeState, ReadState, StoredState, WriteState
 from shard_runtime.cluster.owners import OwnerAddress
@@ -100,6 +101,54 @@ async def test_the_five_rpcs_carry_their_fields_both_ways() -> None:
     assert _codes(await client.call("DeleteShareGroupState", name)) == {name: 0}
     gone = (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0]
     assert (gone.start_offset, gone.delivery_complete_count) == (-1, -1)
+
+
+@pytest.mark.rule("SC-117")
+@virtual
+async def test_reasons_of_failures_come_back_in_reads_and_in_summaries_of_their_offsets() -> None:
+    client, name = Client(CoordinatorProcess()), (TOPIC, 0)
+    await client.call("InitializeShareGroupState", name)
+    failure: dict[str, Any] = {"first_offset": 3, "last_offset": 9, "delivery_count": 2}
+    failure["reason"] = "ValueError: ä\x1b\n  line 2"
+    assert _codes(await client.call("WriteShareGroupState", name, failures=[failure])) == {name: 0}
+    (read,) = (await client.call("ReadShareGroupState", name)).results[0].partitions[0].failures
+    assert read == Failure(**failure)
+    span = {"batches_from": 8, "batches_through": 20}
+    (part,) = (await client.call("ReadShareGroupStateSummary", name, **span)).results[0].partitions[0].failures
+    assert part == Failure(**{**failure, "first_offset": 8})
+    assert not (await client.call("ReadShareGroupStateSummary", name)).results[0].partitions[0].failures
+    refused = await client.call("WriteShareGroupState", name, failures=[{**failure, "reason": ""}])
+    assert _codes(refused) == {name: InvalidRequestError.code}
+
+
+@pytest.mark.rule("SC-117", "CM-91")
+@virtual
+async def test_more_reasons_than_a_share_partition_keeps_are_refused_as_a_whole() -> None:
+    client, name = Client(CoordinatorProcess()), (TOPIC, 0)
+    await client.call("InitializeShareGroupState", name)
+    failures = [Failure(first_offset=at, last_offset=at, delivery_count=1, reason="x") for at in range(FAILURES_MAX)]
+    assert _codes(await client.call("WriteShareGroupState", name, failures=failures)) == {name: 0}
+    with pytest.raises(TransportError, match="has 5001 reasons of failures; at most 5000") as refused:
+        await client.call("WriteShareGroupState", name, failures=[*failures, failures[0]])
+    assert refused.value.status is TransportStatus.INVALID_ARGUMENT
+
+
+@pytest.mark.rule("CM-91", "SC-117")
+@virtual
+async def test_what_would_make_a_response_too_large_is_to_be_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("share_coordinator.service.RESPONSE_BYTES", 2_000)
+    client, names = Client(CoordinatorProcess()), [(TOPIC, partition) for partition in range(6)]
+    await client.call("InitializeShareGroupState", *names)
+    failure = {"first_offset": 3, "last_offset": 9, "delivery_count": 2, "reason": "x" * 900}
+    await client.call("WriteShareGroupState", *names, failures=[failure])
+    left = set(names)
+    for _ in range(2):
+        response = await client.call("ReadShareGroupState", *sorted(left))
+        assert response.ByteSize() < 2_000 + 1_000 + 500
+        codes = _codes(response)
+        assert sorted(codes.values()) == [0] * 3 + [CoordinatorLoadInProgressError.code] * (len(left) - 3)
+        left -= {name for name, code in codes.items() if not code}
+    assert not left
 
 
 @pytest.mark.rule("SC-12", "SC-15")

@@ -8,14 +8,22 @@ from typing import Any
 import pytest
 
 from kip932 import errors
+from kip932.failures import FAILURES_MAX, REASONS_BYTES_MAX, Failure
 from kip932.ids import TopicIdPartition
+from kip932.internal.v1 import share_coordinator_service_pb2
 from kip932.state_batches import StateBatch, WriteStats
 from kip932.state_values import ReadState, ReadSummary, StateSpan, StateSummary, StoredState, WriteState
+from shard_runtime.rpc.binding import bind
+from shard_runtime.rpc.bounds import check_state_batches
+from share_coordinator.service import ShareCoordinatorService
 from share_persister import PersisterError, PersisterSettings
-from share_persister.messages import build_request
+from share_persister.messages import build_request, method_of
+from share_persister.node_queue import NodeQueue, QueuedCall
 from tests.support.coordinator_nodes import Net, change, failure_of, key
 from tests.support.share_state import OTHER_TOPIC, TOPIC
 from tests.support.virtual_time import now_s, virtual
+
+STATE_SERVICE = share_coordinator_service_pb2.DESCRIPTOR.services_by_name["ShareCoordinatorService"]
 
 
 def _partitions(request: Any) -> list[int]:
@@ -55,6 +63,54 @@ async def test_all_operations_reach_the_coordinator_and_come_back(beside: bool) 
     assert isinstance(refused.error, errors.FencedStateEpochError)
     assert deleted[names[1]] is None
     await persister.close()
+
+
+@pytest.mark.rule("SC-117", "PL-942")
+@pytest.mark.parametrize("beside", [True, False])
+@virtual
+async def test_reasons_of_failures_reach_the_coordinator_and_come_back(beside: bool) -> None:
+    net = Net()
+    world = net.real()
+    persister = net.persister(local=world.dispatcher if beside else None)
+    await persister.initialize("g", 4, {TopicIdPartition(TOPIC, 0): 10})
+    failures = (Failure(12, 14, 1, "ValueError: ä"), Failure(15, 15, 3, "KeyError: b"))
+    await persister.write(change((12, 15, 0, 1), start=11, leader=3)._replace(failures=failures))
+    assert (await persister.read(ReadState(key(), 3, 0))).failures == failures
+    bounded = await persister.read_summary(ReadSummary(key(), StateSpan(14, 99)))
+    assert bounded.failures == (Failure(14, 14, 1, "ValueError: ä"), failures[1])
+    await persister.close()
+
+
+@pytest.mark.rule("CM-91", "CM-181", "SC-117")
+@pytest.mark.parametrize("reason", ["x", "x" * 52, "€" * 341 + "x"])
+@virtual
+async def test_any_reasons_fill_requests_that_every_node_accepts(reason: str) -> None:
+    most = min(FAILURES_MAX, REASONS_BYTES_MAX // len(reason.encode()))
+    failures = tuple(Failure(2**62 + at, 2**62 + at, 2**15 - 1, reason) for at in range(most))
+    commands = [
+        change(*[(at, at, 2, 1) for at in range(0, 2_000, 2)], of=key(number))._replace(failures=failures)
+        for number in range(40)
+    ]
+    served = {bound.method.path: bound for bound in bind(STATE_SERVICE, ShareCoordinatorService(None))}  # type: ignore[arg-type]
+    write = served[method_of(WriteState).path]
+    sizes: list[int] = []
+
+    async def send(request: Any) -> Any:
+        write.parse(request.SerializeToString())
+        counts = [
+            (len(each.state_batches), len(each.failures)) for topic in request.topics for each in topic.partitions
+        ]
+        check_state_batches([batches for batches, _ in counts], [failures for _, failures in counts])
+        sizes.append(len(counts))
+        return write.method.response_type()
+
+    queue = NodeQueue(WriteState, send, PersisterSettings())
+    entries = [QueuedCall(command) for command in commands]
+    for entry in entries:
+        queue.add(entry)
+    await asyncio.gather(*(entry.outcome for entry in entries))
+    assert sum(sizes) == len(commands)
+    assert 1 <= max(sizes) < len(commands)
 
 
 @pytest.mark.rule("GC-114")

@@ -13,6 +13,7 @@ from kip932 import ids
 from kip932.api.v1 import list_offsets_pb2 as pb
 from kip932.api.v1 import partition_leader_service_pb2 as service_pb
 from kip932.errors import InvalidRequestError
+from kip932.failures import FAILURES_MAX
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, PRODUCED_BATCHES_MAX, REQUEST_PARTITIONS_MAX
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from shard_runtime.config.process_settings import REQUEST_MAX_BYTES, load_settings
@@ -114,6 +115,15 @@ def test_the_state_batches_of_a_write_are_bounded_for_each_share_partition_and_t
         check_state_batches([*full, together - sum(full) + 1])
     with pytest.raises(InvalidRequestError, match=f"a share-partition has {most + 1} state batches"):
         check_state_batches([1, most + 1])
+
+
+@pytest.mark.rule("CM-62", "SC-117")
+def test_reasons_of_failures_count_with_the_state_batches() -> None:
+    check_state_batches([9_000] * 5, [0, FAILURES_MAX, 0, 0, 0])
+    with pytest.raises(InvalidRequestError, match="45000 state batches and 5001 reasons of failures; together at most"):
+        check_state_batches([9_000] * 5, [1, FAILURES_MAX, 0, 0, 0])
+    with pytest.raises(InvalidRequestError, match=f"a share-partition has {FAILURES_MAX + 1} reasons of failures"):
+        check_state_batches([0, 0], [1, FAILURES_MAX + 1])
 
 
 class Leader:

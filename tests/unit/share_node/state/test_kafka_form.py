@@ -9,8 +9,9 @@ import pytest
 
 from kip932.ids import parse_topic_id
 from kip932.records.v1.share_state_log_pb2 import ShareSnapshot, ShareStateRecord, ShareUpdate
-from kip932.records.v1.state_batch_pb2 import StateBatch
-from shard_runtime.record_log.protocol import Entry, StreamId
+from kip932.records.v1.state_batch_pb2 import Failure, StateBatch
+from shard_runtime.record_log.protocol import Entry, ShardKind, StreamId
+from share_node.state.dump import describe
 from share_node.state.reading import as_kafka_has_it
 
 TOPIC = "F7er0OF_S6CW0x4ax6u5Ng"
@@ -65,6 +66,21 @@ def entry(kind: str, **value: ShareSnapshot | ShareUpdate) -> Entry:
 )
 def test_records_are_written_as_kafka_writes_them(stored: Entry, line: str) -> None:
     assert json.dumps(as_kafka_has_it(stored), separators=(",", ":")) == line
+
+
+@pytest.mark.rule("CT-96", "SC-117")
+@pytest.mark.parametrize(("letter", "name", "kind"), [("S", "snapshot", ShareSnapshot), ("U", "update", ShareUpdate)])
+def test_reasons_of_failures_are_shown_but_not_in_kafkas_form(
+    letter: str, name: str, kind: type[ShareSnapshot] | type[ShareUpdate]
+) -> None:
+    reason = Failure(first_offset=4, last_offset=5, delivery_count=2, reason="KeyError: 'a'\x1b[2J")
+    stored = entry(letter, **{name: kind(start_offset=4, failures=[reason])})
+    line = json.dumps(describe("{sgs:7}:log", stored, ShardKind.SHARE_STATE))
+    assert json.loads(line)["record"][name]["failures"] == [
+        {"first_offset": "4", "last_offset": "5", "delivery_count": 2, "reason": "KeyError: 'a'\x1b[2J"}
+    ]
+    assert line.isprintable()
+    assert as_kafka_has_it(stored) == as_kafka_has_it(entry(letter, **{name: kind(start_offset=4)}))
 
 
 @pytest.mark.rule("CT-96")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from group_coordinator.codec import GroupLogCodec
 from group_coordinator.core import records as r
 from group_coordinator.core.lifecycle import Initializing, Lifecycle, TopicState
+from kip932.failures import Failure
 from kip932.ids import SharePartitionKey, topic_id_text
 from kip932.records.v1 import share_state_log_pb2 as pb
 from kip932.state_batches import (
@@ -92,6 +94,21 @@ def test_records_without_the_fields_of_extensions_are_rows_too() -> None:
     letter, data = GroupLogCodec().encode(r.Tombstone(r.MEMBER, "g", "m"), 0)
     row = decode(Kind.GROUP, RawEntry("{gc:0}:log", AT, letter, data))
     assert (row["record_type"], row["tombstone"], row["ts"], row["reason"]) == ("member", True, None, None)
+
+
+@pytest.mark.rule("PM-16", "SC-117")
+@pytest.mark.parametrize("light", [False, True])
+def test_reasons_of_failures_are_in_no_row(light: bool) -> None:
+    failures = (Failure(111, 112, 1, "ValueError: a"),)
+    for record in (snapshot(110, 3), update(112)):
+        plain = decode_page(Kind.SHARE_STATE, [state_entry(AT, record)], light=light)
+        with_reasons = (
+            record._replace(failures=failures)
+            if isinstance(record, ShareUpdate)
+            else replace(record, failures=failures)
+        )
+        found = decode_page(Kind.SHARE_STATE, [state_entry(AT, with_reasons)], light=light)
+        assert found.drop_columns(["bytes"]).equals(plain.drop_columns(["bytes"]))
 
 
 @pytest.mark.rule("PM-78")
@@ -255,10 +272,12 @@ SOME = st.none() | INT
 ANY = st.none() | LONG
 ARCHIVED = st.lists(st.builds(ArchivedRange, LONG, LONG, INT, INT), max_size=2).map(tuple)
 STATS = st.builds(WriteStats, INT, SOME, SOME, SOME, SOME, SOME, SOME, ANY, ANY, ANY, ANY, SOME, ARCHIVED)
+FAILURES = st.lists(st.builds(Failure, LONG, LONG, INT, st.text(max_size=9)), max_size=2).map(tuple)
 SNAPSHOTS = st.builds(
-    ShareSnapshot, KEYS, INT, COUNT, COUNT, INT, OFFSET, COUNT, TIME, TIME, BATCHES, INT, INT, INT, STATS
-)
-UPDATES = st.builds(ShareUpdate, KEYS, INT, COUNT, INT, OFFSET, COUNT, BATCHES, STATS)
+    ShareSnapshot, KEYS, INT, COUNT, COUNT, INT, OFFSET, COUNT, TIME, TIME, BATCHES, INT, INT, INT, STATS,
+    failures=FAILURES,
+)  # fmt: skip
+UPDATES = st.builds(ShareUpdate, KEYS, INT, COUNT, INT, OFFSET, COUNT, BATCHES, STATS, FAILURES)
 WRITTEN = st.builds(
     state_entry,
     st.builds(EntryId, INT, LONG),
