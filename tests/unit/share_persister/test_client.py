@@ -81,6 +81,23 @@ async def test_reasons_of_failures_reach_the_coordinator_and_come_back(beside: b
     await persister.close()
 
 
+@pytest.mark.rule("CM-91", "PL-942")
+@virtual
+async def test_states_that_are_too_large_for_one_response_are_all_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("share_coordinator.service.RESPONSE_BYTES", 2_000)
+    net = Net()
+    net.real()
+    persister = net.persister()
+    await persister.initialize("g", 4, {TopicIdPartition(TOPIC, number): 10 for number in range(9)})
+    failures = (Failure(12, 14, 1, "x" * 1_000),)
+    for number in range(9):
+        await persister.write(change(start=11, leader=3, of=key(number))._replace(failures=failures))
+    found = await asyncio.gather(*(persister.read(ReadState(key(number), 3, 0)) for number in range(9)))
+    assert [state.failures for state in found] == [failures] * 9
+    assert now_s() > 0, "some were asked for again"
+    await persister.close()
+
+
 @pytest.mark.rule("CM-91", "CM-181", "SC-117")
 @pytest.mark.parametrize("reason", ["x", "x" * 52, "€" * 341 + "x"])
 @virtual
