@@ -17,6 +17,7 @@ from kip932.ids import (
     STATE_BATCHES_MAX,
     SharePartitionKey,
 )
+from kip932.records.v1.state_batch_pb2 import Failure
 from kip932.state_batches import StateBatch
 from kip932.state_values import ReadSummary, StateSpan, WriteState
 from partition_leader.fetch.wide_fetch import CHECK_SLICE, READ_SLICE, WIDE
@@ -48,6 +49,19 @@ async def test_the_largest_request_for_share_state_is_worked_off_in_slices(rpc: 
     names = [(TOPIC, number) for number in range(REQUEST_PARTITIONS_MAX)]
     turns = await turns_of(client.call(rpc, *names))
     assert turns >= REQUEST_PARTITIONS_MAX // KEYS_SLICE
+
+
+@pytest.mark.rule("CM-94", "SC-117")
+@virtual
+async def test_states_with_many_reasons_are_returned_in_more_slices(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("share_coordinator.service.BATCHES_SLICE", 200)
+    client, names = Client(CoordinatorProcess()), [(TOPIC, number) for number in range(10)]
+    failures = [Failure(first_offset=at, last_offset=at, delivery_count=1, reason=str(at)) for at in range(200)]
+    await client.call("InitializeShareGroupState", *names)
+    few = await turns_of(client.call("ReadShareGroupState", *names))
+    await client.call("WriteShareGroupState", *names, failures=failures)
+    many = await turns_of(client.call("ReadShareGroupState", *names))
+    assert many >= few + len(names)
 
 
 @pytest.mark.rule("CM-94")
