@@ -112,6 +112,7 @@ class ShareConsumer(ProcessBound):
         *,
         delay: float | None = None,
         undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Acknowledge a record; the next poll or commit sends the acknowledgement.
 
@@ -120,12 +121,13 @@ class ShareConsumer(ProcessBound):
         ValueError if `delay` is given with a type other than RELEASE; DelayTooLongError (a ValueError) if it exceeds
         the group's maximum; UnsupportedVersionError if the leader does not support delays. The record is then
         unchanged. `undelivered`, with RELEASE only: the record was not worked on, so this delivery does not count, at
-        most ten times in a row (CL-145).
+        most ten times in a row (CL-145). `reason`, with RELEASE and REJECT only: why the record is given up, such as
+        the exception; the cluster keeps up to 1,024 bytes of it, and shows it to those who may read the group (CL-165).
         """
         self._enter()  # without the context manager, which is slower: this runs for every record
         try:
             kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
-            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered)
+            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered, reason)
         finally:
             self._leave()
 
@@ -138,6 +140,7 @@ class ShareConsumer(ProcessBound):
         *,
         delay: float | None = None,
         undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Acknowledge the record in flight at this topic, partition and offset, like `acknowledge`.
 
@@ -145,7 +148,7 @@ class ShareConsumer(ProcessBound):
         """
         with self._exclusive():
             kind = AcknowledgeType(type)
-            self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered)
+            self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered, reason)
 
     @contextmanager
     def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> Iterator[Kept]:

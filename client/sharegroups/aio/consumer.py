@@ -110,6 +110,7 @@ class ShareConsumer(ProcessBound):
         *,
         delay: float | None = None,
         undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Acknowledge a record; the next poll or commit sends the acknowledgement (CL-23). Raises IllegalStateError if
         it is not in flight.
@@ -118,12 +119,14 @@ class ShareConsumer(ProcessBound):
         group's back-off applies (CL-113). Raises ValueError if `delay` is given with another type; DelayTooLongError (a
         ValueError) if it exceeds the group's maximum; UnsupportedVersionError if the leader does not support delays.
         The record is then unchanged. `undelivered`, with RELEASE only: the application did not start work on the
-        record, so this delivery does not count, at most ten times in a row (CL-145).
+        record, so this delivery does not count, at most ten times in a row (CL-145). `reason`, with RELEASE and REJECT
+        only: why the record is given up, such as the exception; the cluster keeps up to 1,024 bytes of it, and shows it
+        to those who may read the group (CL-165).
         """
         self._enter()  # no context manager: this is called for each record
         try:
             kind = type if type.__class__ is AcknowledgeType else AcknowledgeType(type)
-            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered)
+            self._engine.ledger.acknowledge(delivered_of(message), message.offset(), kind, delay, undelivered, reason)
         finally:
             self._busy = False
 
@@ -136,11 +139,12 @@ class ShareConsumer(ProcessBound):
         *,
         delay: float | None = None,
         undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Acknowledge the record in flight at this topic, partition and offset, as `acknowledge` does (CL-23)."""
         with self._exclusive():
             kind = AcknowledgeType(type)
-            self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered)
+            self._engine.ledger.acknowledge_offset(topic, partition, offset, kind, delay, undelivered, reason)
 
     def keep_alive(self, messages: Message | Iterable[Message], on_lost: OnLost | None = None) -> KeepAlive:
         """Keep locks alive: `async with consumer.keep_alive(message) as kept:` renews until acknowledgement or the

@@ -1,7 +1,7 @@
 """The deliveries that the application holds, its acknowledgements, its commits, and the results for its callback.
 
-Rules CL-21, CL-23 to CL-27, CL-113. The ledger hands acknowledgements to the sessions that delivered the records;
-`settled` receives their outcome.
+Rules CL-21, CL-23 to CL-27, CL-113, CL-165. The ledger hands acknowledgements to the sessions that delivered the
+records; `settled` receives their outcome.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError, RequestTimedOutError, UnsupportedVersionError
-from kip932.ids import ACK_RELEASE, ACK_RENEW
+from kip932.failures import REASON_BYTES_MAX, cut
+from kip932.ids import ACK_REJECT, ACK_RELEASE, ACK_RENEW
 from sharegroups import arguments
 from sharegroups.consuming.ack_outbox import PendingAck
 from sharegroups.consuming.core.acknowledgements import Delivery, offsets_with, record_ranges
@@ -107,15 +108,21 @@ class AckLedger:
         """Return whether the application holds records of this session (CL-37)."""
         return any(part.session is session for part in self._handed)
 
-    def acknowledge(
-        self, part: Delivered, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
+    def acknowledge(  # noqa: PLR0917 - what a caller of the consumer gives
+        self,
+        part: Delivered,
+        offset: int,
+        kind: int,
+        delay: float | None = None,
+        undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Set one record's acknowledgement; `delay` (s) postpones its next delivery (CL-113), `undelivered` makes this
-        delivery not count (CL-145).
+        delivery not count (CL-145), `reason` says why the record is given up (CL-165).
 
-        Raises IllegalStateError when the record is not in flight (CL-23), ValueError for an invalid delay or
-        `undelivered`, DelayTooLongError for a delay above the group's maximum, UnsupportedVersionError for a delay that
-        the leader would ignore.
+        Raises IllegalStateError when the record is not in flight (CL-23), ValueError for an invalid delay,
+        `undelivered` or `reason`, DelayTooLongError for a delay above the group's maximum, UnsupportedVersionError for
+        a delay that the leader would ignore.
         """
         self._check_explicit()
         delay_ms = None if delay is None else _delay_ms("acknowledge", kind, delay)
@@ -123,11 +130,20 @@ class AckLedger:
             _check_delay("acknowledge", part, offset, delay_ms)
         if undelivered:
             _check_undelivered("acknowledge", kind, undelivered)
-        if not part.delivery.acknowledge(offset, kind, delay_ms, undelivered):
+        if reason != "":
+            reason = _reason("acknowledge", kind, reason)
+        if not part.delivery.acknowledge(offset, kind, delay_ms, undelivered, reason):
             raise _refusal(part.place, offset, renewed=part.delivery.is_renewed(offset))
 
     def acknowledge_offset(  # noqa: PLR0917 - what a caller of the consumer gives
-        self, topic: str, partition: int, offset: int, kind: int, delay: float | None = None, undelivered: bool = False
+        self,
+        topic: str,
+        partition: int,
+        offset: int,
+        kind: int,
+        delay: float | None = None,
+        undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Acknowledge the record at this topic, partition and offset, as `acknowledge` does (CL-23)."""
         self._check_explicit()
@@ -136,12 +152,14 @@ class AckLedger:
         delay_ms = None if delay is None else _delay_ms("acknowledge_offset", kind, delay)
         if undelivered:
             _check_undelivered("acknowledge_offset", kind, undelivered)
+        if reason != "":
+            reason = _reason("acknowledge_offset", kind, reason)
         for part in reversed(self._handed):
             if part.topic != topic or part.id_partition.partition != partition:
                 continue
             if delay_ms and part.delivery.in_flight(offset):
                 _check_delay("acknowledge_offset", part, offset, delay_ms)
-            if part.delivery.acknowledge(offset, kind, delay_ms, undelivered):
+            if part.delivery.acknowledge(offset, kind, delay_ms, undelivered, reason):
                 return
         raise _refusal(f"{topic}-{partition}", offset)
 
@@ -255,6 +273,19 @@ def _check_undelivered(call: str, kind: int, undelivered: object) -> None:
         raise arguments.refusal(
             call, "undelivered", True, "False with this type: only AcknowledgeType.RELEASE takes a delivery back"
         )
+
+
+def _reason(call: str, kind: int, reason: object) -> str:
+    """Return the reason as it is sent: text that can be encoded, of at most REASON_BYTES_MAX bytes. Raises ValueError
+    unless it is a str and the type is RELEASE or REJECT (CL-165)."""
+    if not isinstance(reason, str):
+        instead = f"{call}(message, AcknowledgeType.REJECT, reason=str(error))"
+        raise arguments.refusal(call, "reason", reason, 'text, or "" for none', instead)
+    if kind not in (ACK_RELEASE, ACK_REJECT):
+        only = "only AcknowledgeType.RELEASE and REJECT give a record up"
+        raise arguments.refusal(call, "reason", reason, f"none with this type: {only}")
+    beginning = reason[: REASON_BYTES_MAX + 1]  # so that a very long text is not encoded as a whole
+    return cut(beginning.encode("utf-8", "replace").decode(), REASON_BYTES_MAX)
 
 
 def _check_delay(call: str, part: Delivered, offset: int, delay_ms: int) -> None:

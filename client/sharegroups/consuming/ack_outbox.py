@@ -31,9 +31,17 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
+from kip932.failures import REASONS_BYTES_MAX
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.connection.cluster import Cluster
-from sharegroups.consuming.core.acknowledgements import AckBatch, has_delay, has_renewal, merge, without_delays
+from sharegroups.consuming.core.acknowledgements import (
+    AckBatch,
+    has_delay,
+    has_renewal,
+    merge,
+    reason_bytes,
+    without_delays,
+)
 from sharegroups.messages import Delivered
 
 log = logging.getLogger(__name__)
@@ -55,6 +63,8 @@ OUTDATED: Final = (
 #: The maximum number of offset ranges in one request. The last delivery added may exceed it, so it is half of the
 #: leader's limit (CM-62).
 _RANGES_MAX: Final = ACKNOWLEDGED_RANGES_MAX // 2
+#: The maximum number of bytes of reasons in one request, exceeded by at most one delivery's.
+_REASONS_BYTES_MAX: Final = 4 * REASONS_BYTES_MAX
 _NEVER_MS: Final = 2**62
 #: Errors of a partition that mean that the request changed nothing there (INV-6, PL-401, PL-930).
 _CHANGED_NOTHING: Final = (InvalidRecordStateError, InvalidRequestError)
@@ -147,14 +157,15 @@ class AckOutbox:
             if (ack.not_before_ms and ack.not_before_ms > _now_ms()) or (ack.renews and not renewals):
                 return []
             return [self._pending.popleft()]
-        now_ms, room = _now_ms(), _RANGES_MAX
+        now_ms, room, bytes_left = _now_ms(), _RANGES_MAX, _REASONS_BYTES_MAX
         ready: dict[TopicIdPartition, list[PendingAck]] = {}
         kept: list[PendingAck] = []
         for ack in self._pending:
-            if ack.not_before_ms > now_ms or (ack.renews and not renewals) or room <= 0:
+            if ack.not_before_ms > now_ms or (ack.renews and not renewals) or min(room, bytes_left) <= 0:
                 kept.append(ack)
             else:
                 room -= len(ack.batches)
+                bytes_left -= reason_bytes(ack.batches)
                 ready.setdefault(ack.delivered.id_partition, []).append(ack)
         taken: list[PendingAck] = []
         for acks in ready.values():
@@ -179,7 +190,10 @@ class AckOutbox:
             parts.setdefault(ack.delivered.id_partition, []).append(ack.batches)
         if any(ack.alone for ack in self._pending):
             return len(self._pending) == 1
-        few = sum(len(ack.batches) for ack in self._pending) <= _RANGES_MAX
+        few = (
+            sum(len(ack.batches) for ack in self._pending) <= _RANGES_MAX
+            and sum(reason_bytes(ack.batches) for ack in self._pending) <= _REASONS_BYTES_MAX
+        )
         return few and not any(merge(batches)[1] for batches in parts.values())
 
     def drop_dead(self, generation: int) -> None:

@@ -81,13 +81,14 @@ def acknowledge_request(member: Member, number: int, step: SessionStep, sent: li
 
 
 def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], batches: Iterable[AckBatch]) -> None:
-    for first, last, types, delays, undelivered in batches:
+    for first, last, types, delays, undelivered, reason in batches:
         into.add(
             first_offset=first,
             last_offset=last,
             acknowledge_types=types,
             release_delays_ms=delays,
             undelivered=undelivered,
+            reason=reason,
         )
 
 

@@ -273,6 +273,7 @@ async def _nothing_is_acquired(world: World, answer: Any) -> None:
     "ShareFetch.topics.partitions.partition_max_bytes",
     "ShareFetch.topics.partitions.acknowledgement_batches.release_delays_ms",
     "ShareFetch.topics.partitions.acknowledgement_batches.undelivered",
+    "ShareFetch.topics.partitions.acknowledgement_batches.reason",
 )
 async def _the_fourth_is_acquired(world: World, answer: Any) -> None:
     (part,) = answer.responses[0].partitions

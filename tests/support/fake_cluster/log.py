@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kip932.api.v1.record_batch_pb2 import FetchedBatch
+from kip932.failures import REASON_BYTES_MAX
 from kip932.ids import (
     ACK_ACCEPT,
     ACK_GAP,
@@ -36,6 +37,7 @@ DELAY_MAX_MS: Final = 86_400_000
 #: How many of a producer's last batches are recognised as duplicates.
 _BATCHES_KEPT: Final = 5
 _FINISHED: Final = ("acknowledged", "archived")
+_GIVEN_UP: Final = (ACK_RELEASE, ACK_REJECT)
 #: An offset's state, holder and delivery count.
 State = tuple[str, str, int]
 _NEW: Final[State] = ("available", "", 0)
@@ -64,6 +66,8 @@ class Log:
     states: dict[str, dict[int, State]] = field(default_factory=lambda: defaultdict(dict))
     #: By group and offset: the delivery count it was last reduced to, and how many times in a row (PL-941).
     taken_back: dict[str, dict[int, tuple[int, int]]] = field(default_factory=lambda: defaultdict(dict))
+    #: By group and offset: why a member gave the record up, with the delivery count at that moment (PL-942).
+    reasons: dict[str, dict[int, tuple[int, str]]] = field(default_factory=lambda: defaultdict(dict))
     _producers: dict[int, _Producer] = field(default_factory=dict)
     #: By base offset: when the batch was appended.
     _appended: dict[int, int] = field(default_factory=dict)
@@ -191,9 +195,13 @@ class Log:
                 return INVALID_REQUEST, [], {}
             if states.get(offset, _NEW)[:2] != ("acquired", request.member_id):
                 return INVALID_RECORD_STATE, [], {}
-        undelivered = {offset for offset, said in _undelivered(batches) if said}
+        undelivered = {offset for offset, is_so in _undelivered(batches) if is_so}
+        said = _reasons(batches)
         for offset, kind in given:
             state, holder, count = states[offset]
+            if kind in _GIVEN_UP and offset in said:
+                kept = self.reasons[request.group_id]
+                kept[offset] = max(kept.get(offset, (0, "")), (count, said[offset]))
             if kind == ACK_RELEASE:
                 if offset in undelivered and self.take_back(request.group_id, offset, count - 1):
                     states[offset] = ("available", "", count - 1)
@@ -231,7 +239,7 @@ class Log:
         return [offset for offset, state in self.states[group].items() if state[:2] == ("acquired", member)]
 
 
-def _malformed(batches: Any, is_renew_ack: bool) -> bool:
+def _malformed(batches: Any, is_renew_ack: bool) -> bool:  # noqa: PLR0911 - one for each rule
     previous = -1
     for batch in batches:
         types = list(batch.acknowledge_types)
@@ -241,6 +249,9 @@ def _malformed(batches: Any, is_renew_ack: bool) -> bool:
         if max(types) > ACK_RENEW or min(types) < ACK_GAP or (ACK_RENEW in types and not is_renew_ack):
             return True
         previous = batch.last_offset
+        # A reason is of records that are given up, and has a bounded size (PL-942).
+        if batch.reason and (len(batch.reason.encode()) > REASON_BYTES_MAX or not set(_GIVEN_UP) & set(types)):
+            return True
         delays = list(batch.release_delays_ms)
         if len(delays) not in (0, 1, size) or any(not POLICY_DELAY <= delay <= DELAY_MAX_MS for delay in delays):
             return True
@@ -274,3 +285,13 @@ def _undelivered(batches: Any) -> Iterator[tuple[int, bool]]:
         said = batch.undelivered
         for index, offset in enumerate(range(batch.first_offset, batch.last_offset + 1) if said else ()):
             yield offset, said[index if len(said) > 1 else 0]
+
+
+def _reasons(batches: Any) -> dict[int, str]:
+    """Return the reasons by offset; those of records that are neither released nor rejected mean nothing."""
+    return {
+        offset: batch.reason
+        for batch in batches
+        if batch.reason
+        for offset in range(batch.first_offset, batch.last_offset + 1)
+    }

@@ -174,6 +174,10 @@ class FakeState(Faults):
     def states(self, topic: str, group: str = "g", number: int = 0) -> dict[int, str]:
         return {offset: state for offset, (state, _, _) in sorted(self.log(topic, number).states[group].items())}
 
+    def reasons(self, topic: str, group: str = "g", number: int = 0) -> dict[int, tuple[int, str]]:
+        """Return why members gave records up: by offset, the delivery count and the reason."""
+        return dict(sorted(self.log(topic, number).reasons[group].items()))
+
     def lock(self, partition: TopicIdPartition, group: str, offset: int) -> None:
         """Lock an acquired record, or renew its lock; unless renewed, the record is available again when the lock
         expires."""

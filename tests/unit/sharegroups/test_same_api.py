@@ -70,7 +70,7 @@ def test_every_call_and_value_that_the_library_promises_is_there() -> None:
         "RENEW": 4,
     }
     defaults = {name: value for name, _, value in _methods(sharegroups.ShareConsumer)["acknowledge_offset"]}
-    assert list(defaults) == ["self", "topic", "partition", "offset", "type", "delay", "undelivered"]
+    assert list(defaults) == ["self", "topic", "partition", "offset", "type", "delay", "undelivered", "reason"]
     assert defaults["type"] is sharegroups.AcknowledgeType.ACCEPT
     assert _methods(sharegroups.ShareConsumer)["poll"][1][2] is None, "without end"
     assert issubclass(sharegroups.IllegalStateError, RuntimeError)

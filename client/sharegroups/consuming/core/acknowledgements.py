@@ -1,7 +1,8 @@
 """The acknowledgements of one delivery: the type that the user gave each record, grouped into batches for a request.
 
-Rules CL-23, CL-27, CL-35 and CL-113. A delivery whose records were not acknowledged one by one (implicit mode) keeps no
-state per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never reads a clock.
+Rules CL-23, CL-27, CL-35, CL-113 and CL-165. A delivery whose records were not acknowledged one by one (implicit
+mode) keeps no state per record: its acquired ranges are accepted whole (P-1, P-14). This module never sends and never
+reads a clock.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ import re
 from bisect import bisect_right
 from collections.abc import Container, Iterable, Mapping, Sequence
 from itertools import groupby, pairwise
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
-from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
+from kip932.failures import REASON_BYTES_MAX, REASONS_BYTES_MAX, Failure, merge_failures
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
 
 _UNSET: Final = 0xFF
 _SENT: Final = 0xFE
@@ -27,6 +29,12 @@ _LONG_RUN: Final = 64
 _LONG_RUNS: Final = re.compile(rb"(.)\1{%d,}" % (_LONG_RUN - 1), re.DOTALL)
 #: Adjacent offsets whose types `take` has not returned yet.
 _OPEN: Final = re.compile(rb"[\x00-\xfc]+")
+#: The types of acknowledgement that may have a reason.
+_GIVEN_UP: Final = (ACK_RELEASE, ACK_REJECT)
+#: The maximum number of reasons that one delivery's acknowledgements contain. Each makes a batch of its own, and a
+#: request contains a limited number of batches (CM-62).
+REASONS_MAX: Final = 1_000
+_Value = TypeVar("_Value")
 
 
 class AckBatch(NamedTuple):
@@ -34,7 +42,8 @@ class AckBatch(NamedTuple):
 
     `delays`: the delay of each released record, in ms, one for all or one each; empty: the group's back-off applies
     (CL-113). `undelivered`: whether the delivery of each released record does not count, one for all or one each;
-    empty: every delivery counts (CL-145).
+    empty: every delivery counts (CL-145). `reason`: why its released and rejected records were given up; empty: not
+    known (CL-165).
     """
 
     first: int
@@ -42,6 +51,7 @@ class AckBatch(NamedTuple):
     types: tuple[int, ...]
     delays: tuple[int, ...] = ()
     undelivered: tuple[bool, ...] = ()
+    reason: str = ""
 
 
 class _Run(NamedTuple):
@@ -64,6 +74,7 @@ class Delivery:
         "_gaps",
         "_positions",
         "_ranges",
+        "_reasons",
         "_size",
         "_taken",
         "_types",
@@ -86,6 +97,7 @@ class Delivery:
         self._types: bytearray | None = None
         self._delays: dict[int, int] = {}  # by offset, for records to be released with their own delay
         self._undelivered: set[int] = set()  # offsets to be released as not delivered
+        self._reasons: dict[int, str] = {}  # by offset, for records to be released or rejected with a reason
         self._taken = False
 
     @property
@@ -148,11 +160,14 @@ class Delivery:
             return False
         return self._state()[position] not in _CLOSED
 
-    def acknowledge(self, offset: int, ack_type: int, delay_ms: int | None = None, undelivered: bool = False) -> bool:
+    def acknowledge(
+        self, offset: int, ack_type: int, delay_ms: int | None = None, undelivered: bool = False, reason: str = ""
+    ) -> bool:
         """Set the type of one record, replacing an earlier one. Returns False when the record is not in flight (CL-23).
 
         `delay_ms`: how long a released record is not delivered again; None: the group's back-off applies (CL-113).
-        `undelivered`: the delivery of the released record does not count (CL-145).
+        `undelivered`: the delivery of the released record does not count (CL-145). `reason`: why the record is released
+        or rejected, at most REASON_BYTES_MAX bytes (CL-165).
         """
         position = self._position(offset)
         if position is None or self._taken:
@@ -172,6 +187,10 @@ class Delivery:
             self._undelivered.add(offset)
         elif self._undelivered:
             self._undelivered.discard(offset)
+        if reason:
+            self._reasons[offset] = reason
+        elif self._reasons:
+            self._reasons.pop(offset, None)
         return True
 
     def drop(self, offset: int) -> None:
@@ -184,6 +203,7 @@ class Delivery:
         types[position] = _SENT
         self._delays.pop(offset, None)
         self._undelivered.discard(offset)
+        self._reasons.pop(offset, None)
 
     def accept_rest(self) -> None:
         """Accept all unacknowledged records (CL-21)."""
@@ -226,6 +246,9 @@ class Delivery:
         if self._undelivered:
             undelivered, self._undelivered = self._undelivered, set()
             batches = [_undelivered(batch, undelivered) for batch in batches]
+        if self._reasons:
+            reasons, self._reasons = _limited(self._reasons), {}
+            batches = [piece for batch in batches for piece in _with_reasons(batch, reasons)]
         return batches
 
     def _state(self) -> bytearray:
@@ -288,6 +311,11 @@ def has_renewal(batches: Iterable[AckBatch]) -> bool:
 def has_delay(batches: Iterable[AckBatch]) -> bool:
     """Return whether a released record has its own delay (CL-113)."""
     return any(delay > 0 for batch in batches for delay in batch.delays)
+
+
+def reason_bytes(batches: Iterable[AckBatch]) -> int:
+    """Return how many bytes the reasons in `batches` take up."""
+    return sum(len(batch.reason.encode()) for batch in batches if batch.reason)
 
 
 def without_delays(batches: Sequence[AckBatch]) -> list[AckBatch]:
@@ -416,3 +444,43 @@ def _undelivered(batch: AckBatch, offsets: Container[int] | None) -> AckBatch:
     if all(said):
         return batch._replace(undelivered=(True,))
     return batch._replace(undelivered=said) if any(said) else batch
+
+
+def _limited(reasons: Mapping[int, str]) -> Mapping[int, str]:
+    """Return the reasons by offset, shortened as the leader would do it (PL-942 (d)), and at most REASONS_MAX."""
+    if len(reasons) <= REASONS_MAX and len(reasons) * REASON_BYTES_MAX <= REASONS_BYTES_MAX:
+        return reasons
+    kept = merge_failures((), [Failure(offset, offset, 1, reason) for offset, reason in reasons.items()])
+    return {
+        offset: failure.reason
+        for failure in kept[:REASONS_MAX]
+        for offset in range(failure.first_offset, failure.last_offset + 1)
+    }
+
+
+def _with_reasons(batch: AckBatch, reasons: Mapping[int, str]) -> list[AckBatch]:
+    """Split the batch wherever its next released or rejected record has another reason, since a batch has one."""
+    size = batch.last - batch.first + 1
+    kinds = batch.types if len(batch.types) > 1 else batch.types * size
+    given_up = [(index, reasons.get(batch.first + index, "")) for index, kind in enumerate(kinds) if kind in _GIVEN_UP]
+    if not given_up:
+        return [batch]
+    starts = [0, *(right[0] for left, right in pairwise(given_up) if left[1] != right[1])]
+    texts = [given_up[0][1], *(right[1] for left, right in pairwise(given_up) if left[1] != right[1])]
+    return [
+        AckBatch(
+            batch.first + start,
+            batch.first + stop - 1,
+            _part(batch.types, start, stop),
+            _part(batch.delays, start, stop),
+            _part(batch.undelivered, start, stop),
+            text,
+        )
+        for start, stop, text in zip(starts, [*starts[1:], size], texts, strict=True)
+    ]
+
+
+def _part(values: tuple[_Value, ...], start: int, stop: int) -> tuple[_Value, ...]:
+    """Return the values of some offsets of a batch: one if it is the same for all of them."""
+    part = values if len(values) <= 1 else values[start:stop]
+    return part[:1] if part and part.count(part[0]) == len(part) else part

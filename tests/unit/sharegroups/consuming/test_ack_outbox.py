@@ -10,6 +10,7 @@ import pytest
 
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.errors import CoordinatorNotAvailableError, InvalidRecordStateError, KafkaError
+from kip932.failures import REASONS_BYTES_MAX
 from kip932.ids import ACKNOWLEDGED_RANGES_MAX, TopicIdPartition
 from sharegroups.connection.core.backoff import Backoff
 from sharegroups.consuming.ack_outbox import AckOutbox, PendingAck
@@ -53,6 +54,24 @@ async def test_very_many_ranges_travel_in_several_requests() -> None:
     assert box.fits_one_request
     assert box.take(renewals=True) == acks[2:]
     assert not box
+
+
+@pytest.mark.rule("CL-165", "CM-62")
+@virtual
+async def test_very_many_reasons_travel_in_several_requests() -> None:
+    """A request has a bounded size, however many partitions' records were given up at once."""
+    box = outbox(Owner())
+    acks = [ack(number) for number in range(40)]
+    for one in acks:
+        one.batches = [AckBatch(offset, offset, (3,), reason="é" * 512) for offset in range(200)]
+        box.add(one)
+    assert not box.fits_one_request
+    sizes = []
+    while taken := box.take(renewals=True):
+        sizes.append(sum(len(batch.reason.encode()) for one in taken for batch in one.batches))
+    assert sum(sizes) == 40 * 200 * 1_024
+    assert max(sizes) <= 5 * REASONS_BYTES_MAX
+    assert len(sizes) < 20
 
 
 @pytest.mark.rule("CL-34", "CL-14")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip932.failures import REASONS_BYTES_MAX, SHORT_BYTES_MAX
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, ACK_RENEW, POLICY_DELAY
 from sharegroups.consuming.core.acknowledgements import (
+    REASONS_MAX,
     AckBatch,
     Delivery,
     has_renewal,
     merge,
     offsets_with,
+    reason_bytes,
     record_ranges,
 )
 
@@ -133,7 +138,7 @@ def test_what_is_taken_says_exactly_what_was_said(said: list[int | None], breaks
     batches = delivery.take()
     reported: dict[int, int] = {}
     previous = -1
-    for first, last, types, delays, _ in batches:
+    for first, last, types, delays, *_ in batches:
         assert previous < first <= last
         assert len(types) in (1, last - first + 1)
         assert not delays
@@ -169,7 +174,7 @@ def test_each_released_record_has_its_own_delay(said: list[tuple[int, int | None
         delivery.acknowledge(offset, ACK_RELEASE, 7)
         delivery.acknowledge(offset, kind, delay)
     reported = {}
-    for first, last, types, delays, _ in delivery.take():
+    for first, last, types, delays, *_ in delivery.take():
         size = last - first + 1
         assert len(delays) in (0, 1, size)
         assert set(delays) != {POLICY_DELAY}
@@ -214,3 +219,86 @@ def test_a_record_that_was_delivered_again_is_dropped_without_an_acknowledgement
     delivery.drop(2)
     assert delivery.finished
     assert delivery.unacknowledged == 0
+
+
+_SAID = st.tuples(
+    st.sampled_from([None, ACK_ACCEPT, ACK_RELEASE, ACK_REJECT, ACK_RENEW]),
+    st.sampled_from(["", "", "db down", "no address"]),
+    st.sampled_from([None, 0, 5]),
+    st.booleans(),
+)
+
+
+@pytest.mark.rule("CL-165", "PL-942", "CL-35")
+@given(said=st.lists(_SAID, max_size=150), stretch=st.integers(1, 3), gap=st.integers(0, 20))
+def test_each_record_that_is_given_up_has_its_own_reason_and_no_other_has_one(
+    said: list[tuple[int | None, str, int | None, bool]], stretch: int, gap: int
+) -> None:
+    """Types, delays and flags are those that would be sent without reasons; a batch's reason is that of all of its
+    released and rejected records, and it has at least one."""
+    wanted: dict[int, str] = {}
+    delivery, plain = (Delivery([(0, len(said) * stretch + gap)], [(7, 7)] if gap > 9 else []) for _ in range(2))
+    for number, (kind, reason, delay, undelivered) in enumerate(said):
+        for offset in range(number * stretch, (number + 1) * stretch):
+            if kind is None or (offset == 7 and gap > 9):
+                continue
+            one = (kind, delay if kind == ACK_RELEASE else None, undelivered and kind == ACK_RELEASE)
+            delivery.acknowledge(offset, ACK_REJECT, reason="replaced")
+            delivery.acknowledge(offset, *one, reason if kind in {ACK_RELEASE, ACK_REJECT} else "")
+            plain.acknowledge(offset, *one)
+            wanted[offset] = reason if kind in {ACK_RELEASE, ACK_REJECT} else ""
+    batches = delivery.take()
+    assert all(left.last < right.first for left, right in pairwise(batches))
+    assert _by_offset(batches) == _by_offset(plain.take())
+    found: dict[int, str] = {}
+    for batch in batches:
+        kinds = batch.types if len(batch.types) > 1 else batch.types * (batch.last - batch.first + 1)
+        given_up = [batch.first + at for at, kind in enumerate(kinds) if kind in {ACK_RELEASE, ACK_REJECT}]
+        assert given_up or not batch.reason
+        found |= dict.fromkeys(given_up, batch.reason)
+    assert found == {offset: reason for offset, reason in wanted.items() if offset in found}
+    assert {offset for offset, reason in wanted.items() if reason} <= found.keys()
+
+
+def _by_offset(batches: list[AckBatch]) -> dict[int, tuple[int, int, bool]]:
+    found = {}
+    for first, last, types, delays, undelivered, _ in batches:
+        for at in range(last - first + 1):
+            found[first + at] = (
+                types[at if len(types) > 1 else 0],
+                delays[at if len(delays) > 1 else 0] if delays else POLICY_DELAY,
+                undelivered[at if len(undelivered) > 1 else 0] if undelivered else False,
+            )
+    return found
+
+
+@pytest.mark.rule("CL-165", "CL-35")
+def test_records_with_the_same_reason_share_a_batch_and_records_without_one_are_merged_as_before() -> None:
+    delivery = Delivery([(0, 9)])
+    for offset in range(10):
+        delivery.acknowledge(offset, ACK_REJECT if offset % 2 else ACK_ACCEPT, reason="bad" if offset % 2 else "")
+    assert delivery.take() == [AckBatch(0, 9, (1, 3) * 5, reason="bad")]
+    delivery = Delivery([(0, 99)])
+    for offset in range(100):
+        delivery.acknowledge(offset, ACK_RELEASE, reason="first" if offset < 50 else "")
+    assert delivery.take() == [AckBatch(0, 49, (2,), reason="first"), AckBatch(50, 99, (2,))]
+    assert Delivery([(0, 4)]).give_back(counts=True) == [AckBatch(0, 4, (2,), (0,))], "no poll returned them"
+
+
+@pytest.mark.rule("CL-165", "PL-942", "CM-62")
+def test_very_many_reasons_are_shortened_as_the_leader_shortens_them_and_fit_one_request() -> None:
+    many = 20_000
+    delivery = Delivery([(0, many - 1)])
+    for offset in range(many):
+        delivery.acknowledge(offset, ACK_REJECT, reason=f"{offset} {'x' * 400}\n{'y' * 500}")
+    batches = delivery.take()
+    assert len(batches) <= REASONS_MAX + 1
+    assert 100_000 < reason_bytes(batches) <= REASONS_BYTES_MAX
+    assert sum(batch.last - batch.first + 1 for batch in batches) == many
+    assert all("\n" not in batch.reason and len(batch.reason.encode()) <= SHORT_BYTES_MAX for batch in batches)
+    assert batches[0].reason.startswith("0 xxx")
+    assert batches[-1] == AckBatch(REASONS_MAX, many - 1, (ACK_REJECT,)), "the highest offsets go without"
+    same = Delivery([(0, many - 1)])
+    for offset in range(many):
+        same.acknowledge(offset, ACK_REJECT, reason="the database is down: " + "z" * 900)
+    assert same.take() == [AckBatch(0, many - 1, (ACK_REJECT,), reason="the database is down: " + "z" * 900)]
