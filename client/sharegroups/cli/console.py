@@ -130,7 +130,8 @@ class Console:
             print_stderr(f"Error: {where} cannot be written: {problem}")
             self.ok = self._reject_on_error
             self._writing = False
-            consumer.acknowledge(message, AcknowledgeType.REJECT if self._reject_on_error else AcknowledgeType.RELEASE)
+            kind = AcknowledgeType.REJECT if self._reject_on_error else AcknowledgeType.RELEASE
+            consumer.acknowledge(message, kind, reason=f"sharegroups consume cannot write it: {problem}")
             return
         click.echo(line, nl=False)
         self._writing = False

@@ -1,6 +1,6 @@
 """Carries out the decision about a job: acknowledges its record, or delays its next delivery.
 
-Rule CL-123. Only this module asks for a release with a delay.
+Rules CL-123 and CL-165. Only this module asks for a release with a delay.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ class Acknowledging:
         Returns what was done: the decision, or one with a shorter delay if the group does not allow such a long one.
         """
         if decision.step not in (Step.RELEASE, Step.ARCHIVE):
-            self._acknowledge(job, _TYPES[decision.step])
+            self._acknowledge(job, _TYPES[decision.step], reason=decision.reason)
             return decision
-        maximum_s = self.release(job, decision.delay)
+        maximum_s = self.release(job, decision.delay, decision.reason)
         return decision if maximum_s is None else decision.shortened(maximum_s)
 
     def take_back(self, job: Job) -> None:
         """Release the record immediately, without counting this delivery (CL-145)."""
         self._acknowledge(job, AcknowledgeType.RELEASE, undelivered=True)
 
-    def release(self, job: Job, delay_s: float | None) -> float | None:
-        """Release the record with a delay; 0: no delay; None: the delay of the group's back-off.
+    def release(self, job: Job, delay_s: float | None, reason: str) -> float | None:
+        """Release the record with a delay and a reason. 0: no delay; None: the delay of the group's back-off.
 
         If the leader does not support delays, the record is held here until the delay is over, and its lock is kept
         alive. If `delay_s` is above the group's maximum or 30 days, returns the shorter delay used instead, otherwise
@@ -68,11 +68,11 @@ class Acknowledging:
         """
         capped_s = None if delay_s is None else min(delay_s, DELAY_MAX_S)
         try:
-            self._acknowledge(job, AcknowledgeType.RELEASE, capped_s)
-        except UnsupportedVersionError:
+            self._acknowledge(job, AcknowledgeType.RELEASE, capped_s, reason=reason)
+        except UnsupportedVersionError:  # such a leader would ignore the reason, too
             self._hold(job, capped_s or 0.0)
         except DelayTooLongError as error:
-            self._acknowledge(job, AcknowledgeType.RELEASE, error.maximum)
+            self._acknowledge(job, AcknowledgeType.RELEASE, error.maximum, reason=reason)
             return error.maximum
         return capped_s if capped_s != delay_s else None
 
@@ -115,11 +115,17 @@ class Acknowledging:
             self._due()
 
     def _acknowledge(
-        self, job: Job, kind: AcknowledgeType, delay_s: float | None = None, undelivered: bool = False
+        self,
+        job: Job,
+        kind: AcknowledgeType,
+        delay_s: float | None = None,
+        *,
+        undelivered: bool = False,
+        reason: str = "",
     ) -> None:
         """Acknowledge the job's record; log an IllegalStateError. Raises UnsupportedVersionError if the leader does not
         support the delay, and DelayTooLongError."""
         try:
-            self._consumer.acknowledge(job.message, kind, delay=delay_s, undelivered=undelivered)
+            self._consumer.acknowledge(job.message, kind, delay=delay_s, undelivered=undelivered, reason=reason)
         except IllegalStateError as error:  # only a bug in the worker can cause this, and it must not end the worker
             log.warning("%s could not be acknowledged: %s", job.place, error)

@@ -9,7 +9,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.printable import printable
-from sharegroups.worker.core.policy import DONE, Kind, Outcome, Retry, Verdict, class_name, described, verdict_of
+from sharegroups.worker.core.policy import (
+    DONE,
+    Kind,
+    Outcome,
+    Retry,
+    Verdict,
+    class_name,
+    described,
+    reason_of,
+    verdict_of,
+)
 
 if TYPE_CHECKING:
     from sharegroups.consuming.lock_renewals import Kept
@@ -165,23 +175,29 @@ def _verdict(spec: JobSpec, error: BaseException) -> Verdict:
     if isinstance(error, Undecodable):
         decoder = getattr(spec.value, "__qualname__", repr(spec.value))
         return Verdict(Kind.REJECTED, f"the value cannot be decoded by {decoder}: {error}")
-    return verdict_of(error, spec.outcomes, trace_of(error))
+    return verdict_of(error, spec.outcomes, *_trace_and_reason(error))
 
 
 #: How many lines of a long traceback are shown: half from its start, half from its end.
 _TRACE_MAX: Final = 40
 
 
-def trace_of(error: BaseException) -> str:
-    """Return the traceback, starting at the handler's own frame."""
+def _trace_and_reason(error: BaseException) -> tuple[str, str]:
+    """Return the traceback, starting at the handler's own frame, and the exception as a reason (CL-165)."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
     try:
-        text = "".join(traceback.format_exception(type(error), error, trace))
+        found = traceback.TracebackException(type(error), error, trace, compact=True)
+        text, own = "".join(found.format()), list(found.format_exception_only())
     except BaseException as problem:
-        text = f"{''.join(traceback.format_tb(trace))}(the rest cannot be formatted: {class_name(problem)})"
+        frames = "".join(traceback.format_tb(trace))
+        text, own = f"{frames}(the rest cannot be formatted: {class_name(problem)})", [described(error)]
+    # Class and message, and then the notes; the lines of the source that a SyntaxError has before them are indented.
+    first = next((part for part in own if not part.startswith(" ")), own[0])
+    rest = text.removesuffix("".join(own)) + "".join(part for part in own if part is not first)
+    reason = reason_of(" ".join(first.split()), rest.rstrip().splitlines()[-_TRACE_MAX:])
     lines = [printable(line) for line in text.rstrip().splitlines()]
     if len(lines) > _TRACE_MAX:
         lines = [*lines[: _TRACE_MAX // 2], "  …", *lines[-_TRACE_MAX // 2 :]]
-    return "\n".join(lines)
+    return "\n".join(lines), reason

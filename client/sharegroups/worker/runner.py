@@ -473,13 +473,16 @@ class Runner:
         self._settle()
 
     def _leave(self, job: Job, how: str, *, counts: bool) -> None:
-        """Log a job whose record goes back to the group. If the delivery `counts`, closing the session releases the
-        record, or archives it at its last delivery; otherwise the record is released here."""
+        """Log a job whose record goes back to the group, and release the record; at its last delivery, that archives
+        it. `counts`: whether the delivery counts."""
         if not counts and not job.is_lost:
             self._acknowledging.take_back(job)
             text = "%s: %s %s within %g s; its job will run again, and this does not count as a delivery"
             log.warning(text, job.place, job.spec.name, how, self._grace)
             return
+        if not job.is_lost:
+            reason = f"its job {how} within {self._grace:g} s of the stop of its worker"
+            self._acknowledging.release(job, 0, reason)
         count = job.message.delivery_count()
         if count < self._group_limit or job.is_lost:
             log.warning("%s: %s %s within %g s; its job will run again", job.place, job.spec.name, how, self._grace)

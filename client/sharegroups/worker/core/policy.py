@@ -1,17 +1,22 @@
 """Decides what happens to a job: how its handler ends gives a verdict; the verdict and the delivery count give a
 decision.
 
-Rules CL-120 to CL-123. Pure: a random number from 0 to 1 is passed in.
+Rules CL-120 to CL-123, CL-165. Pure: a random number from 0 to 1 is passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, Final
 
+from kip932.failures import REASON_BYTES_MAX, cut
+from kip932.printable import printable
+
 _WHY_MAX: Final = 500
+#: The maximum number of bytes of a reason's first line, an exception's class and message.
+_FIRST_LINE_BYTES_MAX: Final = 500
 _HOUR_S: Final = 3_600
 #: A delay longer than this many seconds is logged in seconds as given, since it may be infinite.
 _READABLE_MAX_S: Final = 1e9
@@ -95,7 +100,7 @@ class Verdict:
     """The result of one run of a handler. It does not contain the exception, so that a process can send it.
 
     `why`: one line about the failure. `trace`: its traceback. `delay`: the delay given in a Release. `retry`: a policy
-    from `outcomes` that replaces the job's.
+    from `outcomes` that replaces the job's. `reason`: the exception as it is sent to the cluster; empty: `why` is sent.
     """
 
     kind: Kind
@@ -103,6 +108,12 @@ class Verdict:
     trace: str = ""
     delay: float | None = None
     retry: Retry | None = None
+    reason: str = ""
+
+    @property
+    def sent_reason(self) -> str:
+        """Why the record is given up, for its acknowledgement (CL-165): as printable text, which is also in the log."""
+        return printable(self.reason or self.why, keep="\n")
 
 
 DONE: Final = Verdict(Kind.DONE)
@@ -131,12 +142,13 @@ class Decision:
     """How to acknowledge a record, and when it is delivered again.
 
     `delay`: the number of seconds until then; None: the delay of the group's back-off. `log_text`: what happens next,
-    for the log.
+    for the log. `reason`: why the record is released or rejected.
     """
 
     step: Step
     delay: float | None = None
     log_text: str = ""
+    reason: str = ""
 
     def shortened(self, maximum: float) -> Decision:
         """Return the decision with `maximum`, the longest delay that the group allows, instead of its own delay."""
@@ -171,20 +183,36 @@ def check_outcomes(outcomes: Mapping[type[BaseException], Outcome]) -> None:
             )
 
 
-def verdict_of(error: BaseException, outcomes: Mapping[type[BaseException], Outcome], trace: str = "") -> Verdict:
+def verdict_of(
+    error: BaseException, outcomes: Mapping[type[BaseException], Outcome], trace: str = "", reason: str = ""
+) -> Verdict:
     """Return the verdict on a handler's exception. An Accept, Reject or Release is used as it is. For any other
     exception, the first class in its MRO that has an entry in `outcomes` decides."""
     outcome: Any = error
     if not isinstance(error, Accept | Reject | Release):
         outcome = next((outcomes[kind] for kind in type(error).__mro__ if kind in outcomes), None)
     why = described(error)
+    reason = "" if outcome is error else reason
     if outcome is Accept or isinstance(outcome, Accept):
         return Verdict(Kind.DONE, why)
     if outcome is Reject or isinstance(outcome, Reject):
-        return Verdict(Kind.REJECTED, why, "" if outcome is error else trace)
+        return Verdict(Kind.REJECTED, why, "" if outcome is error else trace, reason=reason)
     if outcome is Release or isinstance(outcome, Release):
-        return Verdict(Kind.RELEASED, why, "", outcome.delay if isinstance(outcome, Release) else None)
-    return Verdict(Kind.FAILED, why, trace, retry=outcome)
+        return Verdict(Kind.RELEASED, why, "", outcome.delay if isinstance(outcome, Release) else None, reason=reason)
+    return Verdict(Kind.FAILED, why, trace, retry=outcome, reason=reason)
+
+
+def reason_of(first_line: str, lines: Sequence[str]) -> str:
+    """Return the reason for a record whose job raised an exception (CL-165): the exception's class and message, and
+    below them the last of `lines`, as many as fit."""
+    kept = [cut(printable(first_line[: _FIRST_LINE_BYTES_MAX + 1]), _FIRST_LINE_BYTES_MAX)]
+    left = REASON_BYTES_MAX - len(kept[0].encode())
+    for line in [printable(line[: REASON_BYTES_MAX + 1]) for line in reversed(lines)]:
+        left -= len(line.encode()) + 1
+        if left < 0:
+            break
+        kept.insert(1, line)
+    return "\n".join(kept)
 
 
 def described(error: BaseException) -> str:
@@ -222,12 +250,14 @@ def decide(verdict: Verdict, delivery_count: int, retry: Retry, group_limit: int
     policy = verdict.retry or retry
     if verdict.kind is Kind.DONE:
         return Decision(Step.ACCEPT)
+    reason = verdict.sent_reason
     if verdict.kind is Kind.REJECTED:
-        return Decision(Step.REJECT, log_text="it is rejected, and not delivered again")
+        return Decision(Step.REJECT, log_text="it is rejected, and not delivered again", reason=reason)
     failed = verdict.kind is Kind.FAILED
     if failed and policy.limit is not None and delivery_count >= policy.limit:
-        return Decision(Step.REJECT, log_text=f"that was the last of {policy.limit} tries; it is rejected")
+        text = f"that was the last of {policy.limit} tries; it is rejected"
+        return Decision(Step.REJECT, log_text=text, reason=reason)
     if delivery_count >= group_limit:  # a delay would only hold the record in this worker
-        return Decision(Step.ARCHIVE, 0.0, archived(group_limit))
+        return Decision(Step.ARCHIVE, 0.0, archived(group_limit), reason)
     delay = policy.delay_of(delivery_count, chance) if failed else verdict.delay
-    return Decision(Step.RELEASE, delay, _redelivery_text(delay))
+    return Decision(Step.RELEASE, delay, _redelivery_text(delay), reason)

@@ -115,9 +115,10 @@ async def test_what_no_poll_returned_and_what_is_renewed_has_no_reason(fake: Fak
         first, *_ = await c.poll(5)
         c.acknowledge(first, RENEW)
         await c.commit_sync()
+    requests: list[Any] = [*fake.acknowledges, *fake.fetches]
     batches = [
         batch
-        for request in [*fake.acknowledges, *fake.fetches]
+        for request in requests
         for topic in request.topics
         for part in topic.partitions
         for batch in part.acknowledgement_batches

@@ -22,6 +22,7 @@ from sharegroups.worker.core.policy import (
     check_outcomes,
     decide,
     described,
+    reason_of,
     verdict_of,
 )
 
@@ -98,7 +99,7 @@ def test_the_last_try_rejects_and_the_groups_last_delivery_archives() -> None:
     limited = Retry(limit=3, jitter=0)
     assert decide(FAILED, 2, limited, 5, 0).step is Step.RELEASE
     assert decide(FAILED, 3, limited, 5, 0) == Decision(
-        Step.REJECT, log_text="that was the last of 3 tries; it is rejected"
+        Step.REJECT, log_text="that was the last of 3 tries; it is rejected", reason="ValueError: bad"
     )
     last = decide(FAILED, 5, PLAIN, 5, 0)
     assert (last.step, last.delay) == (Step.ARCHIVE, 0.0), "a delay would only keep the dead record in flight"
@@ -166,3 +167,39 @@ def test_an_exception_is_reported_in_one_short_line() -> None:
     assert described(ValueError()) == "ValueError"
     assert described(MuteError()) == "MuteError: (its text cannot be made: RuntimeError)"
     assert len(described(ValueError("x" * 10_000))) < 600
+
+
+@pytest.mark.rule("CL-165")
+def test_what_is_given_up_has_the_cause_as_its_reason_whatever_the_step() -> None:
+    raised = Verdict(Kind.FAILED, "ValueError: bad", "trace", reason="mod.ValueError: bad\n  line")
+    for count, step in ((1, Step.RELEASE), (3, Step.REJECT)):
+        decision = decide(raised, count, Retry(limit=3), 5, 0)
+        assert (decision.step, decision.reason) == (step, "mod.ValueError: bad\n  line")
+    assert decide(raised, 5, PLAIN, 5, 0).reason == "mod.ValueError: bad\n  line"
+    cut_short = decide(raised, 1, PLAIN, 5, 0).shortened(0.5)
+    assert cut_short.reason == "mod.ValueError: bad\n  line"
+    assert decide(Verdict(Kind.FAILED, "its process ended"), 1, PLAIN, 5, 0).reason == "its process ended"
+    assert decide(verdict_of(Reject("no\naddress"), {}), 1, PLAIN, 5, 0).reason == "Reject: no address"
+    assert decide(verdict_of(Release("not yet"), {}), 1, PLAIN, 5, 0).reason == "Release: not yet"
+    mapped = verdict_of(NotFoundError("a"), {LookupError: Reject}, "trace", "NotFoundError: a\n  line 3")
+    assert decide(mapped, 1, PLAIN, 5, 0).reason == "NotFoundError: a\n  line 3"
+    assert decide(verdict_of(NotFoundError(), {LookupError: Accept}, "", "x"), 1, PLAIN, 5, 0).reason == ""
+    assert decide(Verdict(Kind.REJECTED, "\x1b[31m\u202e"), 1, PLAIN, 5, 0).reason == "\\x1b[31m\\u202e"
+
+
+@pytest.mark.rule("CL-165")
+def test_a_reason_has_the_last_lines_of_the_traceback_that_fit() -> None:
+    lines = [f"  line {number:04}" for number in range(1_000)]
+    reason = reason_of("ValueError: " + "é" * 5_000, lines)
+    first, *rest = reason.split("\n")
+    assert first == "ValueError: " + "é" * 242 + "…"
+    assert len(first.encode()) <= 500
+    assert rest == lines[-len(rest) :]
+    assert 1_024 - len(b"\n  line 0000") < len(reason.encode()) <= 1_024
+    assert reason_of("E", []) == "E"
+    assert reason_of("E", ["a", "x" * 2_000, "b"]) == "E\nb", "lines are whole, and none is left out in between"
+
+
+@given(st.text(), st.lists(st.text(), max_size=8), st.integers(1, 40))
+def test_no_text_makes_a_reason_too_long_or_one_that_cannot_be_sent(first: str, lines: list[str], times: int) -> None:
+    assert len(reason_of(first * times, [line * times for line in lines]).encode()) <= 1_024
