@@ -26,14 +26,17 @@ with ShareConsumer(bootstrap_servers=bootstrap, group_id="bank", share_acknowled
     finished = 0
     while finished < 4:
         for message in consumer.poll(timeout=1):
+            reason = ""
             try:
                 handle(message)
                 outcome = AcknowledgeType.ACCEPT
-            except ConnectionError:
+            except ConnectionError as error:
                 outcome = AcknowledgeType.RELEASE  # the group gets it again, this member or another one
-            except ValueError:
+                reason = f"ConnectionError: {error}"
+            except ValueError as error:
                 outcome = AcknowledgeType.REJECT  # it is not delivered again
-            consumer.acknowledge(message, outcome)
+                reason = f"ValueError: {error}"  # kept with the record, and in its dead letter
+            consumer.acknowledge(message, outcome, reason=reason)
             print(message.value().decode(), "delivery", message.delivery_count(), outcome.name)
             finished += outcome is not AcknowledgeType.RELEASE
     consumer.commit_sync()  # send the acknowledgements now; otherwise the next poll sends them

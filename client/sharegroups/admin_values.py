@@ -266,7 +266,8 @@ class RecordExplanation:
     `state`: available, acquired, pending, acknowledged, archiving, archived, finished, deleted, beyond_end, hole,
     not_initialized. `obstacle`: none, held, write_pending, window_full, not_fetched, no_state, start_not_set, loading,
     finished, delivery_limit, rejected, no_record, uncommitted, delayed, group_empty, not_assigned. `explanation`: the
-    obstacle in words. `becomes`: the state of a pending record once its write is done.
+    obstacle in words. `becomes`: the state of a pending record once its write is done. `reason`: why a member last
+    gave it up, in the member's words; `reason_delivery_count`: the delivery count at that moment.
     """
 
     first_offset: int
@@ -284,6 +285,8 @@ class RecordExplanation:
     write: PendingWrite | None = None
     append_time_ms: int | None = None
     delay_remaining_ms: int | None = None
+    reason: str | None = None
+    reason_delivery_count: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -170,6 +170,8 @@ def _record_explanation(record: pb.ExplainRecordResponse.Record) -> RecordExplan
         becomes=_enum_word(pb.RecordState, "RECORD_STATE_", record.becomes) if record.becomes else None,
         write=write if record.HasField("write") else None,
         append_time_ms=_optional(record, "append_time_ms"),
+        reason=record.reason or None,
+        reason_delivery_count=record.reason_delivery_count if record.reason else None,
     )
 
 

@@ -69,13 +69,16 @@ LETTERS: Final[Columns] = {
     "REDRIVES": "How often it had been redriven before; - for a letter without a copy, which does not contain it.",
     "FLAGS": "headers-only: the letter holds no copy. duplicate: an earlier letter has the same origin and group. "
     "garbled: a header of the letter cannot be read; it cannot be redriven.",
-    "CAUSE": "Why: rejected by a consumer, or delivered too often.",
+    "CAUSE": "How it ended: rejected by a consumer, or delivered too often.",
+    "REASON": "Why its member last gave it up, the first line of what it said; `dlq show` has all of it. - when it "
+    "said nothing: a lock that ran out, a client that gives no reasons.",
 }
 LETTER_SUMMARY: Final[Columns] = {
     "ORIGIN": "The topic of the records.",
     "LETTERS": "How many letters, duplicates included.",
     "DUPLICATES": "How many of them have the same origin and group as an earlier one.",
     "FIRST, LAST": "When the first and the last of them were written, UTC.",
+    "CAUSE, REASON": "As in the list. Letters whose reasons begin with the same line are counted together.",
 }
 REDRIVEN: Final[Columns] = {
     "GROUP, ORIGIN": "The group of the letters, and the topic that their records came from and go back to.",

@@ -29,27 +29,29 @@ class Where:
 class Filters:
     """Conditions on a dead letter; None for those that do not apply.
 
-    `cause` is in lower case. A dead letter passes if it was stored at `since_ms` or later, and before `until_ms`: ms
-    since 1970.
+    `cause` and `reason` are in lower case. A dead letter passes if it was stored at `since_ms` or later, and before
+    `until_ms`: ms since 1970.
     """
 
     group: str | None = None
     origin: Where | None = None
     cause: str | None = None
+    reason: str | None = None
     since_ms: int | None = None
     until_ms: int | None = None
 
     @property
     def has_conditions(self) -> bool:
         """True if there is a condition besides the group."""
-        return (self.origin, self.cause, self.since_ms, self.until_ms) != (None,) * 4
+        return (self.origin, self.cause, self.reason, self.since_ms, self.until_ms) != (None,) * 5
 
     def passes(self, letter: Letter, stored_ms: int) -> bool:
         """Return whether a dead letter that was stored at `stored_ms` meets the conditions."""
         if self.group is not None and letter.group != self.group:
             return False
-        if self.cause is not None and self.cause not in (letter.cause or "").lower():
-            return False
+        for text, asked in ((letter.cause, self.cause), (letter.reason, self.reason)):
+            if asked is not None and asked not in (text or "").lower():
+                return False
         if self.since_ms is not None and stored_ms < self.since_ms:
             return False
         if self.until_ms is not None and stored_ms >= self.until_ms:
@@ -83,10 +85,11 @@ def topic_options(function: F) -> F:
 
 
 def filter_options(function: F) -> F:
-    """Add --origin, --cause, --since and --until."""
+    """Add --origin, --cause, --reason, --since and --until."""
     options = (
         click.option("--origin", type=NAME, metavar="T[:P]", help="Letters about this topic, or one partition of it."),
         click.option("--cause", type=NAME, metavar="TEXT", help="Letters whose cause contains this text."),
+        click.option("--reason", type=NAME, metavar="TEXT", help="Letters whose reason contains this text."),
         click.option("--since", metavar="TIME", help="Stored then or later: 2025-07-20T01:20:38, or 2h for 2 h ago."),
         click.option("--until", metavar="TIME", help="Stored before that time."),
     )
@@ -101,6 +104,7 @@ def choice_of(
     *,
     origin: str | None = None,
     cause: str | None = None,
+    reason: str | None = None,
     since: str | None = None,
     until: str | None = None,
 ) -> Choice:
@@ -118,6 +122,7 @@ def choice_of(
             group,
             None if origin is None else where_of("--origin", origin),
             None if cause is None else cause.lower(),
+            None if reason is None else reason.lower(),
             since_ms,
             until_ms,
         ),

@@ -19,7 +19,7 @@ from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.core.letter_tally import Row, Tally
 from sharegroups.cli.dlq.core.seen_origins import SeenOrigins
 from sharegroups.cli.dlq.reading import TOPIC_NAME, Found, Reading, queue_of
-from sharegroups.cli.dlq.rows import LetterTable, document_of, is_duplicate, row_of, text_of
+from sharegroups.cli.dlq.rows import LetterTable, document_of, is_duplicate, reason_line, row_of, text_of
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.output import (
@@ -47,7 +47,7 @@ _NAMED_MAX: Final = 10
 @topic_options
 @filter_options
 @click.option("--limit", type=click.IntRange(min=1), metavar="N", help="The first N letters.")
-@click.option("--summary", is_flag=True, help="How many letters of each group, origin topic and cause.")
+@click.option("--summary", is_flag=True, help="How many letters of each group, origin topic, cause and reason.")
 @connection_options
 @output_option
 def list_(
@@ -56,6 +56,7 @@ def list_(
     group: str | None,
     origin: str | None,
     cause: str | None,
+    reason: str | None,
     since: str | None,
     until: str | None,
     limit: int | None,
@@ -72,7 +73,7 @@ def list_(
     if topic is None and group is None:
         with failures("Listing dead letters"), open_reachable_admin(given) as admin:
             raise UsageFailure(_which_letters(admin))
-    choice = choice_of(topic, group, origin=origin, cause=cause, since=since, until=until)
+    choice = choice_of(topic, group, origin=origin, cause=cause, reason=reason, since=since, until=until)
     with failures("Listing dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
         reading, values = Reading(admin, queue), Values(choice.filters)
@@ -155,27 +156,29 @@ def _summarise(pages: Iterator[list[Listed]], output: str) -> None:
     for listed in pages:
         for _, found, letter, twice in listed:
             topic = "-" if letter.origin is None else letter.origin.topic
-            tally.add((letter.group_text, topic, letter.cause or "-"), found.stored_ms, twice)
+            key = (letter.group_text, topic, letter.cause or "-", reason_line(letter))
+            tally.add(key, found.stored_ms, twice)
     rows = tally.rows()
     if tally.others.letters:
-        rows.append((("(others)", "-", "-"), tally.others))
+        rows.append((("(others)", "-", "-", "-"), tally.others))
     if output == "json":
         print_json([_document(key, row) for key, row in rows])
     else:
-        header = ("GROUP", "ORIGIN", "LETTERS", "DUPLICATES", "FIRST", "LAST", "CAUSE")
+        header = ("GROUP", "ORIGIN", "LETTERS", "DUPLICATES", "FIRST", "LAST", "CAUSE", "REASON")
         cells = [
-            (group, topic, row.letters, row.duplicates, time_text(row.first_ms), time_text(row.last_ms), cause)
-            for (group, topic, cause), row in rows
+            (group, topic, row.letters, row.duplicates, time_text(row.first_ms), time_text(row.last_ms), cause, reason)
+            for (group, topic, cause, reason), row in rows
         ]
-        print_table(header, cells, (15, 15, 10, 10, 20, 20, 0))
+        print_table(header, cells, (15, 15, 10, 10, 20, 20, 15, 0))
 
 
 def _document(key: tuple[str, ...], row: Row) -> dict[str, object]:
-    group, topic, cause = map(text_of, key)
+    group, topic, cause, reason = map(text_of, key)
     return {
         "group": group,
         "origin_topic": topic,
         "cause": cause,
+        "reason": None if reason == "-" else reason,
         "letters": row.letters,
         "duplicates": row.duplicates,
         "first_stored_ms": row.first_ms,

@@ -38,6 +38,7 @@ from sharegroups.producer import Producer
 
 #: How many times --offset may be given.
 SPANS_MAX: Final = 1_000
+_FILTERS: Final = "--origin, --cause, --reason, --since or --until"
 _OFFSETS: Final = re.compile(r"(\d{1,19})(?:-(\d{1,19}))?", re.ASCII)
 #: Unless the settings say otherwise, the time that the leaders of the original topics may take is limited: a person is
 #: waiting, and a dead letter that failed can be redriven again. The leader, not the client, decides how large a record
@@ -187,9 +188,9 @@ def _check(choice: Choice, every: bool, chosen: _Chosen) -> None:
     if by_offset and (choice.where is None or choice.where.partition is None):
         raise UsageFailure("--offset needs --topic with the partition too, as in --topic dlq.orders:0")
     if every and by_filter:
-        raise UsageFailure("--all means every letter; it cannot be given with --origin, --cause, --since or --until")
+        raise UsageFailure(f"--all means every letter; it cannot be given with {_FILTERS}")
     if not (every or by_filter or by_offset):
-        raise UsageFailure("which letters? Give --all, --offset, or --origin, --cause, --since or --until")
+        raise UsageFailure(f"which letters? Give --all, --offset, or {_FILTERS}")
 
 
 def _for_producer(given: Mapping[str, Any]) -> dict[str, Any]:

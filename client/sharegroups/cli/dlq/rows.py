@@ -15,12 +15,14 @@ from sharegroups.cli.dlq.reading import Found
 from sharegroups.cli.dlq.times import time_text
 
 _HEADER: Final = (
-    "PARTITION", "OFFSET", "STORED", "GROUP", "ORIGIN", "DELIVERIES", "REDRIVES", "FLAGS", "CAUSE",
+    "PARTITION", "OFFSET", "STORED", "GROUP", "ORIGIN", "DELIVERIES", "REDRIVES", "FLAGS", "CAUSE", "REASON",
 )  # fmt: skip
-_WIDTHS: Final = (10, 10, 20, 15, 15, 10, 8, 10)
+_WIDTHS: Final = (10, 10, 20, 15, 15, 10, 8, 10, 15)
 #: Columns of at least this width grow with their content.
 _GROWING: Final = 15
 _FLAGS: Final = 7
+#: How many characters of a reason's first line are printed.
+_REASON_MAX: Final = 60
 
 
 class LetterTable:
@@ -56,7 +58,14 @@ def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> 
         "-" if letter.redrives is None else letter.redrives,
         ",".join(flags_of(letter, is_duplicate)) or "-",
         "-" if letter.cause is None else letter.cause,
+        reason_line(letter),
     )
+
+
+def reason_line(letter: Letter) -> str:
+    """Return the first line of a dead letter's reason, escaped and cut; `-` without one."""
+    line = printable((letter.reason or "").strip().partition("\n")[0])
+    return line[: _REASON_MAX - 1] + "…" if len(line) > _REASON_MAX else line or "-"
 
 
 def document_of(topic: str, partition: int, found: Found, letter: Letter, is_duplicate: bool) -> dict[str, Any]:
@@ -75,6 +84,7 @@ def document_of(topic: str, partition: int, found: Found, letter: Letter, is_dup
         "origin_offset": None if origin is None else origin.offset,
         "delivery_count": letter.delivery_count,
         "cause": None if letter.cause is None else text_of(letter.cause),
+        "reason": text_of(letter.reason),
         "redrives": letter.redrives,
         "headers_only": letter.is_headers_only,
         "duplicate": is_duplicate,

@@ -111,6 +111,9 @@ def _meaning(letter: Letter) -> Iterator[str]:
         yield line("Topic id", letter.topic_id)
     yield line("Deliveries", "-" if letter.delivery_count is None else str(letter.delivery_count))
     yield line("Cause", "-" if letter.cause is None else letter.cause)
+    first, *more = ["-"] if letter.reason is None else letter.reason.split("\n")
+    yield line("Reason", first)
+    yield from (f"    {printable(text)}" for text in more)
     yield line("Redrives", "-" if letter.redrives is None else str(letter.redrives))
     if letter.is_garbled:
         yield line("Garbled", "a header of the letter cannot be read")

@@ -221,6 +221,11 @@ def _show_record(record: RecordExplanation) -> None:
     span = str(first) if first == last else f"{first}-{last} ({last - first + 1} offsets)"
     click.echo(f"\n{span}: {record.state.replace('_', ' ')}")
     click.echo(f"  {printable(record.explanation)}")
+    if record.reason is not None:
+        first_line, *more = record.reason.split("\n")
+        click.echo(f"  Reason given at delivery {record.reason_delivery_count}: {printable(first_line)}")
+        for line in more:
+            click.echo(f"    {printable(line)}")
     if record.client_id is not None:
         host = f" at {printable(record.client_host.lstrip('/'))}" if record.client_host else ""
         client = printable(record.client_id) or "a client without client.id"
@@ -259,7 +264,7 @@ def _check_of_ended(admin: Admin, group: str, topic: str, number: int) -> str:
             f"A record that was given up has {line}. Group {printable(group)} has no dead-letter topic ({_DLQ_NAME})."
         )
     command = f"sharegroups dlq list --group {quote(group)} --origin {quote(topic)}:{number}"
-    log = "what its job raised is in the log of the worker that ran it"
+    log = "what its job raised is the reason, if its member gave one, and in the log of the worker that ran it"
     return f"A record that was given up has a dead letter: {command}; and {line}; {log}."
 
 

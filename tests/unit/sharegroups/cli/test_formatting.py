@@ -106,6 +106,7 @@ def test_whatever_a_formatter_raises_is_a_formatting_error(
     assert result.exit_code == exit_code
     assert "Error: t-0 offset 0 cannot be written: no words" in result.stderr
     assert fake.states("t") == {0: state}
+    assert fake.reasons("t") == {0: (1, "sharegroups consume cannot write it: no words")}
 
 
 @pytest.mark.rule("CT-30")

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Final, NamedTuple
 
+from kip932.failures import REASON_BYTES_MAX
+
 Headers = Sequence[tuple[str, bytes | None]]
 
 _ERRORS: Final = "__dlq.errors."
@@ -19,6 +21,8 @@ _MESSAGE: Final = _ERRORS + "message"
 _TOPIC_ID: Final = _ERRORS + "topic.id"
 _HOPS: Final = _ERRORS + "hops"
 _OPTIONAL: Final = (_DELIVERY_COUNT, _MESSAGE, _TOPIC_ID, _HOPS)
+#: Directly before those headers, if a member gave a reason (PL-943): so tools from before it recognise the letter.
+_REASON: Final = _ERRORS + "reason"
 REDRIVE: Final = "__dlq.redrive."
 _REDRIVE_COUNT: Final = REDRIVE + "count"
 _PARTITION_MAX: Final = 2**31 - 1
@@ -47,7 +51,8 @@ class Letter(NamedTuple):
     the headers that the origin had. `redrives`: how many times the record had been redriven before it failed again;
     None when the letter has no copy of the record, and so none of its headers. `topic_id`: the id of the origin's topic
     as text, "" when the letter does not name it. It distinguishes a topic from one that was re-created with the same
-    name and offsets. `hops`: the length of the chain of dead letters that ends with this one.
+    name and offsets. `hops`: the length of the chain of dead letters that ends with this one. `reason`: why a member
+    gave the record up, decoded like the texts; None when none was given.
     """
 
     origin: Origin | None
@@ -62,6 +67,7 @@ class Letter(NamedTuple):
     others: Headers
     topic_id: str = ""
     hops: int = 1
+    reason: str | None = None
 
 
 class Place(NamedTuple):
@@ -88,7 +94,9 @@ def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Lette
     begin = _begin(headers)
     if begin is None:
         return None
-    others, own = headers[:begin], dict(headers[begin:])
+    has_reason = begin > 0 and headers[begin - 1][0] == _REASON
+    reason = headers[begin - 1][1] if has_reason else None
+    others, own = headers[: begin - has_reason], dict(headers[begin:])
     topic, partition, offset, group = (own[name] for name in _REQUIRED)
     origin_text = ":".join(map(_shown, (topic, partition, offset)))
     where = _origin(topic, partition, offset)
@@ -114,6 +122,7 @@ def letter_of(headers: Headers, key: bytes | None, value: bytes | None) -> Lette
         others=others,
         topic_id=topic_id or "",
         hops=1 if hops is None else hops,
+        reason=None if reason is None else _shown(reason, REASON_BYTES_MAX),
     )
 
 
@@ -214,10 +223,10 @@ def _text(value: bytes | None) -> str | None:
         return None
 
 
-def _shown(value: bytes | None) -> str:
+def _shown(value: bytes | None, most: int = _SHOWN_MAX) -> str:
     if value is None:
         return "null"
-    return value[:_SHOWN_MAX].decode("utf-8", "surrogateescape") + ("…" if len(value) > _SHOWN_MAX else "")
+    return value[:most].decode("utf-8", "surrogateescape") + ("…" if len(value) > most else "")
 
 
 def _number(value: bytes | None, most: int) -> int | None:

@@ -194,6 +194,21 @@ def test_only_the_first_hundred_failures_are_reported_each(queue: FakeCluster) -
     assert said[-1] == "Error: 30 more letters were not redriven; list them with: sharegroups dlq list"
 
 
+@pytest.mark.rule("CT-125", "CT-143", "PL-943")
+def test_a_reason_stays_with_the_letter(queue: FakeCluster) -> None:
+    """The fresh record has not failed. A letter without a copy has its origin's value, whatever its reason."""
+    store(queue, "orders", (b"k0", b"lost job", [("a", b"1")], 5))
+    store(queue, DLQ, copy_of(1, headers=[("a", b"1")], reason=b"ValueError: no"), bare(0, reason=b"db down"))
+    redrive("--reason", "valueerror")
+    assert [one.value for one in produced(queue, since=1)] == [b"v"]
+    redrive("--all")
+    assert [one.value for one in produced(queue, since=1)] == [b"v", b"lost job"]
+    redrive("--reason", "db down", "--again")
+    fresh = produced(queue, since=1)
+    assert [one.value for one in fresh] == [b"v", b"lost job", b"lost job"]
+    assert not any("errors" in name for one in fresh for name, _ in one.headers)
+
+
 @pytest.mark.rule("CT-127")
 def test_garbled_letters_and_hostile_ones_are_not_redriven(queue: FakeCluster) -> None:
     own = [(name, b"\xff" if name.endswith("group") else value) for name, value in letter_headers(0)]

@@ -42,10 +42,37 @@ def test_a_garbled_letter_is_listed_and_passes_no_filter_that_needs_what_is_garb
     assert [" garbled " in line for line in text] == [True] * 3
 
 
-@pytest.mark.rule("CT-82", "CT-121")
+@pytest.mark.rule("CT-143")
+@pytest.mark.parametrize(
+    ("reason", "cell"),
+    [
+        (b"x" * 60, "x" * 60),
+        (b"x" * 61, "x" * 59 + "…"),
+        (b"first\nsecond", "first"),
+        (b"\n\n  first\n", "first"),
+        (b" \n ", "-"),
+        (b"", "-"),
+        (None, "-"),
+        (b"\x1b" * 61, ("\\x1b" * 61)[:59] + "…"),
+        ("\u202egnp.exe".encode(), "\\u202egnp.exe"),
+        (b"<b>bold</b> 'quoted' \"too\"", "<b>bold</b> 'quoted' \"too\""),
+    ],
+    ids=range(10),
+)
+def test_the_last_column_is_the_first_line_of_the_reason(queue: FakeCluster, reason: bytes | None, cell: str) -> None:
+    store(queue, DLQ, copy_of(0, reason=reason))
+    for words in ([], ["--summary"]):
+        header, row = sharegroups("dlq", "list", "--topic", DLQ, *words).stdout.splitlines()[1:]
+        assert header.endswith(" REASON")
+        assert row[header.index("REASON") :] == cell
+    assert listed()[0]["reason"] == (None if reason is None else reason.decode())
+
+
+@pytest.mark.rule("CT-82", "CT-121", "CT-143")
 def test_what_others_wrote_does_nothing_to_a_terminal(queue: FakeCluster) -> None:
     nasty = "\x1b[2Jx\u202e\n\r"
-    store(queue, DLQ, copy_of(0, group=nasty, topic=nasty, cause=nasty.encode() + b"\xff", at_ms=-(2**40)))
+    said = nasty.encode() + b"\xff"
+    store(queue, DLQ, copy_of(0, group=nasty, topic=nasty, cause=said, reason=said, at_ms=-(2**40)))
     for words in (["list"], ["list", "--summary"]):
         for output in ("text", "json"):
             result = sharegroups("dlq", *words, "--topic", DLQ, "--output", output)

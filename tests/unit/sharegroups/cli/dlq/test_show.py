@@ -12,7 +12,7 @@ from tests.support.letters import bare, copy_of, letter_headers, store
 from tests.unit.sharegroups.cli.conftest import sharegroups
 from tests.unit.sharegroups.cli.transcript import check
 
-from .conftest import DLQ, T0
+from .conftest import DLQ, REFUSED, T0
 
 
 def shown(offset: int, *words: str) -> Any:
@@ -25,7 +25,8 @@ def shown(offset: int, *words: str) -> Any:
 def test_the_transcript(queue: FakeCluster) -> None:
     headers = [("trace", b"abc\x1b[1m"), ("none", None), ("raw", b"\xff\x00")]
     value = b'{"job": 1,\n "text": "\x07"}'
-    store(queue, DLQ, copy_of(5, b"\xfe" * 40, value, headers, at_ms=T0 - 1_000), bare(1), bare(9), at_ms=T0)
+    copy = copy_of(5, b"\xfe" * 40, value, headers, at_ms=T0 - 1_000, reason=REFUSED)
+    store(queue, DLQ, copy, bare(1, reason=b"TimeoutError: \x1b[1m"), bare(9), at_ms=T0)
     store(queue, DLQ, (b"k", b"", [], 5), copy_of(0, None, None), at_ms=T0)
     store(queue, "orders", (None, b"first", [], 1), (b"o-1", b"lost job", [("trace", b"7")], T0 - 5_000), at_ms=T0)
     check(

@@ -23,12 +23,20 @@ from .sent import produced
             ["--cause", "often", "--group", "h"],
             "No letter of group h has a cause with 'often' in it. Their causes: 'by hand'.",
         ),
+        (["--reason", "up"], "No letter has a reason with 'up' in it. Their reasons: 'db down', 'no address'."),
+        (
+            ["--reason", "address", "--group", "h"],
+            "No letter of group h has a reason with 'address' in it. Their reasons: 'db down'.",
+        ),
         (["--origin", "ordres"], "No letter is about ordres. Did you mean 'orders'? They are about: orders."),
         (["--origin", "orders:7"], "No letter is about orders:7. They are about: orders:0, orders:1."),
     ],
 )
 def test_a_value_that_no_letter_has(queue: FakeCluster, words: list[str], said: str) -> None:
-    store(queue, DLQ, copy_of(0, cause=b"too often"), copy_of(1, group="h", cause=b"by hand"))
+    store(
+        queue, DLQ, copy_of(0, cause=b"too often", reason=b"no address"),
+        copy_of(1, group="h", cause=b"by hand", reason=b"db down\n  line 2"),
+    )  # fmt: skip
     store(queue, DLQ, copy_of(0, partition=1, cause=b"too often"), partition=1)
     for command, status in (["list"], 0), (["list", "--summary"], 0), (["redrive"], 1), (["redrive", "--dry-run"], 1):
         result = sharegroups("dlq", *command, "--topic", DLQ, *words)

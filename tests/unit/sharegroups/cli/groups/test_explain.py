@@ -48,6 +48,8 @@ ARCHIVED = Record(
     explanation="Archived after 5 deliveries (share.delivery.count.limit is 5); it is not delivered again.",
     delivery_count=5,
     append_time_ms=1_795_564_801_000,
+    reason='mail.RefusedError: unknown\nTraceback (most recent call last):\n  File "/app/mail.py", line 12, in send',
+    reason_delivery_count=4,
 )
 WAITING = Record(
     first_offset=15,
@@ -172,16 +174,19 @@ def test_an_unknown_topic_is_an_error_that_names_the_nearest(fake: FakeCluster) 
     )
 
 
-@pytest.mark.rule("CT-82", "CT-110")
+@pytest.mark.rule("CT-82", "CT-110", "CT-143", "PL-944")
 def test_what_others_named_does_nothing_to_a_terminal(fake: FakeCluster) -> None:
-    plant(fake, Record(first_offset=1, last_offset=1, explanation="m\x1b[31m", member_id="m"))
+    nasty = "r\x1b[2J\n\u202e\rline <b>"
+    plant(fake, Record(first_offset=1, last_offset=1, explanation="m\x1b[31m", member_id="m", reason=nasty))
     result = sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "1")
-    assert "\x1b" not in result.stdout
+    assert not set("\x1b\u202e\r") & set(result.stdout)
     assert r"m\x1b[31m" in result.stdout
+    assert "  Reason given at delivery 0: r\\x1b[2J\n    \\u202e\\rline <b>\n" in result.stdout
     shown = json.loads(
         sharegroups("groups", "explain", "--group", "g", "--topic", "t:0", "--offset", "1", "--output", "json").stdout
     )
     assert shown[0]["records"][0]["explanation"] == "m\x1b[31m"
+    assert shown[0]["records"][0]["reason"] == nasty
 
 
 @pytest.mark.rule("CT-111")

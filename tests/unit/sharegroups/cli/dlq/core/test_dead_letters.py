@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from sharegroups.cli.dlq.core.dead_letters import Origin, Place, Redriven, fresh_headers, letter_of, redriven_of
+from sharegroups.cli.dlq.core.dead_letters import (
+    Origin,
+    Place,
+    Redriven,
+    fresh_headers,
+    letter_content,
+    letter_of,
+    redriven_of,
+)
 from tests.support.letters import TOO_OFTEN, Headers, letter_headers
 
 OWN = letter_headers(17, "orders", 3, "workers", 4)
@@ -63,6 +71,54 @@ def test_only_the_last_headers_are_the_letters_for_a_record_may_bring_such_itsel
     letter = letter_of([*forged, *OWN], b"k", b"v")
     assert letter is not None
     assert (letter.origin, letter.group, letter.others) == (Origin("orders", 3, 17), "workers", forged)
+
+
+@pytest.mark.rule("CT-121", "CT-143", "PL-943")
+@pytest.mark.parametrize("copied", [[], [("a", b"1")], [("__dlq.errors.reason", b"forged"), ("a", b"1")]])
+def test_a_reason_directly_before_the_letters_headers_is_the_letters_own(copied: Headers) -> None:
+    plain = letter_of([*copied, *OWN], b"k", b"v")
+    letter = letter_of([*copied, ("__dlq.errors.reason", b"ValueError: no\n  line 2"), *OWN], b"k", b"v")
+    assert plain is not None
+    assert letter is not None
+    assert letter == plain._replace(reason="ValueError: no\n  line 2")
+    assert letter.others == copied
+    assert letter_content(letter, b"k", b"v", 5) == letter_content(plain, b"k", b"v", 5), "it is no part of the record"
+    assert fresh_headers(letter.others, letter, PLACE) == fresh_headers(plain.others, plain, PLACE)
+
+
+@pytest.mark.rule("CT-121", "CT-143")
+@pytest.mark.parametrize(
+    "headers",
+    [
+        [("__dlq.errors.reason", b"x"), ("a", b"1"), *OWN],
+        [*OWN, ("__dlq.errors.reason", b"x")],
+        [OWN[0], ("__dlq.errors.reason", b"x"), *OWN[1:]],
+        [*OWN[:4], ("__dlq.errors.reason", b"x"), *OWN[4:]],
+        [("__DLQ.errors.reason", b"x"), *OWN],
+    ],
+    ids=["not directly before", "after", "between", "before the count", "another name"],
+)
+def test_a_reason_elsewhere_is_a_header_like_others(headers: list[tuple[str, bytes | None]]) -> None:
+    letter = letter_of(headers, b"k", b"v")
+    assert letter is None or (letter.reason is None and letter.others == headers[: -len(OWN)])
+
+
+@pytest.mark.rule("CT-121", "CT-143")
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (None, None),
+        (b"", ""),
+        (b"\xff\x1b", "\udcff\x1b"),
+        (b"x" * 1_024, "x" * 1_024),
+        (b"x" * 10_000_000, "x" * 1_024 + "…"),
+    ],
+    ids=["null", "empty", "no text", "the longest", "too long"],
+)
+def test_a_reason_of_any_bytes_leaves_the_letter_as_it_is(value: bytes | None, reason: str | None) -> None:
+    letter = letter_of([("__dlq.errors.reason", value), *OWN], None, None)
+    assert letter is not None
+    assert (letter.reason, letter.is_garbled, letter.is_headers_only) == (reason, False, True)
 
 
 @pytest.mark.rule("CT-121")
