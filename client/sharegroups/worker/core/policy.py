@@ -29,7 +29,7 @@ class Accept(Exception):  # noqa: N818 - a word of the user's code: raise Accept
 class Reject(Exception):  # noqa: N818 - as Accept
     """Raised by a handler, or in `outcomes`: the job can never be done, and its record is not delivered again.
 
-    The text is logged; the record goes to the group's dead-letter topic, if it has one.
+    The text is logged and is the record's reason; the record goes to the group's dead-letter topic, if it has one.
     """
 
 
