@@ -1,4 +1,5 @@
-"""Draws the members' acknowledgements: types, delays (PL-930), deliveries that do not count (PL-941)."""
+"""Draws the members' acknowledgements: types, delays (PL-930), deliveries that do not count (PL-941), reasons
+(PL-942)."""
 
 from __future__ import annotations
 
@@ -12,17 +13,20 @@ from tests.model.records import Rules
 #: Delays of releases. One exceeds the smallest maximum that a group may have, so a stored delay may exceed what the
 #: next leader allows.
 DELAYS: Final = (-1, -1, -1, 0, 0, 300, 1_000, 4_000, 15_000)
+#: Why records are given up; "": not said (PL-942).
+REASONS: Final = ("", "", "", "ValueError: a", "ValueError: b", "KeyError: 'ä'")
 KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP] * 2
 
 
 def draw_ack(rng: Random, rules: Rules, first: int, last: int) -> Ack:
     """Draw types for these offsets, one for all or one each, and often delays for the released ones. Some releases take
-    the delivery back, as a client does for records that it never processed."""
+    the delivery back, as a client does for records that it never processed. Half of the rest say why."""
     size = last - first + 1
     types = (rng.choice(KINDS),) if rng.random() < 0.6 else tuple(rng.choices(KINDS, k=size))
+    reason = rng.choice(REASONS) if RELEASE in types or REJECT in types else ""
     if RELEASE not in types:
-        return first, last, types, (), ()
-    return first, last, types, _delays(rng, rules, types, size), _undelivered(rng, types, size)
+        return first, last, types, (), (), reason
+    return first, last, types, _delays(rng, rules, types, size), _undelivered(rng, types, size), reason
 
 
 def _delays(rng: Random, rules: Rules, types: tuple[int, ...], size: int) -> tuple[int, ...]:

@@ -59,7 +59,7 @@ def _round(schedule: Schedule) -> None:
     for member in MEMBERS:
         held = schedule.held(member)
         if held:
-            schedule.ask(member, [(first, last, (ACCEPT,), (), ()) for first, last in held])
+            schedule.ask(member, [(first, last, (ACCEPT,), (), (), "") for first, last in held])
     _settle(schedule)
 
 
@@ -71,7 +71,7 @@ def _settle(schedule: Schedule) -> None:
             return
         if model.unknown:
             schedule.store.read(model.generation)
-            schedule.note(schedule.pair.read_back(schedule.store.start, schedule.store.batches, schedule.store.ranks))
+            schedule.read_stored()
         elif schedule.outstanding is not None:
             schedule.write_succeeds()
         else:

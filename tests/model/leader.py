@@ -11,7 +11,17 @@ from collections.abc import Sequence
 
 from tests.model.fetching import Pass, Read
 from tests.model.orders import Ack, Asked, Orders, Reported
-from tests.model.records import ACKNOWLEDGED, ACQUIRED, ARCHIVED, ARCHIVING, AVAILABLE, CATCH_UP_MS, Rank, Rules
+from tests.model.records import (
+    ACKNOWLEDGED,
+    ACQUIRED,
+    ARCHIVED,
+    ARCHIVING,
+    AVAILABLE,
+    CATCH_UP_MS,
+    Rank,
+    Reason,
+    Rules,
+)
 from tests.model.writing import Writing
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
@@ -72,8 +82,9 @@ class Leader(Writing):
 
     # Beginning.
 
-    def loaded(self, start: int, stored: dict[int, Rank], resolved: bool) -> None:
+    def loaded(self, start: int, stored: dict[int, Rank], resolved: bool, reasons: dict[int, Reason]) -> None:
         self.records.load(start, stored)
+        self.learns(reasons)
         for offset, (_, _, until) in self.on_own_clock(stored).items():
             if until:
                 self.records.waits(offset, until, self.now)
@@ -179,7 +190,7 @@ class Leader(Writing):
         self.wait(asked, passed)
 
     def apply(self, ack: Ack, asked: Asked, counts: list[int], rules: Rules) -> None:
-        first, last, types, delays, undelivered = ack
+        first, last, types, delays, undelivered, reason = ack
         records = self.records
         if RENEW in types and not rules.renew:
             raise RefusedError("INVALID_RECORD_STATE")
@@ -203,6 +214,8 @@ class Leader(Writing):
                     self.take_back(offset, asked)
                     delay = max(delay, 0)
                 self.take(offset, kind, asked, rules, delay)
+                if reason and kind in (RELEASE, REJECT):
+                    asked.reasons[offset] = (records.all[offset].count, reason)
 
     def locate(self, first: int, last: int) -> None:
         """PL-405."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tests.model.records import Rank
+from tests.model.records import Rank, Reason
 
-#: First and last offset, types, delays of releases (PL-930), which releases take their delivery back (PL-941).
-Ack = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[bool, ...]]
+#: First and last offset, types, delays of releases (PL-930), which releases take their delivery back (PL-941), why the
+#: records are given up (PL-942; "": not said).
+Ack = tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[bool, ...], str]
 
 
 @dataclass(slots=True)
@@ -40,7 +41,8 @@ class Reported:
 @dataclass(slots=True)
 class Asked:
     """An acknowledgement, or the release of a session, that waits for its write. `letters`: offset → cause; `archived`:
-    offset → (cause, delivery count). `limit`, `dlq`: the settings at the time of the request (PL-307)."""
+    offset → (cause, delivery count). `limit`, `dlq`: the settings at the time of the request (PL-307). `reasons`: by
+    offset (PL-942)."""
 
     number: int
     member: str
@@ -50,6 +52,7 @@ class Asked:
     taken_back: set[int] = field(default_factory=set)
     letters: dict[int, str] = field(default_factory=dict)
     archived: dict[int, tuple[str, int]] = field(default_factory=dict)
+    reasons: dict[int, Reason] = field(default_factory=dict)
     types: tuple[int, ...] = ()
     reported: Reported = field(default_factory=Reported)
 
@@ -66,20 +69,27 @@ class Sent:
     progress: tuple[int, int]
     first: bool = False
 
+    @property
+    def reasons(self) -> dict[int, Reason]:
+        """Return why its records are given up."""
+        return {offset: why for asked in self.asked for offset, why in asked.reasons.items()}
+
 
 @dataclass(slots=True)
 class Orders:
     """The orders that an event must cause.
 
-    `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO. `wrote`:
-    its causes; its counters, with the maximum and the sum of the delivery counts of the records it finishes (PM-20 X4).
-    `letters`: cause → offset → count. `reported`: the same, for records archived for good. `ends`: fenced, dropped.
+    `write`: generation, start offset, delivery complete count, offset → rank (delays by the wall clock), SPEO, offset →
+    reason. `wrote`: its causes; its counters, with the maximum and the sum of the delivery counts of the records it
+    finishes (PM-20 X4). `letters`: cause → offset → count. `said`: offset → reason of these letters. `reported`: as
+    `letters`, for records archived for good. `ends`: fenced, dropped.
     """
 
     replies: dict[int, tuple[str, bool, tuple[int, ...]]] = field(default_factory=dict)
-    write: tuple[int, int, int, dict[int, Rank], int] | None = None
+    write: tuple[int, int, int, dict[int, Rank], int, dict[int, Reason]] | None = None
     wrote: tuple[set[str], tuple[int, ...]] | None = None
     letters: dict[str, dict[int, int]] = field(default_factory=dict)
+    said: dict[int, str] = field(default_factory=dict)
     reported: dict[str, dict[int, int]] = field(default_factory=dict)
     read_back: int | None = None
     got: dict[int, int] | None = None

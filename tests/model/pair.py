@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from kip932 import errors
+from kip932.failures import Failure
 from kip932.state_batches import StateBatch
 from partition_leader.share_partition.core import effects as fx
 from partition_leader.share_partition.core import events as ev
@@ -19,7 +20,7 @@ from shard_runtime.config.group_config import Backoff, GroupConfig
 from tests.model.fetching import Read
 from tests.model.leader import Leader
 from tests.model.orders import Ack, Orders
-from tests.model.records import Rank, Rules, alike
+from tests.model.records import Rank, Reason, Rules, alike
 
 STATUS: Final = {
     Status.INITIALIZING: "initializing",
@@ -76,9 +77,17 @@ class Pair:
 
     # Events.
 
-    def load(self, start: int, batches: Sequence[StateBatch], stored: dict[int, Rank], resolved: bool) -> Orders:
-        event = ev.Initialized(1, start, self._read(batches), resolved, settings_of(self.rules))
-        orders = self._step(event, lambda: self.model.loaded(start, stored, resolved), self.rules)
+    def load(  # noqa: PLR0917 - what is stored, each as product and model keep it
+        self,
+        start: int,
+        batches: Sequence[StateBatch],
+        stored: dict[int, Rank],
+        resolved: bool,
+        failures: Sequence[Failure] = (),
+        reasons: dict[int, Reason] | None = None,
+    ) -> Orders:
+        event = ev.Initialized(1, start, self._read(batches), resolved, settings_of(self.rules), failures)
+        orders = self._step(event, lambda: self.model.loaded(start, stored, resolved, reasons or {}), self.rules)
         self.core._state.window.undelivered.in_a_row_max = self.model.in_a_row_max
         return orders
 
@@ -134,9 +143,16 @@ class Pair:
         event = ev.PersistFailed(self._write_id, ERRORS[error], unknown)
         return self._step(event, lambda: self.model.failed(error, unknown))
 
-    def read_back(self, start: int, batches: Sequence[StateBatch], stored: dict[int, Rank]) -> Orders:
-        event = ev.ReadBack(self.model.generation, 1, start, self._read(batches))
-        return self._step(event, lambda: self.model.read_back(start, stored))
+    def read_back(
+        self,
+        start: int,
+        batches: Sequence[StateBatch],
+        stored: dict[int, Rank],
+        failures: Sequence[Failure],
+        reasons: dict[int, Reason],
+    ) -> Orders:
+        event = ev.ReadBack(self.model.generation, 1, start, self._read(batches), failures)
+        return self._step(event, lambda: self.model.read_back(start, stored, reasons))
 
     def read_back_failed(self) -> Orders:
         event = ev.ReadBackFailed(self.model.generation, ERRORS["REQUEST_TIMED_OUT"])
@@ -218,13 +234,16 @@ class Pair:
                 batches = on_the_wall(effect.state_batches, self) if effect.has_delays else effect.state_batches
                 found.write = (
                     effect.generation, effect.start_offset, effect.delivery_complete_count,
-                    _states(batches), effect.speo,
+                    _states(batches), effect.speo, reasons_of(effect.failures),
                 )  # fmt: skip
                 causes = {name for bit, name in CAUSES.items() if effect.cause & bit}
                 found.wrote = (causes, tuple(effect.counters))
             elif isinstance(effect, fx.DeadLetter):
                 letters.append(effect)
                 _add(found.letters.setdefault(effect.cause, {}), effect.ranges)
+                found.said |= {
+                    offset: reason for offset, (_, reason) in reasons_of(effect.failures, joined=False).items()
+                }
             elif isinstance(effect, fx.Archived):
                 _add(found.reported.setdefault(effect.cause, {}), effect.ranges)
             elif isinstance(effect, fx.ReadBackWanted):
@@ -275,6 +294,10 @@ class Pair:
             raise DifferenceError(
                 f"records (state, pending, delayed, count, holder, end), product and model: {unlike}; all: {both}"
             )
+        kept = {
+            offset: why for offset, why in reasons_of(core._state.reasons.failures).items() if offset >= records.start
+        }
+        _same("reasons kept", kept, {offset: why for offset, why in model.reasons.items() if offset >= records.start})
         rows = {offset: window.undelivered.times(offset, found[offset][3]) for offset in found}
         _same("taken back in a row", rows, {offset: records.all[offset].in_a_row for offset in wanted})
         if not self.squeezes:
@@ -310,6 +333,19 @@ def _add(into: dict[int, int], ranges: Iterable[fx.AcquiredRange]) -> None:
             if offset in into:
                 raise DifferenceError(f"{offset} twice in {ranges}")
             into[offset] = count
+
+
+def reasons_of(failures: Sequence[Failure], joined: bool = True) -> dict[int, Reason]:
+    """Return the reason of each offset; check that failures ascend without overlap, and that equal neighbours are
+    joined."""
+    reasons: dict[int, Reason] = {}
+    for first, last, count, reason in failures:
+        if last < first or not reason or any(offset >= first for offset in reasons):
+            raise DifferenceError(f"reasons that overlap or are empty: {failures}")
+        reasons |= dict.fromkeys(range(first, last + 1), (count, reason))
+    if joined:
+        _same("reasons, joined", list(failures), [Failure(first, last, *why) for first, last, why in alike(reasons)])
+    return reasons
 
 
 def _states(batches: Sequence[StateBatch]) -> dict[int, Rank]:

@@ -18,10 +18,11 @@ Ended = dict[int, list[tuple[int, int]]]
 
 @dataclass(slots=True)
 class Letter:
-    """One letter: the number under which it was sent, when it is due, how often it failed on its own."""
+    """One letter: the number under which it was sent, when it is due, its reason, how often it failed on its own."""
 
     number: int
     due: int
+    reason: str
     attempts: int = 0
     alone: bool = False
 
@@ -38,14 +39,15 @@ class Post:
 
     def add(self, letter: DeadLetter, now: int) -> None:
         """Add the letters that the share-partition sends."""
-        self.product.add(letter.dead_letter_id, letter.cause, letter.ranges, now)
+        self.product.add(letter, now)
         due = now
         if self.attempts and self.model:
             due = max(now, min(one.due for one in self.model.values()))
         for first, last, _ in letter.ranges:
             for offset in range(first, last + 1):
                 assert offset not in self.model, f"a second letter for offset {offset}"
-                self.model[offset] = Letter(letter.dead_letter_id, due)
+                reason = next((why for low, high, _, why in letter.failures if low <= offset <= high), "")
+                self.model[offset] = Letter(letter.dead_letter_id, due, reason)
         self.check()
 
     def round(self, now: int, queue: str, jitter: float, left: int) -> Ended:
@@ -54,6 +56,8 @@ class Post:
         out = self.product.take(now, ROUND_MAX)
         due = self._due(now)
         assert [at for one in out for at in range(one.first, one.last + 1)] == due, f"a round of {out}, due {due}"
+        said = [(at, one.reason) for one in out for at in range(one.first, one.last + 1)]
+        assert said == [(at, self.model[at].reason) for at in due], f"reasons of a round: {said}"
         if not out:
             return {}
         self.rounds += 1

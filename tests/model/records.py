@@ -15,6 +15,8 @@ FINISHED = (ACKNOWLEDGED, ARCHIVED)
 CATCH_UP_MS = 5_000
 #: Delivery count, state, and the end of the delay (0: none) of one offset.
 Rank = tuple[int, int, int]
+#: The delivery count at which a member gave a record up, and why (PL-942).
+Reason = tuple[int, str]
 V = TypeVar("V")
 
 

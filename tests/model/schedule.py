@@ -119,7 +119,9 @@ class Schedule:
         self.post.drops = self.rng.random() < 0.3
         self.accepted.clear()
         self.seen["letters resumed"] += sum(state == ARCHIVING for _, state, _ in self.store.ranks.values())
-        self.note(self.pair.load(self.store.start, self.store.batches, self.store.ranks, resolved))
+        store = self.store
+        self.note(self.pair.load(store.start, store.batches, store.ranks, resolved, store.failures, store.reasons))
+        self.seen["reasons loaded"] += len(store.reasons)
         self.seen["gaps"] += self.pair.model.records.gap is not None
         self.seen["delays loaded"] += self.delayed
 
@@ -141,6 +143,7 @@ class Schedule:
         for letter in self.pair.letters:
             self.post.add(letter, self.now)
             self.seen["letters"] += sum(last - first + 1 for first, last, _ in letter.ranges)
+            self.seen["letters with a reason"] += sum(one.last_offset - one.first_offset + 1 for one in letter.failures)
         for number, (error, _, _) in orders.replies.items():
             self.seen[f"answered {error}"] += 1
             self.check_durable(self.accepted.pop(number, set()) if error == "NONE" else set())
@@ -386,7 +389,14 @@ class Schedule:
             return
         self.store.read(self.pair.model.generation)
         self.seen["read-back"] += 1
-        self.note(self.pair.read_back(self.store.start, self.store.batches, self.store.ranks))
+        self.read_stored()
+
+    def read_stored(self) -> None:
+        """Return the stored state to the leader, which needs it to settle a write (PL-707)."""
+        store = self.store
+        known = self.pair.model.reasons
+        self.seen["reasons read back"] += sum(known.get(at) != why for at, why in store.reasons.items())
+        self.note(self.pair.read_back(store.start, store.batches, store.ranks, store.failures, store.reasons))
 
     # Letters.
 

@@ -19,12 +19,12 @@ MET = (
     "gaps", "holes", "letters", "letters resumed", "log starts", "fail-overs", "read-back",
     "read-back failed", "late write stored", "late write fenced", "repeated", "retiring", "write unanswered, landed",
     "letters over, queue up", "letters over, queue off", "fetches parked", "answered INVALID_RECORD_STATE",
-    "settled pieces joined",
+    "settled pieces joined", "reasons loaded", "reasons read back", "letters with a reason",
 )  # fmt: skip
 
 
 @pytest.mark.rule("PL-102", "PL-103", "PL-120", "PL-124", "PL-202", "PL-305", "PL-307", "PL-414", "PL-606", "PL-607")
-@pytest.mark.rule("PL-932", "PL-933")
+@pytest.mark.rule("PL-932", "PL-933", "PL-942")
 @pytest.mark.rule("PL-608", "PL-621", "PL-703", "PL-704", "PL-705", "PL-707", "PL-803", "PL-915", "PL-1208", "PL-1209")
 def test_the_core_and_the_naive_model_agree_after_every_step_of_fixed_histories() -> None:
     seen = Counter[str]()

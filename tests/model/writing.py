@@ -13,6 +13,7 @@ from tests.model.records import (
     AVAILABLE,
     FINISHED,
     Rank,
+    Reason,
     Record,
     Records,
     Rules,
@@ -60,6 +61,7 @@ class Writing:
         self.unsettled: int | None = None
         self.until = 0
         self.given_up: dict[int, str] = {}
+        self.reasons: dict[int, Reason] = {}  # stored ones (PL-942)
         self.orders = Orders()
 
     @property
@@ -122,7 +124,8 @@ class Writing:
         finished = [count for count, state, _ in ranks.values() if state in FINISHED]
         causes = {"init"} if first else reported.causes or {"cold"}
         self.orders.wrote = (causes, (*reported.counters, max(finished, default=0), sum(finished)))
-        self.orders.write = (self.generation, start, complete, states, records.next_offset)
+        reasons = {offset: why for offset, why in self.sent.reasons.items() if offset >= start}
+        self.orders.write = (self.generation, start, complete, states, records.next_offset, reasons)
         self.queue, self.dirty, self.dirty_archiving, self.dirty_archived = [], set(), set(), {}
         self.unsent = Reported()
         self.urgent, self.unsettled = False, None
@@ -140,6 +143,7 @@ class Writing:
         if sent.first:
             self.activate()
             return
+        self.learns(sent.reasons)
         letters = dict.fromkeys(sent.archiving, "delivery count exceeded")
         for asked in sent.asked:
             for offset in asked.offsets:
@@ -152,6 +156,11 @@ class Writing:
             letters |= asked.letters
         self.report({offset: ("delivery_limit", count) for offset, count in sent.archived.items()})
         self.send_letters(letters)
+
+    def learns(self, reasons: dict[int, Reason]) -> None:
+        """PL-942: these reasons are stored; that of the highest delivery count remains."""
+        for offset, why in reasons.items():
+            self.reasons[offset] = max(why, self.reasons.get(offset, why))
 
     def takes_effect(self, offset: int, goal: int) -> None:
         """Apply a change that is now stored. A delay is measured from its request, and may be over by now (PL-933)."""
@@ -174,6 +183,8 @@ class Writing:
                 continue
             if record.state == ARCHIVING:
                 self.orders.letters.setdefault(cause, {})[offset] = record.count
+                if offset in self.reasons:
+                    self.orders.said[offset] = self.reasons[offset][1]
 
     def letters_sent(self, number: int, cause: str) -> None:
         """Note the number under which the letters with this cause were sent."""
@@ -229,8 +240,9 @@ class Writing:
         else:
             self.roll_back(sent.asked)
 
-    def read_back(self, start: int, stored: dict[int, Rank]) -> None:
+    def read_back(self, start: int, stored: dict[int, Rank], reasons: dict[int, Reason]) -> None:
         """PL-707: the stored state decides; changes that are not stored are rolled back."""
+        self.learns(reasons)
         asked, self.unknown = self.unknown, []
         self.confirmed = max(self.confirmed, start)
         letters: dict[int, str] = {}

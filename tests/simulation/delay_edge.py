@@ -61,14 +61,14 @@ class Delays:
         settings = self._host.config
         if not (settings.backoff.initial_ms or any(batch.delays for batch in batches)):
             return
-        sent = tuple((first, last, tuple(types), delays) for first, last, types, delays, _ in batches)
+        sent = tuple((first, last, tuple(types), delays) for first, last, types, delays, *_ in batches)
         if any(ACK_RELEASE in types for _, _, types, _ in sent):
             names = (self._share, self._host.core._state.state_epoch, member_id, self._object_id)
             self._edge.report(ReleaseAsked, request, *names, sent, backoff_of(settings))
 
 
 def _taken_back(batches: Sequence[AckBatch]) -> Iterator[tuple[int, int]]:
-    for first, last, _, _, undelivered in batches:
+    for first, last, _, _, undelivered, _ in batches:
         if undelivered == (True,):
             yield first, last
         else:

@@ -86,10 +86,12 @@ def letter(
     now_ms: int,
     source: Source | None = None,
     hops: int = 1,
+    reason: str = "",
 ) -> Letter:
     """Return the dead letter for one offset: a copy of `source` with headers added or, without a source, only the
     headers and a key that names the record. A timestamp that a copy cannot have is replaced by the current time.
-    `hops`: its position in a chain of dead letters."""
+    `hops`: its position in a chain of dead letters. `reason`: why a member gave the record up; "" if none is known
+    (PL-943)."""
     record = Record()
     if source is None:
         record.key = f"{origin.group_id}:{origin.topic}:{origin.partition}:{offset}".encode()
@@ -101,7 +103,8 @@ def letter(
         if source.record.HasField("value"):
             record.value = source.record.value
         record.headers.extend(header for header in source.record.headers if not header.key.startswith(PREFIX))
-    values = {
+    values = {"reason": reason} if reason else {}
+    values |= {
         "topic": origin.topic,
         "partition": str(origin.partition),
         "offset": str(offset),

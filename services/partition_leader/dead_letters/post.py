@@ -132,7 +132,7 @@ class LetterPost:
         if box is None:
             box = self._outboxes[sender] = self._by_key[sender.key] = _Outbox(self, sender)
         since_ms, now_ms = self.left.taken(sender.key), self._clock.now_ms()
-        box.letters.add(letter.dead_letter_id, letter.cause, letter.ranges, now_ms, since_ms)
+        box.letters.add(letter, now_ms, since_ms)
         self._check_bound(box)
         self._arm(box)
 

@@ -148,7 +148,6 @@ class LetterBuilder:
         self, stretch: Stretch, offset: int, sources: SourceRecords | None, prepared: Prepared
     ) -> Letter | None:
         """Return the dead letter for an offset; None if its chain of dead letters is too long."""
-        count, cause, now_ms = stretch.delivery_count, stretch.cause, self._now_ms
         source, hops = None, 1
         if sources is not None:
             source = None if stretch.bare and not self._counts_hops else await sources.at(offset)
@@ -157,11 +156,19 @@ class LetterBuilder:
                 return None
         if self._copies:
             if source is not None and not stretch.bare:
-                copy = letter(self._origin, offset, count, cause, now_ms=now_ms, source=source, hops=hops)
+                copy = self._made(stretch, offset, source, hops)
                 if fits(copy, self._max):
                     return copy
             prepared.without_copy.append(offset)
-        return letter(self._origin, offset, count, cause, now_ms=now_ms, hops=hops)
+        return self._made(stretch, offset, None, hops)
+
+    def _made(self, stretch: Stretch, offset: int, source: Source | None, hops: int) -> Letter:
+        """Return the dead letter with its reason, or without it if only that fits (PL-943)."""
+        count, cause, reason = stretch.delivery_count, stretch.cause, stretch.reason
+        made = letter(self._origin, offset, count, cause, now_ms=self._now_ms, source=source, hops=hops, reason=reason)
+        if not reason or fits(made, self._max):
+            return made
+        return letter(self._origin, offset, count, cause, now_ms=self._now_ms, source=source, hops=hops)
 
 
 def _extend(stretches: list[Stretch], stretch: Stretch, offset: int) -> None:

@@ -73,6 +73,8 @@ def _record(fate: Fate, words: str) -> pb.ExplainRecordResponse.Record:
         lock_renewed=fate.renewed,
         append_time_ms=fate.append_time_ms,
         delay_remaining_ms=fate.delay_ms,
+        reason=fate.reason,
+        reason_delivery_count=fate.reason_count,
     )
     if fate.write is not None:
         record.write.attempts = fate.write.attempts

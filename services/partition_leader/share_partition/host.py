@@ -319,7 +319,7 @@ class SharePartitionHost:
             log.exception("share_partition_initialization_failed", **self._names())
             self.feed(ev.InitializeFailed(UnknownServerError()))
             return
-        self.feed(ev.Initialized(stored.state_epoch, start, stored.batches, resolved, self.config))
+        self.feed(ev.Initialized(stored.state_epoch, start, stored.batches, resolved, self.config, stored.failures))
         if self.log.log_start_offset > start:
             self.feed(ev.LogStartMoved(self.log.log_start_offset))
 
@@ -362,6 +362,7 @@ class SharePartitionHost:
             delivery_complete_count=effect.delivery_complete_count,
             batches=on_the_wall(effect.state_batches, self._clock) if effect.has_delays else effect.state_batches,
             stats=_stats_of_write(effect, self.log.high_watermark, self.config.delivery_count_limit),
+            failures=effect.failures,
         )
         try:
             await self._persister.write(write)
@@ -383,7 +384,7 @@ class SharePartitionHost:
             log.exception("state_read_back_failed", **self._names())
             self.feed(ev.ReadBackFailed(generation, UnknownServerError()))
         else:
-            self.feed(ev.ReadBack(generation, stored.state_epoch, stored.start_offset, stored.batches))
+            self.feed(ev.ReadBack(generation, stored.state_epoch, stored.start_offset, stored.batches, stored.failures))
 
     # --- helpers
 

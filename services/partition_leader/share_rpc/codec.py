@@ -213,6 +213,7 @@ def _batches(batches: Iterable[common_pb2.AcknowledgementBatch]) -> tuple[AckBat
                 tuple(batch.acknowledge_types),
                 tuple(batch.release_delays_ms),
                 tuple(batch.undelivered),
+                batch.reason,
             )
             for batch in batches
         ]

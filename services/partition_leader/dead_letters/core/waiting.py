@@ -11,6 +11,8 @@ from heapq import merge
 from typing import Final
 
 from partition_leader.dead_letters.core.destination import Failure, Reason
+from partition_leader.share_partition.core.effects import DeadLetter
+from partition_leader.share_partition.core.reasons import parts
 
 ROUND_LETTERS_MAX: Final = 500
 BACKOFF_MS: Final = 1_000
@@ -23,7 +25,8 @@ DROP_ATTEMPTS: Final = 5
 class Stretch:
     """Dead letters of consecutive offsets that are treated alike. `attempts`: how many times they failed on their own,
     while others of the share-partition were written. `alone`: whether this is a single dead letter that gets a round of
-    its own. `bare`: whether the copy of its record is left out."""
+    its own. `bare`: whether the copy of its record is left out. `reason`: why a member gave its records up; "" if
+    unknown (PL-943)."""
 
     first: int
     last: int
@@ -35,6 +38,7 @@ class Stretch:
     attempts: int = 0
     alone: bool = False
     bare: bool = False
+    reason: str = ""
 
     @property
     def letters(self) -> int:
@@ -94,22 +98,18 @@ class WaitingLetters:
         """Return all unwritten dead letters without removing them."""
         return [*self._waiting, *self._out]
 
-    def add(
-        self,
-        number: int,
-        cause: str,
-        ranges: Iterable[tuple[int, int, int]],
-        now_ms: int,
-        since_ms: int | None = None,
-    ) -> None:
-        """Add the dead letters of one `DeadLetter`; `ranges`: ascending (first, last, delivery count). If earlier ones
-        are waiting for a retry, these wait with them. `since_ms`: since when they are known to have been waiting; None
-        means now."""
+    def add(self, letter: DeadLetter, now_ms: int, since_ms: int | None = None) -> None:
+        """Add the dead letters of one `DeadLetter`. If earlier ones are waiting for a retry, these wait with them.
+        `since_ms`: since when they are known to have been waiting; None means now."""
         due_ms = now_ms
         if self.attempts and self._waiting:
             due_ms = max(now_ms, min(stretch.due_ms for stretch in self._waiting))
         since = now_ms if since_ms is None else since_ms
-        fresh = [Stretch(first, last, number, count, cause, since, due_ms) for first, last, count in ranges]
+        fresh = [
+            Stretch(low, high, letter.dead_letter_id, count, letter.cause, since, due_ms, reason=reason)
+            for first, last, count in letter.ranges
+            for low, high, _, reason in parts(first, last, letter.failures)
+        ]
         self._waiting = list(merge(self._waiting, fresh, key=_first))
 
     def take(self, now_ms: int, letters_max: int = ROUND_LETTERS_MAX) -> list[Stretch]:

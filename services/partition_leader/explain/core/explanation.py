@@ -14,11 +14,13 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Final, NamedTuple
 
+from kip932.failures import Failure
 from kip932.ids import STATE_ACKNOWLEDGED, STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_values import StateSummary
 from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.partition_state import PartitionState
+from partition_leader.share_partition.core.reasons import parts
 from partition_leader.share_partition.core.room import room_for_new
 from partition_leader.share_partition.core.spans import Span, normalized
 from partition_leader.share_partition.core.transitions import DELAYED, PENDING, STATE_MASK
@@ -131,7 +133,8 @@ class Question(NamedTuple):
 class Fate(NamedTuple):
     """Consecutive offsets with the same fate. `delivery_count`: None if it is not tracked. `lock_ms`, `delay_ms`:
     remaining lock and delay; None when not locked or delayed. `beyond`: never fetched, so it needs a free record lock
-    to be delivered. `taken_back`: how many times in a row its delivery was taken back (PL-941)."""
+    to be delivered. `taken_back`: how many times in a row its delivery was taken back (PL-941). `reason`: why a member
+    last gave it up, at delivery count `reason_count`; "" and 0 if no reason is known (PL-944)."""
 
     first: int
     last: int
@@ -148,6 +151,8 @@ class Fate(NamedTuple):
     delay_ms: int | None = None
     role: TransactionRole = NO_TRANSACTION
     taken_back: int = 0
+    reason: str = ""
+    reason_count: int = 0
 
     @property
     def merge_key(self) -> tuple[object, ...]:
@@ -161,7 +166,7 @@ def fates_loaded(state: PartitionState, asked: Question) -> list[Fate]:
     in_log, found = _outside(asked, window.start_offset)
     if in_log is not None:
         spans = _spans(asked)
-        for fate in _window_fates(state, asked, *in_log):
+        for fate in _with_reasons(_window_fates(state, asked, *in_log), state.reasons.failures):
             found += _on_the_log(fate, asked, spans)
     full = room_for_new(window, state.dead_letters, asked.settings) <= 0
     return joined(_with_obstacle(fate, asked, full) for fate in found)
@@ -178,7 +183,7 @@ def fates_stored(stored: StateSummary, asked: Question) -> list[Fate]:
     in_log, found = _outside(asked, stored.start_offset)
     if in_log is not None:
         spans = _spans(asked)
-        for fate in _stored_fates(stored, *in_log, asked.now_ms):
+        for fate in _with_reasons(_stored_fates(stored, *in_log, asked.now_ms), stored.failures):
             found += _on_the_log(fate, asked, spans)
     return joined(_with_obstacle(fate, asked, full=False) for fate in found)
 
@@ -337,6 +342,13 @@ def _stored_fates(stored: StateSummary, low: int, high: int, now_ms: int) -> Ite
 
 def _spans(asked: Question) -> list[Span]:
     return [(batch.first, batch.last) for batch in asked.log.batches]
+
+
+def _with_reasons(fates: Iterable[Fate], failures: Sequence[Failure]) -> Iterator[Fate]:
+    """Split the fates where the reason changes, and add it (PL-944)."""
+    for fate in fates:
+        for first, last, count, reason in parts(fate.first, fate.last, failures):
+            yield fate._replace(first=first, last=last, reason=reason, reason_count=count)
 
 
 def _on_the_log(fate: Fate, asked: Question, spans: Sequence[Span]) -> Iterator[Fate]:

@@ -12,6 +12,7 @@ from itertools import compress, islice
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
+from kip932.failures import Failure
 from kip932.ids import (
     ACK_ACCEPT,
     ACK_REJECT,
@@ -73,14 +74,19 @@ class AckStretch(NamedTuple):
     records: int
 
 
+def _is_extended(ack: AckBatch) -> bool:
+    """Return whether the ack batch has delays, `undelivered` or a reason: it is then applied on its own."""
+    return bool(ack.delays or ack.undelivered or ack.reason)
+
+
 def gather_stretch(window: Window, acks: Sequence[AckBatch], at: int) -> AckStretch | None:
-    """Return the ack batches from `at` on that ascend on one cached batch, up to the first with delays or
-    `undelivered`; None when there are fewer than two, or when they are too sparse.
+    """Return the ack batches from `at` on that ascend on one cached batch, up to the first with delays, `undelivered`
+    or a reason; None when there are fewer than two, or when they are too sparse.
 
     Never changes a record or reports an error: ack batches that do not fit are applied one by one, which finds the
     reason (PL-406, PL-407).
     """
-    if at + 1 >= len(acks):
+    if at + 1 >= len(acks) or _is_extended(acks[at]) or _is_extended(acks[at + 1]):
         return None
     first = acks[at].first_offset
     batch = window.floor(first)
@@ -91,8 +97,8 @@ def gather_stretch(window: Window, acks: Sequence[AckBatch], at: int) -> AckStre
         return None
     types = batch.marked_codes(first, end)
     taken, previous = 0, first - 1
-    for low, last, given, delays, undelivered in islice(acks, at, None):
-        if not previous < low <= last <= end or delays or undelivered:
+    for low, last, given, delays, undelivered, reason in islice(acks, at, None):
+        if not previous < low <= last <= end or delays or undelivered or reason:
             break
         if low == last:
             types[low - first] = given[0]
@@ -235,6 +241,8 @@ class Acknowledgement:
             delays = delays[first - ack.first_offset : last - ack.first_offset + 1]
         if ack.undelivered:
             delays = self._take_back(ack, batch, first, last, delays)
+        if ack.reason:
+            self._note_reason(ack, batch, first, last)
         if len(types) == 1:
             self._one_type(types[0], batch, first, last, delays)
         else:
@@ -259,6 +267,16 @@ class Acknowledgement:
             for at in range(begin - first, end - first + 1):
                 waits[at] = max(waits[at], 0)
         return tuple(waits)
+
+    def _note_reason(self, ack: AckBatch, batch: InFlightBatch, first: int, last: int) -> None:
+        """Note why the member gives up those of `first`…`last` that it releases or rejects (PL-942)."""
+        low = first - ack.first_offset
+        types = ack.types if len(ack.types) == 1 else ack.types[low : low + last - first + 1]
+        given_up = bytes(types).translate(_IS_GIVEN_UP)
+        spans = stretches(given_up, first) if len(given_up) > 1 else [(first, last)] if given_up[0] else []
+        for span in spans:
+            runs = batch.runs(*span)
+            self.operation.failures += [Failure(low, high, count, ack.reason) for low, high, _, count in runs]
 
     def _check_held(self, batch: InFlightBatch, first: int, last: int) -> None:
         caller = self._event.member_id
@@ -403,6 +421,7 @@ def _is_in(*types: int) -> bytes:
 
 
 _IS_REJECT: Final = _is_in(ACK_REJECT)
+_IS_GIVEN_UP: Final = _is_in(ACK_RELEASE, ACK_REJECT)
 _IS_RENEW: Final = _is_in(ACK_RENEW)
 #: The acknowledge types that make a held record pending: the resulting write must be durable before the response is
 #: sent.

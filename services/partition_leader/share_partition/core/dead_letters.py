@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kip932.failures import Failure
 from kip932.ids import OFFSET_MAX, SHARE_PARTITION_BATCHES_MAX, STATE_ARCHIVING
 from partition_leader.share_partition.core.effects import (
     DLQ_CLIENT_REJECT,
@@ -20,6 +21,7 @@ from partition_leader.share_partition.core.effects import (
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.limits import LIMITS
 from partition_leader.share_partition.core.pieces import records_of
+from partition_leader.share_partition.core.reasons import parts
 from partition_leader.share_partition.core.spans import Span
 from partition_leader.share_partition.core.transitions import DLQ_DONE, LEAVING_CODES
 from shard_runtime.config.group_config import GroupConfig
@@ -49,9 +51,12 @@ class DeadLetters:
     def __bool__(self) -> bool:
         return bool(self._out)
 
-    def send(self, window: Window, causes: Iterable[tuple[Span, str]]) -> list[DeadLetter]:
+    def send(
+        self, window: Window, causes: Iterable[tuple[Span, str]], failures: Sequence[Failure] = ()
+    ) -> list[DeadLetter]:
         """Return one effect per cause, with those records of the spans that are Archiving and not pending. Records
-        below the start offset are not stored as Archiving, and get no dead letter (PL-905)."""
+        below the start offset are not stored as Archiving, and get no dead letter (PL-905). `failures`: all reasons of
+        the share-partition."""
         by_cause: dict[str, list[AcquiredRange]] = {}
         for span, cause in causes:
             first, last = max(span[0], window.start_offset), span[1]
@@ -61,7 +66,8 @@ class DeadLetters:
                         by_cause.setdefault(cause, []).append(AcquiredRange(low, high, count))
         result: list[DeadLetter] = []
         for cause, ranges in by_cause.items():
-            effect = DeadLetter(self._next_id, tuple(sorted(ranges)), cause)
+            ranges.sort()
+            effect = DeadLetter(self._next_id, tuple(ranges), cause, _reasons_of(ranges, failures))
             self._out[self._next_id] = effect.ranges
             self._next_id += 1
             for found in effect.ranges:
@@ -148,6 +154,13 @@ class DeadLetters:
         self._passed += max(0, min(last + 1, front) - first)
         if last >= front:
             self._lowest_ahead = min(self._lowest_ahead, max(first, front))
+
+
+def _reasons_of(ranges: Iterable[AcquiredRange], failures: Sequence[Failure]) -> tuple[Failure, ...]:
+    """Return the reasons of these records, cut at the bounds of their ranges."""
+    if not failures:
+        return ()
+    return tuple(part for first, last, _ in ranges for part in parts(first, last, failures) if part.reason)
 
 
 def stored_letters(window: Window, settings: GroupConfig) -> list[tuple[Span, str]]:

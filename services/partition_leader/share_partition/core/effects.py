@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
+from kip932.failures import Failure
 from kip932.state_batches import ArchivedRange, StateBatch
 from partition_leader.share_partition.core.status import DropReason
 
@@ -79,7 +80,8 @@ class Persist(NamedTuple):
 
     This is not yet a `WriteState`: the host adds the leader epoch and the high watermark, which the core does not know,
     and converts the ends of delays, if there are any (`has_delays`), to wall-clock instants (PL-934). `archived`:
-    records that the write gives up for good, including those below the start offset (PM-20 X9).
+    records that the write gives up for good, including those below the start offset (PM-20 X9). `failures`: why members
+    gave records up (PL-942).
     """
 
     write_id: int
@@ -93,6 +95,7 @@ class Persist(NamedTuple):
     speo: int
     has_delays: bool = False
     archived: tuple[ArchivedRange, ...] = ()
+    failures: tuple[Failure, ...] = ()
 
 
 class Reply(NamedTuple):
@@ -144,11 +147,13 @@ class ReadBackWanted:
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
     """Write these records to the dead-letter queue; send `DlqDone` for those that were written or given up, all at once
-    or piece by piece, however long that takes (PL-904, PL-907)."""
+    or piece by piece, however long that takes (PL-904, PL-907). `failures`: the reasons of these records, ascending
+    (PL-943)."""
 
     dead_letter_id: int
     ranges: tuple[AcquiredRange, ...]
     cause: str
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

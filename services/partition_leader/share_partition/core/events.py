@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from kip932.errors import KafkaError
+from kip932.failures import Failure
 from kip932.state_batches import StateBatch
 from shard_runtime.config.group_config import GroupConfig
 
@@ -63,6 +64,7 @@ class AckBatch(NamedTuple):
 
     `delays`: delays of the releases in ms, one for all or one per offset; empty to use the group's back-off (PL-930).
     `undelivered`: whether a release takes its delivery back, one for all or one per offset; empty means no (PL-941).
+    `reason`: why the records are released or rejected; empty means not given (PL-942).
     """
 
     first_offset: int
@@ -70,6 +72,7 @@ class AckBatch(NamedTuple):
     types: tuple[int, ...] | bytes
     delays: tuple[int, ...] = ()
     undelivered: tuple[bool, ...] = ()
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +88,7 @@ class Initialized:
     batches: tuple[StateBatch, ...]
     resolved: bool
     settings: GroupConfig
+    failures: Sequence[Failure] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,6 +200,7 @@ class ReadBack:
     state_epoch: int
     start_offset: int
     batches: tuple[StateBatch, ...]
+    failures: Sequence[Failure] = ()
 
 
 @dataclass(frozen=True, slots=True)

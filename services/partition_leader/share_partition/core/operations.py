@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from kip932.failures import Failure
 from kip932.ids import STATE_ACQUIRED, STATE_ARCHIVED, STATE_ARCHIVING, STATE_AVAILABLE
 from partition_leader.share_partition.core.backoff import AT_ONCE, Retries
 from partition_leader.share_partition.core.batch import NO_MEMBER, InFlightBatch
@@ -37,6 +38,7 @@ class Operation:
     `dead_letters`: spans that go to the dead-letter queue, each with its cause. `archived`: ranges that are archived
     without a dead letter, each with its cause. `delays`: ascending spans that are delayed, each with the end of its
     delay (ms); None if there are none (PL-939). `taken_back`: spans whose delivery count it has lowered (PL-941).
+    `failures`: why its member gives records up (PL-942).
     `acknowledged`: how many records it acknowledges with each type, in the order of the types' values; at the end of a
     session, how many it releases. `member_id`: the acknowledging member; empty for the release at a session's end
     (PL-418).
@@ -51,6 +53,7 @@ class Operation:
     archived: list[tuple[AcquiredRange, str]] = field(default_factory=list)
     delays: list[tuple[Span, int]] | None = None
     taken_back: list[Span] = field(default_factory=list)
+    failures: list[Failure] = field(default_factory=list)
     counters: Counters = NO_COUNTERS
     acknowledged: Sequence[int] = ()
     member_id: str = NO_MEMBER

@@ -27,6 +27,7 @@ from partition_leader.share_partition.core.given_up import GivenUp
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.limits import Limits
 from partition_leader.share_partition.core.operations import Operation, RolledBack, roll_back
+from partition_leader.share_partition.core.reasons import Reasons
 from partition_leader.share_partition.core.spans import Span
 from partition_leader.share_partition.core.status import DelayCause, DropReason, Status
 from partition_leader.share_partition.core.write_back import WriteBack
@@ -58,6 +59,7 @@ class PartitionState:
         "name",
         "now_ms",
         "operation_timeout_ms",
+        "reasons",
         "retirement",
         "settings",
         "state_epoch",
@@ -79,6 +81,7 @@ class PartitionState:
         self.write_back = WriteBack(limits)
         self.dead_letters = DeadLetters(limits.merged_batches)
         self.given_up = GivenUp()
+        self.reasons = Reasons()
         self.settings = GroupConfig()
         self.locks_expired = 0
         self.chance = chance
@@ -106,8 +109,12 @@ class PartitionState:
         """Become ACTIVE, and continue the dead-letter flow that a former leader started (PL-611)."""
         self.status = Status.ACTIVE
         self.wake = True
-        self.effects += self.dead_letters.send(self.window, stored_letters(self.window, self.settings))
+        self.send_letters(stored_letters(self.window, self.settings))
         self.effects.append(Activated())
+
+    def send_letters(self, causes: Iterable[tuple[Span, str]]) -> None:
+        """Send the dead letters of these records, which are stored as Archiving, each with its reason (PL-904)."""
+        self.effects += self.dead_letters.send(self.window, causes, self.reasons.failures)
 
     def fail(self, error: KafkaError) -> None:
         """Become FAILED: initialisation failed for good (PL-604)."""

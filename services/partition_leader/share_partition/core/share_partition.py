@@ -317,6 +317,7 @@ class SharePartition:
             state.fail(error)
             return
         state.state_epoch = event.state_epoch
+        state.reasons.add(event.failures, event.start_offset)
         if event.resolved:
             state.effects.append(state.write_back.build_init(state.window, state.generation, state.state_epoch))
             return

@@ -12,6 +12,7 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
+from kip932.failures import Failure, merge_failures
 from kip932.state_batches import ArchivedRange, StateBatch
 from partition_leader.share_partition.core.advance import Progress, committed, prospective
 from partition_leader.share_partition.core.archived import DELIVERY_LIMIT, stored_ranges
@@ -53,7 +54,8 @@ class Unwritten:
 class Write:
     """The outstanding write: its operations, their spans (ascending and joined), and the other changes that it carries.
 
-    `began_ms`: when it was started; 0 for the first write of a start offset.
+    `began_ms`: when it was started; 0 for the first write of a start offset. `failures`: why its operations give
+    records up (PL-942).
     """
 
     write_id: int
@@ -63,6 +65,7 @@ class Write:
     progress: Progress
     is_init: bool = False
     began_ms: int = 0
+    failures: tuple[Failure, ...] = ()
 
 
 class WriteBack:
@@ -179,8 +182,9 @@ class WriteBack:
         for operation in operations:
             cause |= operation.cause
         counters = total([carried.counters, finished, *[operation.counters for operation in operations]])
+        failures = _failures(operations, progress.start_offset)
         self._write_id += 1
-        self.outstanding = Write(self._write_id, operations, spans, carried, progress, is_init)
+        self.outstanding = Write(self._write_id, operations, spans, carried, progress, is_init, failures=failures)
         return Persist(
             self._write_id,
             generation,
@@ -193,6 +197,7 @@ class WriteBack:
             window.next_offset,
             bool(delays),
             _archived(window, operations, carried),
+            failures,
         )
 
     def take(self, write_id: int) -> Write | None:
@@ -218,6 +223,12 @@ class WriteBack:
         self.outstanding, self.queued, self.unresolved = None, [], []
         self.dirty, self.urgent, self._unsettled_since = Unwritten(), False, None
         return [operation for operation in waiting if not operation.answered]
+
+
+def _failures(operations: list[Operation], start_offset: int) -> tuple[Failure, ...]:
+    """Return why the operations give records up, within the limit of a write (PL-942); most have no reasons."""
+    found = [failure for operation in operations for failure in operation.failures]
+    return merge_failures((), found, start_offset) if found else ()
 
 
 def _archived(window: Window, operations: list[Operation], carried: Unwritten) -> tuple[ArchivedRange, ...]:

@@ -41,6 +41,7 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
         state.activate()
         return
     commit(state.window, write.spans)
+    state.reasons.add(write.failures, max(state.window.start_offset, write.progress.start_offset))
     for operation in write.operations:
         if operation.delays:
             _begin_delays(state, operation)
@@ -71,7 +72,7 @@ def _start_dead_letters(state: PartitionState, write: Write) -> None:
     causes = [cause for operation in write.operations for cause in operation.dead_letters]
     causes += [(span, DLQ_DELIVERY_COUNT_EXCEEDED) for span in write.carried.archiving]
     if causes:
-        state.effects += state.dead_letters.send(state.window, causes)
+        state.send_letters(causes)
         state.wake = True  # records that wait for their dead letters free up room (PL-915)
 
 
@@ -130,6 +131,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
         state.roll_back(operations)
         return
     state.write_back.confirm_start(event.start_offset)
+    state.reasons.add(event.failures, state.window.start_offset)
     stored = StoredRecords(event.start_offset, event.batches)
     for operation in operations:
         settle_operation(state.window, operation, stored, state.now_ms)
@@ -138,7 +140,7 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     # Before the roll-back: records that become Archiving in it are not stored yet, and their dead letters must follow
     # their write (PL-305).
     causes = [cause for operation in operations for cause in operation.dead_letters]
-    state.effects += state.dead_letters.send(state.window, causes)
+    state.send_letters(causes)
     state.roll_back(operations)
     state.wake = True
 

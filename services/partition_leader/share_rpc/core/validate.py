@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from typing import Final
 
 from kip932.errors import InvalidRequestError
+from kip932.failures import REASON_BYTES_MAX
 from kip932.ids import (
     ACK_GAP,
+    ACK_REJECT,
     ACK_RELEASE,
     ACK_RENEW,
     ACK_TYPE_MAX,
@@ -59,12 +61,13 @@ def check_limits(limits: FetchLimits, share_acquire_mode: int, is_renew_ack: boo
 
 
 def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, delay_max_ms: int = POLICY_DELAY) -> None:
-    """Check the acknowledgements of one partition, in request order (PL-321, PL-401, PL-930, PL-941).
+    """Check the acknowledgements of one partition, in request order (PL-321, PL-401, PL-930, PL-941,
+    PL-942).
 
     Raises InvalidRequestError, which becomes that partition's error; the request's other partitions continue.
     """
     previous = -1
-    for first, last, types, delays, undelivered in batches:
+    for first, last, types, delays, undelivered, reason in batches:
         if first < 0 or first > last:
             raise InvalidRequestError(f"acknowledged offsets {first}-{last} are not a range; {_ACK_RANGES_HINT}")
         if first <= previous:
@@ -76,6 +79,8 @@ def check_acknowledgements(batches: Sequence[AckBatch], is_renew_ack: bool, dela
             _check_delays(first, last, types, delays, delay_max_ms)
         if undelivered:
             _check_undelivered(first, last, types, undelivered)
+        if reason:
+            _check_reason(first, last, types, reason)
         previous = last
 
 
@@ -138,3 +143,16 @@ def _check_undelivered(first: int, last: int, types: Sequence[int], undelivered:
                 f"undelivered for offset {first + at}, whose acknowledge type is {kind}; only type {ACK_RELEASE} "
                 "(release) takes its delivery back: expected false"
             )
+
+
+def _check_reason(first: int, last: int, types: Sequence[int], reason: str) -> None:
+    size = len(reason.encode())
+    if size > REASON_BYTES_MAX:
+        raise InvalidRequestError(
+            f"the reason for offsets {first}-{last} has {size} bytes; at most {REASON_BYTES_MAX} are allowed: cut it"
+        )
+    if ACK_RELEASE not in types and ACK_REJECT not in types:
+        raise InvalidRequestError(
+            f"a reason for offsets {first}-{last}, of acknowledge type {types[0]}; only types {ACK_RELEASE} (release) "
+            f"and {ACK_REJECT} (reject) have one: leave it out"
+        )

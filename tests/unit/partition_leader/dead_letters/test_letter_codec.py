@@ -6,7 +6,7 @@ import pytest
 
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
 from kip932.record_batches import check_batch
-from partition_leader.dead_letters.letter_codec import PREFIX, Origin, Source, decoded, fits, letter, packed
+from partition_leader.dead_letters.letter_codec import PREFIX, Origin, Source, decoded, fits, hops_of, letter, packed
 from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch
 
@@ -44,6 +44,20 @@ def test_a_copy_keeps_what_the_record_had_and_leaves_out_headers_that_would_pass
     assert names(made.record)[-2] == (PREFIX + "message", b"Offset delivery count exceeded the threshold.")
     assert len(made.record.headers) == 9
     assert source.headers[1] == Header(key=PREFIX + "topic", value=b"forged"), "the source is left as it is"
+
+
+@pytest.mark.rule("PL-943", "PL-911")
+def test_the_reason_is_the_first_of_the_servers_headers_and_one_of_the_source_is_not_copied() -> None:
+    source = Record(value=b"v")
+    source.headers.add(key="a", value=b"1")
+    source.headers.add(key=PREFIX + "reason", value=b"that of an earlier letter")
+    for given in (None, Source(source, 77)):
+        made = letter(ORIGIN, 1, 5, DLQ_CLIENT_REJECT, now_ms=9, source=given, hops=2, reason="ValueError: ä\nb")
+        keys = [key for key, _ in names(made.record) if key.startswith(PREFIX)]
+        assert keys[:2] == [PREFIX + "reason", PREFIX + "topic"]
+        assert (keys[-1], len(keys)) == (PREFIX + "hops", 9)
+        assert dict(names(made.record))[PREFIX + "reason"] == "ValueError: ä\nb".encode()
+        assert hops_of(Source(made.record, 9)) == 2, "the chain is counted as without it"
 
 
 @pytest.mark.rule("PL-911")

@@ -17,8 +17,8 @@ from tests.unit.partition_leader.dead_letters.letters import with_values
 from tests.unit.partition_leader.share_partition.worlds import World, run
 
 
-def stretch(first: int, last: int, **fields: bool) -> Stretch:
-    return Stretch(first, last, 1, 1, DLQ_CLIENT_REJECT, 0, 0, **fields)
+def stretch(first: int, last: int, *, bare: bool = False, reason: str = "") -> Stretch:
+    return Stretch(first, last, 1, 1, DLQ_CLIENT_REJECT, 0, 0, bare=bare, reason=reason)
 
 
 async def prepare(
@@ -98,6 +98,21 @@ def test_offsets_below_the_log_and_in_holes_have_no_source() -> None:
         sources = SourceRecords(world.log(), 5)
         found = [await sources.at(offset) for offset in range(6)]
         assert [one.record.value if one else None for one in found] == [None, b"b", None, None, None, b"c"]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-943", "PL-911")
+def test_a_letter_that_does_not_fit_with_its_reason_has_none_and_keeps_its_copy() -> None:
+    async def scenario(world: World) -> None:
+        await world.log().append([with_values(b"a", b"x" * 400, b"x" * 2_000)], 1_000)
+        found = await prepare(world, stretch(0, 2, reason="y" * 500), limit=1_000)
+        has = [any(head.key == "__dlq.errors.reason" for head in one.record.headers) for one in found.letters]
+        copied = [one.record.HasField("value") for one in found.letters]
+        assert list(zip(has, copied, strict=True)) == [(True, True), (False, True), (True, False)]
+        assert (found.without_copy, found.too_large) == ([2], [])
+        (bare,) = (await prepare(world, stretch(0, 0, reason="y" * 900, bare=True), limit=1_000)).letters
+        assert bare.record.headers[0].key == "__dlq.errors.topic"
 
     run(scenario)
 

@@ -13,6 +13,7 @@ from kip932.errors import (
     KafkaError,
     RequestTimedOutError,
 )
+from kip932.failures import Failure, merge_failures
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from kip932.state_batches import StateBatch, combine
 from kip932.state_values import (
@@ -40,6 +41,7 @@ class Stored:
     ranks: dict[int, tuple[int, int]] = field(default_factory=dict)
     until_ms: dict[int, int] = field(default_factory=dict)
     dcc: int = 0
+    failures: tuple[Failure, ...] = ()
 
     def take(self, at: int, rank: tuple[int, int], until_ms: int) -> None:
         """Keep an offset's highest (count, state, end of the delay) (SC-104, SC-115)."""
@@ -104,7 +106,7 @@ class ScriptedPersister:
                 raise PersisterError(InvalidRequestError("not initialised"), outcome_unknown=False)
             state = self.stored.setdefault(name, Stored(self.first_offset))
             self._fence(state, (leader_epoch, generation))
-            return StoredState(state.state_epoch, state.start, state.batches())
+            return StoredState(state.state_epoch, state.start, state.batches(), failures=state.failures)
 
         result: StoredState = await self._perform("read", apply)
         return result
@@ -124,6 +126,7 @@ class ScriptedPersister:
                 for at in range(first, last + 1):
                     state.take(at, (n, code), until_ms)
             state.ranks = {at: rank for at, rank in state.ranks.items() if at >= state.start}
+            state.failures = merge_failures(state.failures, write.failures, state.start)
 
         await self._perform("write", apply)
 
@@ -149,10 +152,17 @@ class ScriptedPersister:
         state = self.stored.get(name)
         if state is None or name in self.missing:
             return StateSummary()
-        batches = state.batches(command.span)
+        batches, (first, last) = state.batches(command.span), command.span
+        failures = tuple(
+            one._replace(first_offset=max(first, one.first_offset), last_offset=min(last, one.last_offset))
+            for one in state.failures
+            if one.first_offset <= last and first <= one.last_offset
+        )
 
         def apply() -> StateSummary:
-            return StateSummary(state.state_epoch, state.fence[0], state.start, state.dcc, batches=batches)
+            return StateSummary(
+                state.state_epoch, state.fence[0], state.start, state.dcc, batches=batches, failures=failures
+            )
 
         result: StateSummary = await self._perform("summary", apply)
         return result

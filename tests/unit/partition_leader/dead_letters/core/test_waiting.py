@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kip932.failures import Failure
 from partition_leader.dead_letters.core.waiting import (
     BACKOFF_MAX_MS,
     Stretch,
@@ -11,10 +12,22 @@ from partition_leader.dead_letters.core.waiting import (
     by_letter,
     pause_ms,
 )
+from partition_leader.share_partition.core.effects import AcquiredRange, DeadLetter
 
 
 def add(waiting: WaitingLetters, now_ms: int, *ranges: tuple[int, int], number: int = 1) -> None:
-    waiting.add(number, "why", [(first, last, 2) for first, last in ranges], now_ms)
+    waiting.add(DeadLetter(number, tuple(AcquiredRange(*each, 2) for each in ranges), "why"), now_ms)
+
+
+@pytest.mark.rule("PL-943")
+def test_letters_with_different_reasons_are_different_stretches_that_keep_theirs() -> None:
+    waiting = WaitingLetters()
+    failures = (Failure(2, 4, 1, "a"), Failure(5, 6, 2, "b"))
+    waiting.add(DeadLetter(1, (AcquiredRange(0, 5, 2), AcquiredRange(6, 7, 3)), "why", failures), 0)
+    found = waiting.take(0)
+    expected = [(0, 1, 2, ""), (2, 4, 2, "a"), (5, 5, 2, "b"), (6, 6, 3, "b"), (7, 7, 3, "")]
+    assert [(one.first, one.last, one.delivery_count, one.reason) for one in found] == expected
+    assert [one.reason for one in found[1].singles(bare=True)] == ["a"] * 3
 
 
 def spans(found: list[Stretch]) -> list[tuple[int, int]]:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError
+from kip932.failures import Failure
 from kip932.ids import (
     EXPLAINED_OFFSETS_MAX,
     STATE_ACKNOWLEDGED,
@@ -368,3 +369,34 @@ def test_a_thousand_records_of_different_fates_do_not_each_search_through_the_lo
     explanation = answer(bench, 0, size - 1, log=log._replace(batches=batches))
     assert len(explanation.records) == size
     assert batches.inspected <= 2 * size
+
+
+@pytest.mark.rule("PL-944", "PL-820")
+def test_records_that_were_given_up_for_different_reasons_are_different_entries() -> None:
+    bench = Bench(log=[(0, 5), (8, 9)])
+    bench.fetch("N", until=9)
+    acks: list[Any] = [(0, 1, RELEASE, (), (), "a"), (2, 2, RELEASE, (), (), "b"), (4, 4, REJECT, (), (), "b")]
+    assert (
+        bench.acked("N", *acks, (3, 3, RELEASE), (5, 5, RELEASE, (), True, "a"), (8, 8, RELEASE, (), (), "a")) is None
+    )
+    bench.fetch("M", max_records=1, batch_size=1, until=0)
+    found = answer(bench, 0, 10)
+    assert [(fate.first, fate.last, fate.reason, fate.reason_count) for fate, _ in found.records] == [
+        (0, 1, "a", 1), (2, 2, "b", 1), (3, 3, "", 0), (4, 4, "b", 1), (5, 5, "a", 0), (6, 7, "", 0), (8, 8, "a", 1),
+        (9, 9, "", 0), (10, 10, "", 0),
+    ]  # fmt: skip
+    assert only(answer(bench, 1))[0].state is Is.ACQUIRED, "it keeps its reason while it is held again"
+    assert bench.acked("M", (0, 1, ACCEPT)) is None
+    assert only(answer(bench, 1))[0].reason == "", "it is finished"
+
+
+@pytest.mark.rule("PL-944", "PL-825")
+def test_reasons_of_what_is_not_loaded_come_from_the_stored_state() -> None:
+    bench = Bench(log=[(0, 9)])
+    batches = (StateBatch(2, 4, STATE_AVAILABLE, 1), StateBatch(5, 6, STATE_ARCHIVED, 5))
+    failures = (Failure(1, 2, 1, "a"), Failure(4, 5, 1, "b"))
+    stored = StateSummary(1, 1, 2, batches=batches, failures=failures)
+    found = explain_stored(stored, question(bench, 0, 9))
+    assert [(fate.first, fate.last, fate.reason, fate.reason_count) for fate, _ in found.records] == [
+        (0, 1, "", 0), (2, 2, "a", 1), (3, 3, "", 0), (4, 4, "b", 1), (5, 5, "b", 1), (6, 6, "", 0), (7, 9, "", 0),
+    ]  # fmt: skip

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kip932.errors import KafkaError
+from kip932.failures import Failure
 from kip932.ids import STATE_ACQUIRED
 from kip932.state_batches import StateBatch
 from partition_leader.share_partition.core import effects as fx
@@ -28,6 +29,7 @@ class Bench:
         start: int = 0,
         *,
         batches: tuple[StateBatch, ...] = (),
+        failures: tuple[Failure, ...] = (),
         resolved: bool = False,
         settings: GroupConfig | None = None,
         log: list[tuple[int, int]] | None = None,
@@ -43,7 +45,7 @@ class Bench:
         self.replies: dict[int, fx.Reply] = {}
         self.dead: list[fx.DeadLetter] = []
         self.seen: list[fx.Effect] = []
-        self.do(ev.Initialized(7, start, batches, resolved, self.settings))
+        self.do(ev.Initialized(7, start, batches, resolved, self.settings, failures))
 
     def do(self, event: ev.Event) -> list[fx.Effect]:
         effects = self.core.handle(event, self.now)
@@ -93,7 +95,7 @@ class Bench:
 
     def ack(self, member: str, *batches: Any) -> int:
         """Acknowledge `batches`. Each is a first and a last offset, an acknowledge type or one for each offset, and
-        optionally a delay or one for each offset."""
+        optionally a delay or one for each offset, whether the delivery is taken back, and a reason."""
         self.op += 1
         listed: Any = [(first, last, *map(_listed, rest)) for first, last, *rest in batches]
         acks = tuple(ev.AckBatch(*one) for one in listed)
@@ -146,7 +148,7 @@ class Bench:
         return self.replies[op].error
 
 
-def _listed(given: int | tuple[int, ...]) -> tuple[int, ...]:
+def _listed(given: int | str | tuple[int, ...]) -> str | tuple[int, ...]:
     return (given,) if isinstance(given, int) else given
 
 

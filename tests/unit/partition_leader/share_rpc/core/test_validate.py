@@ -70,6 +70,27 @@ def test_what_was_not_delivered_is_said_of_releases_only() -> None:
         check_acknowledgements([AckBatch(*batch)], is_renew_ack=False, delay_max_ms=60_000)
 
 
+@pytest.mark.rule("PL-942")
+def test_a_reason_is_short_and_of_a_release_or_reject() -> None:
+    refused: tuple[tuple[tuple[Any, ...], str], ...] = (
+        ((0, 4, (1,), (), (), "why"), "a reason for offsets 0-4, of acknowledge type 1; only types 2"),
+        ((0, 1, (1, 0), (), (), "why"), "a reason for offsets 0-1, of acknowledge type 1; only types 2"),
+        ((7, 7, (2,), (), (), "x" * 1_025), "the reason for offsets 7-7 has 1025 bytes; at most 1024 are"),
+        ((7, 7, (3,), (), (), "ä" * 512 + "x"), "the reason for offsets 7-7 has 1025 bytes; at most 1024 are"),
+        ((7, 7, (3,), (), (), "x" * 10_000_000), "the reason for offsets 7-7 has 10000000 bytes"),
+    )
+    for batch, says in refused:
+        with pytest.raises(InvalidRequestError, match=says) as error:
+            check_acknowledgements([AckBatch(*batch)], is_renew_ack=False)
+        assert len(str(error.value)) < 200, "it does not repeat the reason"
+    for batch in (
+        (0, 1, (2,), (), (), "x" * 1_024),
+        (0, 1, (1, 3), (), (), "ä" * 512),
+        (0, 1, (2,), (5,), (True,), "y"),
+    ):
+        check_acknowledgements([AckBatch(*batch)], is_renew_ack=False, delay_max_ms=60_000)
+
+
 @pytest.mark.rule("PL-930")
 def test_well_formed_delays() -> None:
     batches = [(0, 4, (2,), (60_000,)), (5, 6, (2,), (0, -1)), (7, 9, (1, 2, 4), (-1, 3, -1)), (10, 10, (1,), (-1,))]
