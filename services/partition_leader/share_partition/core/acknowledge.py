@@ -274,6 +274,8 @@ class Acknowledgement:
         types = ack.types if len(ack.types) == 1 else ack.types[low : low + last - first + 1]
         given_up = bytes(types).translate(_IS_GIVEN_UP)
         spans = stretches(given_up, first) if len(given_up) > 1 else [(first, last)] if given_up[0] else []
+        if self.operation.failures is None:
+            self.operation.failures = []
         for span in spans:
             runs = batch.runs(*span)
             self.operation.failures += [Failure(low, high, count, ack.reason) for low, high, _, count in runs]

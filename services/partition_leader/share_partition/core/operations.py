@@ -38,7 +38,7 @@ class Operation:
     `dead_letters`: spans that go to the dead-letter queue, each with its cause. `archived`: ranges that are archived
     without a dead letter, each with its cause. `delays`: ascending spans that are delayed, each with the end of its
     delay (ms); None if there are none (PL-939). `taken_back`: spans whose delivery count it has lowered (PL-941).
-    `failures`: why its member gives records up (PL-942).
+    `failures`: why its member gives records up (PL-942); None if it does not say.
     `acknowledged`: how many records it acknowledges with each type, in the order of the types' values; at the end of a
     session, how many it releases. `member_id`: the acknowledging member; empty for the release at a session's end
     (PL-418).
@@ -53,7 +53,7 @@ class Operation:
     archived: list[tuple[AcquiredRange, str]] = field(default_factory=list)
     delays: list[tuple[Span, int]] | None = None
     taken_back: list[Span] = field(default_factory=list)
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[Failure] | None = None
     counters: Counters = NO_COUNTERS
     acknowledged: Sequence[int] = ()
     member_id: str = NO_MEMBER

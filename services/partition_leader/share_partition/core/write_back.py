@@ -227,8 +227,8 @@ class WriteBack:
 
 def _failures(operations: list[Operation], start_offset: int) -> tuple[Failure, ...]:
     """Return why the operations give records up, within the limit of a write (PL-942); most have no reasons."""
-    found = [failure for operation in operations for failure in operation.failures]
-    return merge_failures((), found, start_offset) if found else ()
+    found = [failures for operation in operations if (failures := operation.failures)]
+    return merge_failures((), chain.from_iterable(found), start_offset) if found else ()
 
 
 def _archived(window: Window, operations: list[Operation], carried: Unwritten) -> tuple[ArchivedRange, ...]:
