@@ -188,7 +188,7 @@ def test_after_an_unknown_outcome_the_stored_state_decides() -> None:
 
     bench = unanswered()
     bench.do(ev.ReadBack(2, 8, 5, (), (Failure(5, 9, 1, "of other records"),)))
-    assert kept(bench) == [(0, 0, 1, "before")], "the state was reset: the offsets are counted anew"
+    assert kept(bench) == [(0, 0, 1, "before")], "the state was reset: these are reasons of another state"
 
 
 @pytest.mark.rule("PL-942")
