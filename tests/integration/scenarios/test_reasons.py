@@ -129,8 +129,8 @@ def test_the_newest_reason_of_a_record_counts_and_others_have_none(cluster: Clus
         with Producer(bootstrap_servers=cluster.bootstrap) as producer:
             for number in range(4):
                 producer.produce(topic, f"v{number}")
-        settings = {"group_id": group, "share_acknowledgement_mode": "explicit"}
-        with ShareConsumer(bootstrap_servers=cluster.bootstrap, **settings) as consumer:
+        settings = {"bootstrap.servers": cluster.bootstrap, "group.id": group, "share.acknowledgement.mode": "explicit"}
+        with ShareConsumer(settings) as consumer:
             consumer.subscribe([topic])
             given = {1: ["a", "a", "x" * 5_000, ""], 2: ["b", "", "", ""]}  # by delivery count and offset
             again: set[int] = set()
@@ -150,7 +150,7 @@ def test_the_newest_reason_of_a_record_counts_and_others_have_none(cluster: Clus
             }
         assert shown[0] == (0, "b", 2)
         assert shown[1] == (1, "a", 1)
-        last, text, count = shown[2]
-        assert (last, len((text or "").encode()), count) == (2, REASON_BYTES_MAX, 1)
+        last, text, delivery = shown[2]
+        assert (last, len((text or "").encode()), delivery) == (2, REASON_BYTES_MAX, 1)
         assert shown[3][0] == 3
         assert not shown[3][1]
