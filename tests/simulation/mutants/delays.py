@@ -64,6 +64,14 @@ _MODELLED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = 
         "    return window.delayed >= settings.delayed_max or window",
         "    return window.delayed < 0 or window",
     ),
+    (
+        "holes-need-room",
+        "while there is no room, a pass skips what a former leader had in flight as if it were new",
+        ("PL-607", "PL-935"),
+        f"{_CORE}.acquire",
+        "                if cursor < batch.first:\n",
+        "                if cursor < batch.first and (self._room > 0 or not self._window.counts_records):\n",
+    ),
 )
 
 DELAYS: Final = (

@@ -165,6 +165,18 @@ def test_a_million_finished_records_behind_a_letter_are_few_pieces_and_too_many_
     assert bench.core.dead_letters_full(settings)
 
 
+@pytest.mark.rule("PL-607", "PL-222", "PL-916")
+def test_at_the_bound_what_a_former_leader_had_in_flight_is_delivered_and_nothing_new() -> None:
+    settings = GroupConfig(dlq_enabled=True, dead_letters_max=1)
+    stored = (StateBatch(2, 2, STATE_ARCHIVING, 1), StateBatch(3, 3, STATE_ACKNOWLEDGED, 1))
+    bench = Bench(batches=stored, log=[(0, 3), (4, 9)], settings=settings)
+    assert bench.core.dead_letters_full(bench.settings)
+    assert bench.fetch() == [(0, 1, 1)]
+    assert bench.fetch() == []
+    bench.do(ev.DlqDone(bench.dead[0].dead_letter_id))
+    assert bench.fetch() == [(4, 9, 1)]
+
+
 @pytest.mark.rule("PL-921")
 def test_one_that_retires_waits_for_letters_under_way_and_leaves_the_others_to_its_successor() -> None:
     bench = Bench(settings=GroupConfig(dlq_enabled=True), log=[(0, 9)])

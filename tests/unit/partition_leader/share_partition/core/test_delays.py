@@ -309,6 +309,35 @@ def test_a_window_in_too_many_pieces_takes_no_new_records(monkeypatch: pytest.Mo
     assert bench.fetch() == [(0, 0, 2)]
 
 
+@pytest.mark.rule("PL-607", "PL-222", "PL-935")
+def test_what_a_former_leader_had_in_flight_needs_no_room_at_the_bound_and_new_records_do() -> None:
+    stored_batches = (StateBatch(2, 2, 0, 1, START_MS + 60_000), StateBatch(3, 3, 2, 1))
+    settings = GroupConfig(lock_ms=10 * LOCK_MS, delayed_max=1)
+    bench = Bench(batches=stored_batches, log=[(0, 3), (4, 9)], settings=settings)
+    assert bench.core.delayed_full(bench.settings)
+    assert bench.fetch() == [(0, 1, 1)]
+    assert bench.fetch("N") == [], "nothing new, for one waits"
+    assert not bench.core.can_acquire(bench.settings)
+    bench.pass_time(60_000)
+    assert bench.fetch("N") == [(2, 2, 2), (4, 9, 1)]
+
+
+@pytest.mark.rule("PL-607", "PL-935", "PL-608")
+def test_a_hole_before_too_many_pieces_is_delivered_and_then_they_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start offset cannot pass the hole, and the finished pieces cannot be joined: if the hole had to wait for
+    room, there would never be any."""
+    monkeypatch.setattr("partition_leader.share_partition.core.room.SHARE_PARTITION_BATCHES_MAX", 4)
+    finished = tuple(StateBatch(offset, offset, 2, 1 + offset % 2) for offset in range(3, 8))
+    bench = Bench(batches=(StateBatch(2, 2, 0, 1, START_MS + 60_000), *finished), log=[(0, 7), (8, 9)])
+    bench.pass_time(60_000)
+    assert bench.core.delayed_full(bench.settings), "by its pieces"
+    assert bench.fetch() == [(0, 1, 1), (2, 2, 2)]
+    assert bench.fetch() == []
+    bench.acked("M", (0, 2, ACCEPT))
+    assert bench.spso == 8
+    assert bench.fetch() == [(8, 9, 1)]
+
+
 def test_retiring_leaves_delays_to_the_successor() -> None:
     """PL-937: the delays are in the stored state."""
     bench = fetched()
