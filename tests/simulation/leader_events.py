@@ -30,6 +30,8 @@ class Locked(Event):
     in_flight: int
     max_locks: int
     batch_max: int
+    #: By how many offsets this fetch moved the window's end.
+    new_offsets: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,6 +99,7 @@ class Made:
             "in_flight": 1,
             "max_locks": 100,
             "batch_max": 10,
+            "new_offsets": 1,
             **more,
         }
         self.requests += 1

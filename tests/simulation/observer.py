@@ -343,7 +343,7 @@ class _Object:
     def acquire(self, event: ev.Acquire) -> Any:
         """Replaces `SharePartitionHost.acquire`: locks start here, whatever happens to the response."""
         core = self._host.core
-        before = locks_used(core)
+        before, end = locks_used(core), core.speo
         ranges = self._acquire(event)
         if not ranges:
             return ranges
@@ -353,9 +353,10 @@ class _Object:
         leader.locked[number, self._partition] = then
         window = (before, locks_used(core), settings.max_record_locks)
         batch_max = max(batch.last_offset - batch.base_offset + 1 for batch in event.batches)
+        new = core.speo - end
         for first, last, count in ranges:
             epochs = (then.leader_epoch, core.generation, then.state_epoch)
-            given = (first, last, count, settings.lock_ms, settings.delivery_count_limit, *window, batch_max)
+            given = (first, last, count, settings.lock_ms, settings.delivery_count_limit, *window, batch_max, new)
             self._edge.report(Locked, number, self._share, event.member_id, *epochs, self._id, *given)
         return ranges
 

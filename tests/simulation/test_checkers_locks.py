@@ -317,8 +317,15 @@ class TestWindow:
         assert not found(Window(), Made().locks("A", 0, in_flight_before=99, in_flight=109, **bounds))
         assert found(Window(), Made().locks("A", 0, in_flight_before=99, in_flight=110, **bounds)) == ["INV-10"]
 
-    def test_a_window_that_does_not_grow_may_be_too_long_for_a_lowered_bound(self) -> None:
-        assert not found(Window(), Made().locks("A", 0, in_flight_before=200, in_flight=200))
+    def test_a_window_whose_end_does_not_move_may_be_too_long_for_a_lowered_bound(self) -> None:
+        assert not found(Window(), Made().locks("A", 0, in_flight_before=200, in_flight=200, new_offsets=0))
+
+    @pytest.mark.rule("PL-607", "PL-935")
+    def test_the_holes_of_a_loaded_state_need_no_room_and_new_offsets_do(self) -> None:
+        made = Made().locks("A", 42, 540, in_flight_before=5, in_flight=504, new_offsets=0)
+        assert not found(Window(), made)
+        made.locks("A", 541, in_flight_before=504, in_flight=505, new_offsets=1)
+        assert found(Window(), made) == ["INV-10"]
 
 
 @pytest.mark.rule("PL-102")

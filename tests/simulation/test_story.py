@@ -95,7 +95,7 @@ SAID = [
     (h.AckAnswered(1, "n", 3, 8, 1, SHARE, "m", 2, 5, ((3, 5, (2,)),), 0), "g:jobs/0 3-5 release of m (leader epoch 2"),
     (h.SessionEnded(1, "n", 3, "g", "m"), "ends the share session of m (g)"),
     (
-        leader_events.Locked(1, "n", 3, 8, SHARE, "m", 2, 1, 1, 5, 3, 4, 2, 900, 5, 0, 2, 9, 2),
+        leader_events.Locked(1, "n", 3, 8, SHARE, "m", 2, 1, 1, 5, 3, 4, 2, 900, 5, 0, 2, 9, 2, 1),
         "locks g:jobs/0 3-4 x2 for m in 8",
     ),
     (

@@ -150,7 +150,8 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     leader_events.Locked: lambda w, e: (
         f"#{e.incarnation} locks {w.share(e.share)} {_span(e.first_offset, e.last_offset)} x{e.delivery_count} for "
         f"{e.member_id[:8]} in {e.request}, {e.lock_ms} ms (leader epoch {e.leader_epoch}, object {e.object_id}, "
-        f"limit {e.limit}, window {e.in_flight_before} -> {e.in_flight} of {e.max_locks})"
+        f"limit {e.limit}, window {e.in_flight_before} -> {e.in_flight} of {e.max_locks}, "
+        f"{e.new_offsets} new)"
     ),
     leader_events.AckDone: lambda w, e: (
         f"#{e.incarnation} is done with {e.request}, begun at {e.begun_ms / 1000:.3f}: {w.share(e.share)} "

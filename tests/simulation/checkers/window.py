@@ -13,22 +13,23 @@ from tests.simulation.leader_events import Locked, MemoryWrong
 
 
 class Window:
-    """A window never grows beyond its limit, except by the rest of the producer batch in which it ends (PL-132)."""
+    """New offsets never take a window beyond its limit, except by the rest of the producer batch in which it ends
+    (PL-132)."""
 
     rules: tuple[str, ...] = ("INV-10",)
 
     def check(self, history: History, final: Final) -> Iterator[Violation]:
         """Check every range as it was delivered. A window that spans the hole of a lost tail holds no more records than
-        others (CM-47)."""
+        others (CM-47). Offsets below the window's end need no room: they are delivered again, also those about which
+        a former leader stored nothing (PL-607)."""
         del final
         for event in history.of(Locked):
-            grown = event.in_flight > event.in_flight_before
-            if grown and event.max_locks + event.batch_max <= event.in_flight < RANGE_MAX:
+            if event.new_offsets and event.max_locks + event.batch_max <= event.in_flight < RANGE_MAX:
                 yield Violation(
                     "INV-10",
-                    f"{event.share} has {event.in_flight} offsets in flight after {event.first_offset}-"
-                    f"{event.last_offset} went to {event.member_id}; at most {event.max_locks} and the rest of a batch "
-                    f"of {event.batch_max} may be",
+                    f"{event.share} has {event.in_flight} offsets in flight, {event.new_offsets} of them new, after "
+                    f"{event.first_offset}-{event.last_offset} went to {event.member_id}; at most {event.max_locks} "
+                    f"and the rest of a batch of {event.batch_max} may be",
                     (event,),
                 )
 
