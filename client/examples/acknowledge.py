@@ -31,12 +31,10 @@ with ShareConsumer(bootstrap_servers=bootstrap, group_id="bank", share_acknowled
                 handle(message)
                 outcome = AcknowledgeType.ACCEPT
             except ConnectionError as error:
-                outcome = AcknowledgeType.RELEASE  # the group gets it again, this member or another one
-                reason = f"ConnectionError: {error}"
+                outcome, reason = AcknowledgeType.RELEASE, repr(error)  # the group gets it again
             except ValueError as error:
-                outcome = AcknowledgeType.REJECT  # it is not delivered again
-                reason = f"ValueError: {error}"  # kept with the record, and in its dead letter
-            consumer.acknowledge(message, outcome, reason=reason)
+                outcome, reason = AcknowledgeType.REJECT, repr(error)  # it is not delivered again
+            consumer.acknowledge(message, outcome, reason=reason)  # `groups explain` and `dlq list` show the reason
             print(message.value().decode(), "delivery", message.delivery_count(), outcome.name)
             finished += outcome is not AcknowledgeType.RELEASE
     consumer.commit_sync()  # send the acknowledgements now; otherwise the next poll sends them
