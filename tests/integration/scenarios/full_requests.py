@@ -432,6 +432,7 @@ async def _write_share_group_state(world: World) -> Any:
     part = request.topics[0].partitions[0]
     part.state_batches.add(first_offset=2, last_offset=2, delivery_state=2, delivery_count=1)
     part.state_batches.add(first_offset=3, last_offset=3, delivery_count=1, not_before_ms=1)
+    part.failures.add(first_offset=3, last_offset=3, delivery_count=1, reason="ValueError: no number")
     for message in (part.stats, part.stats.archived.add()):
         for field in filter(lambda field: field.message_type is None, type(message).DESCRIPTOR.fields):
             setattr(message, field.name, 1)

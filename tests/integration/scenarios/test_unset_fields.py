@@ -141,6 +141,7 @@ CODES: Final[dict[str, object]] = {
     **{f"{rpc}.topics.partitions.{name}": {74} for rpc in ("ReadShareGroupState", "WriteShareGroupState")
        for name in ("leader_epoch", "generation")},
     **{f"{rpc}.topics.partitions.partition": {42} for rpc in ("ReadShareGroupState", "WriteShareGroupState")},
+    **{f"WriteShareGroupState.topics.partitions.failures.{name}": {42} for name in ("last_offset", "reason")},
 }  # fmt: skip
 
 
