@@ -210,7 +210,9 @@ class Pair:
 
     def _forget(self) -> None:
         """If finished batches are joined, the product may forget offsets below the start offset; a lock there, for
-        example, then no longer counts, and they are cut out of their piece (PL-622, PL-915, 12.19)."""
+        example, then no longer counts, and they are cut out of their piece (PL-622, PL-915, 12.19). So what PL-622 says
+        about such records, that they can be acknowledged and are archived in the end, is compared where nothing is
+        joined."""
         records = self.model.records
         if self.squeezes:
             window = self.core._state.window

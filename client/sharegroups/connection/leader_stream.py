@@ -51,7 +51,7 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         self._opening = asyncio.Lock()
         #: After a move that failed, the next one waits this long.
         self._backoff = cluster.backoff()
-        self._moves_failed = 0
+        self._move_failed = False
         #: The number of streams opened so far.
         self.opened = 0
 
@@ -136,14 +136,14 @@ class LeaderStream(Generic[RequestT, ResponseT]):
         bound = self._bound
         if bound is None or bound.is_lost:
             return
-        if not self._moves_failed:
+        if not self._move_failed:
             log.warning(
                 "node %d asks this client to connect again, but the new connection failed: %s. The old connection is "
                 "used until a new one is accepted. If the node closes it before that, the share session is lost, and "
                 "its records are delivered again",
                 self._node_id, error,
             )  # fmt: skip
-        self._moves_failed += 1
+        self._move_failed = True
         self._stream = bound
         bound.put_off_move(self._backoff.next_ms() / 1000)
 
@@ -167,8 +167,8 @@ class LeaderStream(Generic[RequestT, ResponseT]):
 
     def _bind(self) -> None:
         self._bound = self._stream
-        if self._moves_failed:
-            self._moves_failed = 0
+        if self._move_failed:
+            self._move_failed = False
             self._backoff.reset()
 
     def _close_later(self, stream: CorrelatedStream[RequestT, ResponseT]) -> None:

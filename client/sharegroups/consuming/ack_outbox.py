@@ -224,7 +224,8 @@ class AckOutbox:
         self.fail(acks, error)
 
     def put_back(self, acks: list[PendingAck], error: KafkaError) -> None:
-        """Retry acknowledgements until their deadline, because the leader had no capacity for their request (CL-87)."""
+        """Retry acknowledgements until their deadline, because the leader did not process their request (CL-87), or, if
+        it did, will refuse to process it again (CL-144)."""
         delay_ms = self._backoff.next_ms()
         for ack in acks:
             unsure = ack.unsure

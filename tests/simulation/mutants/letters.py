@@ -64,8 +64,8 @@ LETTERS: Final = (
         (
             Edit(
                 "partition_leader.dead_letters.preparing",
-                "        return letter(self._origin, offset, count, cause, now_ms=now_ms, hops=hops)\n",
-                "        return letter(self._origin, stretch.first, count, cause, now_ms=now_ms, hops=hops)\n",
+                "        return self._made(stretch, offset, None, hops)\n",
+                "        return self._made(stretch, stretch.first, None, hops)\n",
             ),
         ),
     ),

@@ -19,8 +19,8 @@ _PLANTED: Final[tuple[tuple[str, str, tuple[str, ...], str, str, str], ...]] = (
         "a record that a read-back sends to the dead-letter queue gets its letter before it is stored, and one after",
         ("PL-305", "PL-707"),
         f"{_CORE}.write_results",
-        "    state.effects += state.dead_letters.send(state.window, causes)\n    state.roll_back(operations)\n",
-        "    state.roll_back(operations)\n    state.effects += state.dead_letters.send(state.window, causes)\n",
+        "    state.send_letters(causes)\n    state.roll_back(operations)\n",
+        "    state.roll_back(operations)\n    state.send_letters(causes)\n",
     ),
     (
         "letters-wake-no-fetch",

@@ -210,6 +210,10 @@ class Record:
 @pytest.mark.rule("CL-165", "CL-122")
 @on_a_loop
 async def test_a_handler_process_sends_the_reason_and_its_own_end_is_one() -> None:
+    """Of CL-122 this shows that a process is ended at its time-out and replaced (b), and that a job fails whose process
+    ends in the middle of it (c). It does not show where asyncio and blocking handlers run, what is refused at
+    registration (a), jobs that were not completely sent (c), process groups and forks (d, e), or abandoned tasks
+    (f)."""
     finished: list[Finished] = []
     spec = JobSpec("t", ends_badly, None, 60.0, Retry(), {}, is_async=False, in_process=True)
     late = JobSpec("t", ends_badly, None, 0.2, Retry(), {}, is_async=False, in_process=True)

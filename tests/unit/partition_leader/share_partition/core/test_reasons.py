@@ -12,6 +12,7 @@ from kip932.failures import REASONS_BYTES_MAX, Failure
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
 from partition_leader.share_partition.core import events as ev
+from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.share_partition.core.reasons import Reasons, parts
 from shard_runtime.config.group_config import Backoff, GroupConfig
 from tests.unit.partition_leader.share_partition.core.bench import LOCK_MS, Bench
@@ -44,6 +45,11 @@ def letters(bench: Bench) -> list[tuple[list[int], tuple[Failure, ...]]]:
         ([at for first, last, _ in letter.ranges for at in range(first, last + 1)], letter.failures)
         for letter in bench.dead
     ]
+
+
+def causes(bench: Bench) -> list[tuple[str, list[tuple[int, int]]]]:
+    """Return the causes of all dead letters, with the offsets of each."""
+    return [(letter.cause, [(first, last) for first, last, _ in letter.ranges]) for letter in bench.dead]
 
 
 @pytest.mark.rule("PL-942")
@@ -151,6 +157,29 @@ def test_letters_have_the_reasons_of_their_records_and_of_no_others() -> None:
     assert letters(bench)[1:] == [([6, 7, 8, 9], (Failure(6, 7, 1, "why"),))], (
         "a record whose lock has expired keeps the last reason that is known"
     )
+    assert causes(bench) == [
+        (DLQ_CLIENT_REJECT, [(1, 2), (3, 3), (4, 4)]),
+        (DLQ_DELIVERY_COUNT_EXCEEDED, [(6, 9)]),
+    ]
+
+
+@pytest.mark.rule("PL-905", "PL-943")
+def test_a_reason_makes_no_letter_of_a_record_that_gets_none() -> None:
+    """Of PL-905 this shows neither compaction nor records of aborted transactions."""
+    bench = fetched(dlq_enabled=True, delivery_count_limit=2)
+    assert bench.acked("M", (0, 9, RELEASE, *WHY)) is None
+    bench.fetch("N", until=9)
+    assert bench.acked("N", (0, 2, (GAP, RELEASE, ACCEPT), *WHY)) is None
+    assert causes(bench) == [(DLQ_DELIVERY_COUNT_EXCEEDED, [(1, 1)])], "a release at the limit, and no gap"
+    bench.do(ev.LogStartMoved(6))
+    assert bench.acked("N", (4, 4, REJECT, *WHY), (6, 6, REJECT, *WHY)) is None
+    bench.release("N")
+    while bench.writes:
+        bench.persisted()
+    assert causes(bench)[1:] == [
+        (DLQ_CLIENT_REJECT, [(6, 6)]),
+        (DLQ_DELIVERY_COUNT_EXCEEDED, [(7, 9)]),
+    ], "a session's end at the limit, and nothing that the log's start has passed"
 
 
 @pytest.mark.rule("PL-942", "PL-943", "PL-611")
