@@ -113,11 +113,12 @@ class Load:
     async def produce(self) -> None:
         async with Producer(self._settings) as producer:
             while not self._stopped.is_set():
+                value = b"%d" % self.sent
+                self.sent += 1  # before the call: who waits for all records must wait for this one, too
                 try:
-                    await producer.send("t", b"%d" % self.sent)
+                    await producer.send("t", value)
                 except Exception as error:
                     self.failures.append(f"send: {error!r}")
-                self.sent += 1
                 await asyncio.sleep(0.01)
 
     async def consume(self) -> None:
