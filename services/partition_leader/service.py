@@ -123,6 +123,7 @@ class PartitionLeaderService:
         """Acquire records; without a stream the session ends only by epoch −1 or idleness (PL-524)."""
         response = share_fetch_pb2.ShareFetchResponse()
         answer = await self._call(fetch_request(request, None, context))
+        await context.share.turn(batch_bytes(answer))
         await fill_fetch_response(response, answer, self._led)
         return response
 
@@ -295,6 +296,7 @@ class _ShareStream:
                 await self._idle
                 continue
             answered = self._ready.popleft()
+            await self._share.turn(answered.size_bytes)
             await self._stream.write(await self._response(answered))
             self._unwritten_bytes -= answered.size_bytes
             self._share.give(answered.size_bytes)

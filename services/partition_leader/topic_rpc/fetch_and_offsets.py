@@ -27,7 +27,7 @@ from partition_leader.topic_rpc.log_directory import (
 )
 from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_partitions
-from shard_runtime.rpc.budget import WAIT_S
+from shard_runtime.rpc.budget import WAIT_S, Share
 from shard_runtime.rpc.change_log import log_changes
 from shard_runtime.rpc.quotas import CallerQuota
 
@@ -187,9 +187,10 @@ class OffsetsService:
             raise ThrottlingQuotaExceededError("this node currently has no memory left for a Fetch; try again later")
         try:
             committed = _reads_committed(request.isolation_level)
-            attempt = _FetchAttempt(self._directory, max_bytes if read else 0, growth, committed)
+            attempt = _FetchAttempt(self._directory, max_bytes if read else 0, growth, committed, share)
             for topic in request.topics:
                 await self._fetch_topic(attempt, topic, context)
+            await share.turn(attempt.size)  # the answer's bytes are made at once
             return attempt
         finally:
             share.give(max_bytes)
@@ -298,7 +299,9 @@ class _LogWatch:
 class _FetchAttempt:
     """One read of all partitions of a fetch; with a `max_bytes` of 0, of their offsets alone."""
 
-    def __init__(self, directory: LogDirectory, max_bytes: int, growth: _LogWatch, committed: bool) -> None:
+    def __init__(
+        self, directory: LogDirectory, max_bytes: int, growth: _LogWatch, committed: bool, share: Share
+    ) -> None:
         self.response = fetch_pb2.FetchResponse()
         self.turns = Turns(SLICE)
         self.size = 0
@@ -307,6 +310,7 @@ class _FetchAttempt:
         self._max_bytes = max_bytes
         self._growth = growth
         self._committed = committed
+        self._share = share
 
     async def read(
         self,
@@ -319,10 +323,12 @@ class _FetchAttempt:
         room = min(asked.partition_max_bytes, self._max_bytes - self.size)
         if room > 0 or (self._max_bytes and not self.size):
             result = await topic_log.read(asked.fetch_offset, max(room, 1), committed=self._committed)
+            size = sum(batch.size for batch in result.batches)
+            await self._share.turn(size)
             into.records.extend(map(_fetched, result.batches))
             for aborted in result.aborted:
                 into.aborted_transactions.add(producer_id=aborted.producer_id, first_offset=aborted.first_offset)
-            self.size += sum(batch.size for batch in result.batches)
+            self.size += size
         into.high_watermark = topic_log.high_watermark
         into.last_stable_offset = topic_log.last_stable
         into.log_start_offset = topic_log.log_start_offset

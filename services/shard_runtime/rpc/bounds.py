@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from kip932.errors import InvalidRequestError
 from kip932.failures import FAILURES_MAX
@@ -23,6 +23,11 @@ from kip932.ids import (
     SHARE_PARTITION_BATCHES_MAX,
     STATE_BATCHES_MAX,
 )
+
+#: From how many bytes on, work on them waits for a turn of the event loop: they take 2 ms or more.
+LARGE_BYTES: Final = 1024 * 1024
+#: How many turns of the event loop one such work waits at most.
+LARGE_TURNS_MAX: Final = 256
 
 
 class Turns:
@@ -42,6 +47,28 @@ class Turns:
         if self._left <= 0:
             self._left = self._every
             await asyncio.sleep(0)
+
+
+class LargeWork:
+    """Spreads work on many bytes that cannot be interrupted, such as building and serializing an answer, over the turns
+    of the event loop: one such work per turn, so that no other task waits for all of them together (CM-94)."""
+
+    __slots__ = ("_queued",)
+
+    def __init__(self) -> None:
+        self._queued = 0
+
+    async def turn(self, size: int) -> None:
+        """Wait for a turn to work on `size` bytes, and do the work before the next await. Less than `LARGE_BYTES` need
+        no turn. Of more than `LARGE_TURNS_MAX` that wait, several may get the same one."""
+        if size < LARGE_BYTES:
+            return
+        self._queued += 1
+        try:
+            for _ in range(min(self._queued, LARGE_TURNS_MAX)):
+                await asyncio.sleep(0)
+        finally:
+            self._queued -= 1
 
 
 def check_partitions(*lists: tuple[Sequence[Any], str]) -> None:

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from shard_runtime.rpc.bounds import LargeWork
+
 #: How long a call waits for room before it is throttled: asked to retry later.
 WAIT_S: Final = 1.0
 #: After how many milliseconds a throttled caller may retry.
@@ -78,6 +80,7 @@ class Budget:
         self.used_bytes = 0
         self.throttled = 0
         self.on_throttled: Callable[[Holder], None] = lambda holder: None
+        self.large_work: Final = LargeWork()
         self.suspects: set[Holder] = set()
         """Holders that a caller has marked; `give` removes one that has given everything back."""
         self._held: dict[Holder, int] = {}
@@ -311,6 +314,10 @@ class Share:
     async def wait(self, size: int, wait_s: float) -> bool:
         """Take `size` bytes, waiting up to `wait_s` for room. Returns False when there was none."""
         return await self._budget.wait(self.holder, size, wait_s, there=False)
+
+    async def turn(self, size: int) -> None:
+        """Wait for a turn of the event loop to work on `size` bytes in one step (`LargeWork`)."""
+        await self._budget.large_work.turn(size)
 
     def add(self, size: int) -> None:
         """Take bytes that are already in memory."""

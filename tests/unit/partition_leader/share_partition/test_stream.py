@@ -12,6 +12,7 @@ from google.protobuf.message import Message
 from kip932.api.v1 import common_pb2, share_acknowledge_pb2, share_fetch_pb2, share_stream_pb2
 from kip932.errors import InvalidRequestError
 from partition_leader.service import IN_FLIGHT_PER_STREAM
+from partition_leader.share_rpc.codec import fill_fetch_response
 from shard_runtime.rpc.binding import CallContext
 
 from .worlds import GROUP, TOPIC, World, run, settle
@@ -219,6 +220,45 @@ def test_a_unary_call_that_is_cancelled_forgets_its_parked_fetch() -> None:
         assert world.leader.requests.running == 0
 
     play(scenario)
+
+
+@pytest.mark.rule("CM-94")
+@pytest.mark.parametrize("unary", [False, True], ids=["streams", "calls"])
+def test_large_answers_to_share_fetches_are_built_one_per_turn(monkeypatch: pytest.MonkeyPatch, unary: bool) -> None:
+    """The part (d) for ShareFetch."""
+    monkeypatch.setattr("shard_runtime.rpc.bounds.LARGE_BYTES", 10)
+    built: list[int] = []
+    fill, turn = fill_fetch_response, 0
+
+    async def noting(*given: Any) -> None:
+        built.append(turn)
+        await fill(*given)
+
+    monkeypatch.setattr("partition_leader.service.fill_fetch_response", noting)
+
+    async def scenario(world: World) -> None:
+        nonlocal turn
+        streams = [Stream() for _ in range(10)]
+        serve = world.leader.service.share_stream
+        served: list[asyncio.Future[Any]] = []
+        served += [asyncio.ensure_future(serve(stream)) for stream in streams if not unary]
+        for number, stream in enumerate(streams):
+            stream.fetch(1, 0, group=f"g{number}", max_wait_ms=60_000)
+            if unary:
+                request = stream.incoming.get_nowait().fetch
+                served.append(asyncio.ensure_future(world.leader.service.share_fetch(request, stream.context)))
+        await settle()
+        assert built == []
+        await world.produce(2)
+        while len(built) < len(streams):
+            await asyncio.sleep(0)
+            turn += 1
+        assert len(set(built)) == len(streams)
+        for task in served:
+            task.cancel()
+        await asyncio.gather(*served, return_exceptions=True)
+
+    run(scenario)
 
 
 @pytest.mark.rule("PL-533")

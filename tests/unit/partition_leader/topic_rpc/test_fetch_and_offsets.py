@@ -89,6 +89,27 @@ async def test_a_plain_fetch_without_room_for_its_answer_reads_nothing(monkeypat
         assert budget.used_bytes == 0
 
 
+@pytest.mark.rule("CM-94")
+async def test_large_answers_of_fetches_are_built_one_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The part (d) for Fetch."""
+    monkeypatch.setattr("shard_runtime.rpc.bounds.LARGE_BYTES", 10)
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        await produce(log, 2)
+        service, turn, ended = OffsetsService(Directory(log)), 0, list[int]()
+
+        async def fetch() -> None:
+            await service.fetch(asked(0))
+            ended.append(turn)
+
+        fetches = [asyncio.ensure_future(fetch()) for _ in range(20)]
+        while len(ended) < len(fetches):
+            await asyncio.sleep(0)
+            turn += 1
+        await asyncio.gather(*fetches)
+        assert len(set(ended)) == len(fetches)
+
+
 @pytest.mark.rule("CM-45")
 async def test_a_plain_fetch_waits_for_bytes_and_no_longer_than_asked() -> None:
     async with Cluster() as cluster:

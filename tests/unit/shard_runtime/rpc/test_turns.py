@@ -28,7 +28,7 @@ from partition_leader.topic_rpc import produce
 from shard_runtime.cluster.lookups import PARTITIONS_SLICE
 from shard_runtime.ownership import owner_hints
 from shard_runtime.record_log.redis import cluster_store
-from shard_runtime.rpc.bounds import Turns, check_state_batches
+from shard_runtime.rpc.bounds import LARGE_BYTES, LARGE_TURNS_MAX, LargeWork, Turns, check_state_batches
 from share_coordinator.service import BATCHES_SLICE, KEYS_SLICE
 from share_persister.messages import METHODS
 from share_persister.node_queue import NodeQueue, QueuedCall
@@ -144,3 +144,50 @@ async def test_the_persister_asks_for_state_batches_of_no_more_offsets_than_one_
         lane.add(entry)
     await asyncio.gather(*(entry.outcome for entry in entries))
     assert asked == [50, 900, 20], "one request for each group; what asks for no batches needs no second one"
+
+
+async def _finished_in(work: LargeWork, sizes: list[int]) -> list[int]:
+    """Return in which turn of the event loop each work of these sizes was done."""
+    found: dict[int, int] = {}
+
+    async def one(number: int) -> None:
+        await work.turn(sizes[number])
+        found[number] = turn
+
+    tasks, turn = [asyncio.ensure_future(one(number)) for number in range(len(sizes))], 0
+    while len(found) < len(sizes):
+        await asyncio.sleep(0)
+        turn += 1
+    await asyncio.gather(*tasks)
+    return [found[number] for number in range(len(sizes))]
+
+
+@pytest.mark.rule("CM-94")
+@virtual
+async def test_one_large_work_is_done_per_turn_and_small_work_waits_for_none() -> None:
+    """The part (d) on large answers."""
+    work = LargeWork()
+    *large, small = await _finished_in(work, [LARGE_BYTES] * 20 + [LARGE_BYTES - 1])
+    assert large == sorted(set(large)), "in order of arrival, each in a turn of its own"
+    assert small < large[0]
+
+
+@pytest.mark.rule("CM-94")
+@virtual
+async def test_large_works_wait_for_a_bounded_number_of_turns() -> None:
+    """The part (d) on large answers."""
+    many = await _finished_in(LargeWork(), [LARGE_BYTES] * (LARGE_TURNS_MAX + 50))
+    assert max(many) <= LARGE_TURNS_MAX + 1
+
+
+@pytest.mark.rule("CM-94")
+@virtual
+async def test_a_large_work_that_is_given_up_holds_up_no_other() -> None:
+    """The part (d) on large answers."""
+    work = LargeWork()
+    leaving = [asyncio.ensure_future(work.turn(LARGE_BYTES)) for _ in range(50)]
+    await asyncio.sleep(0)
+    for task in leaving:
+        task.cancel()
+    await asyncio.gather(*leaving, return_exceptions=True)
+    assert await turns_of(work.turn(LARGE_BYTES)) <= 3
