@@ -112,7 +112,8 @@ def _rebuilt(data: Data, tails_may_be_lost: bool) -> tuple[dict[Share, StateSeen
         share = share_of(key)
         batches = tuple(tuple(batch) for batch in state.batches)
         numbers = (state.state_epoch, state.leader_epoch, state.start_offset, state.delivery_complete_count)
-        found[share] = StateSeen(0, "store", share, *numbers, batches)
+        failures = tuple((one.first_offset, one.last_offset, *one[2:]) for one in state.failures)
+        found[share] = StateSeen(0, "store", share, *numbers, batches, failures)
     return dict(sorted(found.items())), tuple(reading.torn)
 
 

@@ -26,7 +26,7 @@ from share_coordinator.dispatch import Begun
 from tests.simulation.checkers.membership import ABANDONED
 from tests.simulation.coordinator_events import GroupDecided, TargetComputed
 from tests.simulation.edge import Edge
-from tests.simulation.history import HeartbeatAnswered, StateAnswered
+from tests.simulation.history import FailureSeen, HeartbeatAnswered, StateAnswered
 from tests.simulation.member_edges import report_decided, watch_clocks
 
 
@@ -143,7 +143,9 @@ class States:
         share = self._edge.share(command.key)
         shown = tuple(tuple(batch) for batch in batches)
         name = _CALLS[type(command)]
-        self._edge.report(StateAnswered, name, share, leader, state, start, shown, code, generation, complete, asked)
+        numbers = (code, generation, complete, asked)
+        reasons = _failures(command, outcome)
+        self._edge.report(StateAnswered, name, share, leader, state, start, shown, *numbers, reasons)
 
 
 _CALLS: Final = {
@@ -153,6 +155,13 @@ _CALLS: Final = {
     DeleteState: "Delete",
     ReadSummary: "Summary",
 }
+
+
+def _failures(command: StateCommand, outcome: StateOutcome) -> tuple[FailureSeen, ...]:
+    """Return the reasons in a Write, or in the result of a Read."""
+    shows = command if isinstance(command, WriteState) else outcome if isinstance(command, ReadState) else None
+    found = shows.failures if isinstance(shows, WriteState | StoredState) else ()
+    return tuple((first, last, count, reason) for first, last, count, reason in found)
 
 
 def _shown(command: StateCommand, outcome: StateOutcome) -> tuple[int, int, int, Sequence[Any], int, int]:

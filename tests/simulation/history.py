@@ -32,6 +32,8 @@ class Share(NamedTuple):
 
 #: (first offset, last offset, state, delivery count), as persisted; then the end of the record's delay (PL-934).
 StateBatchSeen = tuple[int, ...]
+#: (first offset, last offset, delivery count, reason), as persisted (SC-117).
+FailureSeen = tuple[int, int, int, str]
 #: (first offset, last offset, acknowledge types: one for all, or one per offset), as requested.
 AckBatchSeen = tuple[int, int, tuple[int, ...]]
 #: The dead-letter topic of every run: its records are dead letters, none of them sent by a producer of the run.
@@ -275,6 +277,8 @@ class StateAnswered(Event):
     delivery_complete_count: int = -1
     #: The number of events in the history when it was asked.
     asked: int = 0
+    #: The reasons written or, for a Read, found.
+    failures: tuple[FailureSeen, ...] = ()
 
 
 # ---- actions and samples of the world
@@ -313,6 +317,7 @@ class StateSeen(Event):
     start_offset: int
     delivery_complete_count: int
     batches: tuple[StateBatchSeen, ...]
+    failures: tuple[FailureSeen, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

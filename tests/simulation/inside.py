@@ -110,7 +110,9 @@ def seen(at_ms: int, process: str, share: Share, state: Any) -> StateSeen:
     """Return a state in the form used in histories."""
     batches = tuple(tuple(batch) for batch in state.batches)
     epochs = (state.state_epoch, state.leader_epoch)
-    return StateSeen(at_ms, process, share, *epochs, state.start_offset, state.delivery_complete_count, batches)
+    failures = tuple(map(tuple, state.failures))
+    numbers = (*epochs, state.start_offset, state.delivery_complete_count)
+    return StateSeen(at_ms, process, share, *numbers, batches, failures)
 
 
 def all_states(world: World) -> dict[Share, StateSeen]:

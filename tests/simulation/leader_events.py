@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.simulation.history import AckBatchSeen, Event, Share
+from tests.simulation.history import AckBatchSeen, Event, FailureSeen, Share
+
+#: An acknowledgement batch, whether its deliveries are taken back (one value for all, or one per offset; PL-941), and
+#: its reason.
+ReasonSeen = tuple[AckBatchSeen, tuple[bool, ...], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +59,35 @@ class AckDone(Event):
     start_offset: int
     lock_ms: int
     limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonsGiven(Event):
+    """A share-partition object starts to process acknowledgements, some of which have a reason (PL-942); `batches` are
+    those."""
+
+    incarnation: int
+    request: int
+    share: Share
+    state_epoch: int
+    object_id: int
+    batches: tuple[ReasonSeen, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ReasonsKept(Event):
+    """The reasons that a share-partition object keeps in memory have changed, or it has loaded its state.
+
+    `start_offset` is stored, or the log starts there; `window_start` is the start offset in memory.
+    """
+
+    incarnation: int
+    share: Share
+    state_epoch: int
+    object_id: int
+    start_offset: int
+    window_start: int
+    failures: tuple[FailureSeen, ...]
 
 
 @dataclass(frozen=True, slots=True)

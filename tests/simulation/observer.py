@@ -40,11 +40,14 @@ from tests.simulation.leader_events import (
     MemoryWrong,
     ObjectDropped,
     ObjectMade,
+    ReasonsGiven,
+    ReasonsKept,
     StartResolved,
 )
 from tests.simulation.member_edges import Removals
 
 if TYPE_CHECKING:
+    from kip932.failures import Failure
     from partition_leader.sessions.core.session import ClosedSession, SessionStep
     from partition_leader.share_partition.core import events as ev
     from partition_leader.share_partition.core.effects import AcquiredRange, Effect
@@ -53,6 +56,7 @@ if TYPE_CHECKING:
     from partition_leader.share_partition.operation_result import OperationResult
     from partition_leader.share_rpc.values import PartitionAnswer, ShareAnswer, ShareRequest
     from shard_runtime.config.group_config import GroupConfig
+    from tests.simulation.leader_events import ReasonSeen
     from tests.simulation.world import World
 
 _NO_OBJECT: Final = (0, 0, 0)
@@ -309,6 +313,7 @@ class _Object:
         self._release = host.release
         self._delays = Delays(self._edge, self._share, self._id, host)
         vars(host).update(acquire=self.acquire, acknowledge=self.acknowledge, release=self.release)
+        self._reasons: Sequence[Failure] = ()
         self._handle = host.core.handle
         self._give_up = host.core.give_up
         vars(host.core).update(handle=self.handle, give_up=self.give_up)
@@ -322,6 +327,7 @@ class _Object:
             found = (event.state_epoch, event.start_offset, log.log_start_offset, log.high_watermark)
             self._edge.report(StartResolved, self._share, self._id, *found)
         self._report_drop(effects)
+        self._report_reasons(loaded=type(event) is Initialized)
         try:
             self._host.core.check()
         except BrokenInvariantError as error:
@@ -334,6 +340,15 @@ class _Object:
         effects = self._give_up(error)
         self._report_drop(effects)
         return effects
+
+    def _report_reasons(self, *, loaded: bool) -> None:
+        state = self._host.core._state
+        kept = state.reasons.failures
+        if kept is not self._reasons or loaded:
+            self._reasons = kept
+            starts = (state.write_back.confirmed_start, state.window.start_offset)
+            shown = (state.state_epoch, self._id, *starts, tuple(map(tuple, kept)))
+            self._edge.report(ReasonsKept, self._share, *shown)
 
     def _report_drop(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -370,6 +385,8 @@ class _Object:
         settings = host.config
         self._leader.acked[number, self._partition] = (epochs[0], self._id, epochs[1])
         self._delays.asked(number, member_id, batches)
+        if given := _reasons(batches):
+            edge.report(ReasonsGiven, number, self._share, epochs[1], self._id, given)
 
         def done(result: OperationResult) -> None:
             code = 0 if result.error is None else result.error.code
@@ -398,6 +415,12 @@ def _call(request: ShareRequest) -> str:
 
 def _batches(batches: Sequence[AckBatch]) -> tuple[AckBatchSeen, ...]:
     return tuple((first, last, tuple(types)) for first, last, types, *_ in batches)
+
+
+def _reasons(batches: Sequence[AckBatch]) -> tuple[ReasonSeen, ...]:
+    return tuple(
+        ((one[0], one[1], tuple(one.types)), tuple(one.undelivered), one.reason) for one in batches if one.reason
+    )
 
 
 _WATCHERS: Final[dict[str, Callable[[Edge, Any], object]]] = {

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from kip932.failures import Failure, merge_failures
 from kip932.ids import SharePartitionKey
-from kip932.records.share_state import batches_from_messages
+from kip932.records.share_state import batches_from_messages, failures_from_messages
 from kip932.records.v1.share_state_log_pb2 import ShareSnapshot, ShareStateRecord, ShareUpdate
 from kip932.state_batches import StateBatch, combine
 
@@ -30,6 +31,7 @@ class Rebuilt:
     delivery_complete_count: int
     batches: tuple[StateBatch, ...]
     orphan: bool = False
+    failures: tuple[Failure, ...] = ()
 
 
 @dataclass
@@ -81,15 +83,19 @@ class Rebuilding:
             record.start_offset,
             record.delivery_complete_count if record.HasField("delivery_complete_count") else -1,
             batches_from_messages(record.state_batches),
+            failures=failures_from_messages(record.failures),
         )
 
     def _update(self, key: SharePartitionKey, before: Rebuilt | None, record: ShareUpdate) -> Rebuilt:
         """Apply an update (SC-56), with the start offset and the count as in SC-41 and SC-42."""
         count = record.delivery_complete_count if record.HasField("delivery_complete_count") else -1
         batches = batches_from_messages(record.state_batches)
+        failures = failures_from_messages(record.failures)
         if before is None:
             batches = tuple(combine((), batches, record.start_offset))
-            return Rebuilt(record.snapshot_epoch, 0, record.leader_epoch, record.start_offset, count, batches, True)
+            failures = merge_failures((), failures, record.start_offset)
+            numbers = (record.snapshot_epoch, 0, record.leader_epoch, record.start_offset, count)
+            return Rebuilt(*numbers, batches, True, failures)
         if not before.orphan and record.snapshot_epoch != before.snapshot_epoch:
             self.torn.append(f"{key.text}: an update of {record.snapshot_epoch} follows {before.snapshot_epoch}")
         start = max(before.start_offset, record.start_offset)
@@ -103,4 +109,5 @@ class Rebuilding:
             start_offset=start,
             delivery_complete_count=count,
             batches=tuple(combine(before.batches, batches, start)),
+            failures=merge_failures(before.failures, failures, start),
         )

@@ -104,6 +104,7 @@ def _shown(state: StateSeen) -> tuple[object, ...]:
         state.start_offset,
         state.delivery_complete_count,
         state.batches,
+        state.failures,
     )
 
 

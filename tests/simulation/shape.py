@@ -56,7 +56,7 @@ PRESSURES: Final = MappingProxyType(
         "delays": 0.3,  # releases with delays, and back-offs that are set, changed and removed
         "transactions": 0.25,  # transactional producers, perhaps an operator; groups use read_committed
         "frozen": 0.15,  # clients are paused for longer than their session, which is short
-        "small limits": 0.25,  # leaders sweep their memory, and read logs in pages, at two to five
+        "small limits": 0.25,  # leaders sweep their memory, and read logs, at two to five; few reasons are kept
         "old connections": 0.15,  # connections reach their maximum age, so sessions, producers and nodes move
         "rights": 0.15,  # some members of a group have a principal whose rights are taken and given back
     }
@@ -73,6 +73,9 @@ DELAYS: Final = "delays"
 DELAYS_MAX_MS: Final = ("1500", "4000", "8000")
 FROZEN: Final = "frozen"
 SMALL_LIMITS: Final = "small limits"
+#: The most bytes and ranges of reasons that a share-partition keeps in such a run.
+REASONS_BYTES: Final = 1_500
+REASONS_RANGES: Final = 6
 AGES: Final = "old connections"
 AGE_FLAG: Final = "connections.max.age.ms"
 #: The maximum ages of connections in such a run: from the shortest that is allowed, to one or two moves in a run.

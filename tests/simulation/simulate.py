@@ -26,7 +26,7 @@ from tests.simulation.observer import Observer
 from tests.simulation.outcome import Outcome
 from tests.simulation.plan import Plan, Step
 from tests.simulation.sampler import sampled
-from tests.simulation.shape import SMALL_LIMITS
+from tests.simulation.shape import REASONS_BYTES, REASONS_RANGES, SMALL_LIMITS
 from tests.simulation.workload.crew import draw_crew
 from tests.simulation.world import World
 from tests.support.small_limits import PAGES, WIDTHS, set_small, small
@@ -76,12 +76,19 @@ def simulate(seed: int, plan: Plan | None = None, log_lines: list[str] | None = 
 
 @contextmanager
 def _limits(run: Run) -> Iterator[None]:
-    """Apply small limits to the leaders of a run that has that pressure."""
+    """Apply small limits to the leaders of a run that has that pressure, and to the reasons of records."""
     if SMALL_LIMITS not in run.plan.shape.pressures:
         yield
         return
     rng = Random(f"{run.seed}/{SMALL_LIMITS}")
     with (
+        mock.patch.multiple(
+            "kip932.failures",
+            REASONS_BYTES_MAX=REASONS_BYTES,
+            FAILURES_MAX=REASONS_RANGES,
+            SHORT_BYTES_MAX=20,
+            _FEW=1,
+        ),
         mock.patch("partition_leader.share_partition.host.LIMITS", small(rng)),
         set_small(rng, *((name,) for name in WIDTHS), *PAGES),
     ):

@@ -83,12 +83,16 @@ def _acks(batches: Iterable[h.AckBatchSeen]) -> str:
     return _few(f"{_span(first, last)} {'+'.join(dict.fromkeys(map(_type, types)))}" for first, last, types in batches)
 
 
-def _state(start_offset: int, batches: Iterable[h.StateBatchSeen]) -> str:
+def _reasons(failures: Iterable[h.FailureSeen]) -> str:
+    return _few(f"{_span(first, last)} x{count} {reason[:20]!r}" for first, last, count, reason in failures)
+
+
+def _state(start_offset: int, batches: Iterable[h.StateBatchSeen], failures: Iterable[h.FailureSeen] = ()) -> str:
     pieces = _few(
         f"{_span(a, b)} {_STATES.get(state, state)} x{count}" + "".join(f" not before {ms}" for ms in rest if ms)
         for a, b, state, count, *rest in batches
     )
-    return f"start {start_offset}, {pieces}"
+    return f"start {start_offset}, {pieces}" + (f"; reasons {_reasons(failures)}" if failures else "")
 
 
 def _backoff(backoff: delay_events.BackoffSeen) -> str:
@@ -158,6 +162,14 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
         f"{_acks(e.batches)} of {e.member_id[:8]}{_code(e.code)}{', persisted' if e.persisted else ''} "
         f"(leader epoch {e.leader_epoch}, object {e.object_id}, start {e.start_offset})"
     ),
+    leader_events.ReasonsGiven: lambda w, e: (
+        f"#{e.incarnation} hears in {e.request} why for {w.share(e.share)} (object {e.object_id}): "
+        + _few(f"{_acks([batch])} {reason[:20]!r}" for batch, _, reason in e.batches)
+    ),
+    leader_events.ReasonsKept: lambda w, e: (
+        f"#{e.incarnation} keeps for {w.share(e.share)} (object {e.object_id}, start {e.window_start}) the reasons "
+        f"{_reasons(e.failures)}"
+    ),
     leader_events.MemoryWrong: lambda w, e: f"has {w.share(e.share)} wrong: {e.sentence}",
     leader_events.GivenBack: lambda w, e: (
         f"#{e.incarnation} takes back {w.share(e.share)} "
@@ -223,13 +235,13 @@ _SAYINGS: Final[dict[type[h.Event], Callable[[Words, Any], str]]] = {
     ),
     h.StateAnswered: lambda w, e: (
         f"#{e.incarnation} answers {e.call} of {w.share(e.share)}, leader epoch {e.leader_epoch}, state epoch "
-        f"{e.state_epoch}{_code(e.code)}: {_state(e.start_offset, e.batches)}"
+        f"{e.state_epoch}{_code(e.code)}: {_state(e.start_offset, e.batches, e.failures)}"
     ),
     h.ProcessChanged: lambda w, e: f"== {e.what} (#{e.incarnation})",
     h.FaultStruck: lambda w, e: f"** {'over: ' if e.ended else ''}{e.fault}",
     h.StateSeen: lambda w, e: (
         f"holds {w.share(e.share)}, state epoch {e.state_epoch}, leader epoch {e.leader_epoch}, finished "
-        f"{e.delivery_complete_count}: {_state(e.start_offset, e.batches)}"
+        f"{e.delivery_complete_count}: {_state(e.start_offset, e.batches, e.failures)}"
     ),
     h.GroupSeen: lambda w, e: (
         f"holds group {e.group_id}, epoch {e.group_epoch}, assigned at {e.assignment_epoch}, members "

@@ -25,6 +25,7 @@ from tests.simulation.checkers.moves import AgesEnd, Moves
 from tests.simulation.checkers.objects import Objects
 from tests.simulation.checkers.ownership import Ownership
 from tests.simulation.checkers.passing import NothingSkipped
+from tests.simulation.checkers.reasons import Reasons
 from tests.simulation.checkers.removed_members import LostGo, RemovedEnd
 from tests.simulation.checkers.replay import LogEqualsState, LogsOutlive
 from tests.simulation.checkers.response import ResponseShape
@@ -77,6 +78,7 @@ ALL: tuple[Checker, ...] = (
     LettersArrive(),
     LettersTrue(),
     NoLettersUnasked(),
+    Reasons(),
     GroupEpochs(),
     MemberEpochs(),
     Assignments(),

@@ -15,7 +15,16 @@ from tests.simulation.checkers import Violation
 from tests.simulation.checkers.reading import Records, StateKey, doomed, offsets, partition_of
 from tests.simulation.final import Final as FinalState
 from tests.simulation.final import Letter
-from tests.simulation.history import LETTER_TOPIC, Administered, History, ProduceSent, Share, StateAnswered, StateSeen
+from tests.simulation.history import (
+    LETTER_TOPIC,
+    Administered,
+    HeadersSeen,
+    History,
+    ProduceSent,
+    Share,
+    StateAnswered,
+    StateSeen,
+)
 
 _PREFIX: Final = "__dlq.errors."
 _NAMES: Final = ("topic", "partition", "offset", "group", "delivery.count", "message", "topic.id")
@@ -64,6 +73,17 @@ class OnTheirWay:
 def origin_of(share: Share, offset: int, names: dict[str, str]) -> Origin:
     """Return a record's origin, with its topic's name."""
     return Origin(share.group_id, names.get(share.topic_id, share.topic_id), share.partition, offset)
+
+
+def read_letter(letter: Letter) -> tuple[HeadersSeen, str, Origin | None]:
+    """Return the headers of the record itself, why a member gave it up ("" if the letter does not say; PL-943), and the
+    letter's origin, None if its headers do not name it."""
+    own = letter.headers[: -len(_NAMES)]
+    reason = ""
+    if own and own[-1][0] == _PREFIX + "reason":
+        own, reason = own[:-1], (own[-1][1] or b"").decode()
+    said = _said(letter)
+    return own, reason, None if said is None else _origin(said)
 
 
 def _said(letter: Letter) -> dict[str, str] | None:
@@ -130,12 +150,13 @@ class LettersTrue:
 
     @staticmethod
     def _copy(letter: Letter, origin: Origin, sent: dict[bytes, ProduceSent]) -> Iterator[Violation]:
+        own, _, _ = read_letter(letter)
         if letter.value is None:
-            if letter.key != ":".join(map(str, origin)).encode() or letter.headers[: -len(_NAMES)]:
+            if letter.key != ":".join(map(str, origin)).encode() or own:
                 yield Violation("INV-18", f"{letter} has no copy, and not the key of {origin} alone")
             return
         source = sent.get(letter.value)
-        if source is None or (source.key, source.headers) != (letter.key, letter.headers[: -len(_NAMES)]):
+        if source is None or (source.key, source.headers) != (letter.key, own):
             yield Violation("INV-2", f"{letter} is not a copy of a record that was sent")
 
 

@@ -27,7 +27,7 @@ from tests.simulation.history import (
     Share,
     StateBatchSeen,
 )
-from tests.simulation.leader_events import AckDone, GivenBack, Locked
+from tests.simulation.leader_events import AckDone, GivenBack, Locked, ReasonsGiven
 
 #: A range longer than any window of a simulated group spans a hole left by a lost tail (CM-47).
 RANGE_MAX: Final = 5_000
@@ -56,7 +56,7 @@ def object_of(event: Locked | AckDone | GivenBack | Acquired) -> ObjectKey:
 
 
 def request_of(
-    event: Locked | AckDone | AckAnswered | Acquired | SessionAsked | SessionAnswered | ReleaseAsked,
+    event: Locked | AckDone | AckAnswered | Acquired | SessionAsked | SessionAnswered | ReleaseAsked | ReasonsGiven,
 ) -> RequestKey:
     """Return the key of the request to which an event belongs."""
     return event.process, event.incarnation, event.request

@@ -60,13 +60,14 @@ def _compare(how: str, served: Mapping[Share, StateSeen], other: Mapping[Share, 
 
 def shown(state: StateSeen) -> tuple[object, ...]:
     """Return the part of a state that must survive every process: (state epoch, leader epoch, start, finished,
-    batches)."""
+    batches, reasons)."""
     return (
         state.state_epoch,
         state.leader_epoch,
         state.start_offset,
         state.delivery_complete_count,
         state.batches,
+        state.failures,
     )
 
 

@@ -14,6 +14,7 @@ from tests.simulation.mutants.lost_members import LOST_MEMBERS
 from tests.simulation.mutants.moves import MOVES
 from tests.simulation.mutants.mutant import Mutant
 from tests.simulation.mutants.parts import PARTS
+from tests.simulation.mutants.reasons import REASONS
 from tests.simulation.mutants.removed_members import REMOVED_MEMBERS
 from tests.simulation.mutants.rights import RIGHTS
 from tests.simulation.mutants.schedules import SCHEDULES
@@ -23,5 +24,5 @@ from tests.simulation.mutants.wiring import WIRING
 
 MUTANTS: Final[tuple[Mutant, ...]] = (
     *SCHEDULES, *CHANGES, *LETTERS, *TRANSACTIONS, *CONSUMPTION, *WIRING, *PARTS, *SHARE_PARTITION, *LOST_MEMBERS,
-    *DELAYS, *REMOVED_MEMBERS, *CLOCKS, *ACCESS, *MOVES, *RIGHTS,
+    *DELAYS, *REMOVED_MEMBERS, *CLOCKS, *ACCESS, *MOVES, *RIGHTS, *REASONS,
 )  # fmt: skip

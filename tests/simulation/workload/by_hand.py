@@ -77,6 +77,8 @@ class HandSession:
         self.session_id: int | None = None
         #: Returns the delays that are sent with an acknowledgement batch (PL-930).
         self.delays: Callable[[Ack], Sequence[int]] = _no_delays
+        #: Returns the reason that is sent with an acknowledgement batch (PL-942); "" for none.
+        self.reasons: Callable[[Ack], str] = _no_reason
         self._transport = transport
         self._streaming = streaming
         self._stream: ClientStream[Any, Any] | None = None
@@ -157,6 +159,7 @@ class HandSession:
                     last_offset=ack[1],
                     acknowledge_types=ack[2],
                     release_delays_ms=self.delays(ack),
+                    reason=self.reasons(ack),
                 )
                 for ack in acks.get((topic_id, number), ())
             ]
@@ -192,6 +195,10 @@ class HandSession:
 
 def _no_delays(_ack: Ack) -> Sequence[int]:
     return ()
+
+
+def _no_reason(_ack: Ack) -> str:
+    return ""
 
 
 def _renews(acks: Mapping[Part, list[Ack]] | None) -> bool:

@@ -10,12 +10,14 @@ from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from kip932.api.v1.share_acknowledge_pb2 import ShareAcknowledgeResponse
 from kip932.api.v1.share_fetch_pb2 import ShareFetchResponse
 from kip932.errors import error_class
+from kip932.failures import REASON_BYTES_MAX
 from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW
 from tests.simulation.final import labels
 from tests.simulation.history import ClientFailed, Delivered, Place, Settled
 from tests.simulation.workload.asked import UNKNOWN
 from tests.simulation.workload.by_hand import Ack, HandSession, Layout, Part, heartbeat, layout
 from tests.simulation.workload.cast import Cast, GroupRules
+from tests.simulation.workload.manners import reason
 from tests.simulation.workload.witness import Witness
 
 _SETTLED_KEPT = 10
@@ -40,6 +42,7 @@ class HandMember:
         self._transport = witness.world.transport(witness.process)
         self._small = witness.world.random(f"{witness.process}/bytes")
         self._waits = witness.world.random(f"{witness.process}/delays") if rules.delays else None
+        self._excuses = witness.world.random(f"{witness.process}/reasons")
 
     # ---- the group
 
@@ -91,6 +94,7 @@ class HandMember:
         session = HandSession(self._transport, address, self.rules.name, member_id, self.rng.random() < 0.7)
         if self._waits is not None:
             session.delays = partial(_delays, self._waits)
+        session.reasons = partial(_reason, self._excuses)
         return session
 
     async def fetch(
@@ -219,6 +223,13 @@ def _delays(rng: Random, ack: Ack) -> Sequence[int]:
     if rng.random() < 0.6:
         return (rng.choice(_DELAYS_MS),)
     return rng.choices(_DELAYS_MS, k=max(0, last - first + 1) if last - first < 100 else 1)
+
+
+def _reason(rng: Random, ack: Ack) -> str:
+    """Draw a batch's reason; sometimes one that is too long, or that its type does not have (PL-942)."""
+    if rng.random() < 0.02:
+        return "x" * (REASON_BYTES_MAX + 1)
+    return reason(rng) if ack[2] in {(ACK_RELEASE,), (ACK_REJECT,)} or rng.random() < 0.01 else ""
 
 
 def place_of(part: Part, offset: int) -> Place:

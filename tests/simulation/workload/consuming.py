@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from random import Random
 
 from kip932.errors import KafkaError
-from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
+from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE, ACK_RENEW
 from sharegroups.aio import ShareConsumer
 from sharegroups.errors import DelayTooLongError
 from sharegroups.messages import AcknowledgeType, Message, TopicIdPartition
 from tests.simulation.history import Delivered, Place, Settled
 from tests.simulation.workload.asked import UNKNOWN, Asked
 from tests.simulation.workload.cast import Cast, GroupRules
-from tests.simulation.workload.manners import Commit, Ending, Manners
+from tests.simulation.workload.manners import Commit, Ending, Manners, reason
 from tests.simulation.workload.witness import Witness, error_text
 
 _POLL_S = 0.8
@@ -51,6 +51,7 @@ class Member:
         self._renewing: dict[Place, int] = {}
         self._in_hand: list[Place] = []
         self._waits = witness.world.random(f"{witness.process}/delays") if group.delays else None
+        self._excuses = witness.world.random(f"{witness.process}/reasons")
         settings = {**manners.settings(), "group.id": group.name, "bootstrap.servers": witness.world.bootstrap()}
         self._transport = witness.world.transport(witness.process, principal)
         self._consumer = ShareConsumer(settings, transport=self._transport)
@@ -171,10 +172,11 @@ class Member:
         self._asked.note(place_of(message), kind)
         waits = self._waits is not None and kind == ACK_RELEASE
         delay = self._waits.choice(_DELAYS_S) if self._waits is not None and waits else None
+        why = reason(self._excuses) if kind in {ACK_RELEASE, ACK_REJECT} else ""
         try:
-            self._consumer.acknowledge(message, AcknowledgeType(kind), delay=delay)
+            self._consumer.acknowledge(message, AcknowledgeType(kind), delay=delay, reason=why)
         except DelayTooLongError as error:  # the record is unchanged (CL-113)
-            self._consumer.acknowledge(message, AcknowledgeType(kind), delay=error.maximum)
+            self._consumer.acknowledge(message, AcknowledgeType(kind), delay=error.maximum, reason=why)
 
     def _accept_in_hand(self) -> None:
         """Note that the next poll or commit accepts the records in hand (CL-21, CL-24)."""

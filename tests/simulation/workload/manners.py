@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import Random
-from typing import Any, Self
+from typing import Any, Final, Self
 
 from kip932.ids import ACK_ACCEPT, ACK_REJECT, ACK_RELEASE
 
@@ -27,6 +27,18 @@ class Ending(StrEnum):
     IN_HAND = "close with records in hand"
     UNSUBSCRIBE = "unsubscribe, then close"
     KILLED = "killed"
+
+
+#: Frequent reasons, so that neighbours have the same one; a line that is empty after a cut; two lines; the most bytes.
+_REASONS: Final = ("LookupError: no price", "LookupError: no price", "\n", " \nin pay", "Refused: é\nin pay", "ü" * 512)
+
+
+def reason(rng: Random) -> str:
+    """Draw why a member gives a record up: none, a frequent reason, or one that no other record has."""
+    draw = rng.random()
+    if draw < 0.3:
+        return ""
+    return rng.choice(_REASONS) if draw < 0.6 else f"E{rng.getrandbits(40)}: {'x' * rng.choice([0, 10, 300])}\nat x"
 
 
 @dataclass(frozen=True)
