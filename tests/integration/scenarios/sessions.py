@@ -14,8 +14,10 @@ from tests.integration.scenarios.wire import Wire, attempts
 from tests.support.node import unique
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-#: First offset, last offset, acknowledge types, and optionally delays of releases.
-AckBatch = tuple[int, int, list[int]] | tuple[int, int, list[int], list[int]]
+#: First offset, last offset, acknowledge types, and optionally delays of releases, and a reason.
+AckBatch = (
+    tuple[int, int, list[int]] | tuple[int, int, list[int], list[int]] | tuple[int, int, list[int], list[int], str]
+)
 Acks = Mapping[int, Sequence[AckBatch]]
 Acquired = list[tuple[int, int, int]]
 
@@ -253,11 +255,12 @@ class Keeping:
 
 
 def _fill(partition: Any, batches: Any) -> None:
-    """Add each batch: first offset, last offset, acknowledge types, and optionally the delays of releases."""
-    for first, last, kinds, *delays in batches:
+    """Add each batch: first offset, last offset, acknowledge types, and optionally delays of releases, and a reason."""
+    for first, last, kinds, *more in batches:
         partition.acknowledgement_batches.add(
             first_offset=first,
             last_offset=last,
             acknowledge_types=kinds,
-            release_delays_ms=delays[0] if delays else (),
+            release_delays_ms=more[0] if more else (),
+            reason=more[1] if len(more) > 1 else "",
         )

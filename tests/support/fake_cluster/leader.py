@@ -63,7 +63,8 @@ class Leader(ShareRequests):
         return response
 
     async def explain_record(self, request: Any, context: Any) -> explain_record_pb2.ExplainRecordResponse:
-        """Return the response that a test has set: only the real services can explain a record."""
+        """Return the response that a test has set or, without one, the reasons of the records: only the real services
+        can explain them."""
         self.fake.questions.append(request)
         partition = TopicIdPartition(request.topic_id, request.partition_index)
         response = explain_record_pb2.ExplainRecordResponse()
@@ -71,7 +72,20 @@ class Leader(ShareRequests):
         if error:
             response.error_code = ErrorCode.ValueType(error)
             return response
-        return self.fake.explained[partition]
+        if partition in self.fake.explained:
+            return self.fake.explained[partition]
+        log = self.fake.logs[partition]
+        last = request.last_offset if request.HasField("last_offset") else request.offset
+        for offset in range(request.offset, last + 1):
+            count, reason = log.reasons[request.group_id].get(offset, (0, ""))
+            known = offset >= log.start(request.group_id)
+            response.records.add(
+                first_offset=offset,
+                last_offset=offset,
+                reason=reason if known else "",
+                reason_delivery_count=count if known else 0,
+            )
+        return response
 
     async def produce_stream(self, stream: ServerStream) -> None:
         try:
