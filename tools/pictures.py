@@ -77,6 +77,9 @@ def example() -> Report:
              "last_seen": f"2026-11-22 08:{50 - number}:12", "times_released": 0}
             for number in range(3)
         ],
+        reasons=[{"kind": kind, "group_id": "mail", "topic": "mails", "records": count, "example": f"{kind}: {text}"}
+                 for kind, count, text in (("ConnectionRefusedError", 405, "[Errno 111] smtp.example.org:25"),
+                                           ("UnicodeEncodeError", 12, "'ascii' codec can't encode character"))],
         stalls=[{**stalled, "window": "2026-11-22 08:59:00", "still_s": 900}],
         episodes=[{**stalled, "since": "2026-11-22 08:44:00", "until": "2026-11-22 09:00:00"}],
         standing=[{"group_id": group, "state": state, "members": count}

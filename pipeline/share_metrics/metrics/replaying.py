@@ -69,6 +69,9 @@ _LOAD: Final = pa.struct(
         ("claimed_at", pa.list_(pa.float64())),
     ]
 )
+_WHY: Final = pa.struct(
+    [("window", _TIME), ("kind", pa.string()), ("records", _LONG), ("example", pa.string()), ("said_at", _TIME)]
+)
 _FOUND: Final = pa.schema(
     [
         ("group_id", pa.string()),
@@ -78,12 +81,13 @@ _FOUND: Final = pa.schema(
         ("suspect", _SUSPECT),
         ("steps", _STEPS),
         ("load", _LOAD),
+        ("why", _WHY),
     ]
 )
 
 
 def measure(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5, parts: Part = EVERY) -> DataFrame:
-    """The results of one pass over the rows: each row holds a `tally`, a `suspect`, `steps` or a `load`.
+    """The results of one pass over the rows: each row holds a `tally`, a `suspect`, `steps`, a `load` or a `why`.
 
     The functions `…_of` turn them into metrics.
     """
@@ -137,6 +141,12 @@ def poison_of(found: DataFrame) -> DataFrame:
     return found.where("suspect is not null").select(*KEY, "suspect.*")
 
 
+def reasons_of(found: DataFrame) -> DataFrame:
+    """How many records of a share-partition were given up in a window with a reason of each `kind`, "" for all others,
+    with the first line of the newest one, `example`, and its time, `said_at` (PM-94)."""
+    return found.where("why is not null").select(*KEY, "why.*")
+
+
 def replay_windows(rows: DataFrame, window_s: int = 60, delivery_limit: int = 5) -> DataFrame:
     """`replay_windows_of`, from a new replay of the rows."""
     return replay_windows_of(replayed(rows, window_s, delivery_limit))
@@ -164,6 +174,12 @@ def _rows_of(found: Measured, parts: Part) -> Iterator[dict[str, Any]]:
         named = dict(zip(KEY, key, strict=True))
         for row in progress.rows():
             yield named | {"steps": row}
+    for key, reasons in found.reasons.items():
+        named = dict(zip(KEY, key, strict=True))
+        for window, kinds in sorted(reasons.windows.items()):
+            for kind, said in sorted(kinds.items()):
+                of_kind = {"kind": kind, "records": said.records, "example": said.example, "said_at": said.at_us}
+                yield named | {"why": {"window": window, **of_kind}}
     if Part.LOAD in parts:
         yield {"load": {"stream": found.stream, **found.load.row()}}
 

@@ -43,6 +43,8 @@ _SHARE_STATE: Final = {
     "write_id": "number of the write in its leader epoch and generation; a write that is stored twice has it twice",
     "delivery_limit": "the group's delivery limit, where the write releases or archives records",
     "archived": "ranges that it archives; `reason`: 1 delivery limit, 2 rejected",
+    "failures": "why members gave records up: in an update those of its write, in a snapshot those of all records from "
+    "the start offset on",
 }
 _GROUP: Final = {
     "group_id": "the group; empty in `served_time`",

@@ -75,6 +75,7 @@ _STATE_BATCH: Final = _struct(
 )
 STATE_BATCH_FIELDS: Final = tuple(field.name for field in _STATE_BATCH)
 _ARCHIVED: Final = _struct(first_offset=_LONG, last_offset=_LONG, delivery_count=_INT, reason=_INT)
+_FAILURE: Final = _struct(first_offset=_LONG, last_offset=_LONG, delivery_count=_INT, reason=_TEXT)
 _SHARE_STATE: Final = {
     "group_id": _TEXT,
     "topic_id": _TEXT,
@@ -98,6 +99,7 @@ _SHARE_STATE: Final = {
     "write_id": _LONG,
     "delivery_limit": _INT,
     "archived": _list(_ARCHIVED),
+    "failures": _list(_FAILURE),  # X11: null in rows of earlier builds
 }
 _ASSIGNED: Final = _struct(topic_id=_TEXT, partitions=_list(_INT))
 _PARTITIONS: Final = _struct(topic_id=_TEXT, topic_name=_TEXT, partitions=_list(_INT))

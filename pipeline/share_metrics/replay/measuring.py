@@ -1,4 +1,4 @@
-"""Computes replays, progress and loads of share-partitions in one pass over the rows of their streams. Pure.
+"""Computes replays, progress, loads and reasons of share-partitions in one pass over the rows of their streams. Pure.
 
 All records of a share-partition are in one stream (SC-3). So one pass over a stream in the order of ids sees each
 share-partition's records in order too, with the stream's event time and gaps (PM-7, PM-11, PM-32, PM-34). No Spark, no
@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from share_metrics.reader.schemas import CLAIM, GAP, MALFORMED, NOOP, NOT_RECORDS, UNKNOWN
+from share_metrics.replay.given_reasons import GivenReasons
 from share_metrics.replay.progress_rows import Progress
 from share_metrics.replay.replay_runs import ColumnReplay
 from share_metrics.replay.write_columns import NUMBERS, Blocks, Key, by_stream
@@ -37,6 +38,7 @@ class Part(Flag):
     REPLAY = auto()
     PROGRESS = auto()
     LOAD = auto()
+    REASONS = auto()
 
     @property
     def needed(self) -> tuple[str, ...]:
@@ -45,12 +47,13 @@ class Part(Flag):
             Part.REPLAY: ("state_epoch", "start_offset", "write_id", "delivery_limit", "hwm", "archived"),
             Part.PROGRESS: tuple(name for name in NUMBERS if name != "delivery_limit"),
             Part.LOAD: ("bytes", "error"),
+            Part.REASONS: ("state_epoch", "start_offset", "failures"),
         }
         batches = ("state_batches",) if self & (Part.REPLAY | Part.PROGRESS) else ()
         return tuple(dict.fromkeys((*_COMMON, *(name for part in self for name in named[part]), *batches)))
 
 
-EVERY: Final = Part.REPLAY | Part.PROGRESS | Part.LOAD
+EVERY: Final = Part.REPLAY | Part.PROGRESS | Part.LOAD | Part.REASONS
 
 
 @dataclass(slots=True)
@@ -113,6 +116,7 @@ class Measured:
     load: StreamLoad = field(default_factory=StreamLoad)
     replays: dict[Key, ColumnReplay] = field(default_factory=dict)
     progress: dict[Key, Progress] = field(default_factory=dict)
+    reasons: dict[Key, GivenReasons] = field(default_factory=dict)
 
 
 def measured(
@@ -138,5 +142,7 @@ def measured(
                     if key not in found.progress:
                         found.progress[key] = Progress(window_us)
                     found.progress[key].take(writes)
+                if Part.REASONS in parts:
+                    found.reasons.setdefault(key, GivenReasons(window_us)).take(writes)
                 found.load.keys.add(key)
         yield found

@@ -6,21 +6,23 @@ and keep the order of ids within it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from kip932.failures import Failure
 from kip932.state_batches import ArchivedRange, StateBatch
 from share_metrics.reader.schemas import GAP, STATE_BATCH_FIELDS, WRITE_COUNTS
 from share_metrics.replay.columns import begins, spread
 from share_metrics.replay.replay import Event
 
 Key = tuple[str, str, int]
+R = TypeVar("R")
 #: The numbers of a row, in the order of `Writes.values`.
 NUMBERS: Final = (
     "start_offset", "state_epoch", "leader_epoch", "generation", "write_id", "delivery_complete_count", "hwm", "speo",
@@ -55,6 +57,8 @@ class Writes:
     #: The ranges that records archive, by the records' numbers in `place`.
     archived: dict[int, tuple[ArchivedRange, ...]]
     place: Any
+    #: Why members gave records up (X11), by the records' numbers in `place`.
+    failures: dict[int, tuple[Failure, ...]]
 
     def __len__(self) -> int:
         return len(self.kind)
@@ -65,7 +69,7 @@ class Writes:
         return Writes(
             self.kind[begin:end], self.time_us[begin:end], self.timed[begin:end], self.losses[begin:end],
             self.values[:, begin:end], self.known[:, begin:end], self.offsets[begin : end + 1] - low,
-            self.batches[:, low:high], self.archived, self.place[begin:end],
+            self.batches[:, low:high], self.archived, self.place[begin:end], self.failures,
         )  # fmt: skip
 
     def column(self, name: str) -> tuple[Any, Any]:
@@ -177,7 +181,8 @@ def _writes(table: Any, order: Any, columns: tuple[Any, Any, Any, Any]) -> Write
         values[AT[name]], known[AT[name]] = numbers[order], there[order]
     offsets, batches = _batches(table, order)
     kind, time_us, timed, losses = (column[order] for column in columns)
-    return Writes(kind, time_us, timed, losses, values, known, offsets, batches, _archived(table), order)
+    named = (_ranges(table, "archived", ArchivedRange), order, _ranges(table, "failures", Failure))
+    return Writes(kind, time_us, timed, losses, values, known, offsets, batches, *named)
 
 
 def _batches(table: Any, order: Any) -> tuple[Any, Any]:
@@ -194,12 +199,13 @@ def _batches(table: Any, order: Any) -> tuple[Any, Any]:
     return np.append([0], np.cumsum(high - low)), np.stack([*plain, until // 1000])
 
 
-def _archived(table: Any) -> dict[int, tuple[ArchivedRange, ...]]:
-    if "archived" not in table.column_names:
+def _ranges(table: Any, name: str, kind: Callable[..., R]) -> dict[int, tuple[R, ...]]:
+    """The values of a column of lists, by the numbers of the rows whose list is not empty."""
+    if name not in table.column_names:
         return {}
-    filled = np.flatnonzero(pc.fill_null(pc.list_value_length(table["archived"]), 0).to_numpy())
-    found = table["archived"].take(pa.array(filled)).to_pylist()
-    return {at: tuple(ArchivedRange(**one) for one in of) for at, of in zip(filled.tolist(), found, strict=True)}
+    filled = np.flatnonzero(pc.fill_null(pc.list_value_length(table[name]), 0).to_numpy())
+    found = table[name].take(pa.array(filled)).to_pylist()
+    return {at: tuple(kind(**one) for one in of) for at, of in zip(filled.tolist(), found, strict=True)}
 
 
 def _coded(record_types: Any) -> Any:

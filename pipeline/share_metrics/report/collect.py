@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F  # noqa: N812 - the name all of Spark's own documentation uses
 
 from share_metrics.metrics import (
@@ -25,6 +25,7 @@ from share_metrics.metrics import (
     poison_of,
     progress_of,
     quality,
+    reasons_of,
     replay_windows_of,
     stalls,
     with_arrivals,
@@ -35,6 +36,7 @@ from share_metrics.metrics.common import KEY, ORDER, standing
 from share_metrics.metrics.newest import topic_names
 from share_metrics.metrics.stalls import COUNTS, GAUGES, STALL_AFTER_S, last_known
 from share_metrics.replay.append_times import percentile_ms
+from share_metrics.replay.given_reasons import OTHERS
 from share_metrics.replay.poison import POISON_MAX, Reason
 from share_metrics.report.lines import (
     SUMMED,
@@ -48,7 +50,7 @@ from share_metrics.report.lines import (
     points_of,
     totals,
 )
-from share_metrics.report.model import ROWS_MAX, SHOWN_MAX, Counts, Ends, Report
+from share_metrics.report.model import REASONS_MAX, ROWS_MAX, SHOWN_MAX, Counts, Ends, Report
 
 #: All rows from this long before the report's start on are read; older rows only if they give the state then (PM-32).
 READ_BACK: Final = timedelta(hours=1)
@@ -203,6 +205,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
         before=before_page(done, span),
         ends=ends_by_group(_ends(found, here)),
         read_s=max(0, int((read_until - begin).total_seconds())),
+        reasons=_reasons(found, here, names),
     )
 
 
@@ -302,6 +305,26 @@ def _judged(still: DataFrame, known_end: datetime, read_until: datetime) -> Data
 def _ends(replay: DataFrame, here: Column) -> list[dict[str, Any]]:
     counted = ends_of(replay).where(here).groupBy("group_id", "bound", "ms")
     return [row.asDict() for row in counted.agg(F.sum("records").alias("records")).collect()]
+
+
+def _reasons(found: DataFrame, here: Column, names: Mapping[str, str]) -> list[dict[str, Any]]:
+    """The REASONS_MAX most frequent kinds of reasons by group and topic; then one row of all others, if there are any
+    (PM-94)."""
+    kinds = reasons_of(found).where(here).groupBy("group_id", "topic_id", "kind").agg(
+        F.sum("records").alias("records"), F.max_by("example", "said_at").alias("example")
+    )  # fmt: skip
+    order = Window.orderBy(F.col("kind") == F.lit(OTHERS), F.desc("records"), "group_id", "topic_id", "kind")
+    last = F.when(F.col("kind") == F.lit(OTHERS), REASONS_MAX + 1).otherwise(F.row_number().over(order))
+    placed = kinds.withColumn("place", F.least(last, F.lit(REASONS_MAX + 1))).groupBy("place")
+    one = [F.first(name).alias(name) for name in ("group_id", "topic_id", "kind", "example")]
+    rows = sorted((row.asDict() for row in placed.agg(F.sum("records").alias("records"), *one).collect()),
+                  key=lambda row: row["place"])  # fmt: skip
+    return [
+        {"kind": None, "group_id": None, "topic": None, "records": row["records"], "example": None}
+        if row["place"] > REASONS_MAX
+        else {**row, "topic": names.get(row["topic_id"], row["topic_id"])}
+        for row in rows
+    ]
 
 
 def _groups(members: DataFrame, here: Column) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

@@ -11,6 +11,8 @@ from typing import Any, Final, NamedTuple
 SHOWN_MAX: Final = 20
 #: The maximum number of rows in a table; the page says how many were found.
 ROWS_MAX: Final = 200
+#: The maximum number of kinds of reasons that are listed; the others are one row.
+REASONS_MAX: Final = 20
 #: The maximum number of marks in a share-partition's charts; the newest are shown.
 MARKS_MAX: Final = 50
 #: How many unread seconds at the end of a page's time count as a finding; the same as STALL_AFTER_S.
@@ -149,7 +151,8 @@ class Report:
     `counts` are given if rows were left out; otherwise the rows are counted. `behind_s`: how many seconds before the
     end are not completely read yet. `standing`: state and number of members of every group at the end. `members`: the
     members at the end, with their partitions as `has`. `stalls` are windows, `episodes` unbroken runs of them.
-    `read_s`: how many seconds of the page's period were completely read.
+    `read_s`: how many seconds of the page's period were completely read. `reasons`: why records were given up, the most
+    frequent kinds first; all others are the last row, whose `kind` is None (PM-94).
     """
 
     begin: str
@@ -171,6 +174,7 @@ class Report:
     before: Before | None = None
     ends: Sequence[Ends] = field(default_factory=tuple)
     read_s: int = 0
+    reasons: Sequence[Row] = field(default_factory=tuple)
 
     @property
     def found(self) -> Counts:

@@ -6,7 +6,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, Final, NamedTuple
 
-from share_metrics.report.model import BEHIND_S, ROWS_MAX, SHOWN_MAX, Ends, Event, PartitionLine, Report, totals
+from kip932.printable import printable
+from share_metrics.report.model import (
+    BEHIND_S,
+    ROWS_MAX,
+    SHOWN_MAX,
+    Ends,
+    Event,
+    PartitionLine,
+    Report,
+    Row,
+    totals,
+)
 from share_metrics.report.svg import bar, chart
 
 _STYLE: Final = """
@@ -109,6 +120,10 @@ def render(report: Report) -> str:
         *(charts(line, report.window_s) for line in shown),
         "<h2>Acknowledgements</h2>",
         mix(shown),
+        "<h2>Why records were given up</h2>",
+        "<p class='dim'>What members said when they released or rejected records, by kind of error: each failed "
+        "delivery counts once. A member that gives no reason, as older clients do, is not counted.</p>",
+        _reasons(report.reasons),
         "<h2>Failed records and poison candidates</h2>",
         "<p class='dim'>Rejected ones, those at the group's delivery limit, and released ones with one delivery left: "
         "the newest 100 of each share-partition.</p>",
@@ -355,6 +370,20 @@ def charts(line: PartitionLine, window_s: int) -> str:
     each = f"finished in each {_WINDOWS.get(window_s, f'{window_s} s')}"
     done = chart(each, [(point.time_s, point.finished) for point in line.points], marks) if line.points else ""
     return f'<h3>{escape(line.name)}</h3><div class="charts">{lag}{done}</div>'
+
+
+def _reasons(reasons: Sequence[Row]) -> str:
+    """A table of reasons. Their texts are those of others: control characters and marks of direction are escaped."""
+    return _table(
+        ("why", "group", "topic", "failed deliveries", "newest"),
+        (
+            (
+                "all others" if row["kind"] is None else printable(row["kind"]), row["group_id"], row["topic"],
+                row["records"], None if row["example"] is None else printable(row["example"]),
+            )
+            for row in reasons
+        ),
+    )  # fmt: skip
 
 
 def _stalls(report: Report) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from kip932.records.share_state import batches_from_messages, stats_from_message
+from kip932.records.share_state import batches_from_messages, failures_from_messages, stats_from_message
 from kip932.records.v1 import share_state_log_pb2 as pb
 from share_metrics.reader.decoding.values import known, time_us, topic_text
 
@@ -14,7 +14,7 @@ TYPES: Final = {"S": ("snapshot", "snapshot"), "U": ("update", "update"), "T": (
 def decode_share_state(letter: str, data: bytes, *, light: bool = False) -> dict[str, Any] | None:
     """The columns specific to this kind; None for a type or version of a later build. Raises ValueError, DecodeError.
 
-    `light`: without the state batches, which are most of a record (PM-78).
+    `light`: without the state batches and the reasons of failures, which are most of a record (PM-78).
     """
     if letter not in TYPES:
         return None
@@ -54,6 +54,7 @@ def _value(value: pb.ShareSnapshot | pb.ShareUpdate, light: bool) -> dict[str, A
         "state_batches": None if light else _batches(value),
         **stats._asdict(),
         "archived": stats.archived or None,
+        "failures": None if light else failures_from_messages(value.failures) or None,
     }
 
 

@@ -22,7 +22,8 @@ OWN: Final = {
     "not_before:timestamp>>,"
     "cause:int,n_accept:int,n_release:int,n_reject:int,n_timeout:int,n_limit:int,max_dc:int,sum_dc:bigint,hwm:bigint,"
     "speo:bigint,write_id:bigint,delivery_limit:int,"
-    "archived:array<struct<first_offset:bigint,last_offset:bigint,delivery_count:int,reason:int>>",
+    "archived:array<struct<first_offset:bigint,last_offset:bigint,delivery_count:int,reason:int>>,"
+    "failures:array<struct<first_offset:bigint,last_offset:bigint,delivery_count:int,reason:string>>",
     Kind.GROUP: "group_id:string,member_id:string,tombstone:boolean,cause:int,reason:string,group_epoch:int,"
     "member_count:int,assignment_epoch:int,member_epoch:int,previous_member_epoch:int,member_state:int,rack_id:string,"
     "client_id:string,client_host:string,subscribed_topic_names:array<string>,"

@@ -67,8 +67,8 @@ def test_the_page_has_its_sections_and_says_what_is_a_lower_bound() -> None:
     page = render(report(poison=[POISON], stalls=[STALL], groups=[GROUP], skew=[SKEW], quality=[QUALITY], gaps=[GAP]))
     assert re.findall(r"<h2>([^<]+)</h2>", page) == [
         "Groups", "Beside the time before", "From append to end", "Share-partitions", "Lag and progress",
-        "Acknowledgements", "Failed records and poison candidates", "Stalls", "Members", "Rebalances", "Shard skew",
-        "Data quality",
+        "Acknowledgements", "Why records were given up", "Failed records and poison candidates", "Stalls", "Members",
+        "Rebalances", "Shard skew", "Data quality",
     ]  # fmt: skip
     assert page.index('class="light red"') < page.index("<h2>")
     heads = re.findall(r"<th>([^<]+)</th>", page)
@@ -300,3 +300,26 @@ def test_the_numbers_that_matter_most_stand_first_and_large() -> None:
         ("0", "failed or poison"), ("4", "entries lost"),
     ]  # fmt: skip
     assert "<td>7.5 %</td>" in page
+
+
+def why(kind: str | None, example: str | None, records: int = 3, group: str | None = "g") -> dict[str, object]:
+    return {"kind": kind, "group_id": group, "topic": group and "orders", "records": records, "example": example}
+
+
+@pytest.mark.rule("PM-94")
+def test_the_page_says_why_records_were_given_up() -> None:
+    page = render(report(reasons=[why("LookupError", "LookupError: no price"), why(None, None, 1_234, None)]))
+    assert "<td>LookupError</td><td>g</td><td>orders</td><td>3</td><td>LookupError: no price</td>" in page
+    assert "<td>all others</td><td>–</td><td>–</td><td>1,234</td><td>–</td>" in page
+
+
+@pytest.mark.rule("PM-94")
+def test_no_reason_breaks_the_page_or_turns_its_text_around() -> None:
+    evil = "</td><script>alert(1)</script>\x1b[31m\u202etxt\u2066\u2028 \x00 & \"'" + "\u05d0" * 400
+    page = render(report(reasons=[why(evil[:60], evil)]))
+    parser = Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert "<script" not in page
+    assert not {"\x1b", "\x00", "\u202e", "\u2066", "\u2028"} & set(page)
+    assert "\\x1b[31m\\u202etxt" in page

@@ -96,19 +96,23 @@ def test_records_without_the_fields_of_extensions_are_rows_too() -> None:
     assert (row["record_type"], row["tombstone"], row["ts"], row["reason"]) == ("member", True, None, None)
 
 
-@pytest.mark.rule("PM-16", "SC-117")
-@pytest.mark.parametrize("light", [False, True])
-def test_reasons_of_failures_are_in_no_row(light: bool) -> None:
-    failures = (Failure(111, 112, 1, "ValueError: a"),)
+@pytest.mark.rule("PM-20", "X11", "SC-117", "PM-78")
+def test_reasons_of_failures_come_back_and_light_rows_have_none() -> None:
+    failures = (Failure(111, 112, 1, "ValueError: a\n  in pay"), Failure(114, 114, 2, "<b>\u202e\x1b[31m" + "é" * 400))
     for record in (snapshot(110, 3), update(112)):
-        plain = decode_page(Kind.SHARE_STATE, [state_entry(AT, record)], light=light)
+        plain = decode_page(Kind.SHARE_STATE, [state_entry(AT, record)])
         with_reasons = (
             record._replace(failures=failures)
             if isinstance(record, ShareUpdate)
             else replace(record, failures=failures)
         )
-        found = decode_page(Kind.SHARE_STATE, [state_entry(AT, with_reasons)], light=light)
-        assert found.drop_columns(["bytes"]).equals(plain.drop_columns(["bytes"]))
+        found = decode_page(Kind.SHARE_STATE, [state_entry(AT, with_reasons)])
+        assert plain.to_pylist()[0]["failures"] is None
+        assert found.to_pylist()[0]["failures"] == [one._asdict() for one in failures]
+        for page in (found, decode_page(Kind.SHARE_STATE, [state_entry(AT, with_reasons)], light=True)):
+            others = ["bytes", "failures", "state_batches"]
+            assert page.drop_columns(others).equals(plain.drop_columns(others))
+        assert page.column("failures").null_count == 1
 
 
 @pytest.mark.rule("PM-78")
