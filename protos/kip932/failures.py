@@ -13,6 +13,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from itertools import accumulate, pairwise
+from operator import itemgetter
 from typing import Final, NamedTuple
 
 #: The most bytes of one reason, and of all that a share-partition keeps, in UTF-8.
@@ -24,6 +25,7 @@ FAILURES_MAX: Final = 5_000
 SHORT_BYTES_MAX: Final = 200
 #: So few reasons are within the limits, however long each is.
 _FEW: Final = REASONS_BYTES_MAX // REASON_BYTES_MAX
+_REASON: Final = itemgetter(3)
 
 
 class Failure(NamedTuple):
@@ -136,14 +138,18 @@ def _limited(failures: list[Failure]) -> tuple[Failure, ...]:
     if _bytes(failures) > REASONS_BYTES_MAX:
         failures = _shortened(failures)
         if _bytes(failures) > REASONS_BYTES_MAX:
-            sizes = accumulate(len(one.reason.encode()) for one in failures)
+            sizes = accumulate(map(_size, map(_REASON, failures)))
             failures = failures[: bisect_right(list(sizes), REASONS_BYTES_MAX)]
     return tuple(failures[:FAILURES_MAX])
 
 
 def _bytes(failures: list[Failure]) -> int:
     """Return the bytes of all reasons; 0 for so few that they are within the limit, however long each is."""
-    return 0 if len(failures) <= _FEW else len("".join([one.reason for one in failures]).encode())
+    return 0 if len(failures) <= _FEW else _size("".join(map(_REASON, failures)))
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode())
 
 
 def _shortened(failures: list[Failure]) -> list[Failure]:
@@ -152,7 +158,7 @@ def _shortened(failures: list[Failure]) -> list[Failure]:
     end, before, text = -2, -1, ""
     for one in failures:
         first, last, count, reason = one
-        if "\n" in reason or len(reason.encode()) > SHORT_BYTES_MAX:
+        if "\n" in reason or _size(reason) > SHORT_BYTES_MAX:
             reason = cut(reason.strip().partition("\n")[0], SHORT_BYTES_MAX)
             one = Failure(first, last, count, reason)  # noqa: PLW2901
             if not reason:

@@ -6,7 +6,7 @@ import pytest
 
 from kip932.api.v1.explain_record_pb2 import ExplainRecordRequest
 from kip932.failures import REASON_BYTES_MAX
-from tests.integration.scenarios.sessions import ACCEPT, REJECT, RELEASE, Session, acquired, part
+from tests.integration.scenarios.sessions import ACCEPT, REJECT, RELEASE, AckBatch, Session, acquired, part
 from tests.integration.scenarios.wire import attempts
 
 from .hosting import Services, contract
@@ -37,16 +37,16 @@ async def test_reasons_are_kept_with_the_records_that_a_member_gave_up(services:
     await produced(services, place, 5)
     assert acquired(await worker.fetch()) == [(0, 4, 1)]
     most = "é" * (REASON_BYTES_MAX // 2)
-    batches = (1, 2, [RELEASE, ACCEPT], [], "ValueError: a"), (3, 3, [REJECT], [], most), (4, 4, [RELEASE])
-    given = part(await worker.acknowledge(*batches))
+    failed: AckBatch = (1, 2, [RELEASE, ACCEPT], [], "ValueError: a")
+    given = part(await worker.acknowledge(failed, (3, 3, [REJECT], [], most), (4, 4, [RELEASE])))
     assert given.error_code == 0, given.error_message
     assert await said(services, worker, 5) == [NONE, ("ValueError: a", 1), NONE, (most, 1), NONE]
     async for _ in attempts():
         if found := acquired(await worker.fetch(wait_ms=500)):
             break
     assert found == [(1, 1, 2), (4, 4, 2)]
-    for why in ((4, 4, [RELEASE], [], "late"), (1, 1, [RELEASE])):
-        assert part(await worker.acknowledge(why)).error_code == 0
+    late = await worker.acknowledge((1, 1, [RELEASE]), (4, 4, [RELEASE], [], "late"))
+    assert part(late).error_code == 0
     assert await said(services, worker, 5) == [NONE, ("ValueError: a", 1), NONE, (most, 1), ("late", 2)]
     assert await worker.ack(0, 0, ACCEPT) == 0
     assert (await said(services, worker, 5))[1] == ("ValueError: a", 1), "it is not finished yet"
@@ -60,11 +60,12 @@ async def test_a_reason_that_is_too_long_or_of_records_that_are_not_given_up_is_
     worker = await opened(services, place)
     await produced(services, place, 3)
     assert acquired(await worker.fetch()) == [(0, 2, 1)]
-    for wrong in (
+    invalid: list[AckBatch] = [
         (0, 0, [RELEASE], [], "x" * (REASON_BYTES_MAX + 1)),
         (0, 0, [REJECT], [], "é" * (REASON_BYTES_MAX // 2) + "x"),
         (0, 1, [ACCEPT, ACCEPT], [], "x"),
-    ):
+    ]
+    for wrong in invalid:
         assert part(await worker.acknowledge(wrong)).error_code == INVALID_REQUEST
         refused = part(await worker.acknowledge(wrong, (2, 2, [REJECT], [], "y")))
         assert refused.error_code == INVALID_REQUEST
