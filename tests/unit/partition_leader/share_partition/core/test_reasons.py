@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import tracemalloc
 from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError, InvalidRecordStateError, RequestTimedOutError
-from kip932.failures import REASONS_BYTES_MAX, Failure
+from kip932.failures import FAILURES_MAX, REASONS_BYTES_MAX, Failure
 from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_REJECT, ACK_RELEASE, STATE_ARCHIVING, STATE_AVAILABLE
 from kip932.state_batches import StateBatch
 from partition_leader.share_partition.core import events as ev
@@ -264,3 +266,25 @@ def test_all_are_forgotten_when_the_start_offset_has_passed_the_last() -> None:
     assert plain(reasons.failures) == [(3, 3, 1, "a")]
     reasons.add((), 4)
     assert plain(reasons.failures) == []
+
+
+@pytest.mark.rule("PL-942")
+@pytest.mark.parametrize("ranges", [257, 1_300, FAILURES_MAX])
+@pytest.mark.parametrize("wide", ["", "\U0001f40c"])
+def test_the_reasons_of_a_share_partition_take_no_more_memory_than_the_rule_says(ranges: int, wide: str) -> None:
+    """Shows (f). One character beyond U+FFFF makes each of a text's characters take four bytes."""
+    size = REASONS_BYTES_MAX // ranges - 3 * len(wide)
+    reasons = Reasons()
+    gc.collect()
+    tracemalloc.start()
+    try:
+        for begin in (0, 1):  # in two parts, as stored ones and new ones come
+            given = [Failure(at, at, 1, f"{wide}{at} ".ljust(size, "x")) for at in range(begin, ranges, 2)]
+            reasons.add(given, 0)
+            del given
+        taken, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(reasons.failures) == ranges
+    assert sum(len(one.reason.encode()) for one in reasons.failures) > 0.9 * REASONS_BYTES_MAX
+    assert taken <= (2.5 if wide else 1.1) * 1024 * 1024
