@@ -5,7 +5,8 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.printable import printable
@@ -18,6 +19,7 @@ from sharegroups.worker.core.policy import (
     class_name,
     described,
     reason_of,
+    shortened,
     verdict_of,
 )
 
@@ -175,15 +177,20 @@ def _verdict(spec: JobSpec, error: BaseException) -> Verdict:
     if isinstance(error, Undecodable):
         decoder = getattr(spec.value, "__qualname__", repr(spec.value))
         return Verdict(Kind.REJECTED, f"the value cannot be decoded by {decoder}: {error}")
-    return verdict_of(error, spec.outcomes, *_trace_and_reason(error))
+    trace, reason, place = _traced(error)
+    return replace(verdict_of(error, spec.outcomes, trace, reason), place=place)
 
 
 #: How many lines of a long traceback are shown: half from its start, half from its end.
 _TRACE_MAX: Final = 40
+#: The most characters that are logged of one line of a traceback, and that are read of a message for the reason.
+_LINE_MAX: Final = 1_000
+_READ_MAX: Final = 8_000
 
 
-def _trace_and_reason(error: BaseException) -> tuple[str, str]:
-    """Return the traceback, starting at the handler's own frame, and the exception as a reason (CL-165)."""
+def _traced(error: BaseException) -> tuple[str, str, str]:
+    """Return the traceback, starting at the handler's own frame, the exception as a reason (CL-165), and the line of
+    the program that raised it. What is long is cut (CL-180)."""
     trace = error.__traceback__
     while trace is not None and trace.tb_frame.f_code.co_filename == __file__:
         trace = trace.tb_next
@@ -196,8 +203,21 @@ def _trace_and_reason(error: BaseException) -> tuple[str, str]:
     # Class and message, and then the notes; the lines of the source that a SyntaxError has before them are indented.
     first = next((part for part in own if not part.startswith(" ")), own[0])
     rest = text.removesuffix("".join(own)) + "".join(part for part in own if part is not first)
-    reason = reason_of(" ".join(first.split()), rest.rstrip().splitlines()[-_TRACE_MAX:])
-    lines = [printable(line) for line in text.rstrip().splitlines()]
-    if len(lines) > _TRACE_MAX:
-        lines = [*lines[: _TRACE_MAX // 2], "  …", *lines[-_TRACE_MAX // 2 :]]
-    return "\n".join(lines), reason
+    reason = reason_of(" ".join(first[:_READ_MAX].split()), rest.rstrip().rsplit("\n", _TRACE_MAX)[-_TRACE_MAX:])
+    return _logged(text.rstrip()), reason, _raised_at(trace)
+
+
+def _logged(text: str) -> str:
+    """Return a traceback as it is logged. It may be of many millions of lines: those in the middle are not even
+    split."""
+    half, left_out = _TRACE_MAX // 2, text.count("\n") + 1 - _TRACE_MAX
+    lines = text.split("\n") if left_out <= 0 else text.split("\n", half)[:half]
+    if left_out > 0:
+        lines = [*lines, f"  … ({left_out:,} lines left out)", *text.rsplit("\n", half)[-half:]]
+    return "\n".join(printable(shortened(line, _LINE_MAX)) for line in lines)
+
+
+def _raised_at(trace: TracebackType | None) -> str:
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return "" if trace is None else f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}"

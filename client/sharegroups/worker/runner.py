@@ -12,7 +12,6 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from kip932.printable import printable
 from sharegroups.aio import ShareConsumer
 from sharegroups.connection.core.missing_rights import may_not_work
 from sharegroups.errors import (
@@ -26,10 +25,11 @@ from sharegroups.messages import Message, Messages, TopicIdPartition
 from sharegroups.worker.acknowledging import Acknowledging
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.isolation import PARKED_S, Isolation, runs_alone
-from sharegroups.worker.core.policy import Decision, Kind, Step, Verdict, archived, decide
+from sharegroups.worker.core.policy import Kind, Step, Verdict, archived, decide
 from sharegroups.worker.core.prefetch import Prefetch
 from sharegroups.worker.core.tally import Tally
 from sharegroups.worker.job import Job, JobSpec
+from sharegroups.worker.outcome_log import OutcomeLog
 from sharegroups.worker.pools import Finished, Pool, WorkerError
 from sharegroups.worker.processes import ProcessPool
 from sharegroups.worker.tasks import TaskPool
@@ -155,6 +155,7 @@ class Runner:
         self._tasks_begin = any(spec.is_async for spec in specs.values())
         self._prefetch = Prefetch(sum(pool.size for pool in set(self._pools.values())), prefetch)
         self._acknowledging = Acknowledging(self._consumer, tally, self._wake)
+        self._outcomes = OutcomeLog(self._group_id)
         self._jobs = UnacknowledgedJobs()
         self._isolation = Isolation[Job]()
         self._finished: list[Finished] = []
@@ -187,6 +188,7 @@ class Runner:
             self.is_ready = False
             await self._finish()
         finally:
+            self._outcomes.write_due(self._loop.time(), at_end=True)
             for pool in set(self._pools.values()):
                 await pool.stop()
             await self._consumer.close(_CLOSE_S)
@@ -215,6 +217,7 @@ class Runner:
     async def _turn(self, fetch: bool = True) -> None:
         """Acknowledge the jobs that have ended, then wait for records or for the next job to end."""
         self._turned_s = self._loop.time()
+        self._outcomes.write_due(self._turned_s)
         self._settle()
         self._give_back()
         await self._begin_isolated()
@@ -365,27 +368,9 @@ class Runner:
                 self._jobs.remember(job.message)
             done = self._acknowledging.settle(job, decision)
             if verdict.kind is not Kind.DONE or verdict.why:
-                self._log(job, verdict, done, count)
+                limit, letters_to = self._group_limit, self._dead_letter_topic
+                self._outcomes.job(job, verdict, done, limit=limit, letters_to=letters_to, now_s=self._loop.time())
             self._tally.job(job.spec.topic, decision.step.value, seconds)
-
-    def _log(self, job: Job, verdict: Verdict, decision: Decision, count: int) -> None:
-        """Log the outcome of a job whose handler did not simply return, and what happens next."""
-        level = logging.ERROR if decision.step.gives_up else logging.WARNING
-        if verdict.kind is Kind.DONE:
-            level = logging.INFO
-        what = {
-            Kind.DONE: "counts as done",
-            Kind.FAILED: "failed",
-            Kind.REJECTED: "was rejected",
-            Kind.RELEASED: "was released",
-        }[verdict.kind]
-        tail = f"; {decision.log_text}" if decision.log_text else ""
-        if decision.step.gives_up and self._dead_letter_topic:
-            tail += f"; it becomes a dead letter in {self._dead_letter_topic}"
-        trace = f"\n{verdict.trace}" if verdict.trace else ""
-        text = "%s: %s, delivery %d of %d, %s: %s%s%s"
-        why = printable(verdict.why)  # it may contain foreign data
-        log.log(level, text, job.place, job.spec.name, count, self._group_limit, what, why, tail, trace)
 
     def _give_back(self) -> None:
         """Release records that have waited too long for a handler, because jobs have become slower. A record that runs

@@ -106,6 +106,7 @@ DEEDS: dict[str, Any] = {
     "never_end": lambda seconds: atexit.register(time.sleep, seconds),
     "sleep": time.sleep,
     "fail": lambda times: _raise(ValueError("no address")) if current_job().delivery_count <= times else None,
+    "bad": lambda size: _raise(ValueError(f"order {current_job().offset} is bad: {'x' * size}")),
     "reject": lambda why: _raise(Reject(why)),
     "release": lambda delay: _raise(Release("later", delay=delay)) if current_job().delivery_count == 1 else None,
     "missing": lambda why: _raise(NotFoundError(why)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -167,6 +168,31 @@ def test_each_end_of_a_handler_has_its_outcome_and_each_failure_is_reported(shop
     ):
         assert said in log, log
     assert "raise error" in log, "the traceback is shown"
+
+
+@pytest.mark.rule("CL-179", "CL-180")
+def test_a_broken_handler_logs_one_traceback_for_each_cause_and_counts_the_rest(shop: Shop) -> None:
+    """5,000 bad records wrote 130,000 lines; and one message may be of 10 MB."""
+    shop.have_letters(deliveries=2)
+    for kind in ("thread", "process", "loop"):
+        shop.put(kind, *({"n": n, "bad": 10} for n in range(50)), {"n": 50, "bad": 10_000_000})
+    process = shop.work()
+    for kind in ("thread", "process", "loop"):
+        shop.until_done(kind, 51)
+    assert end(process) == 143
+    log = shop.log()
+    places = re.compile(
+        r"shop-\w+-(thread|process|loop)-0@\d+: \w+, delivery ([12]) of 2, failed: ValueError: order \d+ is"
+    )
+    held = re.compile(r"(\d+) more jobs ended for the same cause within \d+ s; the last: " + places.pattern)
+    found = Counter[tuple[str, str]]()
+    for count, kind, delivery in held.findall(log):
+        found[kind, delivery] += int(count)
+    assert log.count("Traceback") <= 2 * 6, "once for each kind of handler and end, and a minute at most"
+    for kind, delivery in places.findall(held.sub("", log)):
+        found[kind, delivery] += 1
+    assert found == {(kind, count): 51 for kind in ("thread", "process", "loop") for count in "12"}
+    assert max(map(len, log.splitlines())) < 3_000, "a message of 10 MB is cut"
 
 
 @pytest.mark.rule("CL-127")

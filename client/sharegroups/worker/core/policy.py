@@ -14,7 +14,9 @@ from typing import Any, Final
 from kip932.failures import REASON_BYTES_MAX, cut
 from kip932.printable import printable
 
+#: The most characters of an exception's text that are logged in a job's line, and that are read for it.
 _WHY_MAX: Final = 500
+_READ_MAX: Final = 8_000
 #: The maximum number of bytes of a reason's first line, an exception's class and message.
 _FIRST_LINE_BYTES_MAX: Final = 500
 _HOUR_S: Final = 3_600
@@ -101,6 +103,7 @@ class Verdict:
 
     `why`: one line about the failure. `trace`: its traceback. `delay`: the delay given in a Release. `retry`: a policy
     from `outcomes` that replaces the job's. `reason`: the exception as it is sent to the cluster; empty: `why` is sent.
+    `place`: the file and line that raised it.
     """
 
     kind: Kind
@@ -109,6 +112,7 @@ class Verdict:
     delay: float | None = None
     retry: Retry | None = None
     reason: str = ""
+    place: str = ""
 
     @property
     def sent_reason(self) -> str:
@@ -218,12 +222,26 @@ def reason_of(first_line: str, lines: Sequence[str]) -> str:
 def described(error: BaseException) -> str:
     """Return an exception as one line of text. Its methods are user code, and may raise anything (CL-148)."""
     try:
-        text = " ".join(str(error).split())
+        text = one_line(str(error))
     except BaseException as problem:
         text = f"(its text cannot be made: {class_name(problem)})"
-    text = text if len(text) <= _WHY_MAX else text[: _WHY_MAX - 1] + "…"
     name = class_name(error)
     return f"{name}: {text}" if text else name
+
+
+def one_line(text: str) -> str:
+    """Return a text of any length as one line of at most 500 characters, which says how much of it is left out."""
+    line = " ".join(text[:_READ_MAX].split())
+    if len(text) <= _READ_MAX and len(line) <= _WHY_MAX:
+        return line
+    return shortened(line, _WHY_MAX, len(text) - len(text[:_READ_MAX]))
+
+
+def shortened(text: str, limit: int, further: int = 0) -> str:
+    """Return the first `limit` characters of the text, and how many were cut off, with the `further` ones that the
+    caller has left out. A text that is not cut is returned as it is."""
+    cut_off = max(0, len(text) - limit) + further
+    return f"{text[:limit]}… ({cut_off:,} characters cut off)" if cut_off else text
 
 
 def class_name(error: BaseException) -> str:

@@ -62,6 +62,23 @@ def _reason(handler: Callable[..., Any], is_async: bool = False) -> str:
     return reason
 
 
+@pytest.mark.rule("CL-180")
+def test_the_log_says_how_much_of_a_long_message_it_leaves_out() -> None:
+    def lines(value: bytes) -> None:
+        raise ValueError("a line\n" * 1_000_000)
+
+    one, many = (
+        run_blocking(JobSpec("t", each, None, None, Retry(), {}, False, False), b"v") for each in (huge, lines)
+    )
+    assert one.why == "ValueError: " + "x" * 500 + "… (9,999,500 characters cut off)"
+    assert many.why.endswith("… (6,999,500 characters cut off)")
+    assert one.trace.endswith("x… (9,999,012 characters cut off)"), "of the line that begins with the class"
+    assert "  … (999,963 lines left out)\na line\n" in many.trace
+    for verdict in (one, many):
+        assert '    raise ValueError("' in verdict.trace, "where it was raised is still there"
+        assert len(verdict.trace) < 4_000
+
+
 def _with_frames(handler: Callable[[bytes], None]) -> list[list[str]]:
     """Return the lines of the reason, for a blocking and for an asyncio handler."""
 
