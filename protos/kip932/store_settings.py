@@ -5,7 +5,7 @@ Passwords are in files, which are read again for each new connection: no argumen
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -52,11 +52,23 @@ STORE_UNSAFE_STOP = boolean(
 STORE_SETTINGS: Final[SettingTable] = table(
     value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()
 )
+#: What takes the place of a setting with a password, which there is none of, by all names that one could have.
+_NO_PASSWORD: Final = (
+    f" No setting holds a password itself. Put it into a file and name that in {STORE_PASSWORD.name} (variable "
+    f"{STORE_PASSWORD.environment}); or, for a command with --store, into a variable whose name does not begin with "
+    "SHAREGROUPS_, and give that name with --password-env."
+)
+_PASSWORDS: Final = frozenset({"store.password", "SHAREGROUPS_STORE_PASSWORD"})
 _TLS: Final = (STORE_SSL_CA, STORE_SSL_CERTIFICATE, STORE_SSL_KEY)
 #: Variables of which no other program's begin so; Kubernetes makes SHAREGROUPS_STORE_PORT for a service of that name.
 _OURS: Final = tuple(f"SHAREGROUPS_STORE_{word}" for word in ("PASSWORD", "SSL", "URL", "USER"))
 #: More than any password; a wrong path may name a large file.
 _PASSWORD_BYTES_MAX: Final = 4_096
+
+
+def store_hint(name: str, known: Iterable[str]) -> str:
+    """Return what to use in place of a setting or variable that does not exist; "" if that is unknown."""
+    return _NO_PASSWORD if name in _PASSWORDS else did_you_mean(name, known, 0.5)
 
 
 class PasswordFileError(ValueError):
@@ -100,7 +112,7 @@ def read_store(url: str, environ: Mapping[str, str], file: Path | None = None) -
         if variable in variables:
             ambient[variables[variable]] = environ[variable]
         elif variable.startswith(_OURS):
-            raise ValueError(f"Unknown setting: {variable} in the environment.{did_you_mean(variable, variables, 0.5)}")
+            raise ValueError(f"Unknown setting: {variable} in the environment.{store_hint(variable, variables)}")
     given = _settings_of(file) if file else {}
     chosen, there = url or given.get(STORE_URL.name, ""), ambient.get(STORE_URL.name, "")
     if chosen and there and _place(chosen) != _place(there):
@@ -112,7 +124,7 @@ def read_store(url: str, environ: Mapping[str, str], file: Path | None = None) -
 def _settings_of(path: Path) -> dict[str, str]:
     texts = {name: text for name, text in settings_in(path).items() if name.startswith("store.")}
     for name in texts.keys() - STORE_SETTINGS.keys():
-        raise ValueError(f"Unknown setting: {name} in {path}.{did_you_mean(name, STORE_SETTINGS, 0.5)}")
+        raise ValueError(f"Unknown setting: {name} in {path}.{store_hint(name, STORE_SETTINGS)}")
     return texts
 
 

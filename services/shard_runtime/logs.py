@@ -1,23 +1,20 @@
-"""One form for log lines: structlog, JSON unless written to a terminal, with the context bound around a call.
+"""The log of a process of the services: structlog, in the form of all programs (`kip932.log_lines`), with the context
+bound around a call.
 
 The event of a line is a fixed name in snake case, for searches and alerts. Fields explain it to a person: `cause`, what
 happens now (`effect`), and what the reader can do (`try_next`).
-
-Lines contain names that clients chose for themselves and their groups. Control characters in these are written as
-escapes in both forms: unescaped they could move a terminal's cursor or forge lines.
 """
 
 from __future__ import annotations
 
-import io
 import logging
 import sys
 from collections.abc import Callable
-from typing import Any, Final, TextIO
+from typing import Final, TextIO
 
 import structlog
 
-from kip932.printable import printable
+from kip932.log_lines import is_text, json_line, text_line
 from shard_runtime.record_log.store_url import masked
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -28,44 +25,71 @@ _TRACEBACKS: Final = structlog.processors.ExceptionRenderer(
 )
 
 
-def _without_secrets(renderer: Callable[..., str | bytes]) -> structlog.typing.Processor:
-    """Wrap a renderer so that passwords in URLs are masked in all lines, exceptions included (CM-61)."""
-
-    def rendered(logger: object, name: str, event: structlog.typing.EventDict) -> str:
-        return masked(str(renderer(logger, name, event)))
-
-    return rendered
+#: How many lines wait at most; one more ends the wait.
+_WAITING_MAX: Final = 200
 
 
-def configure_logs(level: str = "info", form: str = "auto", stream: TextIO | None = None) -> None:
-    """Set up structlog for this process: `form` is json, console, or auto (console on a terminal)."""
+class _Waiting:
+    """Lines below a warning that wait until a program has printed its first screen."""
+
+    def __init__(self, out: TextIO, waits: bool) -> None:
+        self._out = out
+        self._lines: list[str] | None = [] if waits else None
+
+    def takes(self, line: str) -> bool:
+        """Keep the line for later if lines wait; return whether it was kept."""
+        if self._lines is None:
+            return False
+        self._lines.append(line)
+        if len(self._lines) > _WAITING_MAX:
+            self.end()
+        return True
+
+    def end(self) -> None:
+        """Write the lines that wait; later ones do not wait. Does nothing the second time."""
+        lines, self._lines = self._lines or [], None
+        for line in lines:
+            self._out.write(line + "\n")
+        self._out.flush()
+
+
+def configure_logs(
+    level: str = "info",
+    form: str = "auto",
+    stream: TextIO | None = None,
+    *,
+    service: str = "",
+    waits: bool = False,
+) -> Callable[[], None]:
+    """Set up structlog for this process. `form`: a value of `log.format`; `service`: the process's name in each line,
+    for programs that read the lines of several.
+
+    `waits`: lines of level info are written only once the function that is returned is called, unless the level is
+    debug.
+    """
     out = stream or sys.stderr
-    console = form == "console" or (form == "auto" and out.isatty())
-    renderers: list[structlog.typing.Processor] = (
-        [_clean, _without_secrets(structlog.dev.ConsoleRenderer(exception_formatter=_plain_traceback))]
-        if console
-        else [_TRACEBACKS, _without_secrets(structlog.processors.JSONRenderer())]
-    )
+    text = is_text(form, out)
+    waiting = _Waiting(out, waits and level != "debug")
+
+    def rendered(_logger: object, _name: str, event: structlog.typing.EventDict) -> str:
+        """Render a line; passwords in URLs are masked in all of it, exceptions included (CM-61)."""
+        if service and not text:
+            event = {"service": service, **event}
+        line = masked(text_line(event) if text else json_line(event))
+        if event["level"] == "info" and waiting.takes(line):
+            raise structlog.DropEvent
+        return line
+
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            *renderers,
+            structlog.processors.format_exc_info if text else _TRACEBACKS,
+            rendered,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(_LEVELS[level]),
         logger_factory=structlog.WriteLoggerFactory(out),
         cache_logger_on_first_use=True,
     )
-
-
-def _clean(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
-    """Escape control characters for the terminal's renderer, which prints text as it is; the JSON renderer escapes."""
-    return {printable(name): printable(value) if isinstance(value, str) else value for name, value in event.items()}
-
-
-def _plain_traceback(out: TextIO, exc_info: structlog.typing.ExcInfo) -> None:
-    """Write a traceback without the values of variables (CM-61), which the renderer shows when rich is installed."""
-    text = io.StringIO()
-    structlog.dev.plain_traceback(text, exc_info)
-    out.write(printable(text.getvalue(), keep="\n"))
+    return waiting.end

@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any, Final, TextIO, cast
 
-from sharegroups.worker.logs import FORMAT, PrintableFormatter
+from kip932.log_lines import LineFormatter, is_text
+from sharegroups.worker.logs import SERVICE
 
 _EVERY_S: Final = 1.0
 _CLEAR: Final = "\r\x1b[2K"
@@ -98,16 +99,17 @@ def _printing(handler: _Handler, shows: bool) -> Iterator[None]:
 
 
 @contextmanager
-def logging_with_progress(line: Callable[[], str], quiet: bool) -> Iterator[None]:
+def logging_with_progress(line: Callable[[], str], quiet: bool, form: str = "auto") -> Iterator[None]:
     """Log to standard error inside the block, unless the program has configured logging itself. On a terminal, also
-    show a progress line."""
+    show a progress line, unless the log is JSON. `form`: a value of `log.format`."""
     root = logging.getLogger()
     if root.handlers:
         yield
         return
-    shows = sys.stderr.isatty() and not quiet
+    text = is_text(form, sys.stderr)
+    shows = text and sys.stderr.isatty() and not quiet
     handler = _Handler(line, shows)
-    handler.setFormatter(PrintableFormatter(FORMAT))
+    handler.setFormatter(LineFormatter(text=text, service=SERVICE))
     root.addHandler(handler)
     ours = logging.getLogger("sharegroups")
     level = ours.level

@@ -21,6 +21,7 @@ import click
 from click.core import ParameterSource
 
 import sharegroups
+from kip932.log_lines import FORM_VARIABLE, FORMS
 from kip932.nearest_name import nearest_name
 from sharegroups.cli.output import FILE, UsageFailure, failures, lines_of, pairs, print_stderr
 from sharegroups.errors import ConfigError, KafkaError
@@ -60,6 +61,15 @@ _RELOAD_STOP_S: Final = 5.0
 @click.option("--group", help="The share group; else as the worker says.")
 @click.option("--reload", "reloads", is_flag=True, help="For development: start again when a source file changes.")
 @click.option("--quiet", is_flag=True, help="Log warnings only, and show no progress.")
+@click.option(
+    "--log-format",
+    type=click.Choice(FORMS),
+    default="auto",
+    show_default=True,
+    envvar=FORM_VARIABLE,
+    show_envvar=True,
+    help="Form of the log, on standard error; auto: console on a terminal, otherwise json.",
+)
 def worker(
     *,
     target: str,
@@ -73,6 +83,7 @@ def worker(
     group: str | None,
     reloads: bool,
     quiet: bool,
+    log_format: str,
 ) -> None:
     """Run the jobs of a Worker, given as MODULE:ATTRIBUTE, such as shop.mail:worker; the current folder is on the path.
 
@@ -97,7 +108,7 @@ def worker(
     # Modules and handlers live until the process ends; a garbage collection that includes them would stop all jobs for
     # about 30 ms.
     gc.freeze()
-    with logging_with_progress(found.progress, quiet), failures("Working"):
+    with logging_with_progress(found.progress, quiet, log_format), failures("Working"):
         try:
             found.run()
         except WorkerError as error:

@@ -1,41 +1,44 @@
-"""Sets up logging for `Worker.run()` if the program has not, and drops a repeated warning (CL-125, CL-128)."""
+"""Sets up logging for `Worker.run()` if the program has not, and drops a repeated warning (CL-125, CL-128, CL-181)."""
 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-from kip932.printable import printable
+from kip932.log_lines import FORM_VARIABLE, FORMS, LineFormatter, is_text
 from sharegroups.connection.core.stall_diagnosis import UNKNOWN, Trouble
+from sharegroups.errors import ConfigError
 
-#: The format of log lines, also used by `sharegroups worker`.
-FORMAT: Final = "%(asctime)s %(levelname)s %(message)s"
+#: The name of a worker in its lines of JSON.
+SERVICE: Final = "worker"
 #: For how long a repeated warning is dropped, in seconds. The consumer first checks its topics 2 s after its start,
 #: which takes up to 2 s.
 _FIRST_CHECK_S: Final = 10.0
 _WATCH: Final = logging.getLogger("sharegroups.consuming.stall_watch")
 
 
-class PrintableFormatter(logging.Formatter):
-    """Escapes control characters in whole lines, since messages and tracebacks contain foreign data (CT-82)."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Format a record as the base class does, and escape control characters."""
-        return printable(super().format(record), keep="\n\t")
+def log_form() -> str:
+    """Return the form of the log that the environment chooses. Raises ConfigError."""
+    form = os.environ.get(FORM_VARIABLE) or FORMS[0]
+    if form not in FORMS:
+        raise ConfigError(f"{FORM_VARIABLE} is {form!r}; expected one of {', '.join(FORMS)}")
+    return form
 
 
 @contextmanager
 def logging_to_stderr() -> Iterator[None]:
-    """Inside the block, log to standard error with time and level, unless the program has set up logging."""
+    """Inside the block, log to standard error, unless the program has set up logging. Raises ConfigError."""
     ours = logging.getLogger("sharegroups")
     if logging.getLogger("sharegroups.worker").hasHandlers():
         yield
         return
     root, level = logging.getLogger(), ours.level
     handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter(FORMAT))
+    handler.setFormatter(LineFormatter(text=is_text(log_form(), sys.stderr), service=SERVICE))
     root.addHandler(handler)
     if level == logging.NOTSET:
         ours.setLevel(logging.INFO)

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar, cast
 from urllib.parse import unquote, urlsplit
 
-from kip932.nearest_name import did_you_mean
+from kip932.log_lines import FORMS
 from kip932.principal_rules import parse_rules
 from kip932.setting import (
     AnySetting,
@@ -26,7 +26,7 @@ from kip932.setting import (
     table,
 )
 from kip932.settings_file import FILE_VARIABLE, settings_in
-from kip932.store_settings import STORE_SETTINGS
+from kip932.store_settings import STORE_SETTINGS, store_hint
 from shard_runtime.config import kafka_configs
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS
 from shard_runtime.ownership.placement import ROLES
@@ -207,8 +207,7 @@ METRICS_HOST = string("metrics.host", "127.0.0.1", "Address of the metrics endpo
 METRICS_PORT = integer("metrics.port", -1, "Port of the metrics endpoint; 0 for any free one, -1 for none.",
                        low=-1, high=65_535)  # fmt: skip
 LOG_LEVEL = string("log.level", "info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
-LOG_FORMAT = string("log.format", "auto", "json, console, or auto: json when not a terminal.",
-                    choices=("auto", "json", "console"))  # fmt: skip
+LOG_FORMAT = string("log.format", "auto", "json, console, or auto: json when not a terminal.", choices=FORMS)
 
 _OWN_SETTINGS: Final = [
     value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()
@@ -330,7 +329,7 @@ def _unknown(what: str, name: str, known: Iterable[str]) -> str:
                 f"--add-config {name}=VALUE`{default}."
             )
     return f"Unknown setting: {what}." + (
-        did_you_mean(name, known, 0.5) or " All settings are listed in docs/reference/settings.md."
+        store_hint(name, known) or " All settings are listed in docs/reference/settings.md."
     )
 
 

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Final, NamedTuple
 
+from kip932.log_lines import FORM_VARIABLE
 from share_node.demo.jobs import Job, Tally, direct_count, has_more_records
 from share_node.demo.ledger import Ledger, Place, Report
 from share_node.demo.orders import Orders
@@ -101,7 +102,7 @@ class WorkerProcess:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
-            env=os.environ | orders.environment(),
+            env=os.environ | orders.environment() | {FORM_VARIABLE: "console"},
         )
         assert self.process.stdout is not None
         assert self.process.stderr is not None

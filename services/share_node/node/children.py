@@ -55,6 +55,7 @@ class RoleProcess:
         self._process: asyncio.subprocess.Process | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._stopping = False
+        self._logs = False
 
     @property
     def pid(self) -> int:
@@ -65,6 +66,12 @@ class RoleProcess:
         """Start the process; `address` is set once it is ready."""
         await self._launch(self._command)
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
+
+    def let_log(self) -> None:
+        """Have the process write what it has logged, and write everything at once from now on; also after a restart."""
+        self._logs = True
+        if self._process is not None and self._process.stdin is not None:
+            self._process.stdin.write(b"\n")
 
     async def stop(self) -> None:
         """End the process in good order; kill it after a bounded wait."""
@@ -90,6 +97,8 @@ class RoleProcess:
             *command, env=self._environment,
             stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
+        if self._logs:
+            self.let_log()
 
     async def _supervise(self) -> None:
         loop = asyncio.get_running_loop()

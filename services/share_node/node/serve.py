@@ -74,6 +74,8 @@ FAILED_WORD: Final = "failed"
 ORPHAN_GRACE_S: Final = 0.5
 #: Exit status of a command that SIGTERM ended; for a role process, which a supervisor starts and ends, it is 0.
 TERMINATED: Final = 128 + signal.SIGTERM
+#: How long lines of level info wait for the first screen of `up`, s: if its start takes longer, they explain it.
+FIRST_SCREEN_S: Final = 5.0
 #: A killed predecessor's lock becomes free within this time, s; a living process's does not.
 NAME_WAIT_S: Final = 1.0
 
@@ -115,8 +117,11 @@ class StopSignal:
         """The exit status of a command that serves until a signal: 143 after SIGTERM, 0 after Ctrl-C (CT-80)."""
         return TERMINATED if self.number == signal.SIGTERM else 0
 
-    def with_parent(self) -> None:
-        """Set `received` also when standard input, a pipe, closes: the parent has ended, perhaps by SIGKILL."""
+    def with_parent(self, on_input: Callable[[], None] = lambda: None) -> None:
+        """Set `received` also when standard input, a pipe, closes: the parent has ended, perhaps by SIGKILL.
+
+        `on_input`: called when the parent writes something there.
+        """
         loop = asyncio.get_running_loop()
 
         def readable() -> None:
@@ -124,6 +129,8 @@ class StopSignal:
                 loop.remove_reader(0)
                 self.received.set()
                 loop.call_later(ORPHAN_GRACE_S, os._exit, 1)
+            else:
+                on_input()
 
         loop.add_reader(0, readable)
 
@@ -307,7 +314,8 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
     except SettingsError as error:
         _print_reason(str(error))
         return 1
-    configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+    service = settings[NODE_NAME] or role
+    write_log = configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT], service=service, waits=with_parent)
     raise_file_limit()
     warn_of_shown_password(" ".join(shown), f"give the URL as {STORE_URL.environment}, or in the settings file")
     status = 1
@@ -317,7 +325,8 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
         nonlocal status
         stop = StopSignal()
         if with_parent:
-            stop.with_parent()
+            stop.with_parent(write_log)
+            asyncio.get_running_loop().call_later(FIRST_SCREEN_S, write_log)
         try:
             # With a parent, the parent reports what is missing; a role on its own waits for it (CM-130).
             announce = _announce_both if with_parent else _announce
@@ -329,7 +338,10 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
             if reason:
                 report(reason)
 
-    run(body)
+    try:
+        run(body)
+    finally:
+        write_log()
     return status
 
 

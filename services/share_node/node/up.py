@@ -47,7 +47,7 @@ from shard_runtime.record_log.store_url import without_password
 from share_node.node.children import RoleProcess
 from share_node.node.process import raise_file_limit
 from share_node.node.process_store import StartError, open_clients, refuse_unusable
-from share_node.node.serve import serve, unless_stopped, warn_of_shown_password
+from share_node.node.serve import FIRST_SCREEN_S, serve, unless_stopped, warn_of_shown_password
 from share_node.store.data_directory import DataDirectory
 from share_node.store.embedded_store import EmbeddedStore
 
@@ -110,7 +110,8 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
     # First of all: a wrong setting must not leave a data directory, or a store that was started in vain.
     settings = load_settings(_flags(options, options.data, options.store or ""), os.environ, options.config)
     refuse_unusable(settings)
-    configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+    write_log = configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT], service=_ONLY, waits=True)
+    screen = asyncio.get_running_loop().call_later(FIRST_SCREEN_S, write_log)
     raise_file_limit()
     warn_of_shown_password(options.shown, "give --store without it, and the variable that holds it by --password-env")
     directory = DataDirectory(options.data)
@@ -139,6 +140,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             elapsed = int((time.monotonic() - began) * 1000)
             pid = store.pid if store is not None else 0
             on_ready(Ready(bootstrap, str(directory.path), without_password(url or ""), pid, pids, elapsed))
+            write_log()
 
         run = _in_processes if options.processes or options.leaders > 1 else _in_one
         failed = await run(options, directory, url or "", stop, ready)
@@ -146,6 +148,8 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             failed = failed or store.failed.result()
         return failed
     finally:
+        screen.cancel()
+        write_log()
         if store is not None:
             await store.stop()
         lock.release()
@@ -211,6 +215,8 @@ async def _in_processes(
         await asyncio.wait([served, stopping], return_when=asyncio.FIRST_COMPLETED)
         if served.done() and not stop.is_set():
             ready(served.result()[0], {child.name: child.pid for child in children})
+            for child in children:
+                child.let_log()
             await stopping
         served.cancel()
     finally:

@@ -110,7 +110,7 @@ def scaler(bootstrap: str, command_config: Path | None, config: Path | None) -> 
         stop = StopSignal()
         try:
             settings = load_settings(environ=os.environ, file=config)
-            configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT])
+            configure_logs(settings[LOG_LEVEL], settings[LOG_FORMAT], service="scaler")
             client = {"bootstrap.servers": bootstrap} | pairs(lines_of(command_config))
             await serve_scaler(settings, client, stop.received)
         except (*START_ERRORS, ConfigError) as error:

@@ -1,10 +1,14 @@
 """`sharegroups up` as users run it: the output of its processes, and where it may be started."""
 
 import json
+import os
 import re
 import resource
+import select
 import shutil
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 from typing import Any
@@ -18,9 +22,13 @@ from kip932.ids import topic_id_text
 from shard_runtime.rpc.server import READINESS
 from share_node.commands import state
 from share_node.node.process import FILES_MAX
+from share_node.node.serve import FIRST_SCREEN_S
 from sharegroups import Admin, Producer, ShareConsumer
-from tests.support.node import TERMINATED, StartedProcess, up_words
+from tests.support.node import BOUND_S, TERMINATED, StartedProcess, up_words
 from tests.support.ports import free_port
+
+#: This process's environment without settings.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith("SHAREGROUPS_")}
 
 
 @pytest.mark.rule("CM-70")
@@ -31,6 +39,50 @@ def test_the_log_level_reaches_every_process(tmp_path: Path) -> None:
     node.first_line()
     assert node.stop() == TERMINATED
     assert node.errors == ""
+
+
+@pytest.mark.rule("CT-170")
+@pytest.mark.parametrize("extra", [(), ("--processes",)])
+def test_the_first_screen_is_the_banner_and_the_log_follows(tmp_path: Path, extra: tuple[str, ...]) -> None:
+    words = [sys.executable, "-c", "from sharegroups.cli import run; run()", "up", "--port", "0", *extra]
+    words += ["--data", str(tmp_path / "data"), "--set", "log.format=console"]
+    ours, theirs = os.openpty()
+    process = subprocess.Popen(words, stdout=theirs, stderr=theirs, env=ENVIRONMENT)
+    os.close(theirs)
+    screen = ""
+    try:
+        while "node_listening" not in screen:
+            assert select.select([ours], [], [], BOUND_S)[0], screen
+            screen += os.read(ours, 65_536).decode()
+    finally:
+        process.terminate()
+        assert process.wait(BOUND_S) == TERMINATED
+        os.close(ours)
+    lines = screen.splitlines()
+    banner = next(place for place, line in enumerate(lines) if line.startswith("sharegroups is ready at "))
+    waited_ms = int(lines[banner].split(" after ")[1].split()[0])
+    if waited_ms < FIRST_SCREEN_S * 1_000:  # otherwise the log explains the wait
+        assert banner == 0, screen
+    assert lines[banner + 3].startswith("Press Ctrl-C")
+    assert "INFO production_default_overridden effect=" in screen
+    assert "\x1b" not in screen
+
+
+@pytest.mark.rule("CT-170")
+def test_an_error_of_the_start_is_shown_with_what_was_logged_before(tmp_path: Path) -> None:
+    words = ["up", "--port", "0", "--data", str(tmp_path / "data"), "--set", "log.format=console"]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        words[2] = str(taken.getsockname()[1])
+        done = subprocess.run(
+            [sys.executable, "-c", "from sharegroups.cli import run; run()", *words],
+            capture_output=True, text=True, timeout=BOUND_S, env=ENVIRONMENT, check=False,
+        )  # fmt: skip
+    assert (done.returncode, done.stdout) == (1, "")
+    *before, last = done.stderr.splitlines()
+    assert last.startswith("Error: ")
+    assert any("production_default_overridden" in line for line in before)
 
 
 @pytest.mark.rule("CM-203")

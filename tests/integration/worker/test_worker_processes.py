@@ -82,6 +82,7 @@ class Shop:
                 cwd=ROOT,
                 env={
                     **os.environ,
+                    "SHAREGROUPS_LOG_FORMAT": "console",
                     "SHOP_BOOTSTRAP": self.cluster.bootstrap,
                     "SHOP_GROUP": self.group,
                     "SHOP_TOPIC": self.topic,

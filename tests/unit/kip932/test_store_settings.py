@@ -67,6 +67,9 @@ def test_what_the_environment_says_about_another_store_is_not_used(file: Path) -
         ('store.ssl.ca.locaton = "/ca"', {}, "Unknown setting: store.ssl.ca.locaton in "),
         ('store.ssl.ca.locaton = "/ca"', {}, "store.ssl.ca.location"),
         ("store = ", {}, "is not TOML"),
+        ('store.password = "p"', {}, "Put it into a file and name that in store.password.location"),
+        ("", {"SHAREGROUPS_STORE_PASSWORD": "p"}, "(variable SHAREGROUPS_STORE_PASSWORD_LOCATION)"),
+        ("", {"SHAREGROUPS_STORE_PASSWORD": "p"}, "give that name with --password-env"),
         ("", {"SHAREGROUPS_STORE_SSL_CA": "/ca"}, "Unknown setting: SHAREGROUPS_STORE_SSL_CA in the environment"),
     ],
 )

@@ -96,7 +96,9 @@ def test_a_role_that_cannot_go_on_has_status_1_and_reports_the_reason(
 
     monkeypatch.setattr("share_node.node.serve.serve", served)
     monkeypatch.setattr("share_node.node.serve.run", asyncio_run)
-    monkeypatch.setattr("share_node.node.serve.configure_logs", lambda *_: None)  # it would outlast the captured stream
+    monkeypatch.setattr(
+        "share_node.node.serve.configure_logs", lambda *_, **__: lambda: None
+    )  # it would outlast the captured stream
     words = ["store.url=redis://h"]
     assert serve_role("group_coordinator", words) == 1
     assert "Error: the listener takes no calls any more" in capsys.readouterr().err

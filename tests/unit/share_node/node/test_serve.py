@@ -58,7 +58,7 @@ def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
             return outcome
 
         monkeypatch.setattr(serve, "serve", served)
-        monkeypatch.setattr(serve, "configure_logs", lambda *_: None)
+        monkeypatch.setattr(serve, "configure_logs", lambda *_, **__: lambda: None)
         status = serve.serve_role("group_coordinator", ["log.format=console", *words])
         reported = capsys.readouterr()
         return status, reported.out, reported.err

@@ -22,7 +22,7 @@ class Terminal(io.StringIO):
 def seen(written: str) -> list[str]:
     """The lines on the screen, without cleared ones and without the times of log lines."""
     lines = [line.rpartition("\r\x1b[2K")[2] for line in written.split("\n")]
-    return [re.sub(r"^\S+ \S+ (?=[A-Z]+ )", "", line) for line in lines if line]
+    return [re.sub(r"^\S+ (?=[A-Z]+ )", "", line) for line in lines if line]
 
 
 def bare_root(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
@@ -93,7 +93,7 @@ def test_without_a_terminal_and_when_quiet_there_is_no_progress(monkeypatch: pyt
     bare_root(monkeypatch)
     for stream, quiet in ((io.StringIO(), False), (Terminal(), True)):
         monkeypatch.setattr(sys, "stderr", stream)
-        with logging_with_progress(lambda: "3 done", quiet):
+        with logging_with_progress(lambda: "3 done", quiet, "console"):
             logging.getLogger("sharegroups.worker").warning("late")
         assert "3 done" not in stream.getvalue()
         assert "WARNING late\n" in stream.getvalue()

@@ -12,12 +12,12 @@ from click.testing import CliRunner
 from structlog.testing import capture_logs
 
 from kip932.acls import Acl, Operation, PatternType, Permission, ResourceType
+from kip932.log_lines import LineFormatter
 from kip932.printable import printable
 from share_metrics.__main__ import main as share_metrics_main
 from share_node import health
 from share_node.node import serve
 from sharegroups.cli.group import ToolGroup
-from sharegroups.worker.logs import FORMAT, PrintableFormatter
 from tests.support.fake_cluster.cluster import FakeCluster
 
 from .conftest import sharegroups
@@ -109,10 +109,13 @@ def test_a_line_of_a_worker_s_log_is_escaped_with_its_traceback() -> None:
         raise ValueError(EVIL)
     except ValueError as error:
         record = logging.LogRecord("w", logging.ERROR, __file__, 1, "job %s", (EVIL,), (ValueError, error, None))
-    line = PrintableFormatter(FORMAT).format(record)
+    line = LineFormatter(text=True, service="worker").format(record)
     assert f"job {SHOWN}\n" in line
     assert f"ValueError: {SHOWN}" in line
     assert printable(line, keep="\n") == line
+    line = LineFormatter(text=False, service="worker").format(record)
+    assert printable(line) == line
+    assert json.loads(line)["event"] == f"job {EVIL}".partition("\n")[0]
 
 
 @pytest.mark.rule("CT-82")
