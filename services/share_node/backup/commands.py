@@ -43,9 +43,9 @@ _MIB: Final = 1024 * 1024
 _PROGRESS_EVERY_S: Final = 5.0
 #: A page of large batches may take long on a slow link; it is also the longest wait for a store that does not answer.
 _SETTINGS: Final = StoreSettings(call_ms=60_000, reply_ms=30_000)
-_ERRORS: Final = (
-    LogError, StoreCheckError, BackupFilesError, EmbeddedStoreError, DataDirectoryError, ValueError,
-)  # fmt: skip
+#: Errors of the store, whose texts do not all say which store it is.
+_OF_STORE: Final = (LogError, StoreCheckError, EmbeddedStoreError)
+_ERRORS: Final = (*_OF_STORE, BackupFilesError, DataDirectoryError, ValueError)
 
 _directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
 _output = click.option("--output", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -68,6 +68,7 @@ def backup(*, directory: Path, where: StoreChoice, rate: float | None, output: s
 
     Everything confirmed before the start is in it. Exit status: 0 when DIR holds a backup now, else 1.
     """
+    named = _named(where)
     if not where.is_given:
         where, named = _by_default(where)
         if not quiet:
@@ -87,7 +88,7 @@ def backup(*, directory: Path, where: StoreChoice, rate: float | None, output: s
                 writer.discard()
         return _summary(directory, manifest) | {"seconds": round(time.monotonic() - began_s, 3)}
 
-    _end(body, output, _saved, lambda: f"{directory} holds no backup")
+    _end(body, output, _saved, lambda: f"{directory} holds no backup", store=named)
 
 
 @click.command(name="restore")
@@ -137,7 +138,15 @@ def restore_command(
                 remember(str(found["cluster_id"]))
         return found | {"restored": not dry_run, "seconds": round(time.monotonic() - began_s, 3)}
 
-    _end(body, output, _restored, lambda: "run the same restore again, it goes on" if writing else "nothing is changed")
+    def interrupted() -> str:
+        return "run the same restore again, it goes on" if writing else "nothing is changed"
+
+    _end(body, output, _restored, interrupted, store="" if dry_run else _named(where))
+
+
+def _named(where: StoreChoice) -> str:
+    """Return how errors name the store that options choose, "" without any."""
+    return "" if not where.is_given else str(where.data) if where.data is not None else masked_url(where.url())
 
 
 def _by_default(where: StoreChoice) -> tuple[StoreChoice, str]:
@@ -282,10 +291,12 @@ def _end(
     output: str,
     words: Callable[[dict[str, object]], str],
     interrupted: Callable[[], str],
+    *,
+    store: str,
 ) -> None:
     """Run a command's body, print its result or its error, and end the process: with 1 after an error, after Ctrl-C and
     SIGTERM with 130 and 143 (CT-80), when the body has cleaned up. `interrupted` returns the text to print after an
-    interruption."""
+    interruption. `store`: its name for errors that concern it."""
     status, found, ended = 1, None, False
 
     async def guarded() -> None:
@@ -294,7 +305,8 @@ def _end(
         try:
             found = await unless_stopped(stop.received, body())
         except _ERRORS as error:
-            print_stderr(f"Error: {masked(str(error))}", keep="\n")
+            which = f"the store of {store}: " if store and isinstance(error, _OF_STORE) else ""
+            print_stderr(f"Error: {which}{masked(str(error))}", keep="\n")
         else:
             status = 0 if found is not None else 128 + stop.number
             if found is None:

@@ -39,6 +39,30 @@ def test_a_signal_before_the_restore_has_begun_to_listen_for_it_is_reported(
         assert (result.exit_code, result.stdout, result.stderr) == (130, "", f"Interrupted: {said}\n")
 
 
+@pytest.mark.rule("CM-219")
+@pytest.mark.parametrize("quiet", [False, True])
+def test_an_error_of_the_store_says_which_store_it_is(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: bool
+) -> None:
+    @contextlib.asynccontextmanager
+    async def no_store(where: StoreChoice) -> AsyncIterator[str]:
+        raise LogError("the store holds no cluster")
+        yield
+
+    monkeypatch.setattr(commands, "readable", no_store)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.delenv("SHAREGROUPS_BOOTSTRAP", raising=False)
+    (tmp_path / "sharegroups" / "store").mkdir(parents=True)
+    for where, named in (
+        (["--store", "redis://u:hidden@h:1/0"], "redis://***@h:1/0"),
+        (["--data", str(tmp_path / "data")], str(tmp_path / "data")),
+        ([], str(tmp_path / "sharegroups")),
+    ):
+        result = CliRunner().invoke(main, ["backup", str(tmp_path / "new"), *where, *(["--quiet"] if quiet else [])])
+        assert result.exit_code == 1
+        assert result.stderr.splitlines()[-1] == f"Error: the store of {named}: the store holds no cluster"
+
+
 @pytest.mark.parametrize("quiet", [False, True])
 def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, quiet: bool
@@ -62,7 +86,7 @@ def test_without_a_store_a_backup_takes_the_data_that_up_has_by_default_and_says
     result = CliRunner().invoke(main, words)
     assert (result.exit_code, taken) == (1, [tmp_path / "sharegroups"])
     said = "" if quiet else f"Saving the store of {tmp_path}/sharegroups; --store or --data names another.\n"
-    assert result.stderr == f"{said}Error: no store\n"
+    assert result.stderr == f"{said}Error: the store of {tmp_path}/sharegroups: no store\n"
     CliRunner().invoke(main, [*words, "--data", str(tmp_path)])
     assert taken[1:] == [tmp_path]
     monkeypatch.setenv("SHAREGROUPS_BOOTSTRAP", "127.0.0.1:9092")
