@@ -97,10 +97,11 @@ async def load_state(
         log_start = max(log_start, await _first_held(record_log, shard, epoch))
     log_end = max(main.log_end, log_start)
     previous = claimed.previous.epoch if claimed.previous is not None else 0
-    # Entries without an owner record were restored from a backup, so the log may have been longer (CM-145).
+    # Entries without an owner record were restored from a backup, so the log may have been longer (CM-145). That such a
+    # topic is older than its store's history is no sign of a loss: all of them are.
     restored = claimed.previous is None and bool(main.epochs.newest)
     torn = log_end > main.log_end  # a log start above the end found: the log once reached that start
-    lossy = claimed.lossy or suspect or torn or main.unsure
+    lossy = claimed.lossy or torn or main.unsure or (suspect and not restored)
     found = Found(log_end, main.epochs.newest, previous, lossy or restored)
     decision = recover(found, memory, settings.jump_offsets)
     producers = ProducerTable(settings.producers_max)

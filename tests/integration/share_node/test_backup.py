@@ -187,7 +187,7 @@ def require_restored(bootstrap: str, before: Books, after: Books) -> None:
     require_as_confirmed(before, seen, after.sent)
 
 
-@pytest.mark.rule("CM-140", "CM-141", "CM-144")
+@pytest.mark.rule("CM-140", "CM-141", "CM-144", "CM-145")
 def test_what_was_confirmed_before_a_backup_under_load_is_there_when_the_store_is_gone(
     saved: tuple[Path, Books, Books], tmp_path: Path
 ) -> None:
@@ -207,6 +207,7 @@ def test_what_was_confirmed_before_a_backup_under_load_is_there_when_the_store_i
         assert drained(bootstrap) == [b"new"]
     finally:
         assert node.stop() == TERMINATED
+    assert '"level": "error"' not in node.errors, node.errors
 
 
 @pytest.mark.rule("CM-140", "CM-143")
