@@ -7,6 +7,7 @@ cannot be used, 130 after Ctrl-C, 143 after SIGTERM.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import sys
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from kip932.log_lines import FORM_VARIABLE, FORMS, LineFormatter, is_text
 from kip932.store_settings import StoreAccess, read_store
 from share_metrics.causes import FOLDER, LOSS, STORE, cause, ended_by
 
@@ -113,6 +115,14 @@ class _Metrics(click.Group):
 @click.group(cls=_Metrics)
 def metrics() -> None:
     """Metrics and history from what is persisted. Exit codes: 0 done, 2 usage, 3 data loss, 4 store not usable."""
+    form = os.environ.get(FORM_VARIABLE) or FORMS[0]
+    if form not in FORMS:
+        raise click.UsageError(f"{FORM_VARIABLE} is {form!r}; expected one of {', '.join(FORMS)}")
+    log = logging.getLogger("share_metrics")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LineFormatter(text=is_text(form, sys.stderr), service="metrics"))
+    log.addHandler(handler)
+    click.get_current_context().call_on_close(lambda: log.removeHandler(handler))
 
 
 _STORE = click.option("--store", metavar="URL", help="The store, without a password.")

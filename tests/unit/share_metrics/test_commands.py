@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import signal
 import sys
 from datetime import UTC, datetime
 from pathlib import Path
 
+import click
 import pytest
 from click.testing import CliRunner
 from py4j.protocol import Py4JError
@@ -200,3 +203,21 @@ def test_a_query_that_ends_is_one_line_and_an_exit_status(words: str, status: in
     assert failure.exit_code == status
     assert failure.message.endswith(message)
     assert failure.message.startswith("a query ended; ") or failure.message == message
+
+
+@pytest.mark.rule("CM-218")
+def test_warnings_have_the_form_of_all_programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    def warn() -> None:
+        logging.getLogger("share_metrics.reader.store").warning("waiting up to %d s: %s", 5, "LOADING\x1b")
+
+    monkeypatch.setitem(metrics.commands, "warn", click.Command("warn", callback=warn))
+    monkeypatch.delenv("SHAREGROUPS_LOG_FORMAT", raising=False)
+    entry = json.loads(CliRunner().invoke(metrics, ["warn"]).stderr)
+    assert list(entry) == ["timestamp", "level", "event", "service", "logger"]
+    assert entry["event"] == "waiting up to 5 s: LOADING\x1b"
+    monkeypatch.setenv("SHAREGROUPS_LOG_FORMAT", "console")
+    assert CliRunner().invoke(metrics, ["warn"]).stderr.endswith("Z WARNING waiting up to 5 s: LOADING\\x1b\n")
+    monkeypatch.setenv("SHAREGROUPS_LOG_FORMAT", "xml")
+    refused = CliRunner().invoke(metrics, ["warn"]).stderr
+    assert "SHAREGROUPS_LOG_FORMAT is 'xml'; expected one of auto, json, console" in refused
+    assert logging.getLogger("share_metrics").handlers == []
