@@ -32,10 +32,11 @@ _INTRODUCTION: Final = """# Metrics
 Made from the declarations by `make docs`; do not edit. All of them are Prometheus text, over HTTP at `/metrics`. A
 labelled series appears with its first value; where the values of a label are listed here, its series begin at 0. A page
 of its own has [Kafka's names](kafka-names.md) for some of them, and the
-[metrics of a consumer](kafka-names.md#metrics-of-the-consumer), which `ShareConsumer.metrics()` returns.
+[metrics of a consumer](kafka-names.md#metrics-of-the-consumer), which `ShareConsumer.metrics()` returns. The names of
+earlier builds: [upgrade](../howto/upgrade.md#new-names-of-metrics).
 """
 #: Words in metrics' names, and the units that they stand for.
-_UNITS: Final = {"seconds": "s", "ms": "ms", "bytes": "bytes", "ratio": "0 to 1"}
+_UNITS: Final = {"seconds": "s", "bytes": "bytes", "ratio": "0 to 1"}
 #: Stands for what a collector reads to get its values, which this page does not need.
 _UNREAD: Final[Any] = None
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from urllib.parse import parse_qs
 
-from prometheus_client import CollectorRegistry, Metric
+from prometheus_client import CollectorRegistry, Metric, disable_created_metrics
 from prometheus_client.exposition import choose_encoder
 
 from kip932.http_endpoint import Page, Request, Response
@@ -20,7 +20,12 @@ from kip932.http_endpoint import Page, Request, Response
 
 def metrics_pages(registry: CollectorRegistry) -> Mapping[str, Page]:
     """Return the pages that serve the registry, in the format and with the metrics (`?name[]=…`) that a request asks
-    for."""
+    for.
+
+    From then on this process's counters and histograms have no series `_created`, of which prometheus_client makes one
+    for each of theirs: Prometheus would store them all, and needs none of them.
+    """
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # it has no annotations
 
     async def page(request: Request) -> Response:
         names = parse_qs(request.query).get("name[]")

@@ -15,6 +15,7 @@ from group_coordinator.ports import Shards
 from shard_runtime.metrics.families import ComputedMetrics, gauge
 from shard_runtime.rpc.peer_notices import DROPPED, REFUSED, REPORTED
 
+_PROTOCOL: Final = "share"
 _STATES: Final = ("Empty", "Stable", "Dead")
 #: Why a member was removed: a leader lost its connection and it did not heartbeat within the grace; or its session
 #: time-out passed.
@@ -27,33 +28,30 @@ class GroupCoordinatorMetrics:
 
     def __init__(self, registry: CollectorRegistry, shards: Shards) -> None:
         self._rebalances = Counter(
-            "group_coordinator_share_group_rebalance",
-            "Group epoch bumps caused by heartbeats (share-group-rebalance-count).",
+            "sharegroups_group_coordinator_rebalances_total",
+            "Group epoch bumps caused by heartbeats.",
+            ["protocol"],
             registry=registry,
-        )
-        # The same count under the name that the design notes use (OP-9).
-        self._rebalances_by_protocol = Counter(
-            "group_coordinator_rebalance", "Group epoch bumps caused by heartbeats.", ["protocol"], registry=registry
-        ).labels("share")
+        ).labels(_PROTOCOL)
         outcomes = Counter(
-            "group_coordinator_initialized_partitions",
+            "sharegroups_group_coordinator_initialized_partitions_total",
             "Share-partitions whose initialisation ended, by outcome.",
             ["outcome"],
             registry=registry,
         )
         self._succeeded, self._failed = outcomes.labels("succeeded"), outcomes.labels("failed")
         self._repaired = Counter(
-            "group_coordinator_repaired_partitions",
+            "sharegroups_group_coordinator_repaired_partitions_total",
             "Share-partitions whose state the share coordinator had lost.",  # GC-82
             registry=registry,
         )
         self._expired = Counter(
-            "group_coordinator_expired_groups",
+            "sharegroups_group_coordinator_expired_groups_total",
             "Groups whose deletion began because they were empty for too long.",  # GC-46
             registry=registry,
         )
         self._expired_members = Counter(
-            "group_coordinator_expired_members",
+            "sharegroups_group_coordinator_expired_members_total",
             "Members removed because they did not heartbeat, by reason.",  # GC-30, GC-36
             ["reason"],
             registry=registry,
@@ -61,7 +59,7 @@ class GroupCoordinatorMetrics:
         for reason in (LOST_CONNECTION, SESSION_TIMEOUT):
             self._expired_members.labels(reason)
         self._removals = Counter(
-            "group_coordinator_member_removals",
+            "sharegroups_group_coordinator_member_removals_total",
             "Orders to partition leaders to end the share sessions of removed members, by outcome.",  # GC-39b
             ["outcome"],
             registry=registry,
@@ -73,7 +71,6 @@ class GroupCoordinatorMetrics:
     def rebalanced(self) -> None:
         """Count a heartbeat that bumped a group epoch."""
         self._rebalances.inc()
-        self._rebalances_by_protocol.inc()
 
     def initialized(self, succeeded: int, failed: int) -> None:
         """Count the partitions of one initialisation call that has ended."""
@@ -98,8 +95,9 @@ class GroupCoordinatorMetrics:
 
 
 class _Gauges(ComputedMetrics):
-    states = gauge("group_coordinator_share_group_count", "Share groups on this node by state.", "state")
-    both = gauge("group_coordinator_group_count", "Groups on this node by protocol and state.", "protocol", "state")
+    groups = gauge(
+        "sharegroups_group_coordinator_groups", "Groups on this node by protocol and state.", "protocol", "state"
+    )
 
     def __init__(self, shards: Shards) -> None:
         self._shards = shards
@@ -109,8 +107,7 @@ class _Gauges(ComputedMetrics):
         by_state = dict(
             zip(_STATES, (sum(empty for empty, _ in counts), sum(stable for _, stable in counts), 0), strict=True)
         )
-        states, both = self.states.empty(), self.both.empty()
+        groups = self.groups.empty()
         for state, count in by_state.items():
-            states.add_metric([state], count)
-            both.add_metric(["share", state], count)
-        return [states, both]
+            groups.add_metric([_PROTOCOL, state], count)
+        return [groups]

@@ -10,12 +10,12 @@ class ConsumedMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._offsets = Counter(
-            "topic_log_consumed_offsets",
+            "sharegroups_topic_log_consumed_offsets_total",
             "Offsets deleted since every group had finished them (sharegroups.retention=consumed).",
             registry=registry,
         )
         self._unknown = Counter(
-            "topic_log_consumed_unknown",
+            "sharegroups_topic_log_consumed_unknown_total",
             "Rounds of sharegroups.retention=consumed that deleted nothing, as not every share coordinator answered.",
             registry=registry,
         )

@@ -1,4 +1,4 @@
-"""Delivery metrics, with Kafka's names: acknowledgements, lock timeouts, loads, sessions, share requests by topic.
+"""Delivery metrics: acknowledgements, lock timeouts, loads, sessions, share requests by topic.
 
 Delivering a record updates no Prometheus metric: each scrape reads the numbers that share-partitions, sessions and
 `DeliveryCounts` keep. The load time of each share-partition object is observed once.
@@ -19,7 +19,7 @@ from partition_leader.share_partition.partitions import SharePartitions
 from partition_leader.share_rpc.delivery_counts import DeliveryCounts, TopicCounts
 from shard_runtime.metrics.families import ComputedMetrics, Family, counter, gauge
 
-_MILLISECONDS: Final = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000)
+_SECONDS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20)
 _SHARE_PARTITION: Final = ("group", "topic_id", "partition")
 
 
@@ -29,15 +29,15 @@ class DeliveryMetrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._registry = registry
         self._load_time = Histogram(
-            "share_group_partition_load_time_ms",
+            "sharegroups_share_partition_load_time_seconds",
             "Time from a share-partition's creation here until it was initialised, or failed.",
-            buckets=_MILLISECONDS,
+            buckets=_SECONDS,
             registry=registry,
         )
 
     def loaded(self, elapsed_ms: int) -> None:
         """Observe how long a share-partition took to become ACTIVE, or to fail (PL-601)."""
-        self._load_time.observe(elapsed_ms)
+        self._load_time.observe(elapsed_ms / 1000)
 
     def watch(
         self, sessions: SessionCache, partitions: SharePartitions, counts: DeliveryCounts, delays: DelayReports
@@ -49,47 +49,49 @@ class DeliveryMetrics:
 
 class _Delivery(ComputedMetrics):
     acknowledged = counter(
-        "share_group_record_acknowledgements", "Records acknowledged, by type, once that took effect.", "ack_type"
+        "sharegroups_record_acknowledgements_total", "Records acknowledged, by type, once that took effect.", "ack_type"
     )
     evictions = counter(
-        "share_session_cache_share_session_evictions", "Sessions removed because their connection was lost."
+        "sharegroups_share_session_evictions_total", "Sessions removed because their connection was lost."
     )
-    fetches = counter("broker_topic_total_share_fetch_requests", "The share fetches that named the topic.", "topic")
+    fetches = counter(
+        "sharegroups_topic_share_fetch_requests_total", "The share fetches that named the topic.", "topic"
+    )
     fetches_failed = counter(
-        "broker_topic_failed_share_fetch_requests",
+        "sharegroups_topic_failed_share_fetch_requests_total",
         "The share fetches in which a partition of the topic failed.",
         "topic",
     )
     acks = counter(
-        "broker_topic_total_share_acknowledgement_requests",
+        "sharegroups_topic_share_acknowledgement_requests_total",
         "The requests with acknowledgements that named the topic.",
         "topic",
     )
     acks_failed = counter(
-        "broker_topic_failed_share_acknowledgement_requests",
+        "sharegroups_topic_failed_share_acknowledgement_requests_total",
         "The requests with acknowledgements in which a partition of the topic failed.",
         "topic",
     )
     messages = gauge(
-        "share_partition_in_flight_message_count",
+        "sharegroups_share_partition_in_flight_messages",
         "Offsets between start and end of the window.",
         *_SHARE_PARTITION,
     )
     batches = gauge(
-        "share_partition_in_flight_batch_count", "Batches of acquired offsets in the window.", *_SHARE_PARTITION
+        "sharegroups_share_partition_in_flight_batches", "Batches of acquired offsets in the window.", *_SHARE_PARTITION
     )
     expired = counter(
-        "share_partition_acquisition_lock_timeout",
+        "sharegroups_share_partition_acquisition_lock_timeouts_total",
         "Offsets whose lock has expired since the share-partition was opened here.",
         *_SHARE_PARTITION,
     )
     taken_back = counter(
-        "share_partition_deliveries_taken_back",
+        "sharegroups_share_partition_deliveries_taken_back_total",
         "Records given back unseen, so the delivery did not count, since the share-partition was opened here.",
         *_SHARE_PARTITION,
     )
     not_taken_back = counter(
-        "share_partition_deliveries_not_taken_back",
+        "sharegroups_share_partition_deliveries_not_taken_back_total",
         "Records that had been given back unseen ten times in a row, so this delivery counted.",  # PL-941
         *_SHARE_PARTITION,
     )
@@ -139,10 +141,12 @@ class _Delivery(ComputedMetrics):
 
 
 class _Delays(ComputedMetrics):
-    waiting = gauge("share_group_delayed_records", "Records that wait for the end of a delay.", "group")
-    full = gauge("share_group_delayed_full", "Share-partitions held up by delayed records.", "group")  # PL-935
+    waiting = gauge("sharegroups_share_group_delayed_records", "Records that wait for the end of a delay.", "group")
+    full = gauge(
+        "sharegroups_share_group_delayed_full", "Share-partitions held up by delayed records.", "group"
+    )  # PL-935
     ever = counter(
-        "share_group_delayed",
+        "sharegroups_share_group_delays_total",
         "Records that began to wait for the end of a delay, by cause: released, or their lock had expired.",
         "group",
         "cause",

@@ -1,5 +1,4 @@
-"""Metrics of the partition leader, with Kafka's names in snake_case; counted per batch or computed at a scrape
-(P-6)."""
+"""Metrics of the partition leader; counted per batch or computed at a scrape (P-6)."""
 
 from __future__ import annotations
 
@@ -54,61 +53,56 @@ class PartitionLeaderMetrics(LeaderMeter):
         self._registry = registry
         self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
         self._host = host or HostMeter()
-        self._batches = Counter("topic_log_batches", "Record batches appended.", registry=registry)
-        self._records = Counter("topic_log_records", "Records appended.", registry=registry)
-        self._bytes = Counter("topic_log_bytes", "Bytes of record batches appended.", registry=registry)
-        self._loads = Counter("topic_log_loads", "Topic logs loaded after a claim.", registry=registry)
+        self._batches = Counter(
+            "sharegroups_topic_log_appended_batches_total", "Record batches appended.", registry=registry
+        )
+        self._records = Counter("sharegroups_topic_log_appended_records_total", "Records appended.", registry=registry)
+        self._bytes = Counter(
+            "sharegroups_topic_log_appended_bytes_total", "Bytes of record batches appended.", registry=registry
+        )
+        self._loads = Counter(
+            "sharegroups_topic_log_loads_total", "Topic logs loaded after a claim.", registry=registry
+        )
         self._jumps = Counter(
-            "topic_log_end_jumps", "Loads that moved the log end up because a tail may be lost.", registry=registry
+            "sharegroups_topic_log_end_jumps_total",
+            "Loads that moved the log end up because a tail may be lost.",
+            registry=registry,
         )
         self._raised = Counter(
-            "topic_log_end_raised_offsets",
+            "sharegroups_topic_log_end_raised_offsets_total",
             "Offsets by which log ends were raised to match share-partition state.",
             registry=registry,
         )
         self._not_raised = Counter(
-            "topic_log_end_not_raised",
+            "sharegroups_topic_log_end_not_raised_total",
             "Loads of share-partitions refused because their state is further beyond the log than a lost tail.",
             registry=registry,
         )
         self._unreadable = Counter(
-            "topic_log_unreadable_offsets",
+            "sharegroups_topic_log_unreadable_offsets_total",
             "Offsets whose records cannot be read, because their entries in the store are damaged or missing.",
             registry=registry,
         )
         reasons = [reason.value for reason in DropReason]
         self._drops = _labelled(
-            registry, "share_partition_drops", "Share-partitions dropped, by reason.", "reason", reasons
+            registry,
+            "sharegroups_share_partition_drops_total",
+            "Share-partitions dropped, by reason.",
+            "reason",
+            reasons,
         )
         text = "Records that will not be delivered again though no consumer accepted them, by cause."
-        self._archived = _labelled(registry, "share_partition_archived_records", text, "cause", CAUSES)
+        self._archived = _labelled(registry, "sharegroups_archived_records_total", text, "cause", CAUSES)
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
         outcomes = (REPORTED, REFUSED, DROPPED)
-        self._member_reports = _labelled(registry, "share_session_member_reports", text, "outcome", outcomes)
+        self._member_reports = _labelled(
+            registry, "sharegroups_share_session_member_reports_total", text, "outcome", outcomes
+        )
         text = "Members that group coordinators had removed, by what happened to their share sessions here."
-        self._removals = _labelled(registry, "share_session_removed_members", text, "outcome", [*Removed])
-        group = ["group"]
-        self._letters = Counter(
-            "share_group_dead_letter_queue_record_count", "Dead letters written.", group, registry=registry
+        self._removals = _labelled(
+            registry, "sharegroups_share_session_removed_members_total", text, "outcome", [*Removed]
         )
-        self._letter_requests = Counter(
-            "share_group_dead_letter_queue_total_produce_requests",
-            "Requests with dead letters, including failed ones.",
-            group,
-            registry=registry,
-        )
-        self._letter_failures = Counter(
-            "share_group_dead_letter_queue_failed_produce_requests",
-            "Requests with dead letters that failed; their dead letters are retried.",
-            group,
-            registry=registry,
-        )
-        self._letters_dropped = Counter(
-            "share_group_dead_letters_dropped",
-            "Records archived without a dead letter, by reason.",
-            [*group, "reason"],
-            registry=registry,
-        )
+        self._letters = _LetterCounters(registry)
 
     def members_reported(self, outcome: str, reports: int) -> None:
         """Count reports about members, by outcome: sent, refused by a coordinator of an older build, or dropped
@@ -157,16 +151,16 @@ class PartitionLeaderMetrics(LeaderMeter):
 
     def letters_written(self, group_id: str, letters: int) -> None:
         """Count dead letters that are in their topic (PL-904)."""
-        self._letters.labels(group_id).inc(letters)
+        self._letters.written.labels(group_id).inc(letters)
 
     def letters_dropped(self, group_id: str, reason: str, letters: int) -> None:
         """Count records archived without a dead letter (PL-907)."""
-        self._letters_dropped.labels(group_id, reason).inc(letters)
+        self._letters.dropped.labels(group_id, reason).inc(letters)
 
     def letter_request(self, group_id: str, failed: bool) -> None:
         """Count a round of dead letters that was sent to a leader or appended here (PL-912)."""
-        self._letter_requests.labels(group_id).inc()
-        self._letter_failures.labels(group_id).inc(int(failed))
+        self._letters.requests.labels(group_id).inc()
+        self._letters.failures.labels(group_id).inc(int(failed))
 
     def watch(self, sessions: SessionCache, partitions: SharePartitions, led: Led, letters: Letters) -> None:
         """Compute the gauges at each scrape."""
@@ -176,6 +170,34 @@ class PartitionLeaderMetrics(LeaderMeter):
     def watch_transactions(self, led: Led, clock: Clock) -> None:
         """Compute the gauges of open transactions at each scrape."""
         self._registry.register(_TransactionGauges(led, clock))
+
+
+class _LetterCounters:
+    """Counts dead letters, and the requests with them, by group."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        group = ["group"]
+        self.written = Counter(
+            "sharegroups_share_group_dead_letters_written_total", "Dead letters written.", group, registry=registry
+        )
+        self.requests = Counter(
+            "sharegroups_share_group_dead_letter_produce_requests_total",
+            "Requests with dead letters, including failed ones.",
+            group,
+            registry=registry,
+        )
+        self.failures = Counter(
+            "sharegroups_share_group_dead_letter_failed_produce_requests_total",
+            "Requests with dead letters that failed; their dead letters are retried.",
+            group,
+            registry=registry,
+        )
+        self.dropped = Counter(
+            "sharegroups_share_group_dead_letters_dropped_total",
+            "Records archived without a dead letter, by reason.",
+            [*group, "reason"],
+            registry=registry,
+        )
 
 
 def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, values: Iterable[str]) -> Counter:
@@ -188,11 +210,11 @@ def _labelled(registry: CollectorRegistry, name: str, text: str, label: str, val
 
 
 class _Gauges(ComputedMetrics):
-    sessions = gauge("share_session_cache_share_sessions_count", "Share sessions.")
-    session_partitions = gauge("share_session_cache_share_partitions_count", "Partitions over all sessions.")
-    parked = gauge("purgatory_size", "Parked ShareFetch requests.")
-    partitions_led = gauge("partitions_led", "Topic-partitions led.")
-    cached = gauge("topic_log_cached_bytes", "Memory of the tail caches.")  # CM-46
+    sessions = gauge("sharegroups_share_sessions", "Share sessions.")
+    session_partitions = gauge("sharegroups_share_session_partitions", "Partitions over all sessions.")
+    parked = gauge("sharegroups_purgatory_size", "Parked ShareFetch requests.")
+    partitions_led = gauge("sharegroups_partitions_led", "Topic-partitions led.")
+    cached = gauge("sharegroups_topic_log_cached_bytes", "Memory of the tail caches.")  # CM-46
 
     def __init__(self, sessions: SessionCache, partitions: SharePartitions, led: Led) -> None:
         self._sessions = sessions
@@ -209,9 +231,15 @@ class _Gauges(ComputedMetrics):
 
 
 class _LetterGauges(ComputedMetrics):
-    waiting = gauge("share_group_dead_letters_waiting", "Dead letters that wait or are being written.", "group")
-    age = gauge("share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", "group")
-    full = gauge("share_group_dead_letters_full", "Share-partitions that dead letters hold up.", "group")  # PL-916
+    waiting = gauge(
+        "sharegroups_share_group_dead_letters_unwritten", "Dead letters that wait or are being written.", "group"
+    )
+    age = gauge(
+        "sharegroups_share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", "group"
+    )
+    full = gauge(
+        "sharegroups_share_group_dead_letters_full", "Share-partitions that dead letters hold up.", "group"
+    )  # PL-916
 
     def __init__(self, letters: Letters) -> None:
         self._letters = letters
@@ -231,14 +259,16 @@ class _LetterGauges(ComputedMetrics):
 
 
 class _TransactionGauges(ComputedMetrics):
-    transactions = gauge("topic_log_open_transactions", "Transactions open in the logs led.")
-    oldest = gauge("topic_log_oldest_open_transaction_seconds", "Age of the oldest open transaction in the logs led.")
+    transactions = gauge("sharegroups_topic_log_open_transactions", "Transactions open in the logs led.")
+    oldest = gauge(
+        "sharegroups_topic_log_oldest_open_transaction_seconds", "Age of the oldest open transaction in the logs led."
+    )
     late = gauge(
-        "partitions_with_late_transactions_count",
+        "sharegroups_partitions_with_late_transactions",
         f"Partitions with a transaction that is open for {LATE_MS // 1_000} s or longer.",
     )
     unstable = gauge(
-        "topic_log_unstable_offsets",
+        "sharegroups_topic_log_unstable_offsets",
         "Offsets between the last stable offset and the high watermark, which groups that read committed records "
         "do not get yet.",
     )

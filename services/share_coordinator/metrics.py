@@ -49,20 +49,22 @@ class ShareCoordinatorMetrics(CoordinatorMeter):
 
     def __init__(self, registry: CollectorRegistry, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:
         self._writes = Counter(
-            "share_coordinator_write",
+            "sharegroups_share_coordinator_writes_total",
             "Writes per share-partition, and reads that stored a leader epoch (write-total).",
             registry=registry,
         )
         self._fenced = Counter(
-            "share_coordinator_fenced", "Requests per share-partition refused for an old epoch.", registry=registry
+            "sharegroups_share_coordinator_fenced_requests_total",
+            "Requests per share-partition refused for an old epoch.",
+            registry=registry,
         )
         self._implausible = Counter(
-            "share_coordinator_implausible",
+            "sharegroups_share_coordinator_implausible_requests_total",
             "Requests per share-partition refused for a value that no correct node sends.",
             registry=registry,
         )
         self._latency = Histogram(
-            "share_coordinator_write_latency_seconds",
+            "sharegroups_share_coordinator_write_latency_seconds",
             "A whole write request, commit included (write-latency).",
             buckets=_LATENCY_BUCKETS_S,
             registry=registry,
@@ -90,9 +92,12 @@ class ShareCoordinatorMetrics(CoordinatorMeter):
 class _ShardCollector(ComputedMetrics):
     """Reads the shards at each scrape, so that nothing is updated in between."""
 
-    keys = gauge("share_coordinator_state_keys", "Share-partitions with state.", "shard")
+    keys = gauge("sharegroups_share_coordinator_state_keys", "Share-partitions with state.", "shard")
     seen = counter(
-        "share_coordinator_anomalies", "Anomalies seen since the shard was taken over, by kind.", "shard", "kind"
+        "sharegroups_share_coordinator_anomalies_total",
+        "Anomalies seen since the shard was taken over, by kind.",
+        "shard",
+        "kind",
     )
 
     def __init__(self, shards: Callable[[], Mapping[int, ShardOverview]]) -> None:

@@ -17,7 +17,7 @@ from tests.chaos.drops import drops
 from tests.chaos.history import Dropped, now_ms
 from tests.unit.partition_leader.share_partition.worlds import GROUP, World, key, run, settle
 
-METRIC: Final = "share_partition_drops_total"
+METRIC: Final = "sharegroups_share_partition_drops_total"
 
 
 @pytest.fixture

@@ -183,7 +183,10 @@ def test_alerts_fire_when_a_role_a_replica_or_a_volume_is_gone() -> None:
         assert template_of(doc)["metadata"]["labels"][COMPONENT_LABEL] == role
     expressions = {rule["alert"]: rule["expr"] for rule in rules}
     assert expressions["ShareGroupsPodGone"] == 'up{job=~".+/sharegroups"} == 0'
-    assert "store_replicas_connected - store_replicas_configured" in expressions["ShareGroupsStoreReplicaGone"]
+    assert (
+        "sharegroups_store_replicas_connected - sharegroups_store_replicas_configured"
+        in expressions["ShareGroupsStoreReplicaGone"]
+    )
     claims = re.search(r'persistentvolumeclaim=~"([^"]+)"', expressions["ShareGroupsVolumeFills"])
     assert claims is not None
     for docs in (render_folder(KUBERNETES / "examples" / "pipeline"), render("dev")):
@@ -203,7 +206,7 @@ def test_an_alert_fires_when_the_pipeline_is_gone() -> None:
     jobs = re.findall(r'up\{job=~"([^"]+)"\}', rules["ShareGroupHistoryGone"])
     assert len(jobs) == 1, "one that does not answer"
     _assert_chosen(jobs[0], monitors["sharegroups-pipeline"])
-    missed = "unless on (namespace) share_group_ingest_entries_behind"
+    missed = "unless on (namespace) sharegroups_ingest_entries_behind"
     assert missed in rules["ShareGroupHistoryGone"], "one that is not there, whatever job scrapes it"
 
 

@@ -53,7 +53,7 @@ def test_the_page_of_the_api_marks_the_methods_that_need_what_no_service_has() -
 
 def test_the_page_of_metrics_has_each_kind_of_process_and_names_no_rules() -> None:
     page = (FOLDER / "metrics.md").read_text(encoding="utf-8")
-    for name in ("sharegroups_worker_jobs_total", "share_group_lag", "num_partitions"):
+    for name in ("sharegroups_worker_jobs_total", "sharegroups_ingest_share_group_lag", "sharegroups_shards"):
         assert f"\n| `{name}` | " in page
     assert re.findall(r"\b[A-Z]{2}-\d+", page) == []
 

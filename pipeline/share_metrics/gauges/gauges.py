@@ -31,32 +31,52 @@ SERIES_MAX: Final = 2_000
 ROLLED_UP: Final = "others"
 
 _PARTITION: Final = ("group", "topic", "partition")
+#: The gauges of share-partitions, by what `_Partition.gauge` calls them: names and meanings.
 _GAUGES: Final = {
-    "start_offset": "First unfinished offset, as last persisted.",
-    "finished_offset": "Start offset plus the records finished after it: how many records are done.",
-    "lag": "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
-    "where that is not known.",
-    "in_flight_width": "Offsets between the start and the end of what may be delivered.",
-    "state_epoch": "State epoch; a change means that the state was reinitialised.",
+    "start_offset": (
+        "sharegroups_ingest_share_group_start_offset",
+        "First unfinished offset, as last persisted.",
+    ),
+    "finished_offset": (
+        "sharegroups_ingest_share_group_finished_offset",
+        "Start offset plus the records finished after it: how many records are done.",
+    ),
+    "lag": (
+        "sharegroups_ingest_share_group_lag",
+        "High watermark less finished records: by the last write, or where the log was seen to end since; no series "
+        "where that is not known.",
+    ),
+    "in_flight_width": (
+        "sharegroups_ingest_share_group_in_flight_width",
+        "Offsets between the start and the end of what may be delivered.",
+    ),
+    "state_epoch": (
+        "sharegroups_ingest_share_group_state_epoch",
+        "State epoch; a change means that the state was reinitialised.",
+    ),
 }
 _ADD_UP: Final = frozenset({"lag", "in_flight_width"})
 #: How long, in seconds, a log end counts as current after it was last seen; longer if the job samples less often.
 FRESH_S: Final = 180.0
+#: The counters of share-partitions, by the columns that they sum up: names and meanings.
 _COUNTERS: Final = {
-    "timed_out_records": ("n_timeout", "Records whose acquisition lock expired."),
-    "limit_archived_records": ("n_limit", "Records archived at the delivery limit."),
-    "writes": ("writes", "Writes of share-partition state."),
+    "n_timeout": ("sharegroups_ingest_share_group_timed_out_records_total", "Records whose acquisition lock expired."),
+    "n_limit": (
+        "sharegroups_ingest_share_group_limit_archived_records_total",
+        "Records archived at the delivery limit.",
+    ),
+    "writes": ("sharegroups_ingest_share_group_writes_total", "Writes of share-partition state."),
     "poison_sightings": (
-        "poison_sightings",
+        "sharegroups_ingest_share_group_poison_sightings_total",
         "Offsets archived at the delivery limit, or released with one delivery left.",
     ),
 }
 #: The counts of acknowledge types, with the types' names as labels; renewals are not written, so have no count.
 _ACKS: Final = {f"n_{name}": name.capitalize() for name in ACK_NAMES.values() if f"n_{name}" in WRITE_COUNTS}
 _TROUBLE: Final = {
-    "lost": "Entries that were gone before they were read.",
-    "quarantined": "Entries that are not records.",
-    "unknown": "Entries of types that this build does not know.",
+    "lost": ("sharegroups_ingest_lost_entries_total", "Entries that were gone before they were read."),
+    "quarantined": ("sharegroups_ingest_quarantined_entries_total", "Entries that are not records."),
+    "unknown": ("sharegroups_ingest_unknown_entries_total", "Entries of types that this build does not know."),
 }
 
 _Log = tuple[str, int]
@@ -271,15 +291,17 @@ class Gauges(Collector):
             partition.take(row)
 
     def _of_partitions(self) -> list[Metric]:
-        gauges = {name: GaugeMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
-                  for name, words in _GAUGES.items()}  # fmt: skip
-        counters = {name: CounterMetricFamily(f"share_group_{name}", words, labels=_PARTITION)
-                    for name, (_, words) in _COUNTERS.items()}  # fmt: skip
+        gauges = {value: GaugeMetricFamily(name, words, labels=_PARTITION)
+                  for value, (name, words) in _GAUGES.items()}  # fmt: skip
+        counters = {column: CounterMetricFamily(name, words, labels=_PARTITION)
+                    for column, (name, words) in _COUNTERS.items()}  # fmt: skip
         acks = CounterMetricFamily(
-            "share_group_acknowledged_records", "Records acknowledged, by type.", labels=(*_PARTITION, "ack_type")
+            "sharegroups_ingest_share_group_acknowledged_records_total",
+            "Records acknowledged, by type.",
+            labels=(*_PARTITION, "ack_type"),
         )
         unknown = GaugeMetricFamily(
-            "share_group_lag_unknown",
+            "sharegroups_ingest_share_group_lag_unknown",
             "Share-partitions whose lag is not known, or only what it is at least.",
             labels=("group", "topic"),
         )
@@ -295,8 +317,8 @@ class Gauges(Collector):
                 known = [value for value in values if value is not None]
                 if known and (name in _ADD_UP or labels[2] != ROLLED_UP):
                     gauge.add_metric(labels, sum(known))
-            for name, counter in counters.items():
-                counter.add_metric(labels, counts[_COUNTERS[name][0]])
+            for column, counter in counters.items():
+                counter.add_metric(labels, counts[column])
             for name, word in _ACKS.items():
                 acks.add_metric([*labels, word], counts[name])
         for of, count in sorted(dark.items()):
@@ -317,8 +339,10 @@ class Gauges(Collector):
         return shown + [([*key, ROLLED_UP], *found) for key, found in sorted(others.items(), key=lambda one: one[0])]
 
     def _of_groups(self) -> list[Metric]:
-        members = GaugeMetricFamily("share_group_members", "Current members.", labels=["group"])
-        computed = CounterMetricFamily("share_group_rebalances", "Target assignments computed.", labels=["group"])
+        members = GaugeMetricFamily("sharegroups_ingest_share_group_members", "Current members.", labels=["group"])
+        computed = CounterMetricFamily(
+            "sharegroups_ingest_share_group_rebalances_total", "Target assignments computed.", labels=["group"]
+        )
         # A group with share-partitions that never had a member, for example after a tool set its offsets, shows 0.
         groups = {key[0] for key in (*self._partitions, *self._rolled_up)} if self._of_groups_known else set()
         for group in sorted(groups | set(self._members)):
@@ -329,27 +353,27 @@ class Gauges(Collector):
 
     def _of_ingest(self) -> list[Metric]:
         age = GaugeMetricFamily(
-            "share_group_ingest_freshness_seconds", "Age of the newest entry that was ingested.", labels=["stream"]
+            "sharegroups_ingest_freshness_seconds", "Age of the newest entry that was ingested.", labels=["stream"]
         )
         behind = GaugeMetricFamily(
-            "share_group_ingest_entries_behind", "Entries that are not ingested yet.", labels=["stream"]
+            "sharegroups_ingest_entries_behind", "Entries that are not ingested yet.", labels=["stream"]
         )
         for stream, newest_s in sorted(self._newest.items()):
             age.add_metric([stream], max(self._now() - newest_s, 0.0))
         for stream, count in sorted(self._unread.items()):
             behind.add_metric([stream], count)
-        return [age, behind, *(self._of_trouble(name, words) for name, words in _TROUBLE.items())]
+        return [age, behind, *map(self._of_trouble, _TROUBLE)]
 
-    def _of_trouble(self, name: str, words: str) -> Metric:
-        family = CounterMetricFamily(f"share_group_ingest_{name}_entries", words, labels=["stream"])
+    def _of_trouble(self, what: str) -> Metric:
+        family = CounterMetricFamily(*_TROUBLE[what], labels=["stream"])
         for (stream, kind), count in sorted(self._counters.trouble.items()):
-            if kind == name:
+            if kind == what:
                 family.add_metric([stream], count)
         return family
 
 
-_NOTHING: Final = {**dict.fromkeys((*_ACKS, *(source for source, _ in _COUNTERS.values())), 0), "first_write": None}
+_NOTHING: Final = {**dict.fromkeys((*_ACKS, *_COUNTERS), 0), "first_write": None}
 
 
 def _counts(row: Mapping[str, Any]) -> Counter[str]:
-    return Counter({name: row[name] for name in (*_ACKS, *(source for source, _ in _COUNTERS.values()))})
+    return Counter({name: row[name] for name in (*_ACKS, *_COUNTERS)})

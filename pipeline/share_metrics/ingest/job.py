@@ -55,7 +55,7 @@ _NEVER: Final = datetime.fromtimestamp(0, UTC)
 #: A job compacts at its end if there are at least this many batches; at midnight UTC two are enough.
 COMPACT_FROM: Final = 100
 _COMPACT_DAILY: Final = 2
-_LAST_TRIGGER: Final = "share_group_ingest_last_trigger_timestamp_seconds"
+_LAST_TRIGGER: Final = "sharegroups_ingest_last_trigger_timestamp_seconds"
 _LAST_TRIGGER_HELP: Final = "When a trigger of the kind ended last, or else the job began; seconds since 1970."
 _READER_NAME_FILE: Final = "reader-name"
 

@@ -1,5 +1,8 @@
 """Declares the metric families that collectors compute when the metrics are read.
 
+Each declaration has the whole name, with the prefix `sharegroups_` and a counter's `_total`, so that a search in the
+source finds it; tests/packaging/test_metric_names.py refuses names that do not follow Prometheus' conventions.
+
 prometheus_client learns the name of such a family only by collecting it. When it is declared, a registry refuses a
 second family of the same name, `/metrics?name[]=…` finds it, and docs/reference/metrics.md lists it before its first
 sample.
@@ -18,7 +21,7 @@ Samples = GaugeMetricFamily | CounterMetricFamily
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """A gauge or counter: its name, without `_total`, its meaning, and the labels of its series."""
+    """A gauge or counter: its name, its meaning, and the labels of its series."""
 
     kind: type[GaugeMetricFamily] | type[CounterMetricFamily]
     name: str
@@ -42,7 +45,7 @@ def gauge(name: str, meaning: str, *labels: str) -> Family:
 
 
 def counter(name: str, meaning: str, *labels: str) -> Family:
-    """Declare a counter, which is exported as `{name}_total`."""
+    """Declare a counter, whose name ends in `_total`."""
     return Family(CounterMetricFamily, name, meaning, labels)
 
 

@@ -42,9 +42,11 @@ def busy_ns_of_this_thread() -> Callable[[], int]:
 class LoopTime(ComputedMetrics):
     """Reads the thread's time when the metrics are collected (CM-172)."""
 
-    busy = counter("event_loop_busy_seconds", "Time that the event loop's thread ran, or waited for a processor.")
+    busy = counter(
+        "sharegroups_event_loop_busy_seconds_total", "Time that the event loop's thread ran, or waited for a processor."
+    )
     idle = gauge(
-        "thread_idle_ratio_avg",
+        "sharegroups_event_loop_idle_ratio",
         "Share of the time that the event loop's thread was idle, over the last 30 s or since the scrape before.",
     )
 

@@ -1,7 +1,6 @@
 """Prometheus metrics of the runtime, counted per batch, never per record (P-6).
 
-Names are Kafka's (`share-coordinator-metrics`, `group-coordinator-metrics`) in snake_case; the label `service`
-distinguishes the roles of one process.
+The label `service` distinguishes the roles of one process. docs/reference/kafka-names.md has Kafka's names for them.
 """
 
 from __future__ import annotations
@@ -36,30 +35,38 @@ class RuntimeMetrics:
         self.registry = registry
         service = ["service"]
         self.flush_time = Histogram(
-            "batch_flush_time_seconds",
+            "sharegroups_batch_flush_time_seconds",
             "Time of a flush until its commit.",
             service,
             buckets=_SECONDS,
             registry=registry,
         )
         self.flush_records = Histogram(
-            "batch_flush_records", "Records of a flush.", service, buckets=_RECORDS, registry=registry
+            "sharegroups_batch_flush_records", "Records of a flush.", service, buckets=_RECORDS, registry=registry
         )
-        self.refused = Counter("batch_refused_records", "Records whose append was refused.", service, registry=registry)
+        self.refused = Counter(
+            "sharegroups_batch_refused_records_total", "Records whose append was refused.", service, registry=registry
+        )
         self.load_time = Histogram(
-            "partition_load_time_seconds", "Time of a replay.", service, buckets=_SECONDS, registry=registry
+            "sharegroups_shard_load_time_seconds", "Time of a replay.", service, buckets=_SECONDS, registry=registry
         )
         self.unknown = Counter(
-            "unknown_entries", "Entries of unknown types that a replay skipped.", service, registry=registry
+            "sharegroups_unknown_entries_total",
+            "Entries of unknown types that a replay skipped.",
+            service,
+            registry=registry,
         )
         self._hosts = _Hosts()
         registry.register(self._hosts)
         self.damaged = Counter(
-            "damaged_entries", "Stored entries found damaged, by the kind of their stream.", ["kind"], registry=registry
+            "sharegroups_damaged_entries_total",
+            "Stored entries found damaged, by the kind of their stream.",
+            ["kind"],
+            registry=registry,
         )
         for kind in (*(kind.value for kind in ShardKind), "meta"):
             self.damaged.labels(kind)  # begin at 0: a rate over a series that begins at 1 misses the first entry
-        self.trims = Counter("stream_trims", "Streams compacted.", service, registry=registry)
+        self.trims = Counter("sharegroups_stream_trims_total", "Streams compacted.", service, registry=registry)
 
     def damage_found(self, stream: str) -> None:
         """Count a damaged entry of a stream (CM-101); pass this to `DamageNotes.count`."""
@@ -116,10 +123,12 @@ class ServiceMeter(HostMeter):
 class _Hosts(ComputedMetrics):
     """One collector for all services, since a family may come from one collector only."""
 
-    shards = gauge("num_partitions", "Shards held, by state.", "service", "state")
-    queue = gauge("event_queue_size", "Operations waiting for a commit.", "service")
+    shards = gauge("sharegroups_shards", "Shards held, by state.", "service", "state")
+    queue = gauge("sharegroups_event_queue_size", "Operations waiting for a commit.", "service")
     quarantine = gauge(
-        "quarantined_entries", "Damaged entries of served shards that wait for an operator, by service.", "service"
+        "sharegroups_quarantined_entries",
+        "Damaged entries of served shards that wait for an operator, by service.",
+        "service",
     )
 
     def __init__(self) -> None:
@@ -148,15 +157,20 @@ class _Hosts(ComputedMetrics):
 class CertificateMetrics(ComputedMetrics):
     """The certificates of a node with TLS (CM-60)."""
 
-    days_left = gauge("certificate_days_left", "Days until this node's certificate expires; negative afterwards.")
-    failures = counter("certificate_reload_failures", "Changed certificate files that could not be used.")
+    ends_at = gauge(
+        "sharegroups_certificate_expiry_timestamp_seconds",
+        "When this node's certificate expires; seconds since 1970.",
+    )
+    failures = counter(
+        "sharegroups_certificate_reload_failures_total", "Changed certificate files that could not be used."
+    )
 
     def __init__(self, certificates: NodeCertificates) -> None:
         self._certificates = certificates
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the days left and the failures."""
-        yield self.days_left.of(self._certificates.days_left)
+        """Yield the end of the certificate and the failures."""
+        yield self.ends_at.of(self._certificates.current.ends_at.timestamp())
         yield self.failures.of(self._certificates.failures)
 
 
@@ -164,7 +178,7 @@ class AccessMetrics(ComputedMetrics):
     """The refusals of a node with access control (CM-61)."""
 
     refused = counter(
-        "access_refusals",
+        "sharegroups_access_refusals_total",
         "Calls, or parts of calls, refused to their callers, by how these are known; node: at the port for nodes.",
         "kind",
         "operation",
@@ -185,9 +199,13 @@ class AccessMetrics(ComputedMetrics):
 class QuotaMetrics(ComputedMetrics):
     """How the quotas of clients limit them at this node (CM-192)."""
 
-    throttled = counter("quota_throttled_requests", "Requests that waited, or whose callers were asked to.", "kind")
-    seconds = counter("quota_throttle_seconds", "For how long they waited, or were asked to.", "kind")
-    tracked = gauge("quota_tracked_callers", "Users, client ids and pairs of both whose use of a quota is known.")
+    throttled = counter(
+        "sharegroups_quota_throttled_requests_total", "Requests that waited, or whose callers were asked to.", "kind"
+    )
+    seconds = counter("sharegroups_quota_throttle_seconds_total", "For how long they waited, or were asked to.", "kind")
+    tracked = gauge(
+        "sharegroups_quota_tracked_callers", "Users, client ids and pairs of both whose use of a quota is known."
+    )
 
     def __init__(self, quotas: ClientQuotas) -> None:
         self._quotas = quotas
@@ -204,12 +222,14 @@ class QuotaMetrics(ComputedMetrics):
 class CallMemory(ComputedMetrics):
     """The memory that calls use, read when the metrics are collected (CM-92, CM-93)."""
 
-    in_flight = gauge("rpc_in_flight_bytes", "Bytes of requests and answers in flight.")
-    bound = gauge("rpc_memory_bytes", "The bound of rpc_in_flight_bytes.")
-    unfinished = gauge("rpc_unfinished_bytes", "Bytes received of messages that are not whole.")
-    throttled = counter("rpc_throttled_calls", "Calls that were asked to come again later.")
-    connections = gauge("rpc_connections", "Connections at the port for clients, counted every 5 s or more often.")
-    cut = counter("rpc_connections_cut", "Connections cut for their unfinished messages.")
+    in_flight = gauge("sharegroups_rpc_in_flight_bytes", "Bytes of requests and answers in flight.")
+    bound = gauge("sharegroups_rpc_in_flight_limit_bytes", "The bound of sharegroups_rpc_in_flight_bytes.")
+    unfinished = gauge("sharegroups_rpc_unfinished_bytes", "Bytes received of messages that are not whole.")
+    throttled = counter("sharegroups_rpc_throttled_calls_total", "Calls that were asked to come again later.")
+    connections = gauge(
+        "sharegroups_rpc_connections", "Connections at the port for clients, counted every 5 s or more often."
+    )
+    cut = counter("sharegroups_rpc_connections_cut_total", "Connections cut for their unfinished messages.")
 
     def __init__(self, server: RpcServer) -> None:
         self._server = server
@@ -229,9 +249,14 @@ class AuthenticationMetrics(ComputedMetrics):
     """The callers of a node whose credentials or certificates were not accepted (CM-186)."""
 
     refused = counter(
-        "authentication_failures", "Calls and streams refused because the caller was not known.", "kind", "reason"
+        "sharegroups_authentication_failures_total",
+        "Calls and streams refused because the caller was not known.",
+        "kind",
+        "reason",
     )
-    unusable = counter("credentials_reload_failures", "Changed keys or tokens that could not be used.", "what")
+    unusable = counter(
+        "sharegroups_credentials_reload_failures_total", "Changed keys or tokens that could not be used.", "what"
+    )
 
     def __init__(self, ports: Sequence[Authentication]) -> None:
         self._ports = ports

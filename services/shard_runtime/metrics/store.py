@@ -13,12 +13,16 @@ from shard_runtime.record_log.redis.store_watch import UNSAFE, StoreWatch
 
 
 class _Store(ComputedMetrics):
-    configured = gauge("store_replicas_configured", "Replicas that store.replicas names.")
-    connected = gauge("store_replicas_connected", "Replicas that the store counts.")
-    unsafe = gauge("store_unsafe", "Whether the store is set to lose data by this setting.", "setting")  # CM-171
-    ahead = gauge("store_clock_ahead_seconds", "By how much the store's clock is ahead of this host's.")  # CM-170
+    configured = gauge("sharegroups_store_replicas_configured", "Replicas that store.replicas names.")
+    connected = gauge("sharegroups_store_replicas_connected", "Replicas that the store counts.")
+    unsafe = gauge(
+        "sharegroups_store_unsafe", "Whether the store is set to lose data by this setting.", "setting"
+    )  # CM-171
+    ahead = gauge(
+        "sharegroups_store_clock_ahead_seconds", "By how much the store's clock is ahead of this host's."
+    )  # CM-170
     paused = gauge(
-        "retention_by_age_paused",
+        "sharegroups_retention_by_age_paused",
         "Whether no records are deleted by age, since a clock may be wrong.",  # CM-170
     )
 
@@ -49,6 +53,6 @@ def watch_store(
     connected: Callable[[], int | None],
     watch: StoreWatch | None = None,
 ) -> None:
-    """Export `store_replicas_configured` and, while it is known, `store_replicas_connected`; with a `watch`, its
+    """Export the replicas that the settings name and, while it is known, how many are connected; with a `watch`, its
     findings, too."""
     registry.register(_Store(configured, connected, watch))

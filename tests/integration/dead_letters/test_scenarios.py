@@ -53,9 +53,9 @@ def test_rejected_records_go_to_the_queue_headers_only(queues: Queues, metrics_p
     assert all(before_ms - 1_000 <= letter.timestamp_ms <= time.time() * 1000 + 1_000 for letter in found)
     queues.until_start(5)
     counted = scraped(metrics_port, queues.group)
-    assert counted["share_group_dead_letter_queue_record_count_total"] == 5
-    assert 1 <= counted["share_group_dead_letter_queue_total_produce_requests_total"] <= 5
-    assert counted["share_group_dead_letter_queue_failed_produce_requests_total"] == 0
+    assert counted["sharegroups_share_group_dead_letters_written_total"] == 5
+    assert 1 <= counted["sharegroups_share_group_dead_letter_produce_requests_total"] <= 5
+    assert counted["sharegroups_share_group_dead_letter_failed_produce_requests_total"] == 0
 
 
 def scraped(port: int, group: str) -> dict[str, float]:

@@ -44,7 +44,7 @@ class Acknowledged:
         self.before = self._read()
 
     def _read(self) -> dict[str, int]:
-        name = "share_group_record_acknowledgements_total"
+        name = "sharegroups_record_acknowledgements_total"
         return {
             dict(labels)["ack_type"]: int(number)
             for (found, labels), number in series(scrape(self.port)).items()

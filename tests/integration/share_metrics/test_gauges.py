@@ -50,7 +50,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     gauges.take(Kind.SHARE_STATE, states(spark, [(4, update(110, stats=WriteStats(write_id=9)))]))
 
     def value(name: str, **labels: str) -> float | None:
-        return scraped.get_sample_value(f"share_group_{name}", {**NAMED, **labels})
+        return scraped.get_sample_value(f"sharegroups_ingest_share_group_{name}", {**NAMED, **labels})
 
     assert value("start_offset") == 110
     assert value("finished_offset") == 110
@@ -62,7 +62,7 @@ def test_newest_values_stay_and_counts_add_up_over_batches(spark: SparkSession) 
     assert value("limit_archived_records_total") == 3 + 2
     assert value("writes_total") == 4 + 2
     assert value("poison_sightings_total") == 3 + 3, "by the group's own limit, and no rejected one"
-    assert scraped.get_sample_value("share_group_ingest_freshness_seconds", {"stream": STREAM}) == 96
+    assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 96
     gauges.take(Kind.SHARE_STATE, states(spark, [(5, ShareTombstone(KEY))]))
     assert value("start_offset") is None
 
@@ -85,14 +85,14 @@ def test_what_earlier_runs_have_kept_has_its_series_and_counts_nothing(spark: Sp
     scraped = registered(gauges)
 
     def shown(name: str, **labels: str) -> float | None:
-        return scraped.get_sample_value(f"share_group_{name}", {**NAMED, **labels})
+        return scraped.get_sample_value(f"sharegroups_ingest_share_group_{name}", {**NAMED, **labels})
 
     assert [shown(name) for name in ("start_offset", "finished_offset", "lag", "in_flight_width")] == [110, 114, 16, 11]
     assert shown("start_offset", partition="1") is None
-    assert scraped.get_sample_value("share_group_members", {"group": "G1"}) == 1
-    assert scraped.get_sample_value("share_group_rebalances_total", {"group": "G1"}) == 0
-    assert scraped.get_sample_value("share_group_ingest_lost_entries_total", {"stream": STREAM}) == 0
-    assert scraped.get_sample_value("share_group_ingest_freshness_seconds", {"stream": STREAM}) == 97
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_members", {"group": "G1"}) == 1
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_rebalances_total", {"group": "G1"}) == 0
+    assert scraped.get_sample_value("sharegroups_ingest_lost_entries_total", {"stream": STREAM}) == 0
+    assert scraped.get_sample_value("sharegroups_ingest_freshness_seconds", {"stream": STREAM}) == 97
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, update(111, 4))]), 7)
     gauges.take(Kind.SHARE_STATE, states(spark, [(9, update(111, 4))]), 7)
     assert shown("writes_total") == 1, "a batch that comes again counts once"
@@ -109,8 +109,8 @@ def test_members_come_and_go(spark: SparkSession) -> None:
     member = [(1, r.MemberMetadata("g", name, None, "c", "h", ("t",))) for name in "abc"]
     gauges.take(Kind.GROUP, groups(spark, [*member, (2, r.TargetMetadata("g", 1, 0, {}))]))
     gauges.take(Kind.GROUP, groups(spark, [(3, r.Tombstone(r.MEMBER, "g", "b", "left"))]))
-    assert scraped.get_sample_value("share_group_members", {"group": "g"}) == 2
-    assert scraped.get_sample_value("share_group_rebalances_total", {"group": "g"}) == 1
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_members", {"group": "g"}) == 2
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_rebalances_total", {"group": "g"}) == 1
 
 
 @pytest.mark.rule("PM-38")
@@ -122,10 +122,15 @@ def test_beyond_the_cap_partitions_are_rolled_up_by_topic(spark: SparkSession) -
     gauges.take(Kind.SHARE_STATE, states(spark, [(1, snapshot(number, key=key, stats=stats))
                                                  for number, key in enumerate(keys)]))  # fmt: skip
     rolled = {"group": "G1", "topic": "AAAAAAAAAAAAAAAAAAAAAQ", "partition": "others"}
-    assert scraped.get_sample_value("share_group_lag", rolled) == 7 + 6 + 5
-    assert scraped.get_sample_value("share_group_start_offset", rolled) is None
-    assert scraped.get_sample_value("share_group_acknowledged_records_total", {**rolled, "ack_type": "Accept"}) == 3
-    assert scraped.get_sample_value("share_group_lag", {**rolled, "partition": "1"}) == 8
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_lag", rolled) == 7 + 6 + 5
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_start_offset", rolled) is None
+    assert (
+        scraped.get_sample_value(
+            "sharegroups_ingest_share_group_acknowledged_records_total", {**rolled, "ack_type": "Accept"}
+        )
+        == 3
+    )
+    assert scraped.get_sample_value("sharegroups_ingest_share_group_lag", {**rolled, "partition": "1"}) == 8
 
 
 @pytest.mark.rule("PM-64", "PM-65")
@@ -136,7 +141,7 @@ def test_what_is_lost_and_what_is_behind_is_reported(spark: SparkSession) -> Non
     gauges.take(Kind.SHARE_STATE, states(spark, [gap, (1, snapshot(0))]))
     gauges.positions({STREAM: 7}, {STREAM: 10, "{sgs:1}:log": 2})
     stream = {"stream": STREAM}
-    assert scraped.get_sample_value("share_group_ingest_lost_entries_total", stream) == 4
-    assert scraped.get_sample_value("share_group_ingest_quarantined_entries_total", stream) == 0
-    assert scraped.get_sample_value("share_group_ingest_entries_behind", stream) == 3
-    assert scraped.get_sample_value("share_group_ingest_entries_behind", {"stream": "{sgs:1}:log"}) == 2
+    assert scraped.get_sample_value("sharegroups_ingest_lost_entries_total", stream) == 4
+    assert scraped.get_sample_value("sharegroups_ingest_quarantined_entries_total", stream) == 0
+    assert scraped.get_sample_value("sharegroups_ingest_entries_behind", stream) == 3
+    assert scraped.get_sample_value("sharegroups_ingest_entries_behind", {"stream": "{sgs:1}:log"}) == 2

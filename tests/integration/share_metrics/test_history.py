@@ -348,9 +348,12 @@ def ran(spark: SparkSession, server: World, tmp_path_factory: pytest.TempPathFac
 def test_a_job_shows_its_gauges_at_a_port_and_in_a_file(spark: SparkSession, ran: Ran) -> None:
     assert (ran.counts, ran.lost) == ({"share_state": 3, "group": 0, "log_meta": 2}, 0)
     assert any(words.startswith("Gauges for Prometheus are at http://127.0.0.1:") for words in ran.reported)
-    assert f'share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0' in ran.gauges
-    assert 'share_group_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in ran.gauges
-    assert 'share_group_ingest_last_trigger_timestamp_seconds{kind="log_meta"} ' in ran.gauges
+    assert (
+        f'sharegroups_ingest_share_group_start_offset{{group="G1",partition="0",topic="{TOPIC_TEXT}"}} 7.0'
+        in ran.gauges
+    )
+    assert 'sharegroups_ingest_entries_behind{stream="{sgs:0}:log"} 0.0' in ran.gauges
+    assert 'sharegroups_ingest_last_trigger_timestamp_seconds{kind="log_meta"} ' in ran.gauges
     assert samples(spark, ran.data).count() == 2, "before it reads, and at its end"
 
 

@@ -100,8 +100,9 @@ def test_a_loss_ends_the_command_with_3(spark: SparkSession, world: World, tmp_p
     assert result.exit_code == 3
     assert "Error: {sgs:0}:log lost entries:" in result.output
     # That run has processed no batch: the value is the one that the first run stored.
-    assert 'share_group_start_offset{group="G1",partition="0",topic="AAAAAAAAAAAAAAAAAAAAAQ"} 0.0' in (
-        (tmp_path / "gauges").read_text()
+    assert (
+        'sharegroups_ingest_share_group_start_offset{group="G1",partition="0",topic="AAAAAAAAAAAAAAAAAAAAAQ"} 0.0'
+        in ((tmp_path / "gauges").read_text())
     )
 
 

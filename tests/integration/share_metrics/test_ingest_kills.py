@@ -104,7 +104,11 @@ class Writer:
 
 def counted(shown: str) -> float:
     """Return the number of state writes according to the counters in a text file."""
-    return sum(float(line.split()[-1]) for line in shown.splitlines() if line.startswith("share_group_writes_total{"))
+    return sum(
+        float(line.split()[-1])
+        for line in shown.splitlines()
+        if line.startswith("sharegroups_ingest_share_group_writes_total{")
+    )
 
 
 @pytest.mark.rule("PM-36", "PM-68", "PM-71")

@@ -129,7 +129,7 @@ def gauges(text: str, name: str) -> dict[tuple[str, ...], float]:
         tuple(sample.labels[label] for label in ("group", "topic") if label in sample.labels): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-        if sample.name == f"share_group_{name}"
+        if sample.name == f"sharegroups_ingest_share_group_{name}"
     }
 
 

@@ -34,7 +34,7 @@ def test_what_does_not_fire_in_time_is_reported() -> None:
 
 
 def test_a_scrape_that_failed_ends_each_series_once() -> None:
-    lag = ("share_group_lag", labelled(group="g"))
+    lag = ("sharegroups_ingest_share_group_lag", labelled(group="g"))
     series = written([None, {lag: 1.0}, None, None, {lag: 2.0}])
     assert series == {
         ("up", frozenset(SCRAPED.items())): ["0", "1", "0", "0", "1"],
@@ -46,9 +46,10 @@ def test_a_scrape_that_failed_ends_each_series_once() -> None:
 def test_alerts_fire_from_their_time_on_and_begin_again_where_a_scrape_failed(tmp_path: Path) -> None:
     place = labelled(group="hung", topic="t", partition="0", **SCRAPED)
     scraped = {
-        ("share_group_lag", place): 5.0, ("share_group_finished_offset", place): 7.0,
-        ("share_group_members", labelled(group="hung", **SCRAPED)): 1.0,
-    }  # fmt: skip
+        ("sharegroups_ingest_share_group_lag", place): 5.0,
+        ("sharegroups_ingest_share_group_finished_offset", place): 7.0,
+        ("sharegroups_ingest_share_group_members", labelled(group="hung", **SCRAPED)): 1.0,
+    }
     series = written([scraped] * 15 + [None] + [scraped] * 15)
     found = firing(tmp_path, RULES, series, INTERVAL_S, 31)
     assert found == {STALLED: [*range(10, 15), *range(26, 31)]}

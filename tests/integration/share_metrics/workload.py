@@ -227,7 +227,7 @@ class Workload:
                 suppress(OSError),
                 urllib.request.urlopen(f"http://127.0.0.1:{self.port}/metrics", timeout=2) as answer,
             ):
-                if b"share_group_finished_offset{" in answer.read():
+                if b"sharegroups_ingest_share_group_finished_offset{" in answer.read():
                     return
             time.sleep(0.5)
         raise AssertionError(f"the ingest showed nothing within {BOUND_S:.0f} s; see {self.folder / 'ingest.log'}")

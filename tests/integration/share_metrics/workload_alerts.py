@@ -85,7 +85,7 @@ class Watch:
             (sample.name, frozenset((sample.labels | SCRAPED).items())): self._stretched(sample.name, sample.value)
             for family in text_string_to_metric_families(text)
             for sample in family.samples
-            if sample.name.startswith("share_group")
+            if sample.name.startswith("sharegroups_ingest_")
         }
 
     def _stretched(self, name: str, value: float) -> float:

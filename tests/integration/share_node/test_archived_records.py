@@ -79,7 +79,7 @@ def test_an_archived_record_is_logged_counted_and_described_also_after_a_restart
         assert "\x1b" not in errors
         found = series(scrape(port))
         for cause, records in (("delivery_limit", 1), ("rejected", 2)):
-            assert found["share_partition_archived_records_total", frozenset({("cause", cause)})] == records
+            assert found["sharegroups_archived_records_total", frozenset({("cause", cause)})] == records
         before = described(cluster)
         assert (before["archived_by_limit"], before["archived_by_reject"], before["lag"]) == (1, 2, 0)
         cluster.node.kill()

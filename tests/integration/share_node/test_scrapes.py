@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import socket
 import threading
 import urllib.request
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
-import yaml
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -24,16 +21,10 @@ from kip932.http_endpoint import CONNECTIONS_MAX, HttpEndpoint
 from kip932.ids import topic_id_text
 from kip932.metrics_page import metrics_pages
 from sharegroups import Admin, NewTopic, Producer, ShareConsumer
+from tests.packaging.metrics_listed import OUTSIDE, selectors
+from tests.packaging.test_monitoring import expressions
 from tests.support.node import BOUND_S, QUICK, Cluster, unique
 from tests.support.ports import free_port
-from tests.unit.share_metrics.test_monitoring import OF_NODES
-
-MONITORING = Path(__file__).parents[3] / "deploy" / "kubernetes" / "components" / "monitoring"
-#: Metrics of Kubernetes and of Prometheus itself, which no process of ours serves.
-OUTSIDE = re.compile(r"(up|kube_\w+|kubelet_\w+|container_\w+|redis_\w+)$")
-#: A metric's name; a function's name is followed by a bracket.
-NAME = re.compile(r"\b([a-z_][a-z0-9_]*)\b(?!\s*\()")
-WORDS = frozenset({"and", "or", "unless", "bool", "offset"})
 
 
 def scrape(port: int, path: str = "/metrics", timeout: float = 30) -> str:
@@ -54,14 +45,6 @@ def series(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
     return found
 
 
-def metric_names(expression: str) -> set[str]:
-    """Return the names of the metrics in a PromQL expression."""
-    bare = re.sub(r'"[^"]*"', "", expression)
-    bare = re.sub(r"\{[^}]*\}|\[[^\]]*\]", "", bare)
-    bare = re.sub(r"\b(by|without|on|ignoring|group_left|group_right)\s*\([^)]*\)", "", bare)
-    return set(NAME.findall(bare)) - WORDS
-
-
 @pytest.fixture(scope="module")
 def node() -> Iterator[tuple[Cluster, int]]:
     port = free_port()
@@ -69,22 +52,18 @@ def node() -> Iterator[tuple[Cluster, int]]:
         yield cluster, port
 
 
-def alerts() -> dict[str, set[str]]:
-    """Return the metrics of each alert in the nodes' rules; the history's alerts are tested with the pipeline."""
-    rules = yaml.safe_load((MONITORING / "rules.yaml").read_text(encoding="utf-8"))
-    return {rule["alert"]: metric_names(rule["expr"]) for group in rules["spec"]["groups"] for rule in group["rules"]}
-
-
-def test_every_alert_checks_what_a_real_node_serves(node: tuple[Cluster, int]) -> None:
-    text = scrape(node[1])
-    families = {family.name for family in text_string_to_metric_families(text)}  # some have no series yet
-    served = {name for name, _ in series(text)} | families
-    asked = alerts()
-    assert asked["ShareGroupsShardFailed"] == {"num_partitions"}
-    assert all(asked.values())
-    missing = {alert: {name for name in names if not OUTSIDE.match(name)} - served for alert, names in asked.items()}
-    assert {alert: names for alert, names in missing.items() if names} == {}
-    assert served >= {name.removesuffix("_total") for name in OF_NODES}, "what the rules of the history ask of nodes"
+def test_alerts_and_panels_ask_a_node_for_what_a_real_node_serves(node: tuple[Cluster, int]) -> None:
+    """What they ask the ingest for is tested with the pipeline."""
+    families = list(text_string_to_metric_families(scrape(node[1])))  # some have no series yet
+    served = {family.name + "_total" * (family.type == "counter") for family in families}
+    served |= {f"{family.name}_bucket" for family in families if family.type == "histogram"}
+    asked = {place: {name for name, _ in selectors(expression)} for place, expression in expressions().items()}
+    of_nodes = {
+        place: {name for name in names if not OUTSIDE.match(name) and not name.startswith("sharegroups_ingest_")}
+        for place, names in asked.items()
+    }
+    assert {"sharegroups_shards"} in of_nodes.values()
+    assert {place: names - served for place, names in of_nodes.items() if names - served} == {}
 
 
 @pytest.mark.rule("GC-153")
@@ -92,12 +71,12 @@ def test_a_node_shows_the_shards_of_each_role_by_state(node: tuple[Cluster, int]
     found = series(scrape(node[1]))
     for service, shards in (("group_coordinator", 4), ("share_coordinator", 4), ("partition_leader", 0)):
         by_state = {
-            state: found["num_partitions", frozenset({("service", service), ("state", state)})]
+            state: found["sharegroups_shards", frozenset({("service", service), ("state", state)})]
             for state in ("loading", "active", "failed")
         }
         assert by_state == {"loading": 0, "active": shards, "failed": 0}, service
-    assert found["event_queue_size", frozenset({("service", "share_coordinator")})] == 0
-    assert found["batch_refused_records_total", frozenset({("service", "partition_leader")})] == 0
+    assert found["sharegroups_event_queue_size", frozenset({("service", "share_coordinator")})] == 0
+    assert found["sharegroups_batch_refused_records_total", frozenset({("service", "partition_leader")})] == 0
 
 
 @pytest.mark.rule("PL-1004", "PL-413")
@@ -122,23 +101,18 @@ def test_a_node_shows_what_it_delivers(node: tuple[Cluster, int]) -> None:
             if seen == 5:
                 break
         found = series(scrape(port))
-    accepted = "share_group_record_acknowledgements_total", frozenset({("ack_type", "accept")})
+    accepted = "sharegroups_record_acknowledgements_total", frozenset({("ack_type", "accept")})
     assert found[accepted] - before[accepted] == 5
-    loads = "share_group_partition_load_time_ms_count", frozenset[tuple[str, str]]()
+    loads = "sharegroups_share_partition_load_time_seconds_count", frozenset[tuple[str, str]]()
     assert found[loads] - before[loads] == 1
     of_topic = frozenset({("topic", topic)})
-    assert found["broker_topic_total_share_fetch_requests_total", of_topic] >= 1
-    assert found["broker_topic_total_share_acknowledgement_requests_total", of_topic] >= 1
-    assert found["broker_topic_failed_share_acknowledgement_requests_total", of_topic] == 0
+    assert found["sharegroups_topic_share_fetch_requests_total", of_topic] >= 1
+    assert found["sharegroups_topic_share_acknowledgement_requests_total", of_topic] >= 1
+    assert found["sharegroups_topic_failed_share_acknowledgement_requests_total", of_topic] == 0
     where = frozenset({("group", group), ("topic_id", topic_id), ("partition", "0")})
-    assert found["share_partition_acquisition_lock_timeout_total", where] == 0
-    assert found["share_partition_in_flight_batch_count", where] == 0
-    assert found["share_session_cache_share_session_evictions_total", frozenset()] >= 0
-
-
-def test_names_outside_of_expressions_are_no_metrics() -> None:
-    words = 'histogram_quantile(0.99, sum by (namespace, le) (rate(a_bucket{x="y"}[5m]))) > 0.5 and on (pod) b == 0'
-    assert metric_names(words) == {"a_bucket", "b"}
+    assert found["sharegroups_share_partition_acquisition_lock_timeouts_total", where] == 0
+    assert found["sharegroups_share_partition_in_flight_batches", where] == 0
+    assert found["sharegroups_share_session_evictions_total", frozenset()] >= 0
 
 
 class Changing(Collector):
@@ -274,7 +248,7 @@ def test_refused_writes_of_topics_show_at_the_port_and_in_the_log(node: tuple[Cl
                 store.config_set("maxmemory", 0)
     assert [error is not None for error in failed] == [True] * 3
     found = series(scrape(port))
-    assert found["batch_refused_records_total", frozenset({("service", "partition_leader")})] >= 3
+    assert found["sharegroups_batch_refused_records_total", frozenset({("service", "partition_leader")})] >= 3
     lines = [json.loads(line) for line in cluster.node.errors.splitlines() if "topic_writes_refused" in line]
     assert 1 <= len(lines) <= 1 + 60 // 10
     assert "OOM" in lines[0]["cause"]

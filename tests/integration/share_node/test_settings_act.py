@@ -47,7 +47,9 @@ def test_tail_caches_keep_to_log_tail_caches_bytes_and_all_is_read_nevertheless(
                 producer.produce(topic, b"x" * 1_000)
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=BOUND_S) as answer:
             (line,) = [
-                line for line in answer.read().decode().splitlines() if line.startswith("topic_log_cached_bytes ")
+                line
+                for line in answer.read().decode().splitlines()
+                if line.startswith("sharegroups_topic_log_cached_bytes ")
             ]
         assert bound // 2 < float(line.split()[1]) <= bound
         with ShareConsumer(bootstrap_servers=cluster.bootstrap, group_id=unique("g")) as consumer:

@@ -43,7 +43,7 @@ async def _until_connected(port: int, expected: float | None) -> dict[str, float
     found: dict[str, float] = {}
     for _ in range(BOUND_S * 10):
         found = await asyncio.to_thread(_gauges, port)
-        if found.get("store_replicas_connected") == expected:
+        if found.get("sharegroups_store_replicas_connected") == expected:
             return found
         await asyncio.sleep(0.1)
     raise AssertionError(f"expected {expected} connected replicas, found {found}")
@@ -59,11 +59,11 @@ async def test_a_replica_of_the_store_that_goes_is_seen_in_the_metrics(tmp_path:
     try:
         async with running(tmp_path, store, STORE_REPLICAS="1", METRICS_PORT=str(port)) as role:
             await role.until_serving(READINESS)
-            assert (await _until_connected(port, 1))["store_replicas_configured"] == 1
+            assert (await _until_connected(port, 1))["sharegroups_store_replicas_configured"] == 1
             replica.stop()
-            assert (await _until_connected(port, 0))["store_replicas_configured"] == 1
+            assert (await _until_connected(port, 0))["sharegroups_store_replicas_configured"] == 1
             store.stop()
-            assert (await _until_connected(port, None))["store_replicas_configured"] == 1
+            assert (await _until_connected(port, None))["sharegroups_store_replicas_configured"] == 1
     finally:
         replica.stop()
         shutil.rmtree(replica.folder, ignore_errors=True)

@@ -112,7 +112,7 @@ def test_every_process_serves_its_metrics_and_its_health(tmp_path: Path) -> None
         node.first_line()
         for port in range(first, first + 4):
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
-                assert b"num_partitions" in answer.read()
+                assert b"sharegroups_shards" in answer.read()
         for port in range(first + 4, first + 8):
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
                 health: Any = health_pb2_grpc.HealthStub(channel)

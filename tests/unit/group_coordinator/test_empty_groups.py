@@ -28,7 +28,7 @@ def _world(retention_s: int = RETENTION_S) -> GroupCluster:
 
 
 def _counted(world: GroupCluster) -> float:
-    return world.registry.get_sample_value("group_coordinator_expired_groups_total") or 0.0
+    return world.registry.get_sample_value("sharegroups_group_coordinator_expired_groups_total") or 0.0
 
 
 def _named(said: Sequence[object]) -> list[tuple[object, object]]:

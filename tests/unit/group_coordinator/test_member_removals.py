@@ -168,4 +168,9 @@ async def test_who_expires_is_reported_with_the_epoch_of_the_removal_and_who_lea
         await asyncio.sleep(50)
         (shard,) = [shard for _, shard in world.role.shards.serving() if "grp" in shard.groups]
         assert leader.calls == [[("grp", "A", shard.groups["grp"].epoch)]]
-        assert world.registry.get_sample_value("group_coordinator_member_removals_total", {"outcome": "reported"}) == 1
+        assert (
+            world.registry.get_sample_value(
+                "sharegroups_group_coordinator_member_removals_total", {"outcome": "reported"}
+            )
+            == 1
+        )

@@ -457,25 +457,26 @@ def test_counters_with_a_reason_begin_at_0() -> None:
 
     async def body(world: GroupCluster) -> None:
         for reason in ("lost_connection", "session_timeout"):
-            value = world.registry.get_sample_value("group_coordinator_expired_members_total", {"reason": reason})
+            value = world.registry.get_sample_value(
+                "sharegroups_group_coordinator_expired_members_total", {"reason": reason}
+            )
             assert value == 0
 
     play(body)
 
 
 @pytest.mark.rule("GC-150", "GC-151", "GC-152", "GC-157", "OP-9", "GC-40", "GC-156")
-def test_groups_and_rebalances_are_counted_under_both_names() -> None:
+def test_groups_and_rebalances_are_counted_by_protocol_and_state() -> None:
     async def body(world: GroupCluster) -> None:
         await world.heartbeat("m", 0, ["foo"])
-        assert world.registry.get_sample_value("group_coordinator_share_group_count", {"state": "Stable"}) == 1
+        value, share = world.registry.get_sample_value, {"protocol": "share"}
+        assert value("sharegroups_group_coordinator_groups", {**share, "state": "Stable"}) == 1
         await world.heartbeat("m", 2)
         await world.heartbeat("m", 0, ["foo"], "other")
         await world.heartbeat("m", -1, None, "other")
-        value = world.registry.get_sample_value
-        assert value("group_coordinator_share_group_rebalance_total") == 2
-        assert value("group_coordinator_rebalance_total", {"protocol": "share"}) == 2
-        counts = [value("group_coordinator_share_group_count", {"state": s}) for s in ("Empty", "Stable", "Dead")]
+        assert value("sharegroups_group_coordinator_rebalances_total", share) == 2
+        states = ("Empty", "Stable", "Dead")
+        counts = [value("sharegroups_group_coordinator_groups", {**share, "state": state}) for state in states]
         assert counts == [1, 1, 0]
-        assert value("group_coordinator_group_count", {"protocol": "share", "state": "Empty"}) == 1
 
     play(body)

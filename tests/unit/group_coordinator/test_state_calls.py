@@ -203,7 +203,7 @@ def test_state_that_the_share_coordinator_lost_is_found_at_load_and_initialised_
         assert (reported["log_level"], reported["group"], reported["count"]) == ("error", "grp", 1)
         assert world.persister.states["grp", T1].start_offset == 0
         assert world.persister.states["grp", T0].start_offset == -1
-        assert world.registry.get_sample_value("group_coordinator_repaired_partitions_total") == 1
+        assert world.registry.get_sample_value("sharegroups_group_coordinator_repaired_partitions_total") == 1
         assert (await world.heartbeat("m", response.member_epoch)).error_code == 0
 
     play(body)

@@ -35,8 +35,8 @@ async def test_the_page_serves_the_registry_as_it_is_asked_for() -> None:
         content_type, text = await asyncio.to_thread(read, "/metrics", Accept="application/openmetrics-text")
         assert content_type.startswith("application/openmetrics-text")
         assert text.endswith(b"# EOF\n")
-        _, some = await asyncio.to_thread(read, "/metrics?name[]=stream_trims_total")
+        _, some = await asyncio.to_thread(read, "/metrics?name[]=sharegroups_stream_trims_total")
         samples = [line for line in some.splitlines() if not line.startswith(b"#")]
-        assert {line.split(b"{")[0] for line in samples} == {b"stream_trims_total"}
+        assert {line.split(b"{")[0] for line in samples} == {b"sharegroups_stream_trims_total"}
     finally:
         await endpoint.close()

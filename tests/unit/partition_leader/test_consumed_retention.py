@@ -41,7 +41,7 @@ def test_what_every_group_has_finished_goes_and_is_reported() -> None:
         with structlog.testing.capture_logs() as lines:
             await asyncio.sleep(ROUND_S)
         assert begins(world) == 4
-        assert counted(world, "topic_log_consumed_offsets_total") == 4
+        assert counted(world, "sharegroups_topic_log_consumed_offsets_total") == 4
         (line,) = [each for each in lines if each["event"] == "consumed_records_deleted"]
         assert (line["topic"], line["partition"], line["log_start"], line["offsets"]) == ("t", 0, 4, 4)
         world.starts.groups = {TOPIC: {"fast": {0: 20}}}
@@ -90,7 +90,7 @@ def test_a_round_that_does_not_hear_of_every_group_deletes_nothing_and_says_so()
         with structlog.testing.capture_logs() as lines:
             await asyncio.sleep(ROUND_S)
         assert begins(world) == 0
-        assert counted(world, "topic_log_consumed_unknown_total") == 1
+        assert counted(world, "sharegroups_topic_log_consumed_unknown_total") == 1
         (line,) = [each for each in lines if each["event"] == "group_progress_unknown"]
         assert "shard 3 is being loaded" in line["cause"]
         world.starts.refusal = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import pytest
 
@@ -25,7 +26,7 @@ async def holding(world: World, records: int, connection: int | None = None) -> 
 
 
 def acknowledged(world: World) -> dict[str, float | None]:
-    name = "share_group_record_acknowledgements_total"
+    name = "sharegroups_record_acknowledgements_total"
     kinds = ("accept", "release", "reject", "renew")
     return {kind: world.registry.get_sample_value(name, {"ack_type": kind}) for kind in kinds}
 
@@ -33,8 +34,8 @@ def acknowledged(world: World) -> dict[str, float | None]:
 def requests(world: World, what: str, topic: str = "t") -> tuple[float | None, float | None]:
     """Return a topic's (total, failed) requests."""
     total, failed = (
-        world.registry.get_sample_value(f"broker_topic_{kind}_share_{what}_requests_total", {"topic": topic})
-        for kind in ("total", "failed")
+        world.registry.get_sample_value(f"sharegroups_topic_{kind}share_{what}_requests_total", {"topic": topic})
+        for kind in ("", "failed_")
     )
     return total, failed
 
@@ -121,7 +122,7 @@ def test_series_of_topics_are_those_of_the_cluster_whatever_clients_name() -> No
             assert answer.error is None
 
         def topics() -> set[str]:
-            families = [family for family in world.registry.collect() if family.name.startswith("broker_topic_")]
+            families = [family for family in world.registry.collect() if re.search("_topic_.*_requests", family.name)]
             return {sample.labels["topic"] for family in families for sample in family.samples}
 
         for number in range(20):
@@ -148,13 +149,13 @@ def test_a_share_partition_shows_what_is_in_flight_and_how_many_locks_ran_out() 
 
         def shown() -> PartitionMetrics:
             metrics = (
-                "in_flight_message_count",
-                "in_flight_batch_count",
-                "acquisition_lock_timeout_total",
+                "in_flight_messages",
+                "in_flight_batches",
+                "acquisition_lock_timeouts_total",
                 "deliveries_taken_back_total",
                 "deliveries_not_taken_back_total",
             )
-            found = [world.registry.get_sample_value(f"share_partition_{name}", names) for name in metrics]
+            found = [world.registry.get_sample_value(f"sharegroups_share_partition_{name}", names) for name in metrics]
             return PartitionMetrics(*[-1 if number is None else int(number) for number in found])
 
         assert shown() == (-1,) * 5
@@ -175,7 +176,7 @@ def test_a_share_partition_shows_what_is_in_flight_and_how_many_locks_ran_out() 
 @pytest.mark.rule("PL-522", "PL-1004")
 def test_sessions_that_a_lost_connection_ends_are_counted() -> None:
     async def scenario(world: World) -> None:
-        name = "share_session_cache_share_session_evictions_total"
+        name = "sharegroups_share_session_evictions_total"
         connection = world.leader.requests.connection_made()
         await holding(world, 2, connection)
         assert world.registry.get_sample_value(name) == 0
@@ -189,7 +190,7 @@ def test_sessions_that_a_lost_connection_ends_are_counted() -> None:
 def test_the_time_of_a_load_is_observed_once_whether_it_succeeds_or_fails() -> None:
     async def scenario(world: World) -> None:
         def observed(what: str) -> float | None:
-            return world.registry.get_sample_value(f"share_group_partition_load_time_ms_{what}")
+            return world.registry.get_sample_value(f"sharegroups_share_partition_load_time_seconds_{what}")
 
         world.persister.hold("read")
         await world.produce(1)
@@ -198,7 +199,7 @@ def test_the_time_of_a_load_is_observed_once_whether_it_succeeds_or_fails() -> N
         assert observed("count") == 0
         world.persister.let_go("read")
         assert await pending.ranges() == [(0, 0, 1)]
-        assert (observed("count"), observed("sum")) == (1, 250)
+        assert (observed("count"), observed("sum")) == (1, 0.25)
         world.persister.fail("read", CoordinatorNotAvailableError())
         assert await world.member("n").fetch(1, max_wait_ms=500).error(1) is not None
         assert observed("count") == 2

@@ -48,7 +48,7 @@ def test_what_the_tail_caches_take_is_bounded_and_reported() -> None:
         for _ in range(200):
             for number in range(4):
                 await world.produce(1, number)
-            reported.append(world.registry.get_sample_value("topic_log_cached_bytes") or 0.0)
+            reported.append(world.registry.get_sample_value("sharegroups_topic_log_cached_bytes") or 0.0)
         assert 0 < reported[0] < reported[1]
         assert reported[-1] == world.leader.led.cached_bytes() == sum(world.log(n).cached_bytes() for n in range(4))
         assert 80 * KIB < max(reported) <= 100 * KIB

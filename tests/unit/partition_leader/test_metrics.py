@@ -22,10 +22,14 @@ def test_each_flush_adds_its_batches_its_records_and_its_bytes(
     registry: CollectorRegistry, metrics: PartitionLeaderMetrics
 ) -> None:
     names = ("batches", "records", "bytes")
-    assert [registry.get_sample_value(f"topic_log_{name}_total") for name in names] == [0, 0, 0]
+    assert [registry.get_sample_value(f"sharegroups_topic_log_appended_{name}_total") for name in names] == [0, 0, 0]
     metrics.appended(2, 30, 4_000)
     metrics.appended(1, 5, 600)
-    assert [registry.get_sample_value(f"topic_log_{name}_total") for name in names] == [3, 35, 4_600]
+    assert [registry.get_sample_value(f"sharegroups_topic_log_appended_{name}_total") for name in names] == [
+        3,
+        35,
+        4_600,
+    ]
 
 
 def test_loads_are_counted_and_apart_from_them_those_that_moved_the_end_of_a_log(
@@ -36,7 +40,7 @@ def test_loads_are_counted_and_apart_from_them_those_that_moved_the_end_of_a_log
     metrics.end_raised(7)
     metrics.end_raised(3)
     metrics.end_not_raised()
-    assert registry.get_sample_value("topic_log_loads_total") == 3
-    assert registry.get_sample_value("topic_log_end_jumps_total") == 1
-    assert registry.get_sample_value("topic_log_end_raised_offsets_total") == 10
-    assert registry.get_sample_value("topic_log_end_not_raised_total") == 1
+    assert registry.get_sample_value("sharegroups_topic_log_loads_total") == 3
+    assert registry.get_sample_value("sharegroups_topic_log_end_jumps_total") == 1
+    assert registry.get_sample_value("sharegroups_topic_log_end_raised_offsets_total") == 10
+    assert registry.get_sample_value("sharegroups_topic_log_end_not_raised_total") == 1

@@ -38,7 +38,7 @@ def test_a_topic_older_than_the_stores_history_whose_log_has_no_owner_record_may
                 await world.lead(number)
             reported = [line["log_level"] for line in lines if line["event"].startswith("log_end_jumped")]
             assert (world.log(number).high_watermark, reported) == (end, ["error"] if end else [])
-            assert world.registry.get_sample_value("topic_log_end_jumps_total") == bool(end)
+            assert world.registry.get_sample_value("sharegroups_topic_log_end_jumps_total") == bool(end)
         assert await world.produce(1, 8) == 1_000_000
 
     run(scenario)

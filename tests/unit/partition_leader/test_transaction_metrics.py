@@ -15,8 +15,8 @@ from partition_leader.topic_log.core.transactions import LATE_MS, OpenTransactio
 from tests.support.clocks import HandClock
 
 NAMES = (
-    "topic_log_open_transactions", "topic_log_oldest_open_transaction_seconds",
-    "partitions_with_late_transactions_count", "topic_log_unstable_offsets",
+    "sharegroups_topic_log_open_transactions", "sharegroups_topic_log_oldest_open_transaction_seconds",
+    "sharegroups_partitions_with_late_transactions", "sharegroups_topic_log_unstable_offsets",
 )  # fmt: skip
 
 

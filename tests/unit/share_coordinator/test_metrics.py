@@ -20,9 +20,9 @@ def test_metrics_count_requests_and_read_the_shards_when_scraped() -> None:
     metrics.wrote(3, 20)
     metrics.raised(1)
     metrics.fenced(2)
-    assert registry.get_sample_value("share_coordinator_write_total") == 4
-    assert registry.get_sample_value("share_coordinator_fenced_total") == 2
-    assert registry.get_sample_value("share_coordinator_write_latency_seconds_sum") == pytest.approx(0.02)
-    assert registry.get_sample_value("share_coordinator_state_keys", {"shard": "7"}) == 1
+    assert registry.get_sample_value("sharegroups_share_coordinator_writes_total") == 4
+    assert registry.get_sample_value("sharegroups_share_coordinator_fenced_requests_total") == 2
+    assert registry.get_sample_value("sharegroups_share_coordinator_write_latency_seconds_sum") == pytest.approx(0.02)
+    assert registry.get_sample_value("sharegroups_share_coordinator_state_keys", {"shard": "7"}) == 1
     labels = {"shard": "7", "kind": "start_offset_decrease"}
-    assert registry.get_sample_value("share_coordinator_anomalies_total", labels) == 1
+    assert registry.get_sample_value("sharegroups_share_coordinator_anomalies_total", labels) == 1

@@ -21,18 +21,22 @@ Values = float | Callable[[int], float | None]
 def made(name: str, values: Values, **labels: str) -> Series:
     """One series, scraped once a minute: a constant value, or a function of the minute."""
     each: Sequence[float | None] = [values(at) if callable(values) else values for at in range(MINUTES)]
-    return {(f"share_group_{name}", labelled(**labels, **SCRAPED)): each}
+    return {(name, labelled(**labels, **SCRAPED)): each}
 
 
 def partition(lag: Values | None, finished: Values, index: int = 0) -> Series:
     """Gauges of one share-partition of group g; a lag of None is unknown."""
     of = {"group": "g", "topic": "t", "partition": str(index)}
-    unknown = made("lag_unknown", float(lag is None), group="g", topic="t")
-    return {**made("finished_offset", finished, **of), **unknown, **({} if lag is None else made("lag", lag, **of))}
+    unknown = made("sharegroups_ingest_share_group_lag_unknown", float(lag is None), group="g", topic="t")
+    return {
+        **made("sharegroups_ingest_share_group_finished_offset", finished, **of),
+        **unknown,
+        **({} if lag is None else made("sharegroups_ingest_share_group_lag", lag, **of)),
+    }
 
 
 def members(count: Values) -> Series:
-    return made("members", count, group="g")
+    return made("sharegroups_ingest_share_group_members", count, group="g")
 
 
 def ingest(
@@ -42,9 +46,9 @@ def ingest(
     scraped = {("up", frozenset(SCRAPED.items())): [up(at) if callable(up) else up for at in range(MINUTES)]}
     return {
         **scraped,
-        **made("ingest_entries_behind", behind, **STREAM),
-        **made("ingest_lost_entries_total", lost, **STREAM),
-        **made("ingest_last_trigger_timestamp_seconds", trigger, kind="share_state"),
+        **made("sharegroups_ingest_entries_behind", behind, **STREAM),
+        **made("sharegroups_ingest_lost_entries_total", lost, **STREAM),
+        **made("sharegroups_ingest_last_trigger_timestamp_seconds", trigger, kind="share_state"),
     }
 
 
@@ -56,6 +60,8 @@ def of_group(alert: str, severity: str = "warning", **labels: str) -> Labels:
     return labelled(alertname=alert, namespace="ns", group="g", severity=severity, **labels)
 
 
+#: A leader's gauge that the rules compare with the ingest's lag.
+DELAYED: Final = "sharegroups_share_group_delayed_records"
 STALLED: Final = of_group("ShareGroupStalled", "critical", topic="t")
 ABANDONED: Final = of_group("ShareGroupAbandoned")
 GROWS: Final = of_group("ShareGroupLagGrows", topic="t")
@@ -76,7 +82,7 @@ class Case(NamedTuple):
 
 
 def poison(values: Values, **scraped: str) -> Series:
-    series = made("poison_sightings_total", values, group="g", topic="t", partition="0")
+    series = made("sharegroups_ingest_share_group_poison_sightings_total", values, group="g", topic="t", partition="0")
     return {(name, labelled(**dict(labels) | scraped)): each for (name, labels), each in series.items()}
 
 
@@ -115,10 +121,10 @@ CASES: Final = {
         {**WELL, **partition(5.0, 700.0), **partition(5.0, moving, 1), **partition(0.0, moving, 2)}, 90, (STALLED,)
     ),
     "all of its lag waits for delays": Case(
-        {**WELL, **partition(5.0, 700.0), **made("delayed_records", 5.0, group="g")}, 90
+        {**WELL, **partition(5.0, 700.0), **made(DELAYED, 5.0, group="g")}, 90
     ),
     "a part of its lag waits for delays": Case(
-        {**WELL, **partition(5.0, 700.0), **made("delayed_records", 4.0, group="g")}, 90, (STALLED,)
+        {**WELL, **partition(5.0, 700.0), **made(DELAYED, 4.0, group="g")}, 90, (STALLED,)
     ),
     "the members have left": Case({**ingest(), **members(0.0), **partition(5_000.0, 700.0)}, 90, (ABANDONED,)),
     "they have left a moment ago": Case({**ingest(), **members(from_minute(80, 1, 0)), **partition(5.0, moving)}, 90),

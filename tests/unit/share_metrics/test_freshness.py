@@ -9,7 +9,7 @@ from share_metrics.ingest.job import Freshness
 from share_metrics.reader import Kind
 
 KINDS = (Kind.SHARE_STATE, Kind.GROUP)
-NAME = "share_group_ingest_last_trigger_timestamp_seconds"
+NAME = "sharegroups_ingest_last_trigger_timestamp_seconds"
 
 
 class Watched:

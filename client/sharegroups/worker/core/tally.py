@@ -60,11 +60,10 @@ class Tally:
         for (topic, outcome), count in sorted(self.outcomes.items()):
             lines.append(f'sharegroups_worker_jobs_total{{topic="{topic}",outcome="{outcome}"}} {count}')
         for event, count in sorted(self.events.items()):
-            name = f"sharegroups_worker_{event}_total"
-            lines += [*_head(name, "counter", _EVENTS.get(event, event)), f"{name} {count}"]
-        for state, count in (("running", self.running), ("waiting", self.waiting), ("held", self.held)):
-            name = f"sharegroups_worker_jobs_{state}"
-            lines += [*_head(name, "gauge", _STATES[state]), f"{name} {count}"]
+            name, meaning = _EVENTS[event]
+            lines += [*_head(name, "counter", meaning), f"{name} {count}"]
+        for (name, meaning), count in zip(_STATES, (self.running, self.waiting, self.held), strict=True):
+            lines += [*_head(name, "gauge", meaning), f"{name} {count}"]
         name = "sharegroups_worker_job_seconds"
         lines += _head(name, "histogram", "How long handlers ran.")
         for topic, counts in sorted(self._durations.items()):
@@ -79,16 +78,24 @@ class Tally:
         return "\n".join(lines) + "\n"
 
 
+#: Names and meanings of the counters in `Tally.events`.
 _EVENTS: Final = {
-    "lost_locks": "Locks that expired while their job waited or ran.",
-    "refused_acknowledgements": "Outcomes that the cluster did not accept; those jobs run again.",
-    "given_back": "Records released without running their job: the worker stopped, or was too busy.",
+    "lost_locks": ("sharegroups_worker_lost_locks_total", "Locks that expired while their job waited or ran."),
+    "refused_acknowledgements": (
+        "sharegroups_worker_refused_acknowledgements_total",
+        "Outcomes that the cluster did not accept; those jobs run again.",
+    ),
+    "given_back": (
+        "sharegroups_worker_given_back_total",
+        "Records released without running their job: the worker stopped, or was too busy.",
+    ),
 }
-_STATES: Final = {
-    "running": "Jobs that handlers are working on.",
-    "waiting": "Records that wait for a handler.",
-    "held": "Failed jobs whose records are held here until their delay is over.",
-}
+#: Names and meanings of the gauges: jobs running, waiting and held.
+_STATES: Final = (
+    ("sharegroups_worker_jobs_running", "Jobs that handlers are working on."),
+    ("sharegroups_worker_jobs_waiting", "Records that wait for a handler."),
+    ("sharegroups_worker_jobs_held", "Failed jobs whose records are held here until their delay is over."),
+)
 
 
 def _head(name: str, kind: str, text: str) -> list[str]:

@@ -37,8 +37,8 @@ from tests.unit.partition_leader.dead_letters.letters import (
 from tests.unit.partition_leader.share_partition.persister import Fault, Stored
 from tests.unit.partition_leader.share_partition.worlds import Member, World, key, run, settle
 
-WAITING = "share_group_dead_letters_waiting"
-AGE = "share_group_dead_letters_oldest_age_seconds"
+WAITING = "sharegroups_share_group_dead_letters_unwritten"
+AGE = "sharegroups_share_group_dead_letters_oldest_age_seconds"
 AGAIN_S = AGAIN_MS / 1000 + 1
 
 

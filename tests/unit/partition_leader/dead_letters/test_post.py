@@ -27,9 +27,9 @@ from tests.unit.partition_leader.dead_letters.letters import (
 from tests.unit.partition_leader.share_partition.persister import Stored
 from tests.unit.partition_leader.share_partition.worlds import TOPIC, World, key, run, settle
 
-DROPPED = "share_group_dead_letters_dropped_total"
-WRITTEN = "share_group_dead_letter_queue_record_count_total"
-WAITING = "share_group_dead_letters_waiting"
+DROPPED = "sharegroups_share_group_dead_letters_dropped_total"
+WRITTEN = "sharegroups_share_group_dead_letters_written_total"
+WAITING = "sharegroups_share_group_dead_letters_unwritten"
 
 
 @pytest.mark.rule("PL-904", "PL-912", "T15")
@@ -48,7 +48,7 @@ def test_archiving_is_stored_before_the_answer_then_the_letter_is_written_and_th
             "message": "Offset rejected by client.", "topic.id": topic_id_text(TOPIC),
         }  # fmt: skip
         assert (counted(world, WRITTEN), counted(world, WAITING)) == (3, 0)
-        assert counted(world, "share_group_dead_letter_queue_total_produce_requests_total") == 1
+        assert counted(world, "sharegroups_share_group_dead_letter_produce_requests_total") == 1
 
     run(scenario)
 
@@ -71,7 +71,7 @@ def test_a_letter_that_cannot_be_written_waits_with_back_off_and_holds_no_other_
         assert sizes[-1] == 9, "eight failures, and the dead letter"
         assert all(offsets(world, at) == [0, 1] for at in range(9))
         assert (start(world), states(world)) == (7, {})
-        assert counted(world, "share_group_dead_letter_queue_failed_produce_requests_total") == 8
+        assert counted(world, "sharegroups_share_group_dead_letter_failed_produce_requests_total") == 8
         (line,) = [line for line in logged if line["event"] == "dead_letters_waiting"]
         assert (line["group"], line["topic"], line["partition"], line["offsets"]) == ("g", "t", 0, "0-1")
         assert (line["reason"], line["dead_letter_topic"]) == ("unreachable", "dlq.t")
@@ -310,7 +310,7 @@ def test_the_bound_is_reported_when_it_is_reached_and_when_it_is_left() -> None:
             member = await rejected(world, 3, enabled=False, dead_letters_max=3)
             await world.produce(2)
             assert await member.fetch(0, max_wait_ms=500).ranges() == []
-            assert counted(world, "share_group_dead_letters_full") == 1
+            assert counted(world, "sharegroups_share_group_dead_letters_full") == 1
             configure(world, dead_letters_max=3)
             await settle()
             assert await member.fetch(0).ranges() == [(3, 4, 1)]

@@ -224,11 +224,11 @@ async def test_a_coordinator_expels_whom_a_leader_lost_says_it_and_keeps_whom_it
         (shard,) = [shard for _, shard in world.role.shards.serving() if "grp" in shard.groups]
         assert set(shard.groups["grp"].members) == {"B"}
         counted = world.registry.get_sample_value
-        assert counted("group_coordinator_expired_members_total", {"reason": "lost_connection"}) == 1
+        assert counted("sharegroups_group_coordinator_expired_members_total", {"reason": "lost_connection"}) == 1
         with capture_logs() as said:
             await asyncio.sleep(45)
         expired = [each for each in said if each["event"] == "member_expired"]
         assert [(each["member"], "session time-out" in each["cause"]) for each in expired] == [("B", True)]
-        assert counted("group_coordinator_expired_members_total", {"reason": "session_timeout"}) == 1
+        assert counted("sharegroups_group_coordinator_expired_members_total", {"reason": "session_timeout"}) == 1
         assert reported == {"reported": 3}
         await reports.stop()

@@ -173,7 +173,7 @@ def test_the_bound_is_left_when_a_tenth_of_it_is_free(delays: Delays, most: int,
 def ever(world: World, group: str = "g") -> Mapping[str, float | None]:
     return {
         cause.value: world.registry.get_sample_value(
-            "share_group_delayed_total", {"group": group, "cause": cause.value}
+            "sharegroups_share_group_delays_total", {"group": group, "cause": cause.value}
         )
         for cause in DelayCause
     }
@@ -207,7 +207,7 @@ def test_records_that_are_given_back_unseen_beyond_the_bound_are_reported_and_co
         names = {"group": "g", "topic_id": topic_id_text(TOPIC), "partition": "0"}
 
         def counted(name: str) -> float | None:
-            return world.registry.get_sample_value(f"share_partition_deliveries_{name}_total", names)
+            return world.registry.get_sample_value(f"sharegroups_share_partition_deliveries_{name}_total", names)
 
         with structlog.testing.capture_logs() as lines:
             for turn in range(IN_A_ROW_MAX + 2):

@@ -183,11 +183,11 @@ def test_delayed_records_and_share_partitions_at_the_bound_are_in_the_metrics() 
         world.configure(delayed_max=2)
         member = await begun(world, 4)
         labels = {"group": "g"}
-        assert world.registry.get_sample_value("share_group_delayed_records", labels) == 0
+        assert world.registry.get_sample_value("sharegroups_share_group_delayed_records", labels) == 0
         await member.acknowledge({0: [release(0, 1, 30_000)]}).answer()
-        assert world.registry.get_sample_value("share_group_delayed_records", labels) == 2
-        assert world.registry.get_sample_value("share_group_delayed_full", labels) == 1
+        assert world.registry.get_sample_value("sharegroups_share_group_delayed_records", labels) == 2
+        assert world.registry.get_sample_value("sharegroups_share_group_delayed_full", labels) == 1
         await asyncio.sleep(31)
-        assert world.registry.get_sample_value("share_group_delayed_records", labels) == 0
+        assert world.registry.get_sample_value("sharegroups_share_group_delayed_records", labels) == 0
 
     run(scenario)

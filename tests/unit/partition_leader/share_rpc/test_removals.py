@@ -31,7 +31,7 @@ async def removed(world: World, *members: tuple[str, int], group: str = GROUP) -
 
 def outcomes(world: World) -> dict[str, float]:
     found = world.registry.get_sample_value
-    name = "share_session_removed_members_total"
+    name = "sharegroups_share_session_removed_members_total"
     return {outcome: count for outcome in Removed if (count := found(name, {"outcome": outcome}))}
 
 

@@ -42,6 +42,6 @@ def test_a_request_for_single_metrics_finds_those_that_are_computed() -> None:
     registry = CollectorRegistry()
     RuntimeMetrics(registry).watch_hosts("x", lambda: [HostState.ACTIVE])
     registry.register(LoopTime(busy_ns=lambda: 10**9, now_ns=lambda: 0))
-    for name in ("num_partitions", "event_loop_busy_seconds_total"):
+    for name in ("sharegroups_shards", "sharegroups_event_loop_busy_seconds_total"):
         found = registry.restricted_registry([name]).collect()
         assert {sample.name for family in found for sample in family.samples} == {name}

@@ -27,7 +27,7 @@ class Thread:
         """Advance by `seconds`, of which the share `idle` is idle; return the idle share that a scrape then reports."""
         self.now_ns += int(seconds * SECOND)
         self.busy_ns += int(seconds * SECOND * (1 - idle))
-        return self.registry.get_sample_value("thread_idle_ratio_avg")
+        return self.registry.get_sample_value("sharegroups_event_loop_idle_ratio")
 
 
 @pytest.mark.rule("CM-172")
@@ -37,7 +37,7 @@ def test_the_share_is_that_since_the_newest_scrape_that_is_a_window_old() -> Non
     assert thread.scrape(20, 0.2) == pytest.approx(0.3)
     assert thread.scrape(20, 0.8) == pytest.approx(0.5)  # since the scrape at 10 s
     assert thread.scrape(300, 1.0) == pytest.approx(1.0)  # since the scrape at 50 s
-    assert thread.registry.get_sample_value("event_loop_busy_seconds_total") == pytest.approx(5 + 16 + 4)
+    assert thread.registry.get_sample_value("sharegroups_event_loop_busy_seconds_total") == pytest.approx(5 + 16 + 4)
 
 
 @pytest.mark.rule("CM-172")

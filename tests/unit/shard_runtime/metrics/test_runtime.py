@@ -25,18 +25,18 @@ def test_hosts_are_counted_per_batch_and_by_state_at_scrape_time() -> None:
     def value(name: str, **labels: str) -> float | None:
         return registry.get_sample_value(name, {**service, **labels})
 
-    assert value("num_partitions", state="active") == 2
-    assert value("num_partitions", state="loading") == 1
-    assert value("event_queue_size") == 3
-    assert value("quarantined_entries") == 2
-    assert value("batch_flush_records_sum") == 5
-    assert value("batch_flush_time_seconds_sum") == 0.012
-    assert value("partition_load_time_seconds_sum") == 0.04
-    assert value("batch_refused_records_total") == 2
-    assert value("unknown_entries_total") == 1
-    assert value("stream_trims_total") == 1
+    assert value("sharegroups_shards", state="active") == 2
+    assert value("sharegroups_shards", state="loading") == 1
+    assert value("sharegroups_event_queue_size") == 3
+    assert value("sharegroups_quarantined_entries") == 2
+    assert value("sharegroups_batch_flush_records_sum") == 5
+    assert value("sharegroups_batch_flush_time_seconds_sum") == 0.012
+    assert value("sharegroups_shard_load_time_seconds_sum") == 0.04
+    assert value("sharegroups_batch_refused_records_total") == 2
+    assert value("sharegroups_unknown_entries_total") == 1
+    assert value("sharegroups_stream_trims_total") == 1
     states.clear()
-    assert value("num_partitions", state="active") == 0
+    assert value("sharegroups_shards", state="active") == 0
 
 
 def test_services_share_a_family() -> None:
@@ -45,10 +45,10 @@ def test_services_share_a_family() -> None:
     metrics.watch_hosts("group_coordinator", lambda: [HostState.FAILED], lambda: 3)
     metrics.watch_hosts("partition_leader", lambda: [])
     text = generate_latest(registry).decode()
-    assert text.count("# TYPE num_partitions") == 1
-    assert 'num_partitions{service="group_coordinator",state="failed"} 1.0' in text
-    assert 'num_partitions{service="partition_leader",state="failed"} 0.0' in text
-    assert text.count("\nevent_queue_size{") == 1
+    assert text.count("# TYPE sharegroups_shards") == 1
+    assert 'sharegroups_shards{service="group_coordinator",state="failed"} 1.0' in text
+    assert 'sharegroups_shards{service="partition_leader",state="failed"} 0.0' in text
+    assert text.count("\nsharegroups_event_queue_size{") == 1
 
 
 def test_damaged_entries_are_counted_by_the_kind_of_their_stream_each_from_zero() -> None:
@@ -61,5 +61,6 @@ def test_damaged_entries_are_counted_by_the_kind_of_their_stream_each_from_zero(
     for shard in shards:
         expected[shard.kind.value] += len(shard.streams)
     assert {
-        kind: registry.get_sample_value("damaged_entries_total", {"kind": kind}) for kind in [*expected, "meta"]
+        kind: registry.get_sample_value("sharegroups_damaged_entries_total", {"kind": kind})
+        for kind in [*expected, "meta"]
     } == {**expected, "meta": 1}

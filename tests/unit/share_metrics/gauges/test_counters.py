@@ -80,7 +80,7 @@ def shown(gauges: Gauges) -> Counter[str]:
             sample.labels["partition"]: int(sample.value)
             for family in gauges.collect()
             for sample in family.samples
-            if sample.name == "share_group_writes_total"
+            if sample.name == "sharegroups_ingest_share_group_writes_total"
         }
     )
 
@@ -152,7 +152,7 @@ def test_a_batch_that_comes_again_shows_no_gauges_of_the_state_before_it() -> No
     early = dict.fromkeys(("start_offset", "delivery_complete_count", "hwm", "speo"), True)
     for _ in range(2):
         gauges.take(STATE, batch((0, 1), state_epoch=1, speo=120, early=early), 1)  # type: ignore[arg-type]
-        assert "share_group_in_flight_width" not in labels(gauges)
+        assert "sharegroups_ingest_share_group_in_flight_width" not in labels(gauges)
 
 
 @pytest.mark.rule("PM-38")

@@ -47,10 +47,10 @@ def test_every_series_has_the_prefix_and_two_thousand_have_one_of_their_own() ->
     gauges = gauges_at()
     for partition in range(2_001):
         take_state(gauges, ("b", TOPIC, partition), news(1))
-    shown = series(gauges, "share_group_writes_total")
+    shown = series(gauges, "sharegroups_ingest_share_group_writes_total")
     assert len(shown) == 2_001
     assert shown["b", ROLLED_UP] == 1
-    assert {family.name.startswith("share_group_") for family in gauges.collect()} == {True}
+    assert {family.name.startswith("sharegroups_ingest_") for family in gauges.collect()} == {True}
     assert {family.type for family in gauges.collect()} == {"gauge", "counter"}
 
 
@@ -59,10 +59,10 @@ def test_what_is_rolled_up_stays_in_the_sum_when_it_goes() -> None:
     gauges = gauges_at(series_max=1)
     for partition, writes in enumerate((5, 1_000, 7)):
         take_state(gauges, ("b", TOPIC, partition), news(writes, lag=3))
-    assert series(gauges, "share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 1_007}
+    assert series(gauges, "sharegroups_ingest_share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 1_007}
     take_state(gauges, ("b", TOPIC, 1), news(2, gone=True))
-    assert series(gauges, "share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 1_009}
-    assert series(gauges, "share_group_lag") == {("b", "0"): 3, ("b", ROLLED_UP): 3}
+    assert series(gauges, "sharegroups_ingest_share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 1_009}
+    assert series(gauges, "sharegroups_ingest_share_group_lag") == {("b", "0"): 3, ("b", ROLLED_UP): 3}
 
 
 @pytest.mark.rule("PM-38")
@@ -71,11 +71,19 @@ def test_a_newcomer_takes_nobodys_series() -> None:
     take_state(gauges, ("b", TOPIC, 0), news(5))
     take_state(gauges, ("b", TOPIC, 1), news(6))
     take_state(gauges, ("a", TOPIC, 0), news(1))  # it sorts first
-    assert series(gauges, "share_group_writes_total") == {("b", "0"): 5, ("b", ROLLED_UP): 6, ("a", ROLLED_UP): 1}
+    assert series(gauges, "sharegroups_ingest_share_group_writes_total") == {
+        ("b", "0"): 5,
+        ("b", ROLLED_UP): 6,
+        ("a", ROLLED_UP): 1,
+    }
     take_state(gauges, ("b", TOPIC, 0), news(0, gone=True))
     take_state(gauges, ("b", TOPIC, 1), news(1))  # there is room now, but what was rolled up stays so
     take_state(gauges, ("c", TOPIC, 0), news(4))
-    assert series(gauges, "share_group_writes_total") == {("c", "0"): 4, ("b", ROLLED_UP): 7, ("a", ROLLED_UP): 1}
+    assert series(gauges, "sharegroups_ingest_share_group_writes_total") == {
+        ("c", "0"): 4,
+        ("b", ROLLED_UP): 7,
+        ("a", ROLLED_UP): 1,
+    }
 
 
 @pytest.mark.rule("PM-38")
@@ -87,7 +95,7 @@ def test_no_counter_falls_as_long_as_it_is_shown(seed: int) -> None:
     for _ in range(200):
         key: Key = (random.choice("ab"), TOPIC, random.randrange(4))
         take_state(gauges, key, news(random.randrange(9), gone=random.random() < 0.2))
-        after = series(gauges, "share_group_writes_total")
+        after = series(gauges, "sharegroups_ingest_share_group_writes_total")
         assert all(after[name] >= value for name, value in before.items() if name in after)
         assert all(name in after for name in before if name[1] == ROLLED_UP)
         assert sum(partition != ROLLED_UP for _, partition in after) <= 3
@@ -102,9 +110,9 @@ def test_a_write_that_comes_again_in_a_later_batch_counts_once(series_max: int) 
     first = news(1) | {"write": (4, 1, 7)}
     take_state(gauges, ("a", TOPIC, 0), news(3, last=(4, 1, 7)))
     take_state(gauges, ("a", TOPIC, 0), news(2, first=first, last=(4, 1, 8)))
-    assert series(gauges, "share_group_writes_total") == {name: 4}
+    assert series(gauges, "sharegroups_ingest_share_group_writes_total") == {name: 4}
     take_state(gauges, ("a", TOPIC, 0), news(1, first=first | {"write": (5, 1, 8)}, last=(5, 1, 8)))
-    assert series(gauges, "share_group_writes_total") == {name: 5}, "another leader's"
+    assert series(gauges, "sharegroups_ingest_share_group_writes_total") == {name: 5}, "another leader's"
 
 
 def partition(end: int | None, log_start: int = 0) -> LogEnd:
@@ -115,9 +123,9 @@ def known(gauges: Gauges) -> tuple[float | None, float]:
     """The lag, and the number of unknown lags."""
     (unknown,) = (
         sample.value for family in gauges.collect() for sample in family.samples
-        if sample.name == "share_group_lag_unknown"
+        if sample.name == "sharegroups_ingest_share_group_lag_unknown"
     )  # fmt: skip
-    return series(gauges, "share_group_lag").get(("a", "0")), unknown
+    return series(gauges, "sharegroups_ingest_share_group_lag").get(("a", "0")), unknown
 
 
 @pytest.mark.rule("PM-38", "PM-42")
