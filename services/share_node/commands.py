@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kip932.store_settings import STORE_URL
-from shard_runtime.config.process_settings import LOG_LEVEL
+from shard_runtime.config.process_settings import LOG_LEVEL, METRICS_PORT
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
 from shard_runtime.record_log.store_url import masked
 from share_node.backup.commands import backup
@@ -57,6 +57,9 @@ DEFAULT_PORT = 7932
 @click.option("--leaders", default=1, show_default=True, type=click.IntRange(1, LEADERS_MAX), metavar="N",
               help="How many partition leaders. A partition is led by one of them, on one core. Each is a process "
               "with all roles; with --processes, with that role alone.")  # fmt: skip
+@click.option("--metrics-port", type=click.IntRange(0, 65_535), metavar="N",
+              help="Serve metrics for Prometheus at this port, 0 for any free one; of several processes, the second at "
+              f"N+1, and so on. The setting {METRICS_PORT.name}.")  # fmt: skip
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
@@ -76,6 +79,7 @@ def up(  # noqa: PLR0917 - click passes options by name
     fsync: str,
     processes: bool,
     leaders: int,
+    metrics_port: int | None,
     allow: tuple[str, ...],
     config: Path | None,
     assignments: tuple[str, ...],
@@ -90,6 +94,8 @@ def up(  # noqa: PLR0917 - click passes options by name
     settings = dict(_assignment(text) for text in assignments)
     if log_level is not None:
         settings[LOG_LEVEL.name] = log_level
+    if metrics_port is not None:
+        settings[METRICS_PORT.name] = str(metrics_port)
     # Beside a password of its own, the word before the @ is the user's name.
     shown = " ".join(("" if password_env else store or "", settings.get(STORE_URL.name, "")))
     if store is not None or password_env:
@@ -116,6 +122,8 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
                 click.echo(
                     f"It has another name at each start; `sharegroups metrics ingest --up {ready.data}` finds it."
                 )
+            if ready.metrics:
+                click.echo(f"Metrics, for Prometheus: {', '.join(ready.metrics)}")
             click.echo("Press Ctrl-C to stop.")
 
     async def body() -> None:

@@ -19,7 +19,7 @@ from typing import Final
 
 import structlog
 
-from shard_runtime.config.process_settings import INTERNAL_LISTEN_PORT, LISTEN_PORT
+from shard_runtime.config.process_settings import INTERNAL_LISTEN_PORT, LISTEN_PORT, METRICS_PORT
 from share_node.node.serve import FAILED_WORD, READY_WORD, WITH_PARENT
 
 log = structlog.get_logger(__name__)
@@ -49,6 +49,8 @@ class RoleProcess:
     ) -> None:
         self.name = name or role
         self.address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        #: The `host:port` of its metrics, once `address` is set; empty if it serves none.
+        self.metrics_address = ""
         self._command = [sys.executable, "-m", *program, role, WITH_PARENT, *arguments]
         self._on_failed = on_failed
         self._environment = {**os.environ, **(environment or {})}
@@ -114,6 +116,7 @@ class RoleProcess:
                 if word == READY_WORD:
                     addresses = rest.split()
                     ready, ports = True, [address.rpartition(":")[2] for address in addresses]
+                    self.metrics_address = addresses[2] if len(addresses) > 2 else ""
                     if not self.address.done():
                         self.address.set_result(addresses[0])
                 elif word == FAILED_WORD:
@@ -135,6 +138,6 @@ class RoleProcess:
             )
             if status >= 0 and not ready:
                 ports = []  # it ended by itself, perhaps because another process has one of these ports
-            names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name)
+            names = (LISTEN_PORT.name, INTERNAL_LISTEN_PORT.name, METRICS_PORT.name)
             again = [f"{name}={port}" for name, port in zip(names, ports, strict=False)]
             await self._launch([*self._command, *again])  # later arguments win

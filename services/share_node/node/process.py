@@ -166,6 +166,8 @@ class NodeProcess:
         self._node: ClusterNode | None = None
         self._roles: Roles | None = None
         self._metrics: HttpEndpoint | None = None
+        #: The `host:port` at which it serves its metrics, from its start on; empty if it serves none.
+        self.metrics_address = ""
         self._ready: asyncio.Task[None] | None = None
         self._register_metrics((self.authentication, for_nodes))
 
@@ -307,6 +309,7 @@ class NodeProcess:
                 f"cannot listen on {host}:{port} for metrics: {error.strerror}. "
                 f"Choose another {METRICS_PORT.name}, 0 for any free one, or -1 for none."
             ) from error
+        self.metrics_address = f"{host}:{taken}"
         if not is_loopback(host):
             log.warning(
                 "plaintext_metrics_served",
@@ -314,7 +317,7 @@ class NodeProcess:
                 port=taken,
                 effect="anyone who reaches this address can read the metrics",
             )
-        log.info("metrics_served", address=f"http://{host}:{taken}/metrics")
+        log.info("metrics_served", address=f"http://{self.metrics_address}/metrics")
         return endpoint
 
     def _description(self, address: str) -> NodeDescription:

@@ -11,7 +11,7 @@ import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import structlog
 
@@ -66,7 +66,7 @@ USAGE: Final = (
 #: Argument of a role process whose standard input is a pipe from its parent: it leaves when the pipe closes.
 WITH_PARENT: Final = "--with-parent"
 #: First words of the lines that a parent reads from a role's standard output. After the first come the addresses for
-#: clients and for nodes; after the second a reason as JSON.
+#: clients, for nodes and, if it serves them, for its metrics; after the second a reason as JSON.
 READY_WORD: Final = "ready"
 FAILED_WORD: Final = "failed"
 #: How long a role process may take to leave after its parent has ended, s: the parent's store ends, too, and a new
@@ -78,6 +78,15 @@ TERMINATED: Final = 128 + signal.SIGTERM
 FIRST_SCREEN_S: Final = 5.0
 #: A killed predecessor's lock becomes free within this time, s; a living process's does not.
 NAME_WAIT_S: Final = 1.0
+
+
+class Served(NamedTuple):
+    """The addresses of a process that is ready, as `host:port`: for clients, for nodes, and of its metrics, "" if it
+    serves none."""
+
+    address: str
+    internal: str
+    metrics: str
 
 
 def node_name(settings: Settings) -> str:
@@ -163,14 +172,13 @@ async def serve(
     make_cluster: bool = False,
     initialise: bool = False,
     allow: frozenset[str] = frozenset(),
-    on_ready: Callable[[str, str], None] = lambda address, internal: None,
+    on_ready: Callable[[Served], None] = lambda served: None,
     waits: bool = False,
 ) -> str:
     """Run one process until it has stopped. Returns "" after `stop`, else the reason. Raises one of START_ERRORS.
 
     `waits`: wait, instead of raising, for things that others may still provide: a store, or a cluster in it (CM-130).
-    It always waits for the end of a dead predecessor's entry. `on_ready` is called with the addresses for clients and
-    for nodes.
+    It always waits for the end of a dead predecessor's entry.
     """
     refuse_unusable(settings)
     clock = SystemClock()
@@ -189,7 +197,7 @@ async def serve(
         await asyncio.wait([ended, ready], return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()
-            on_ready(address, process.internal_address)
+            on_ready(Served(address, process.internal_address, process.metrics_address))
             await ended
         ready.cancel()
         return process.ended.result() if process.ended.done() else ""
@@ -329,7 +337,7 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
             asyncio.get_running_loop().call_later(FIRST_SCREEN_S, write_log)
         try:
             # With a parent, the parent reports what is missing; a role on its own waits for it (CM-130).
-            announce = _announce_both if with_parent else _announce
+            announce = _announce_all if with_parent else _announce
             reason = await serve(settings, stop.received, on_ready=announce, waits=not with_parent)
         except START_ERRORS as error:
             report(str(error))
@@ -345,12 +353,12 @@ def serve_role(role: str, arguments: Sequence[str]) -> int:
     return status
 
 
-def _announce(address: str, _internal: str) -> None:
-    print(f"{READY_WORD} {address}", flush=True)
+def _announce(served: Served) -> None:
+    print(f"{READY_WORD} {served.address}", flush=True)
 
 
-def _announce_both(address: str, internal: str) -> None:
-    print(f"{READY_WORD} {address} {internal}", flush=True)
+def _announce_all(served: Served) -> None:
+    print(" ".join((READY_WORD, *filter(None, served))), flush=True)
 
 
 def _print_reason(reason: str) -> None:

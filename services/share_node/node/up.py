@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -89,7 +89,8 @@ class UpOptions:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The report that everything is served. `store_pid`: 0 for a store of the user's. `store`: its URL without a
-    password."""
+    password. `metrics`: where the processes serve their metrics, in the order of their starts; empty if they serve
+    none."""
 
     bootstrap: str
     data: str
@@ -97,6 +98,7 @@ class Ready:
     store_pid: int
     pids: dict[str, int]
     started_in_ms: int
+    metrics: list[str] = field(default_factory=list)
 
     def as_json(self) -> str:
         """Return one line of JSON, for programs."""
@@ -136,10 +138,11 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
                 )
         url = options.store if store is None else store.url
 
-        def ready(bootstrap: str, pids: dict[str, int]) -> None:
+        def ready(bootstrap: str, pids: dict[str, int], metrics: Sequence[str]) -> None:
             elapsed = int((time.monotonic() - began) * 1000)
             pid = store.pid if store is not None else 0
-            on_ready(Ready(bootstrap, str(directory.path), without_password(url or ""), pid, pids, elapsed))
+            pages = [f"http://{address}/metrics" for address in metrics if address]
+            on_ready(Ready(bootstrap, str(directory.path), without_password(url or ""), pid, pids, elapsed, pages))
             write_log()
 
         run = _in_processes if options.processes or options.leaders > 1 else _in_one
@@ -155,7 +158,7 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
         lock.release()
 
 
-OnServed = Callable[[str, dict[str, int]], None]
+OnServed = Callable[[str, dict[str, int], Sequence[str]], None]
 
 
 async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: asyncio.Event, ready: OnServed) -> str:
@@ -169,7 +172,7 @@ async def _in_one(options: UpOptions, directory: DataDirectory, url: str, stop: 
         make_cluster=_may_make(options),
         initialise=options.initialise,
         allow=options.allow,
-        on_ready=lambda address, _: ready(address, {"node": os.getpid()}),
+        on_ready=lambda served: ready(served.address, {"node": os.getpid()}, [served.metrics]),
     )
 
 
@@ -214,7 +217,8 @@ async def _in_processes(
         served = asyncio.ensure_future(_addresses(children))
         await asyncio.wait([served, stopping], return_when=asyncio.FIRST_COMPLETED)
         if served.done() and not stop.is_set():
-            ready(served.result()[0], {child.name: child.pid for child in children})
+            pids = {child.name: child.pid for child in children}
+            ready(served.result()[0], pids, [child.metrics_address for child in children])
             for child in children:
                 child.let_log()
             await stopping

@@ -13,10 +13,12 @@ def main() -> int:
         ports.write(given["listen.port"] + "\n")
     with (folder / "internal-ports").open("a") as ports:
         ports.write(given.get("internal.listen.port", "0") + "\n")
+    with (folder / "metrics-ports").open("a") as ports:
+        ports.write(given.get("metrics.port", "0") + "\n")
     if (folder / "refuse").exists():
         return 1
     if not (folder / "hold").exists():
-        print(f"ready 127.0.0.1:{int(given['listen.port']) or 4242} 127.0.0.1:4343", flush=True)
+        print(f"ready 127.0.0.1:{int(given['listen.port']) or 4242} 127.0.0.1:4343 127.0.0.1:4444", flush=True)
     time.sleep(30)
     return 0
 

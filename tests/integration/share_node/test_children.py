@@ -35,11 +35,13 @@ async def test_a_role_started_again_keeps_its_port_though_it_was_killed_before_i
     await role.start()
     try:
         assert await asyncio.wait_for(role.address, 20) == "127.0.0.1:4242"
+        assert role.metrics_address == "127.0.0.1:4444"
         (tmp_path / "hold").touch()  # from now on it never gets ready
         for starts in (2, 3):
             os.kill(role.pid, signal.SIGKILL)
             assert await ports_when(tmp_path, starts) == ["0"] + ["4242"] * (starts - 1)
             assert (await ports_when(tmp_path, starts, "internal-ports"))[1:] == ["4343"] * (starts - 1)
+            assert (await ports_when(tmp_path, starts, "metrics-ports"))[1:] == ["4444"] * (starts - 1)
         assert failures == []
     finally:
         await role.stop()

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import re
 import urllib.request
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from prometheus_client import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from kip932.setting import Setting
 from shard_runtime.config.kafka_configs import BROKER_CONFIGS, GROUP_CONFIGS, TOPIC_CONFIGS
+from sharegroups import AcknowledgeType
 from sharegroups import config as client
 from sharegroups.consuming.metrics import ConsumerMetrics
+from tests.integration.dead_letters.queues import Queues
+from tests.packaging.metrics_listed import listed
 from tests.support.node import QUICK, Cluster
 from tests.support.ports import free_port
 
@@ -63,17 +68,39 @@ def rows(section: str) -> tuple[tuple[str, str, str], ...]:
 
 
 @pytest.fixture(scope="module")
-def served() -> set[str]:
-    """Return the names of the metrics that a node serves before it is used."""
+def scraped() -> list[Metric]:
+    """Return what a node serves once its group `workers` has rejected five records of the topic `orders`."""
     port = free_port()
-    metrics = f"http://127.0.0.1:{port}/metrics"
-    with Cluster({**QUICK, "metrics.port": str(port)}), urllib.request.urlopen(metrics, timeout=30) as answer:
-        families = list(text_string_to_metric_families(answer.read().decode()))
-    return {family.name + ("_total" if family.type == "counter" else "") for family in families}
+    with Cluster({**QUICK, "metrics.port": str(port)}) as cluster:
+        queues = Queues(cluster)
+        queues.produce(5)
+        with queues.consumer() as consumer:
+            queues.settle(consumer, AcknowledgeType.REJECT, 5)
+            queues.until_letters(5)
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
+                text = answer.read().decode()
+        queues.close()
+    return list(text_string_to_metric_families(text.replace(queues.topic, "orders").replace(queues.group, "workers")))
+
+
+def series(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """Return the samples by name and labels; topics' ids, which differ each time, as three dots."""
+    found: dict[tuple[str, frozenset[tuple[str, str]]], float] = {}
+    for sample in (sample for family in families for sample in family.samples):
+        labels = sample.labels | ({"topic_id": "…"} if "topic_id" in sample.labels else {})
+        found[sample.name, frozenset(labels.items())] = sample.value
+    return found
+
+
+def lines() -> Iterator[str]:
+    """Yield the lines of a scrape that the page shows."""
+    text = PAGE.read_text(encoding="utf-8").partition("\n### Lines of a scrape")[2].partition("\n## ")[0]
+    yield from text.partition("```text\n")[2].partition("```")[0].splitlines()
 
 
 @pytest.mark.rule("CM-172", "CM-174")
-def test_every_metric_of_kafkas_is_served_under_its_name_here_or_has_a_reason(served: set[str]) -> None:
+def test_every_metric_of_kafkas_is_served_under_its_name_here_or_has_a_reason(scraped: list[Metric]) -> None:
+    served = {family.name + ("_total" if family.type == "counter" else "") for family in scraped}
     table = rows("Metrics of the services")
     assert [here for _, here, _ in table if here not in {*served, "—"}] == []
     assert [kafka for kafka, here, why in table if here == "—" and not why] == []
@@ -81,10 +108,24 @@ def test_every_metric_of_kafkas_is_served_under_its_name_here_or_has_a_reason(se
     assert [name for name in KIP_METRICS if not re.search(rf"`{name}`", reported)] == []
 
 
-def test_every_metric_of_a_node_is_on_the_page_of_metrics(served: set[str]) -> None:
-    page = (PAGE.parent / "metrics.md").read_text(encoding="utf-8")
-    listed = set(re.findall(r"^\| `(\w+)` \| ", page, re.MULTILINE))
-    assert {name for name in served if not name.endswith("_created")} - listed == set()
+@pytest.mark.rule("CM-174")
+def test_each_of_them_has_a_line_of_a_scrape_which_a_node_serves(scraped: list[Metric]) -> None:
+    shown = list(text_string_to_metric_families("\n".join(lines()) + "\n"))
+    real, page = series(scraped), series(shown)
+    assert [one for one in page if one not in real] == []
+    names = {re.sub("_(count|sum|bucket)$", "", name) for name, _ in page}
+    assert names == {here for _, here, _ in rows("Metrics of the services")} - {"—"}
+    rejected = ("sharegroups_record_acknowledgements_total", frozenset({("ack_type", "reject")}))
+    letters = ("sharegroups_share_group_dead_letters_written_total", frozenset({("group", "workers")}))
+    assert [real[one] for one in (rejected, letters)] == [page[one] for one in (rejected, letters)] == [5, 5]
+
+
+@pytest.mark.rule("CM-174")
+def test_every_series_of_a_node_is_on_the_page_of_metrics_with_its_labels(scraped: list[Metric]) -> None:
+    known = {name: row.labels for row in listed() for name in row.series}
+    found = {(sample.name, frozenset(sample.labels)) for family in scraped for sample in family.samples}
+    assert len(found) > 60
+    assert [(name, labels) for name, labels in found if known.get(name) != labels - {"le"}] == []
 
 
 @pytest.mark.rule("CM-174")

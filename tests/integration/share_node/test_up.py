@@ -106,12 +106,14 @@ def test_every_process_may_have_as_many_files_open_as_the_hard_limit_allows(tmp_
 @pytest.mark.rule("CT-81")
 def test_every_process_serves_its_metrics_and_its_health(tmp_path: Path) -> None:
     first = _free_ports(8)
-    ports = {"metrics.port": str(first), "health.listen.port": str(first + 4)}
-    node = StartedProcess(up_words(tmp_path / "data", ports, "--processes", "--leaders", "2"), tmp_path)
+    ports = {"health.listen.port": str(first + 4)}
+    flags = ("--processes", "--leaders", "2", "--metrics-port", str(first))
+    node = StartedProcess(up_words(tmp_path / "data", ports, *flags), tmp_path)
     try:
-        node.first_line()
-        for port in range(first, first + 4):
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=20) as answer:
+        pages = json.loads(node.first_line())["metrics"]
+        assert pages == [f"http://127.0.0.1:{port}/metrics" for port in range(first, first + 4)]
+        for page in pages:
+            with urllib.request.urlopen(page, timeout=20) as answer:
                 assert b"sharegroups_shards" in answer.read()
         for port in range(first + 4, first + 8):
             with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:

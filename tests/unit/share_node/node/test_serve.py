@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from shard_runtime.config.process_settings import load_settings
 from shard_runtime.rpc.server import ListenError
 from share_node.node import serve
-from share_node.node.serve import StopSignal, node_name
+from share_node.node.serve import Served, StopSignal, node_name
 
 
 @pytest.mark.rule("CM-1")
@@ -47,14 +47,14 @@ def test_the_end_of_the_parent_is_the_end_of_its_pipe_and_what_it_writes_is_not(
 @pytest.fixture
 def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str]]:
     """Return a function that runs a role, which serves at h:1 and ends with `outcome`; the function returns the exit
-    status and the output."""
+    status and the output. `metrics`: where it serves these."""
 
-    def run(outcome: str | Exception, *words: str) -> tuple[int, str, str]:
-        async def served(*_: object, on_ready: Callable[[str, str], None], waits: bool) -> str:
+    def run(outcome: str | Exception, *words: str, metrics: str = "") -> tuple[int, str, str]:
+        async def served(*_: object, on_ready: Callable[[Served], None], waits: bool) -> str:
             assert waits == (serve.WITH_PARENT not in words), "a parent says what is missing, in its role's place"
             if isinstance(outcome, Exception):
                 raise outcome
-            on_ready("h:1", "h:2")
+            on_ready(Served("h:1", "h:2", metrics))
             return outcome
 
         monkeypatch.setattr(serve, "serve", served)
@@ -66,11 +66,12 @@ def role(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) ->
     return run
 
 
-def test_a_role_says_where_it_serves_and_to_a_parent_also_where_nodes_reach_it(
+def test_a_role_says_where_it_serves_and_to_a_parent_also_where_nodes_reach_it_and_its_metrics_are(
     role: Callable[..., tuple[int, str, str]], parent: int
 ) -> None:
     assert role("") == (0, "ready h:1\n", "")
     assert role("", serve.WITH_PARENT) == (0, "ready h:1 h:2\n", "")
+    assert role("", serve.WITH_PARENT, metrics="h:3") == (0, "ready h:1 h:2 h:3\n", "")
     os.close(parent)
 
 

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from kip932.store_settings import STORE_FSYNC_ALWAYS, STORE_URL
 from shard_runtime.config.kafka_configs import ASSIGNORS, AUTO_OFFSET_RESET, EMPTY_RETENTION_MS
-from shard_runtime.config.process_settings import DATA_DIR, NODE_NAME, load_settings
+from shard_runtime.config.process_settings import DATA_DIR, METRICS_PORT, NODE_NAME, load_settings
 from share_node import commands
 from share_node.node.up import (
     LEADERS_MAX,
@@ -54,6 +54,26 @@ def test_stopping_says_where_the_data_are(
     assert ("The store, for `sharegroups metrics`: unix:///s\n" in ready) is (set(flags) == set())
     assert (f"`sharegroups metrics ingest --up {tmp_path}` finds it.\n" in ready) is (set(flags) == set())
     assert result.stderr == (f"Error: {reason}\n" if reason else "")
+
+
+@pytest.mark.rule("CM-70", "CT-81")
+@pytest.mark.parametrize(
+    ("flags", "port"), [(("--metrics-port", "9464"), "9464"), (("--set", "metrics.port=9465"), "9465"), ((), None)]
+)
+def test_where_the_metrics_are_is_said_on_request(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, flags: tuple[str, ...], port: str | None
+) -> None:
+    async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
+        assert options.settings.get(METRICS_PORT.name) == port
+        pages = [f"http://127.0.0.1:{port}/metrics"] if port else []
+        on_ready(Ready("h:1", str(options.data), "unix:///s", 0, {}, 5, pages))
+        return ""
+
+    monkeypatch.setattr(commands, "run_up", up)
+    result = CliRunner().invoke(commands.up, ["--data", str(tmp_path), *flags])
+    assert result.exit_code == 0
+    line = f"Metrics, for Prometheus: http://127.0.0.1:{port}/metrics\n"
+    assert (line in result.stdout, "Metrics" in result.stdout) == (port is not None, port is not None)
 
 
 @pytest.mark.rule("CM-70", "CM-73")
