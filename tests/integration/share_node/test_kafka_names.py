@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import subprocess
 import urllib.request
 from collections.abc import Iterator
 from functools import cache
@@ -68,7 +70,7 @@ def rows(section: str) -> tuple[tuple[str, str, str], ...]:
 
 
 @pytest.fixture(scope="module")
-def scraped() -> list[Metric]:
+def text() -> str:
     """Return what a node serves once its group `workers` has rejected five records of the topic `orders`."""
     port = free_port()
     with Cluster({**QUICK, "metrics.port": str(port)}) as cluster:
@@ -78,9 +80,27 @@ def scraped() -> list[Metric]:
             queues.settle(consumer, AcknowledgeType.REJECT, 5)
             queues.until_letters(5)
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                text = answer.read().decode()
+                served: str = answer.read().decode()
         queues.close()
-    return list(text_string_to_metric_families(text.replace(queues.topic, "orders").replace(queues.group, "workers")))
+    return served.replace(queues.topic, "orders").replace(queues.group, "workers")
+
+
+@pytest.fixture(scope="module")
+def scraped(text: str) -> list[Metric]:
+    """Return the families of that scrape."""
+    return list(text_string_to_metric_families(text))
+
+
+@pytest.mark.rule("CM-174")
+def test_prometheus_finds_nothing_to_remark_in_what_a_node_serves(text: str) -> None:
+    assert "_created" not in text
+    promtool = shutil.which("promtool")
+    if promtool is None:
+        pytest.skip("needs promtool: it checks metrics against Prometheus' conventions")
+    done = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
 def series(families: list[Metric]) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
