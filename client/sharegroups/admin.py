@@ -29,6 +29,7 @@ from sharegroups.admin_values import (
     UserScramCredentialUpsertion,
 )
 from sharegroups.administration.group_admin import Offsets
+from sharegroups.administration.log_dirs import LogDirs
 from sharegroups.administration.log_reading import READ_BYTES
 from sharegroups.aio.admin import Admin as AsyncAdmin
 from sharegroups.aio.admin import Errors
@@ -112,6 +113,15 @@ class Admin(ProcessBound):
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | KafkaError]:
         """Delete the records before these offsets; −1 means the log's end. Returns the new start offsets."""
         return self._call(self._inner.delete_records(before))
+
+    def describe_log_dirs(self, node_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None) -> LogDirs:
+        """Return the sizes of logs by the node that leads them, and what is left of the store that holds them (CM-209).
+
+        By default of all partition leaders and of all topics that this client's user may describe. A node that does not
+        answer has an error in place of its log directories; ClusterAuthorizationFailedError without DESCRIBE on the
+        cluster. Raises KafkaError when no node answers.
+        """
+        return self._call(self._inner.describe_log_dirs(node_ids, topics))
 
     def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
         """Read records of a partition from `offset` on, whether or not they were consumed.

@@ -119,6 +119,35 @@ class ClusterDescription:
 
 
 @dataclass(frozen=True, slots=True)
+class ReplicaInfo:
+    """The log of a partition: the bytes of its record batches, and how many records it has. `oldest_append_time_ms`:
+    when the oldest batch was appended (ms since 1970), None for an empty log, or when that was not read. `is_estimate`:
+    whether `size` is one. `offset_lag` and `is_future` are Kafka's; they are always 0 and False."""
+
+    size: int
+    offset_lag: int
+    is_future: bool
+    record_count: int
+    oldest_append_time_ms: int | None
+    is_estimate: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirDescription:
+    """A store node, which takes the place of Kafka's log directory, and the logs there of the leader that answered.
+
+    `total_bytes` is the store node's memory limit and `usable_bytes` what is left before it; both are None without a
+    limit. `used_bytes`: its memory that counts towards the limit. Each is None when it is not known. `error`: the store
+    node cannot be read now, so the sizes are estimates."""
+
+    error: KafkaError | None
+    replica_infos: Mapping[TopicPartition, ReplicaInfo]
+    total_bytes: int | None
+    usable_bytes: int | None
+    used_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
 class GroupListing:
     """One group of list_groups (GC-121)."""
 

@@ -40,7 +40,9 @@ from partition_leader.share_rpc.removals import MemberRemovals
 from partition_leader.share_rpc.requests import ShareRequests
 from partition_leader.share_rpc.service_removals import MemberSessions
 from partition_leader.share_rpc.values import FETCH_MAX_BYTES
+from partition_leader.store_memory import StoreMemoryWarnings
 from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_rpc.log_dirs import LogDirsService, StoreView
 from partition_leader.topic_rpc.markers import MarkerService
 from partition_leader.transaction_sweep import TransactionSweep
 from shard_runtime.clock import Clock
@@ -88,6 +90,8 @@ class Surroundings:
     address: Callable[[], str] = str
     clock_doubt: Callable[[], str] = str
     """Returns the reason why nothing is deleted by age now; "" if deletion is allowed (CM-170)."""
+    store: StoreView | None = None
+    """The nodes of the store; None when nothing watches them (CM-208)."""
 
 
 class PartitionLeader:
@@ -128,6 +132,10 @@ class PartitionLeader:
         )
         removals = MemberRemovals(self.requests, self.share_partitions, around.clock, around.metrics.member_removed)
         self.member_sessions: Final = MemberSessions(removals)
+        self._log_dirs = LogDirsService(self.led, around.store)
+        self._memory = StoreMemoryWarnings(self._log_dirs)
+        if around.store is not None:
+            around.store.on_level(self._memory.crossed)
         self.service: Final = self._service(sessions)
         transactions = around.transactions
         self.markers: Final = None if transactions is None else MarkerService(self.led, transactions)
@@ -175,6 +183,7 @@ class PartitionLeader:
             GroupBacklogs(self.share_partitions, self.letters, around.clock),
             around.fetch_max_bytes,
             transactions=around.transactions,
+            log_dirs=self._log_dirs,
         )
 
     def _consumed_retention(self) -> ConsumedRetention:
@@ -229,6 +238,7 @@ class PartitionLeader:
                 await task
         if self._reports is not None:
             await self._reports.stop()
+        await self._memory.close()
         await self.requests.rights.close()
         await self.share_partitions.close()
         await self.letters.close()

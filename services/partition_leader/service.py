@@ -13,6 +13,7 @@ import structlog
 from kip932.acls import ResourceType
 from kip932.api.v1 import (
     delete_records_pb2,
+    describe_log_dirs_pb2,
     explain_record_pb2,
     fetch_pb2,
     list_offsets_pb2,
@@ -37,6 +38,7 @@ from partition_leader.share_rpc.values import FETCH_MAX_BYTES, ShareAnswer, Shar
 from partition_leader.topic_rpc.fetch_and_offsets import FETCH_MAX_BYTES as OFFSET_FETCH_MAX_BYTES
 from partition_leader.topic_rpc.fetch_and_offsets import OffsetsService
 from partition_leader.topic_rpc.log_directory import GroupProgress
+from partition_leader.topic_rpc.log_dirs import LogDirsService
 from partition_leader.topic_rpc.produce import ProduceService
 from partition_leader.topic_rpc.produce_transactions import Transactions
 from shard_runtime.rpc.binding import CallContext, ServerStream
@@ -71,8 +73,10 @@ class PartitionLeaderService:
         fetch_max_bytes: int = FETCH_MAX_BYTES,
         *,
         transactions: Transactions | None = None,
+        log_dirs: LogDirsService | None = None,
     ) -> None:
         self._led = led
+        self._log_dirs = log_dirs or LogDirsService(led, None)
         self._requests = requests
         self._explainer = explainer
         self._produce = ProduceService(led, transactions=transactions)
@@ -101,6 +105,12 @@ class PartitionLeaderService:
     ) -> delete_records_pb2.DeleteRecordsResponse:
         """Move the log start."""
         return await self._offsets.delete_records(request, context)
+
+    async def describe_log_dirs(
+        self, request: describe_log_dirs_pb2.DescribeLogDirsRequest, context: CallContext
+    ) -> describe_log_dirs_pb2.DescribeLogDirsResponse:
+        """Return the sizes of logs, and what is left of the store."""
+        return await self._log_dirs.describe_log_dirs(request, context)
 
     async def explain_record(
         self, request: explain_record_pb2.ExplainRecordRequest, context: CallContext

@@ -142,3 +142,33 @@ async def test_what_was_allowed_at_the_start_is_no_news(world: World, watches: A
         await watch.check()
     assert (watch.unsafe, said) == (set(), [])
     await config(world, "appendonly", "yes")
+
+
+@pytest.mark.rule("CM-208", "CM-211")
+async def test_each_nodes_memory_and_limit_are_known_and_crossings_are_reported_once(
+    world: World, watches: Any
+) -> None:
+    watch = await watches()
+    crossed: list[tuple[str, int]] = []
+    watch.on_level(lambda node, usage: crossed.append((node, usage.percent)))
+    store = await world.store.client("a")
+    await store.refresh()
+    node = store.node_of("SET")  # each node of a cluster has its own settings: the one that `config` reaches
+    await config(world, "maxmemory", "0")
+    await watch.check()
+    assert set(watch.usage) == set(store.nodes)
+    assert (watch.usage[node].limit_bytes, watch.usage[node].left_bytes) == (0, None)
+    assert watch.node_of("SET") == node
+    used = watch.usage[node].used_bytes
+    assert used > 100_000
+    try:
+        await config(world, "maxmemory", str(used * 10 // 9))
+        await watch.check()
+        await watch.check()
+        assert watch.usage[node].limit_bytes == used * 10 // 9
+    finally:
+        await config(world, "maxmemory", "0")
+    await watch.check()
+    ((reported, percent),) = crossed
+    assert reported == node
+    assert 80 <= percent <= 95

@@ -174,10 +174,15 @@ def _time(node: Node, _command: Sequence[str | bytes | int]) -> Any:
     return [b"%d" % seconds, b"%d" % (millis * 1_000)]
 
 
+#: What the twin says that it uses: it counts no bytes.
+_USED_BYTES: Final = 1 << 20
+
+
 def _info(node: Node, _command: Sequence[str | bytes | int]) -> Any:
     replicas = len(node.followers)
     return (
         f"# Replication\r\nrole:{node.role}\r\nconnected_slaves:{replicas}\r\nmaster_replid:{node.history}\r\n"
+        f"# Memory\r\nused_memory:{_USED_BYTES}\r\nmaxmemory:{node.config.get('maxmemory', '0')}\r\n"
     ).encode()
 
 

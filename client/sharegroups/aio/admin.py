@@ -46,6 +46,7 @@ from sharegroups.admin_values import (
 from sharegroups.administration.acl_admin import AclAdmin
 from sharegroups.administration.explaining import Question, explained
 from sharegroups.administration.group_admin import GroupAdmin
+from sharegroups.administration.log_dirs import LogDirs, describe_log_dirs
 from sharegroups.administration.log_reading import READ_BYTES, Span, read
 from sharegroups.administration.quota_admin import QuotaAdmin
 from sharegroups.administration.transaction_admin import TransactionAdmin
@@ -291,6 +292,27 @@ class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, UserAdmin):
             }
 
         return await self._at_leaders(before, call)
+
+    async def describe_log_dirs(
+        self, node_ids: Iterable[int] | None = None, topics: Iterable[str] | None = None
+    ) -> LogDirs:
+        """Return the sizes of logs by the node that leads them, and what is left of the store that holds them (CM-209).
+
+        By default of all partition leaders and of all topics that this client's user may describe. A node that does not
+        answer has an error in place of its log directories; ClusterAuthorizationFailedError without DESCRIBE on the
+        cluster. Raises KafkaError when no node answers.
+        """
+        call = "describe_log_dirs"
+        nodes = None
+        if node_ids is not None:
+            listed = arguments.items(call, node_ids, "node ids", int, "describe_log_dirs([1, 2])")
+            nodes = [whole(call, "a node id", one) for one in listed]
+        if topics is not None:
+            topics = [
+                text(call, "a topic", one)
+                for one in arguments.items(call, topics, "topics", str, f'{call}(topics=["orders"])')
+            ]
+        return await describe_log_dirs(self._cluster, nodes, topics, self._timeout_s)
 
     async def read_records(self, partition: TopicPartition, offset: int, max_bytes: int = READ_BYTES) -> RecordsRead:
         """Return records of a partition from `offset` on, even if consumed (CL-92): about `max_bytes` of them, at least

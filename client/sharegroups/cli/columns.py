@@ -52,9 +52,20 @@ DELETED_OFFSETS: Final[Columns] = {
 }
 TOPICS: Final[Columns] = {
     "TOPIC-ID": "The topic's id. A topic that is deleted and created again gets another one.",
+    "PARTITIONS": "How many partitions it has; a row for each follows.",
+    "RECORDS": "Records that are still in the log, consumed or not; + when a part of the topic is not known, - when "
+    "nothing is.",
+    "BYTES": "What they take as they were sent, which is less than the store needs for them; ~ for an estimate, which "
+    "the next call makes better, + and - as above.",
+    "OLDEST": "When the oldest of them was stored, UTC, and how long ago; - without one, or when not known.",
+    "RETENTION": "After what time, or above which bytes in a partition, the oldest are deleted; consumed: also when "
+    "every share group has finished them.",
     "PARTITION": "The partition's number, from 0.",
     "LEADER": "The id of the node that leads the partition; - while none does.",
     "LEADER-EPOCH": "A number that grows with each new leader, in steps of any size; - while it has none.",
+    "STORE": "A node of the store that holds the logs, the fullest first; (all): together.",
+    "USED, LIMIT, LEFT": "Its memory, of all topics, groups and states, and the limit (maxmemory) at which it refuses "
+    "writes.",
 }
 DELETED_RECORDS: Final[Columns] = {
     "PARTITION": "The partition's number.",

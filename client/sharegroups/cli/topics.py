@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from kip932.errors import KafkaError, UnknownTopicOrPartitionError
-from kip932.ids import topic_id_text
+from kip932.ids import TopicPartition, topic_id_text
 from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
@@ -35,7 +35,17 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.read_records import read_records
-from sharegroups.cli.topic_retention import keep_only_needed
+from sharegroups.cli.topic_sizes import (
+    TopicSizes,
+    held,
+    note_unknown,
+    now_ms,
+    print_stores,
+    print_topics,
+    size_document,
+    sizes_of,
+    topic_document,
+)
 
 
 @click.group()
@@ -147,31 +157,23 @@ def list_(bootstrap_server: str, command_config: Path | None, output: str) -> No
 @connection_options
 @output_option
 def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Describe topics, or all topics if none is named: ids, partitions, leaders."""
+    """Describe topics, or all topics if none is named: what they hold, for how long, who leads them, and what is left
+    of the store."""
     with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
         near = _similar_names(admin, found)
-        shortened = keep_only_needed(admin, {topic.name for topic in found if topic.error is None}) if names else set()
+        good = [topic for topic in found if topic.error is None]
+        sizes = sizes_of(admin, good, named=bool(names))
     if not found:
         note_none("topic")
     if output == "json":
-        print_json([_document(topic) for topic in found])
-    else:
-        good = [topic for topic in found if topic.error is None]
-        rows = [
-            (
-                topic.name,
-                topic_id_text(topic.topic_id),
-                part.partition,
-                _number(part.leader),
-                _number(part.leader_epoch),
-            )
-            for topic in good
-            for part in topic.partitions
-        ]
-        if rows or not names:
-            print_table(("TOPIC", "TOPIC-ID", "PARTITION", "LEADER", "LEADER-EPOCH"), rows, (15, 22, 10, 10, 12))
-    for name in sorted(shortened):
+        print_json([_document(topic, sizes) for topic in found])
+    elif good or not names:
+        print_topics(good, [topic_id_text(topic.topic_id) for topic in good], sizes)
+        _print_partitions(good, sizes)
+        print_stores(sizes)
+    note_unknown(sizes)
+    for name in sorted(name for name in names if name in sizes.retention and sizes.retention[name].consumed):
         print_stderr(
             f"Note: Topic {name} has sharegroups.retention=consumed: what every share group has finished is deleted."
         )
@@ -182,6 +184,23 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
                 message = f"{message.rstrip('.')}.{meant}"
             print_stderr(f"Error: {topic.name}: {topic.error.name}: {message}")
     finish(all(topic.error is None for topic in found))
+
+
+def _print_partitions(topics: Iterable[TopicDescription], sizes: TopicSizes) -> None:
+    now = now_ms()
+    rows = [
+        (
+            topic.name,
+            part.partition,
+            _number(part.leader),
+            _number(part.leader_epoch),
+            *held([sizes.logs.get(TopicPartition(topic.name, part.partition))], now),
+        )
+        for topic in topics
+        for part in topic.partitions
+    ]
+    header = ("TOPIC", "PARTITION", "LEADER", "LEADER-EPOCH", "RECORDS", "BYTES", "OLDEST")
+    print_table(header, rows, (15, 10, 10, 12, 15, 15, 0))
 
 
 def _similar_names(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
@@ -198,17 +217,19 @@ def _number(value: int) -> object:
     return value if value >= 0 else "-"
 
 
-def _document(topic: TopicDescription) -> dict[str, object]:
+def _document(topic: TopicDescription, sizes: TopicSizes) -> dict[str, object]:
     return {
         "topic": topic.name,
         "topic_id": topic_id_text(topic.topic_id),
         "error": topic.error.name if topic.error else None,
+        **topic_document(topic, sizes),
         "partitions": [
             {
                 "partition": part.partition,
                 "leader": part.leader if part.leader >= 0 else None,
                 "leader_epoch": part.leader_epoch if part.leader_epoch >= 0 else None,
                 "error": part.error.name if part.error else None,
+                **size_document(sizes.logs.get(TopicPartition(topic.name, part.partition))),
             }
             for part in topic.partitions
         ],

@@ -22,6 +22,7 @@ from kip932.api.v1 import (
     describe_client_quotas_pb2,
     describe_cluster_pb2,
     describe_configs_pb2,
+    describe_log_dirs_pb2,
     describe_share_group_offsets_pb2,
     describe_transactions_pb2,
     describe_user_scram_credentials_pb2,
@@ -189,6 +190,12 @@ LIST_OFFSETS = _method(
 )
 DELETE_RECORDS = _method(
     _LEADER, "DeleteRecords", delete_records_pb2.DeleteRecordsRequest, delete_records_pb2.DeleteRecordsResponse
+)
+DESCRIBE_LOG_DIRS = _method(
+    _LEADER,
+    "DescribeLogDirs",
+    describe_log_dirs_pb2.DescribeLogDirsRequest,
+    describe_log_dirs_pb2.DescribeLogDirsResponse,
 )
 EXPLAIN_RECORD = _method(
     _LEADER, "ExplainRecord", explain_record_pb2.ExplainRecordRequest, explain_record_pb2.ExplainRecordResponse

@@ -24,7 +24,7 @@ from partition_leader.topic_log.core.batch_run import BatchRun
 from partition_leader.topic_log.core.coverage import Coverage
 from partition_leader.topic_log.core.pages import PAGE_BATCHES, PAGE_BYTES
 from partition_leader.topic_log.settings import TopicLogSettings
-from partition_leader.topic_log.state import FoundOffset, LogState, ReadResult
+from partition_leader.topic_log.state import FoundOffset, LogState, Measured, ReadResult
 from shard_runtime.record_log.protocol import RecordLog, StreamId
 
 log = structlog.get_logger(__name__)
@@ -212,19 +212,35 @@ class LogReader:
         start = state.pages.from_timestamp(timestamp_ms)
         return None if start is None else await self._search(start, timestamp_ms)
 
-    async def update_pages(self) -> None:
+    async def measure(self, may_read: Callable[[], bool]) -> Measured:
+        """Return the log's bytes, and when its oldest batch was appended: from the index, which is brought up to date
+        with as many pages from the store as `may_read` permits, and beyond it from memory (PL-960, PL-961)."""
+        await self.update_pages(may_read)
+        state = self._state
+        indexed = state.pages.indexed(state.log_start)
+        exact = indexed.exact and indexed.end >= min(state.tail.start, state.data_end)
+        oldest_ms = indexed.append_time_ms
+        if oldest_ms is None and state.log_start < state.data_end:
+            cached = self.cached(state.log_start, 0, 1)
+            oldest_ms = cached.batches[0].append_time_ms if cached is not None and cached.batches else None
+        rest = state.bytes_available(indexed.end) if indexed.end < state.data_end else 0
+        return Measured(indexed.size + rest, exact, oldest_ms)
+
+    async def update_pages(self, may_read: Callable[[], bool] = lambda: True) -> None:
         """Index the batches that are not indexed yet, and re-index what is left of a page that the log start has cut;
-        other indexed batches are not read again."""
+        other indexed batches are not read again. `may_read`: asked before each page that is read from the store."""
         async with self._indexing:
             state = self._state
             log_start = state.log_start
             start = state.pages.resume(log_start)
             first = state.pages.partly_below(log_start)
-            if first is not None:
+            if first is not None and may_read():
                 left = [batch async for page in self.headers(log_start, end=first.end) for batch in page]
                 state.pages.cut(log_start, [batch for batch in left if batch.base_offset < first.end])
             end = state.data_end
             while start < end:
+                if start < state.tail.start and not may_read():
+                    return
                 batches = await self._index_page(start, state.high_watermark, *state.pages.room())
                 if not batches:
                     return

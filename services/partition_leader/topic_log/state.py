@@ -69,6 +69,16 @@ class FoundOffset(NamedTuple):
     epoch: int
 
 
+class Measured(NamedTuple):
+    """A log's bytes, and whether they are exact; when its oldest batch was appended, None for an empty log or if that
+    was not read (PL-960). `records`: at most as many as there are; −1 if they were not counted."""
+
+    size: int
+    exact: bool
+    oldest_append_ms: int | None
+    records: int = -1
+
+
 class LogListener(Protocol):
     """Callbacks for changes of a log, called at once and on the event loop (PL-008). They must not wait: note the
     change, and do the work later."""

@@ -31,7 +31,7 @@ from partition_leader.topic_log.operations import (
 )
 from partition_leader.topic_log.reader import LogReader
 from partition_leader.topic_log.settings import TopicLogSettings
-from partition_leader.topic_log.state import AppendOutcome, FoundOffset, LogListener, LogState, ReadResult
+from partition_leader.topic_log.state import AppendOutcome, FoundOffset, LogListener, LogState, Measured, ReadResult
 from partition_leader.topic_log.trim import LogTrimmer
 from partition_leader.topic_log.writer import GroupCommit, again
 from shard_runtime.clock import Clock
@@ -305,6 +305,15 @@ class TopicLog:
         stable = max(start, state.last_stable) if committed else high
         empty = high - stable + state.transactions.empty_in(start, stable - 1, committed=committed)
         return max(0, start - offset) + max(state.holes.count(start, high), empty)
+
+    async def measure(self, may_read: Callable[[], bool]) -> Measured:
+        """Return the log's size (PL-960). `may_read`: asked before each page that is read from the store; without it
+        the size is an estimate (PL-961). Raises the errors of `read`."""
+        with self._reading():
+            measured = await self._reader.measure(may_read)
+        state = self._state
+        held = max(state.high_watermark - state.log_start, 0)
+        return measured._replace(records=max(held - self.empty_from(state.log_start, committed=False), 0))
 
     async def offset_for(self, timestamp_ms: int, committed: bool = False) -> FoundOffset | None:
         """Return the first offset at or after a timestamp, or for −1 the latest offset, −2 the earliest, −3 that of the

@@ -1,5 +1,7 @@
 """Prometheus metrics of a process's store: whether the replicas that writes wait for are connected, whether its
-settings may lose data, and how far its clock is from this host's."""
+settings may lose data, how far its clock is from this host's, and what its nodes say of their memory and disk.
+
+A scrape asks the store nothing: the values are those of the store watch's last check."""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from collections.abc import Callable, Iterable
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
 
-from shard_runtime.metrics.families import ComputedMetrics, gauge
+from shard_runtime.metrics.families import ComputedMetrics, counter, gauge
 from shard_runtime.record_log.redis.store_watch import UNSAFE, StoreWatch
 
 
@@ -24,6 +26,25 @@ class _Store(ComputedMetrics):
     paused = gauge(
         "sharegroups_retention_by_age_paused",
         "Whether no records are deleted by age, since a clock may be wrong.",  # CM-170
+    )
+    used = gauge(  # CM-208
+        "sharegroups_store_memory_used_bytes", "Memory of a store node that counts towards its limit.", "node"
+    )
+    limit = gauge(
+        "sharegroups_store_memory_limit_bytes",
+        "Memory limit of a store node (maxmemory), at which it refuses writes; no sample without a limit.",
+        "node",
+    )
+    delayed = counter(
+        "sharegroups_store_fsync_delayed",
+        "Writes of a store node that waited for an earlier fsync of its append-only file, since the node started.",
+        "node",
+    )
+    fork = gauge("sharegroups_store_fork_seconds", "How long the last fork of a store node stopped it.", "node")
+    rewrite = gauge(
+        "sharegroups_store_rewrite_failed",
+        "Whether the last rewrite of a store node's append-only file failed, so that the file grows.",
+        "node",
     )
 
     def __init__(self, configured: int, connected: Callable[[], int | None], watch: StoreWatch | None) -> None:
@@ -45,6 +66,20 @@ class _Store(ComputedMetrics):
         yield unsafe
         yield self.ahead.of(self._watch.time.store_ahead_ms / 1000)
         yield self.paused.of(bool(self._watch.time.doubt()))
+        yield from self._usage(self._watch)
+
+    def _usage(self, watch: StoreWatch) -> Iterable[Metric]:
+        used, limit, delayed, fork, rewrite = (
+            each.empty() for each in (self.used, self.limit, self.delayed, self.fork, self.rewrite)
+        )
+        for node, usage in watch.usage.items():
+            used.add_metric([node], usage.used_bytes)
+            if usage.limit_bytes:
+                limit.add_metric([node], usage.limit_bytes)
+            delayed.add_metric([node], usage.fsyncs_delayed)
+            fork.add_metric([node], usage.fork_s)
+            rewrite.add_metric([node], usage.rewrite_failed)
+        return used, limit, delayed, fork, rewrite
 
 
 def watch_store(

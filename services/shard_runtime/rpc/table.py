@@ -122,6 +122,7 @@ _ROWS: Final = (
     Rpc(_LEADER, "Fetch", _READS, _CLIENTS, {_T: _O.READ}),
     Rpc(_LEADER, "ListOffsets", _READS, _CLIENTS | _NODES, {_T: _O.DESCRIBE, _G: _O.DESCRIBE}),
     Rpc(_LEADER, "DeleteRecords", _WRITES, _CLIENTS, {_T: _O.DELETE}),
+    Rpc(_LEADER, "DescribeLogDirs", _READS, _CLIENTS, _each(_O.DESCRIBE, _C, _T)),
     Rpc(_LEADER, "ShareFetch", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
     Rpc(_LEADER, "ShareAcknowledge", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
     Rpc(_LEADER, "ShareStream", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),

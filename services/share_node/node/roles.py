@@ -302,6 +302,7 @@ class Roles:
                 coordinator_of=self._coordinator_address,
                 address=lambda: node.registry.record.address,
                 clock_doubt=str if self._store.watch is None else self._store.watch.time.doubt,
+                store=self._store.watch,
             )
         )
 

@@ -127,6 +127,13 @@ async def _delete_records(world: World) -> Any:
     return request
 
 
+@full
+async def _describe_log_dirs(world: World) -> Any:
+    request = _new("DescribeLogDirs")
+    request.topics.values.add(topic=world.topic, partitions=[1])
+    return request
+
+
 async def _session(world: World) -> Session:
     """A member that holds records 0 to 2 of partition 1, where a fourth is available; its session includes partition
     0."""

@@ -247,6 +247,20 @@ async def _the_records_are_explained(world: World, answer: Any) -> None:
     assert answer.high_watermark == 3
 
 
+@means("DescribeLogDirs.topics", "DescribeLogDirs.topics.values.partitions")
+async def _all_partitions_are_measured(world: World, answer: Any) -> None:
+    topics = {topic.name: topic for result in answer.results for topic in result.topics}
+    found = {part.partition_index: part.record_count for part in topics[world.topic].partitions}
+    assert found == {0: 3, 1: 3}
+
+
+@means("DescribeLogDirs.topics.values", "DescribeLogDirs.topics.values.topic")
+async def _the_store_alone_is_described(world: World, answer: Any) -> None:
+    (store,) = answer.results
+    assert not store.topics
+    assert store.used_bytes > 0
+
+
 @means("ListOffsets.topics.partitions.timestamp")
 async def _the_first_is_found(world: World, answer: Any) -> None:
     assert answer.topics[0].partitions[0].offset == 0

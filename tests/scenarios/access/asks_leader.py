@@ -7,9 +7,9 @@ from typing import Any, ClassVar, Final
 from kip932.acls import Operation as Op
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired
-from tests.scenarios.access.ask import PASSED, Ask, Clause, G, Shown, T, X, first_error, need
+from tests.scenarios.access.ask import PASSED, Ask, C, Clause, G, Shown, T, X, first_error, need
 from tests.scenarios.access.asks_cluster import _Transactional, new
-from tests.scenarios.access.stage import GROUP, TRANSACTION, Caller, Stage
+from tests.scenarios.access.stage import GROUP, TOPIC, TRANSACTION, Caller, Stage
 
 _RECORDS = 3
 
@@ -164,6 +164,22 @@ class ExplainRecord(_Recorded):
         return new("ExplainRecord", group_id=GROUP, topic_id=stage.topic_id, partition_index=0, offset=1)
 
 
+class DescribeLogDirs(_Recorded):
+    rpc = "DescribeLogDirs"
+    clauses = (need(Op.DESCRIBE, C, "CAF"), need(Op.DESCRIBE, T, "left out", "results.topics"))
+
+    async def request(self, stage: Stage, number: int) -> Any:
+        request = new("DescribeLogDirs")
+        request.topics.values.add(topic=TOPIC)
+        return request
+
+    def shown(self, answer: Any) -> Shown:
+        found = first_error(answer)
+        listed = [topic.name for result in answer.results for topic in result.topics]
+        assert listed in ([], [TOPIC]), answer
+        return Shown("left out", "results.topics") if found == PASSED and not listed else found
+
+
 class _InSession(Ask):
     """Requests on a share session that its caller has opened, and which holds one record."""
 
@@ -291,6 +307,7 @@ QUESTIONS: Final[dict[str, type[Ask]]] = {
     "ListOffsets with a group's progress": ListProgress,
     "DeleteRecords": DeleteRecords,
     "ExplainRecord": ExplainRecord,
+    "DescribeLogDirs": DescribeLogDirs,
     "ShareFetch that opens a session": OpenSession,
     "ShareFetch of an open session, with acknowledgements": FetchOn,
     "ShareFetch that closes a session that its caller has opened": CloseByFetch,

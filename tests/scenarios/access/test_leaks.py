@@ -70,6 +70,7 @@ def _requests() -> Iterator[tuple[str, Fill]]:
     yield "ShareAcknowledge", _share
     yield "ExplainRecord", _explain
     yield "ListOffsets", _list_offsets
+    yield "DescribeLogDirs", lambda request, names, _id, _rng: request.topics.values.add(topic=names[TOPIC])
     yield "Produce", _produce
     yield "Fetch", _by_id
     yield "DeleteRecords", _by_id

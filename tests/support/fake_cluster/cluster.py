@@ -8,7 +8,7 @@ The tests in `tests/contracts/services`, which the real services also pass, chec
     coordinator.py   test_groups.py: heartbeats, assignments, groups and their offsets
     group_changes.py test_group_changes.py: DeleteGroups, DeleteShareGroupOffsets, AlterShareGroupOffsets
     leader.py        test_produce.py: Produce and ProduceStream; test_deleted_records.py: DeleteRecords, ListOffsets;
-                     test_plain_fetch.py: Fetch
+                     test_plain_fetch.py: Fetch; test_log_dirs.py: DescribeLogDirs
     share.py         test_share_sessions.py, test_share_stream.py: sessions, parked fetches, streams
     transactions.py  test_produce.py: InitProducerId with a transactional id, EndTxn, reports on transactions
     log.py           test_records.py, test_locks.py; test_produce.py for producers; test_deleted_records.py

@@ -22,6 +22,7 @@ from shard_runtime.rpc.binding import ServerStream
 NO_ROOM: Final = 89
 TOPIC_AUTHORIZATION_FAILED: Final = 29
 GROUP_AUTHORIZATION_FAILED: Final = 30
+CLUSTER_AUTHORIZATION_FAILED: Final = 31
 
 
 class Faults:

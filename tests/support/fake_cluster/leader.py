@@ -1,14 +1,22 @@
-"""The fake cluster's partition leader: Produce, plain Fetch, ListOffsets, DeleteRecords; sessions are in `share`."""
+"""The fake cluster's partition leader: Produce, plain Fetch, ListOffsets, DeleteRecords, DescribeLogDirs; sessions are
+in `share`."""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from kip932.api.v1 import delete_records_pb2, explain_record_pb2, fetch_pb2, list_offsets_pb2, produce_pb2
+from kip932.api.v1 import (
+    delete_records_pb2,
+    describe_log_dirs_pb2,
+    explain_record_pb2,
+    fetch_pb2,
+    list_offsets_pb2,
+    produce_pb2,
+)
 from kip932.api.v1.error_code_pb2 import ErrorCode
 from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
-from tests.support.fake_cluster.faults import TOPIC_AUTHORIZATION_FAILED
+from tests.support.fake_cluster.faults import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.log import INVALID_RECORD, OFFSET_OUT_OF_RANGE
 from tests.support.fake_cluster.share import ShareRequests
 
@@ -60,6 +68,32 @@ class Leader(ShareRequests):
                 part.last_stable_offset = part.high_watermark
                 if not error:
                     part.records.extend(log.read(asked.fetch_offset, min(asked.partition_max_bytes, request.max_bytes)))
+        return response
+
+    async def describe_log_dirs(self, request: Any, context: Any) -> describe_log_dirs_pb2.DescribeLogDirsResponse:
+        """Answer for the partitions that this node leads, all in the store node `store`; a test sets its memory."""
+        fake = self.fake
+        response = describe_log_dirs_pb2.DescribeLogDirsResponse()
+        if text := fake.denial("DESCRIBE", "cluster", "kafka-cluster"):
+            fake.refuse(response, CLUSTER_AUTHORIZATION_FAILED, text)
+            return response
+        used, limit = fake.store_memory
+        left = max(limit - used, 0) if limit else -1
+        result = response.results.add(log_dir="store", total_bytes=limit or -1, usable_bytes=left, used_bytes=used)
+        wanted = [topic.topic for topic in request.topics.values] if request.HasField("topics") else list(fake.topics)
+        for name in wanted:
+            topic_id, count = fake.topics.get(name, (b"", 0))
+            led = [
+                number for number in range(count) if fake.leaders[TopicIdPartition(topic_id, number)][0] == self.node
+            ]
+            if not led or fake.denial("DESCRIBE", "topic", name):
+                continue
+            topic = result.topics.add(name=name)
+            for number in led:
+                size, records, oldest_ms = fake.logs[TopicIdPartition(topic_id, number)].measured()
+                topic.partitions.add(
+                    partition_index=number, partition_size=size, record_count=records, oldest_append_time_ms=oldest_ms
+                )
         return response
 
     async def explain_record(self, request: Any, context: Any) -> explain_record_pb2.ExplainRecordResponse:

@@ -114,6 +114,13 @@ class Log:
             found[-1].MergeFrom(batch)
         return found
 
+    def measured(self) -> tuple[int, int, int | None]:
+        """Return the bytes and records that are left, and when the oldest batch was appended."""
+        left = [batch for batch in self.batches if batch.base_offset + batch.count > self.first]
+        records = sum(batch.base_offset + batch.count - max(batch.base_offset, self.first) for batch in left)
+        oldest_ms = self._appended[left[0].base_offset] if left else None
+        return sum(len(batch.batch) for batch in left), records, oldest_ms
+
     def delete_before(self, offset: int) -> tuple[int, int]:
         """Delete the records before an offset, -1 for all; return the error code, and the first remaining offset or
         -1."""

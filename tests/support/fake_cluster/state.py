@@ -53,6 +53,8 @@ class FakeState(Faults):
         self.leaders: dict[TopicIdPartition, tuple[int, int]] = {}
         self.logs: dict[TopicIdPartition, Log] = defaultdict(Log)
         self.groups: dict[str, None] = {"g": None}
+        #: The bytes that the store uses, and its limit, 0 for none.
+        self.store_memory = (1 << 20, 0)
         #: A node's settings at its next `serve`.
         self.flags: dict[int, dict[str, str]] = {}
         #: The configs set, by resource type and name.

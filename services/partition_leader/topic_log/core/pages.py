@@ -17,7 +17,8 @@ PAGE_BYTES: Final = 8 * 1024 * 1024
 
 
 class Page(NamedTuple):
-    """Consecutive batches, all in [`start`, `end`). `max_batch`: the start of the batch with the largest timestamp."""
+    """Consecutive batches, all in [`start`, `end`). `max_batch`: the start of the batch with the largest timestamp;
+    `append_time_ms`: when the first batch was appended."""
 
     start: int
     end: int
@@ -25,6 +26,7 @@ class Page(NamedTuple):
     size: int
     max_timestamp_ms: int
     max_batch: int
+    append_time_ms: int
 
     @property
     def full(self) -> bool:
@@ -36,8 +38,18 @@ class Page(NamedTuple):
         largest = self if self.max_timestamp_ms >= page.max_timestamp_ms else page
         return Page(
             self.start, page.end, self.batches + page.batches, self.size + page.size,
-            largest.max_timestamp_ms, largest.max_batch,
+            largest.max_timestamp_ms, largest.max_batch, self.append_time_ms,
         )  # fmt: skip
+
+
+class Indexed(NamedTuple):
+    """The part of a log that is indexed: its bytes, whether they are exact, and where it ends. `append_time_ms`: when
+    the log's first batch was appended, None if that is not known."""
+
+    size: int
+    exact: bool
+    end: int
+    append_time_ms: int | None
 
 
 class PageIndex:
@@ -57,6 +69,18 @@ class PageIndex:
         """Return the bytes of the indexed batches from `log_start` on. A page that is partly below it is left out: the
         result may be too low, but never too high."""
         return sum(page.size for page in self._pages if page.start >= log_start)
+
+    def indexed(self, log_start: int) -> Indexed:
+        """Return what is known of the batches from `log_start` on. Of a page that is partly below it, the part of its
+        offsets that is left is taken for the part of its bytes."""
+        pages = [page for page in self._pages if page.end > log_start]
+        if not pages:
+            return Indexed(0, True, log_start, None)
+        first = pages[0]
+        if first.start >= log_start:
+            return Indexed(sum(page.size for page in pages), True, pages[-1].end, first.append_time_ms)
+        left = first.size * (first.end - log_start) // (first.end - first.start)
+        return Indexed(left + sum(page.size for page in pages[1:]), False, pages[-1].end, None)
 
     def resume(self, log_start: int) -> int:
         """Trim as `trim` does, and return the offset from which to continue the index."""
@@ -108,4 +132,7 @@ class PageIndex:
 def _page(start: int, batches: Sequence[LogBatch]) -> Page:
     largest = max(batches, key=lambda batch: batch.max_timestamp_ms)
     size = sum(batch.size for batch in batches)
-    return Page(start, batches[-1].end_offset, len(batches), size, largest.max_timestamp_ms, largest.base_offset)
+    return Page(
+        start, batches[-1].end_offset, len(batches), size, largest.max_timestamp_ms, largest.base_offset,
+        batches[0].append_time_ms,
+    )  # fmt: skip

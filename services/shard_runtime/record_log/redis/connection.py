@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, Protocol
 
+from shard_runtime.record_log.store_usage import MAKE_ROOM, MORE_MEMORY
+
 Arg = str | bytes | int
 Command = tuple[Arg, ...]
 Reply = Any
@@ -33,8 +35,7 @@ _DISK: Final = (
     "[the file system of the store's data cannot be written: `CONFIG GET dir` names the directory, with `sharegroups "
     "up` it is store in the data directory. Make room there; the store goes on by itself]"
 )
-
-
+_FULL: Final = f"[the store has reached its memory limit, maxmemory: {MAKE_ROOM}, or {MORE_MEMORY}]"  # CM-212
 _RIGHTS: Final = "[give the store's user this right; docs/howto/deploy.md has the rules of each user]"
 
 
@@ -48,6 +49,8 @@ class ErrorReply(NamedTuple):
         said = f"{self.code} {self.message}".strip()
         if self.code == "MISCONF" or "No space left on device" in self.message:
             return f"{said} {_DISK}"
+        if self.code == "OOM":
+            return f"{said} {_FULL}"
         return f"{said} {_RIGHTS}" if self.is_missing_right else said
 
     @property

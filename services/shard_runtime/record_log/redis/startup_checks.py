@@ -25,6 +25,7 @@ from shard_runtime.record_log.redis.connection import (
     is_unavailable,
 )
 from shard_runtime.record_log.redis.keys import INCOMPLETE_RESTORE, META_CLUSTER_ID, META_LOG, is_restoring
+from shard_runtime.record_log.store_usage import info_fields
 
 _ASK_MS: Final = 5_000
 _PAUSE_MS: Final = 100
@@ -223,7 +224,7 @@ async def _loaded(connection: StoreConnection, node: str, wait: _Wait) -> None:
     wait."""
     while True:
         (reply,) = await connection.run([("INFO", "persistence")], _ASK_MS)
-        found = {} if isinstance(_served(node, reply), ErrorReply) else _info(reply)
+        found = {} if isinstance(_served(node, reply), ErrorReply) else info_fields(reply)
         if found.get("loading", "0") == "0":
             return
         wait.loads(f"store {node}", found.get("loading_loaded_perc", "?"), found.get("loading_eta_seconds", "?"))
@@ -313,16 +314,11 @@ async def _facts(connection: StoreConnection, node: str) -> _Facts:
             config[name] = value.decode()
         elif isinstance(reply, ErrorReply) and reply.is_missing_right:
             config[name] = "not shown to this user (give it the right +config|get)"
-    return _Facts(node, _info(server), _info(replication), config)
+    return _Facts(node, info_fields(server), info_fields(replication), config)
 
 
 def _second(reply: Reply) -> Reply:
     return reply[1] if isinstance(reply, list) and len(reply) == 2 else None
-
-
-def _info(reply: Reply) -> Mapping[str, str]:
-    text = reply.decode() if isinstance(reply, bytes) else str(reply)
-    return dict(line.split(":", 1) for line in text.split("\r\n") if ":" in line and not line.startswith("#"))
 
 
 def _check_version(facts: _Facts, _needs: StoreNeeds) -> Finding | None:

@@ -1,4 +1,5 @@
-"""Watches a store while a process uses it: its clock (CM-170), and settings changed at run time (CM-171).
+"""Watches a store while a process uses it: its clock (CM-170), settings changed at run time (CM-171), its memory
+(CM-208).
 
 The start checks require certain settings, but `CONFIG SET` can change them without a restart. Each node is checked on a
 connection of its own, several times within a lease. An unreachable node keeps its last findings: the writers notice by
@@ -8,7 +9,7 @@ themselves that it is unreachable.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 import structlog
@@ -23,6 +24,7 @@ from shard_runtime.record_log.redis.startup_checks import (
     StoreNeeds,
     node_findings,
 )
+from shard_runtime.record_log.store_usage import ASKED, MemoryLevels, StoreUsage, usage_of
 
 log = structlog.get_logger(__name__)
 
@@ -54,7 +56,23 @@ class StoreWatch:
         self._connections: dict[str, StoreConnection] = {}
         self._unsafe: dict[str, dict[str, Finding]] = {}
         self._doubt = ""
+        self._usage: dict[str, StoreUsage] = {}
+        self._levels = MemoryLevels()
+        self._on_level: Callable[[str, StoreUsage], None] | None = None
         self._task: asyncio.Task[None] | None = None
+
+    @property
+    def usage(self) -> Mapping[str, StoreUsage]:
+        """The memory of each node, and what it says of its disk, as of its last answer (CM-208)."""
+        return self._usage
+
+    def node_of(self, key: str) -> str:
+        """The node that holds a key, as named in `usage`; "" while it is not known."""
+        return self._store.node_of(key) or ""
+
+    def on_level(self, listener: Callable[[str, StoreUsage], None]) -> None:
+        """Call `listener` with a node and its usage whenever that crosses a level of its limit (CM-211)."""
+        self._on_level = listener
 
     @property
     def unsafe(self) -> frozenset[str]:
@@ -77,13 +95,17 @@ class StoreWatch:
     async def check(self) -> None:
         """Check every node once; note the findings and log those that changed."""
         nodes = self._store.nodes
-        for node in [node for node in (*self._connections, *self._unsafe) if node not in nodes]:
+        for node in [node for node in (*self._connections, *self._unsafe, *self._usage) if node not in nodes]:
             self._unsafe.pop(node, None)
+            self._usage.pop(node, None)
             await self._close(node)
         await asyncio.gather(*(self._check_node(node) for node in nodes))
         if self._stop_writes:
             self._log.refuse_new_work(self._unsafe)
         self._note_clock()
+        if self._on_level is not None:
+            for node in self._levels.crossed(self._usage):
+                self._on_level(node, self._usage[node])
 
     async def _run(self, interval_s: float) -> None:
         while True:
@@ -100,6 +122,9 @@ class StoreWatch:
                 connection = self._connections[node] = await self._store.connect(node)
             if node == self._store.node_of(META_LOG):
                 await self._compare_clocks(connection)
+            usage = usage_of(await connection.run(ASKED, _ASK_MS))
+            if usage is not None:
+                self._usage[node] = usage
             found = await node_findings(connection, node, self._needs)
         except ConnectionLostError:
             await self._close(node)

@@ -1,0 +1,55 @@
+"""Warns before a store node's memory limit, with the topics that fill it (CM-211)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from kip932.sizes import size_text
+from partition_leader.topic_rpc.log_dirs import LogDirsService
+from shard_runtime.record_log.store_usage import MAKE_ROOM, MORE_MEMORY, StoreUsage
+
+log = structlog.get_logger(__name__)
+
+#: How many topics a warning names.
+TOPICS_MAX: Final = 5
+
+
+class StoreMemoryWarnings:
+    """One task for each crossing of a level; there are few, since a level must be left before it is crossed again."""
+
+    def __init__(self, log_dirs: LogDirsService) -> None:
+        self._log_dirs = log_dirs
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def crossed(self, node: str, usage: StoreUsage) -> None:
+        """Log that the node's memory has crossed a level, once the largest topics there are known."""
+        task = asyncio.get_running_loop().create_task(self._warn(node, usage), name="store-memory-warning")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End the tasks."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _warn(self, node: str, usage: StoreUsage) -> None:
+        largest: list[tuple[str, int]] = []
+        try:
+            largest = await self._log_dirs.largest(node, TOPICS_MAX)
+        except Exception:
+            log.exception("largest_topics_unknown", effect="the warning names none")
+        log.warning(
+            "store_memory_nearly_full",
+            node=node,
+            used=size_text(usage.used_bytes),
+            limit=size_text(usage.limit_bytes),
+            percent=usage.percent,
+            left=size_text(usage.left_bytes or 0),
+            largest_topics_led_here=[f"{topic}: {size_text(size)}" for topic, size in largest],
+            effect="at the limit the store refuses writes; nothing that it holds is lost",
+            try_next=f"{MAKE_ROOM}, or {MORE_MEMORY}",
+        )
