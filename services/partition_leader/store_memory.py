@@ -50,6 +50,7 @@ class StoreMemoryWarnings:
             percent=usage.percent,
             left=size_text(usage.left_bytes or 0),
             largest_topics_led_here=[f"{topic}: {size_text(size)}" for topic, size in largest],
-            effect="at the limit the store refuses writes; nothing that it holds is lost",
-            try_next=f"{MAKE_ROOM}, or {MORE_MEMORY}",
+            effect="at the limit the store refuses every write, of records, acknowledgements and deletions; nothing "
+            "that it holds is lost",
+            try_next=f"{MAKE_ROOM}; or {MORE_MEMORY}",
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from kip932.sizes import size_bytes
 from kip932.store_settings import STORE_URL
 from shard_runtime.config.process_settings import LOG_LEVEL, METRICS_PORT
 from shard_runtime.record_log.redis.startup_checks import ALLOWABLE
@@ -30,9 +31,22 @@ from share_node.store.data_directory import default_data
 from share_node.store.embedded_store import EmbeddedStoreError
 from share_node.store.store_option import password_option, url_with_password
 from sharegroups.cli.group import ToolGroup
-from sharegroups.cli.output import print_stderr
+from sharegroups.cli.output import UsageFailure, print_stderr
 
 DEFAULT_PORT = 7932
+
+
+class Size(click.ParamType[int]):
+    """A number of bytes, with or without a unit."""
+
+    name = "size"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return the bytes. Raises click.BadParameter for what is no size."""
+        try:
+            return value if isinstance(value, int) else size_bytes(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
 @click.command()
@@ -51,6 +65,9 @@ DEFAULT_PORT = 7932
 )
 @click.option("--fsync", type=click.Choice(["always", "everysec"]), default="always", show_default=True,
               help="When the embedded store writes to disk; a killed one may lose 2 s with everysec.")  # fmt: skip
+@click.option("--store-memory", type=Size(), metavar="SIZE", show_default="half of the memory here",
+              help="Memory limit of the embedded store, as 512MiB or 2GiB: it then refuses writes. "
+              "0 for none.")  # fmt: skip
 @click.option("--processes", is_flag=True, help="Run the roles as separate processes, as in production. With "
               "metrics.port=N or health.listen.port=N they take N, N+1, N+2, …: group and share coordinator, "
               "partition leaders.")  # fmt: skip
@@ -77,6 +94,7 @@ def up(  # noqa: PLR0917 - click passes options by name
     password_env: str,
     initialise: bool,
     fsync: str,
+    store_memory: int | None,
     processes: bool,
     leaders: int,
     metrics_port: int | None,
@@ -100,9 +118,11 @@ def up(  # noqa: PLR0917 - click passes options by name
     shown = " ".join(("" if password_env else store or "", settings.get(STORE_URL.name, "")))
     if store is not None or password_env:
         store = url_with_password(store, password_env)
+    if store is not None and store_memory is not None:
+        raise UsageFailure("--store-memory is for the embedded store; set maxmemory in the configuration of yours")
     options = UpOptions(
         data, host, port, store, fsync, processes, leaders, initialise, frozenset(allow), config, settings,
-        shown.strip(),
+        shown.strip(), store_memory,
     )  # fmt: skip
     sys.exit(_run_up(options, output, with_parent))
 
@@ -118,6 +138,8 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
                 f"sharegroups is ready at {ready.bootstrap} after {ready.started_in_ms} ms; data in {ready.data}"
             )
             if options.store is None:
+                if ready.limit is not None:
+                    click.echo(ready.limit.text())
                 click.echo(f"The store, for `sharegroups metrics`: {ready.store}")
                 click.echo(
                     f"It has another name at each start; `sharegroups metrics ingest --up {ready.data}` finds it."

@@ -10,9 +10,11 @@ from typing import Final, NamedTuple
 ASKED: Final = (("INFO", "memory"), ("INFO", "persistence"), ("INFO", "stats"))
 #: Parts of the limit, in percent, whose crossing is reported.
 LEVELS: Final = (80, 95)
-#: What helps a store that has reached its limit, or soon will.
+#: What helps before the limit, and at it.
 MAKE_ROOM: Final = "make room: sharegroups topics delete-records, or a shorter retention.ms or retention.bytes"
-MORE_MEMORY: Final = "give the store more memory (CONFIG SET maxmemory, with `sharegroups up` --store-memory)"
+MORE_MEMORY: Final = (
+    "give the store more memory: CONFIG SET maxmemory, or a larger --store-memory at the next start of `sharegroups up`"
+)
 #: By how many percent of the limit the use must fall below a level before its next crossing is reported.
 _FALLS_BY: Final = 5
 

@@ -44,12 +44,14 @@ from shard_runtime.config.process_settings import (
 from shard_runtime.logs import configure_logs
 from shard_runtime.ownership.placement import ROLE_GROUP_COORDINATOR, ROLE_PARTITION_LEADER, ROLE_SHARE_COORDINATOR
 from shard_runtime.record_log.store_url import without_password
+from shard_runtime.rpc.budget import memory_bytes
 from share_node.node.children import RoleProcess
 from share_node.node.process import raise_file_limit
 from share_node.node.process_store import StartError, open_clients, refuse_unusable
 from share_node.node.serve import FIRST_SCREEN_S, serve, unless_stopped, warn_of_shown_password
 from share_node.store.data_directory import DataDirectory
 from share_node.store.embedded_store import EmbeddedStore
+from share_node.store.store_limit import StoreLimit
 
 log = structlog.get_logger(__name__)
 
@@ -84,13 +86,15 @@ class UpOptions:
     settings: dict[str, str] = field(default_factory=dict)
     shown: str = ""
     """The store's URL as given in this process's arguments."""
+    store_memory: int | None = None
+    """The limit of the embedded store's memory, in bytes; 0 for none, None for a share of the memory here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
     """The report that everything is served. `store_pid`: 0 for a store of the user's. `store`: its URL without a
     password. `metrics`: where the processes serve their metrics, in the order of their starts; empty if they serve
-    none."""
+    none. `limit`: of the embedded store's memory."""
 
     bootstrap: str
     data: str
@@ -99,10 +103,12 @@ class Ready:
     pids: dict[str, int]
     started_in_ms: int
     metrics: list[str] = field(default_factory=list)
+    limit: StoreLimit | None = None
 
     def as_json(self) -> str:
         """Return one line of JSON, for programs."""
-        return json.dumps({name: getattr(self, name) for name in self.__slots__})
+        found = {name: getattr(self, name) for name in self.__slots__ if name != "limit"}
+        return json.dumps(found | {"store_memory": None if self.limit is None else self.limit.limit_bytes})
 
 
 async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
@@ -124,7 +130,10 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
     failed = ""
     try:
         if options.store is None:
-            store = EmbeddedStore(directory, options.fsync, lambda: log.warning("embedded_store_restarted"))
+            limit = _store_limit(options.store_memory)
+            store = EmbeddedStore(
+                directory, options.fsync, lambda: log.warning("embedded_store_restarted"), limit=limit
+            )
             await unless_stopped(stop, store.start())
             if stop.is_set():
                 return ""
@@ -142,7 +151,9 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             elapsed = int((time.monotonic() - began) * 1000)
             pid = store.pid if store is not None else 0
             pages = [f"http://{address}/metrics" for address in metrics if address]
-            on_ready(Ready(bootstrap, str(directory.path), without_password(url or ""), pid, pids, elapsed, pages))
+            limit = store.limit if store is not None else None
+            shown = without_password(url or "")
+            on_ready(Ready(bootstrap, str(directory.path), shown, pid, pids, elapsed, pages, limit))
             write_log()
 
         run = _in_processes if options.processes or options.leaders > 1 else _in_one
@@ -309,6 +320,10 @@ def _flags(options: UpOptions, data: Path, url: str) -> dict[str, str]:
         kafka_configs.ASSIGNORS.name: _ASSIGNOR,
         **options.settings,
     }
+
+
+def _store_limit(given: int | None) -> StoreLimit:
+    return StoreLimit.share_of(memory_bytes()) if given is None else StoreLimit(given)
 
 
 def _may_make(options: UpOptions) -> bool:

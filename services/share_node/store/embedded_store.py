@@ -24,12 +24,15 @@ import structlog
 
 from shard_runtime.record_log.redis.connection import (
     INFO_REPLICATION,
+    Command,
     ConnectionLostError,
     ErrorReply,
+    Reply,
     parse_replication,
 )
 from shard_runtime.record_log.redis.keys import META_TOUCH
 from shard_runtime.record_log.redis.topology import open_store
+from shard_runtime.record_log.store_usage import ASKED, usage_of
 from share_node.store.data_directory import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -40,6 +43,7 @@ from share_node.store.data_directory import (
     make_private,
     write_private,
 )
+from share_node.store.store_limit import NO_LIMIT, StoreLimit
 
 log = structlog.get_logger(__name__)
 
@@ -148,13 +152,19 @@ class EmbeddedStore:
     """One Valkey process on the files of a data directory; `failed` is set when it is not started again."""
 
     def __init__(
-        self, directory: DataDirectory, fsync: str = "always", on_restart: Callable[[], None] | None = None
+        self,
+        directory: DataDirectory,
+        fsync: str = "always",
+        on_restart: Callable[[], None] | None = None,
+        limit: StoreLimit = NO_LIMIT,
     ) -> None:
         if fsync not in {"always", "everysec"}:
             raise EmbeddedStoreError(f"fsync is {fsync!r}; expected always or everysec")
         self._directory = directory
         self._fsync = fsync
         self._on_restart = on_restart
+        self.limit = limit
+        """Of its memory; once it has started, the limit that is in force (CM-210)."""
         self._lock = directory.lock("store")
         self._socket_dir: Path | None = None
         self._watcher: asyncio.subprocess.Process | None = None
@@ -189,6 +199,7 @@ class EmbeddedStore:
         self._endings.begin()
         await self._launch(binary)
         await self._ready()
+        await self._fit_limit()
         self.whole = await self._endings.began(self.url)
         self._supervisor = asyncio.create_task(self._supervise(binary))
 
@@ -261,6 +272,7 @@ class EmbeddedStore:
             "appendonly": "yes",
             "appendfsync": self._fsync,
             "save": "",
+            "maxmemory": str(self.limit.limit_bytes),
             "maxmemory-policy": "noeviction",
             "logfile": str(self._directory.path / "store.log"),
             "daemonize": "no",
@@ -304,6 +316,18 @@ class EmbeddedStore:
             f"the embedded store was not ready after {loop.time() - began:.0f} s; see {self._directory.path}/store.log"
         )
 
+    async def _fit_limit(self) -> None:
+        """Raise a default limit that the data of an earlier start already fill."""
+        if not self.limit.limit_bytes:
+            return
+        usage = usage_of(await _replies(self.url, *ASKED))
+        fitting = self.limit if usage is None else self.limit.with_data(usage.used_bytes)
+        if fitting == self.limit:
+            return
+        (reply,) = await _replies(self.url, ("CONFIG", "SET", "maxmemory", fitting.limit_bytes))
+        if not isinstance(reply, ErrorReply):
+            self.limit = fitting
+
     def _why_ended(self, status: int) -> str:
         """Return the store's last log lines; for a file that it cannot read, also what to do."""
         place = self._directory.path / "store.log"
@@ -336,6 +360,7 @@ class EmbeddedStore:
                 await self._end_store()
                 await self._launch(binary)
                 await self._ready()
+                await self._fit_limit()
                 self._endings.broken()
                 await self._endings.began(self.url)
             except (EmbeddedStoreError, OSError) as error:
@@ -377,6 +402,19 @@ class EmbeddedStore:
         self._socket_dir.chmod(DIRECTORY_MODE)  # a umask takes rights away, its owner's too
         write_private(self._socket_dir / _OWNER, self._directory.mark)
         self._directory.remember(_SOCKET_MEMO, str(self._socket_dir))
+
+
+async def _replies(url: str, *commands: Command) -> list[Reply]:
+    """Return the replies to commands; an ErrorReply for each if there is no connection."""
+    try:
+        store = open_store(url)
+        connection = await store.connect(store.nodes[0])
+        try:
+            return await connection.run(commands, _REPLY_WAIT_MS)
+        finally:
+            await connection.close()
+    except ConnectionLostError as error:
+        return [ErrorReply("ERR", str(error))] * len(commands)
 
 
 def _owner_of(socket_dir: Path) -> str:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ import redis.asyncio
 from share_node.store import embedded_store
 from share_node.store.data_directory import DataDirectory, DataDirectoryError, holders
 from share_node.store.embedded_store import EmbeddedStore
+from share_node.store.store_limit import StoreLimit
 
 _PARENT = """
 import asyncio, sys
@@ -70,6 +72,44 @@ async def test_a_killed_store_comes_back_with_what_it_confirmed(tmp_path: Path) 
         await client.aclose()
         await store.stop()
     await _gone(store.pid)
+
+
+@pytest.mark.rule("CM-210")
+@pytest.mark.asyncio
+async def test_a_store_has_its_memory_limit_after_a_restart_too_and_a_default_one_leaves_room_for_its_data(
+    tmp_path: Path,
+) -> None:
+    restarted = asyncio.Event()
+    store = EmbeddedStore(DataDirectory(tmp_path), on_restart=restarted.set)
+    await store.start()
+    client = redis.asyncio.Redis(unix_socket_path=str(store.socket_path))
+    for number in range(8):
+        await client.set(f"k{number}", b"x" * (1 << 20))
+    used = int((await client.info("memory"))["used_memory"])
+    assert (await client.config_get("maxmemory"))["maxmemory"] == "0", "without a limit there is none"
+    await client.aclose()
+    await store.stop()
+    share = StoreLimit.share_of(4 << 20)
+    for limit, room in ((StoreLimit(1 << 20), False), (replace(share, memory_bytes=1 << 30), True)):
+        store = EmbeddedStore(DataDirectory(tmp_path), on_restart=restarted.set, limit=limit)
+        await store.start()
+        client = redis.asyncio.Redis(unix_socket_path=str(store.socket_path))
+        try:
+            for _ in range(2):
+                found = int((await client.config_get("maxmemory"))["maxmemory"] or 0)
+                assert found == store.limit.limit_bytes
+                assert (found > used) == room
+                if room:
+                    await client.set("k", "v")
+                else:
+                    with pytest.raises(redis.exceptions.OutOfMemoryError):
+                        await client.set("k", "v")
+                restarted.clear()
+                os.kill(store.pid, signal.SIGKILL)
+                await asyncio.wait_for(restarted.wait(), 30)
+        finally:
+            await client.aclose()
+            await store.stop()
 
 
 @pytest.mark.rule("CM-70")

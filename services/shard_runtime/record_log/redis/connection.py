@@ -35,7 +35,10 @@ _DISK: Final = (
     "[the file system of the store's data cannot be written: `CONFIG GET dir` names the directory, with `sharegroups "
     "up` it is store in the data directory. Make room there; the store goes on by itself]"
 )
-_FULL: Final = f"[the store has reached its memory limit, maxmemory: {MAKE_ROOM}, or {MORE_MEMORY}]"  # CM-212
+_FULL: Final = (  # CM-212
+    "[the store has reached its memory limit (maxmemory; `sharegroups topics describe` shows it) and takes no write, "
+    f"not even a deletion. First {MORE_MEMORY}. Then {MAKE_ROOM}]"
+)
 _RIGHTS: Final = "[give the store's user this right; docs/howto/deploy.md has the rules of each user]"
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from structlog.testing import capture_logs
 from kip932.store_settings import STORE_FSYNC_ALWAYS, STORE_URL
 from shard_runtime.config.kafka_configs import ASSIGNORS, AUTO_OFFSET_RESET, EMPTY_RETENTION_MS
 from shard_runtime.config.process_settings import DATA_DIR, METRICS_PORT, NODE_NAME, load_settings
+from shard_runtime.rpc.budget import memory_bytes
 from share_node import commands
 from share_node.node.up import (
     LEADERS_MAX,
@@ -22,9 +24,11 @@ from share_node.node.up import (
     _log_assignor,
     _log_offset_reset,
     _log_retention,
+    _store_limit,
     _warn_of_few_processors,
     role_processes,
 )
+from share_node.store.store_limit import StoreLimit
 from sharegroups.cli.main import main as tools
 
 
@@ -182,3 +186,40 @@ def test_where_the_servers_are_not_installed_one_line_says_what_to_install(monke
     assert result.output.startswith("Error: 'up' needs the servers: ")
     assert "pip install '.[server,cli]'" in result.output
     assert result.output.count("\n") == 1
+
+
+@pytest.mark.rule("CM-210")
+@pytest.mark.parametrize(
+    ("words", "given"), [((), None), (("--store-memory", "512MiB"), 512 << 20), (("--store-memory", "0"), 0)]
+)
+def test_the_memory_limit_of_the_store_is_an_option_and_is_printed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, words: tuple[str, ...], given: int | None
+) -> None:
+    seen: list[int | None] = []
+
+    async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
+        seen.append(options.store_memory)
+        on_ready(Ready("h:1", str(options.data), "unix:///s", 0, {}, 5, StoreLimit(3 << 30)))
+        return ""
+
+    monkeypatch.setattr(commands, "run_up", up)
+    text = CliRunner().invoke(commands.up, ["--data", str(tmp_path), *words])
+    assert "The store may use 3.0 GiB of memory; then it refuses writes.\n" in text.stdout
+    ready = CliRunner().invoke(commands.up, ["--data", str(tmp_path), "--output", "json", *words])
+    assert json.loads(ready.stdout)["store_memory"] == 3 << 30
+    assert seen == [given, given]
+
+
+@pytest.mark.rule("CM-210")
+def test_a_size_that_is_none_and_a_limit_for_a_store_of_the_users_are_refused(tmp_path: Path) -> None:
+    none = CliRunner().invoke(commands.up, ["--data", str(tmp_path), "--store-memory", "much"])
+    assert (none.exit_code, "as 512MiB" in none.stderr) == (2, True)
+    own = CliRunner().invoke(commands.up, ["--store", "redis://h:1", "--store-memory", "1GiB"])
+    assert own.exit_code == 1
+    assert "--store-memory is for the embedded store; set maxmemory in the configuration of yours" in own.stderr
+
+
+@pytest.mark.rule("CM-210")
+def test_without_the_option_the_limit_is_a_share_of_the_memory_here() -> None:
+    assert _store_limit(None) == StoreLimit.share_of(memory_bytes())
+    assert (_store_limit(0), _store_limit(5)) == (StoreLimit(0), StoreLimit(5))
