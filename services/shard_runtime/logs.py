@@ -16,6 +16,7 @@ import structlog
 
 from kip932.log_lines import is_text, json_line, text_line
 from shard_runtime.record_log.store_url import masked
+from shard_runtime.topic_names import TOPIC_NAMES
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -83,6 +84,7 @@ def configure_logs(
     structlog.configure(
         processors=[
             structlog.contextvars.merge_contextvars,
+            TOPIC_NAMES,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info if text else _TRACEBACKS,

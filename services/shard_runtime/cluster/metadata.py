@@ -176,6 +176,11 @@ class MetadataImage:
         """Return the configs set on a resource; `EffectiveConfigs` reads overrides through it."""
         return self.configs.get((resource_type, resource_name), _NOTHING)
 
+    def name_of(self, topic_id: bytes) -> str:
+        """Return the name that a topic has, or had before it was deleted; "" if that is not known."""
+        found = self.by_id.get(topic_id) or self.deleted.get(topic_id)
+        return "" if found is None else found.name
+
     def is_deleted(self, shard: ShardId) -> bool:
         """Return whether the shard's topic is known to be deleted. A topic that is merely absent is not (CM-20)."""
         if shard.kind is not ShardKind.TOPIC or not self.deleted:

@@ -59,6 +59,7 @@ from shard_runtime.rpc.budget import Budget, default_bytes
 from shard_runtime.rpc.passwords import Passwords
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
+from shard_runtime.topic_names import TOPIC_NAMES
 from share_node.node.internal import (
     client_address,
     internal_address,
@@ -197,6 +198,7 @@ class NodeProcess:
         )
         await node.join()
         self._node = node
+        TOPIC_NAMES.follow(self._topic_name)
         node.metadata.subscribe(lambda image, _: self._follow(image))
         self._follow(node.metadata.image)
         self._warn_of_entries(len(node.metadata.image.acls))
@@ -264,6 +266,10 @@ class NodeProcess:
         if self._metrics is not None:
             await self._metrics.close()
         self._identity.release()
+        TOPIC_NAMES.forget(self._topic_name)
+
+    def _topic_name(self, topic_id: bytes) -> str:
+        return self.node.metadata.image.name_of(topic_id)
 
     def _follow(self, image: MetadataImage) -> None:
         """Judge callers by the users, quotas and access control entries of the cluster, as they are in this image."""

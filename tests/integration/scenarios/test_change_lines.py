@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC
+from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
 from sharegroups import Admin, NewTopic, Producer, TopicPartition
 from sharegroups.admin_values import AlterConfig, ConfigResource
 from tests.support.node import QUICK, Cluster, unique
@@ -60,3 +60,25 @@ def _play(cluster: Cluster) -> None:
         group,
     ]
     assert texts[-1].startswith(f"{topic} (")
+
+
+@pytest.mark.rule("CM-213")
+def test_no_line_of_a_run_has_a_topics_id_without_its_name() -> None:
+    with Cluster(QUICK, "--log-level", "debug") as cluster:
+        names = [unique("t"), unique("t")]
+        with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+            admin.create_topics([NewTopic(name, 2) for name in names])
+            ids = {topic_id_text(topic.topic_id): name for name, topic in admin.list_topics(names).items()}
+            with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+                for name in names:
+                    for partition in (0, 1):
+                        producer.produce(name, "v", partition=partition)
+            admin.alter_share_group_offsets(unique("g"), {TopicPartition(name, 0): 0 for name in names})
+            admin.delete_records({TopicPartition(name, 0): 1 for name in names})
+            admin.delete_topics([names[0]])
+        cluster.node.stop()
+        lines = cluster.node.errors.splitlines()
+    about = [(line, name) for line in lines for topic_id, name in ids.items() if topic_id in line or name in line]
+    assert [line for line, name in about if name not in line] == []
+    led = {json.loads(line)["partition"] for line, _ in about if json.loads(line)["event"] == "partition_led"}
+    assert led == {f"{name}:{partition}" for name in names for partition in (0, 1)}
