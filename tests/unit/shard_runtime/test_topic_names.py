@@ -13,7 +13,6 @@ from kip932.ids import topic_id_text
 from shard_runtime.logs import configure_logs
 from shard_runtime.topic_names import TOPIC_NAMES, TopicNames
 
-pytestmark = pytest.mark.rule("CM-213")
 ORDERS, DASHES, UNKNOWN = b"o" * 16, b"\xff\xef\xbe" * 5 + b"\xfb", b"u" * 16
 NAMES = {ORDERS: "orders", DASHES: "with.dashes"}
 ID, DASHED, NOT_KNOWN = map(topic_id_text, (ORDERS, DASHES, UNKNOWN))
@@ -25,6 +24,7 @@ def named(**event: Any) -> dict[str, Any]:
     return dict(names(None, "info", dict(event)))
 
 
+@pytest.mark.rule("CM-213")
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -47,6 +47,7 @@ def test_a_partition_is_written_with_its_topics_name(text: str, expected: str) -
     assert named(cause=text) == {"cause": expected}
 
 
+@pytest.mark.rule("CM-213")
 def test_a_key_of_the_store_stays_as_it_is_and_the_name_is_beside_it() -> None:
     key = f"{{tp:{ID}:0}}:log"
     assert named(stream=key, offsets=3) == {"stream": key, "offsets": 3, "topic": "orders"}
@@ -56,17 +57,20 @@ def test_a_key_of_the_store_stays_as_it_is_and_the_name_is_beside_it() -> None:
     assert both["topic"] == "orders, with.dashes"
 
 
+@pytest.mark.rule("CM-213")
 def test_an_id_beside_its_name_is_left_and_so_is_one_that_is_not_known() -> None:
     assert named(changed=f"orders ({ID}, 2 partitions)") == {"changed": f"orders ({ID}, 2 partitions)"}
     assert named(topic_id=ID) == {"topic_id": ID, "topic": "orders"}
     assert named(topic_id=NOT_KNOWN) == {"topic_id": NOT_KNOWN}
 
 
+@pytest.mark.rule("CM-213")
 def test_lists_are_named_and_other_values_untouched() -> None:
     found = named(partitions=(f"{ID}:0", 7), count=3, nothing=None)
     assert found == {"partitions": ["orders:0", 7], "count": 3, "nothing": None}
 
 
+@pytest.mark.rule("CM-213")
 def test_without_names_a_line_stays_as_it_is_and_only_their_owner_takes_them_away() -> None:
     names = TopicNames()
     line = {"cause": f"{ID}:0"}
@@ -86,6 +90,7 @@ def test_without_names_a_line_stays_as_it_is_and_only_their_owner_takes_them_awa
     assert names(None, "info", dict(line)) == line
 
 
+@pytest.mark.rule("CM-213")
 def test_the_log_of_a_process_uses_them() -> None:
     out = io.StringIO()
     before = structlog.get_config()

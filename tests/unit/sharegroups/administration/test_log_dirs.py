@@ -22,7 +22,6 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import on_fake_cluster
 from tests.unit.sharegroups.aio.hooked import HookedTransport
 
-pytestmark = pytest.mark.rule("CM-209")
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 METHOD = "DescribeLogDirs"
 
@@ -53,8 +52,9 @@ def dirs(answer: dict[str, LogDirDescription] | KafkaError) -> dict[str, LogDirD
     return answer
 
 
+@pytest.mark.rule("CM-209")
 @on_fake_cluster(2, 2)
-async def test_all_leaders_are_asked_and_each_tells_of_what_it_leads(fake: FakeCluster) -> None:
+async def test_all_leaders_are_asked_and_each_answers_for_what_it_leads(fake: FakeCluster) -> None:
     fake.move_leader("t", 1, 1)
     fake.log("t").append(b"12345", 3)
     fake.store_memory = (600, 1_000)
@@ -69,6 +69,7 @@ async def test_all_leaders_are_asked_and_each_tells_of_what_it_leads(fake: FakeC
     assert (store.total_bytes, store.usable_bytes, store.used_bytes, store.error) == (1_000, 400, 600, None)
 
 
+@pytest.mark.rule("CM-209")
 @on_fake_cluster(2, 2)
 async def test_only_the_nodes_and_topics_that_are_named_are_asked_for(fake: FakeCluster) -> None:
     fake.add_topic("other", 1)
@@ -82,6 +83,7 @@ async def test_only_the_nodes_and_topics_that_are_named_are_asked_for(fake: Fake
     assert unknown.message == "no node 77 is alive; the live nodes of the cluster are 0, 1"
 
 
+@pytest.mark.rule("CM-209")
 @on_fake_cluster(2, 2)
 async def test_a_store_without_a_limit_has_none_and_one_that_cannot_be_read_its_error(fake: FakeCluster) -> None:
     def unread(response: Any) -> None:
@@ -96,6 +98,7 @@ async def test_a_store_without_a_limit_has_none_and_one_that_cannot_be_read_its_
     assert failed.used_bytes is None
 
 
+@pytest.mark.rule("CM-209")
 @on_fake_cluster(2, 2)
 async def test_a_node_that_does_not_answer_has_an_error_and_the_others_their_answers(fake: FakeCluster) -> None:
     gone = TransportError(TransportStatus.UNAVAILABLE, "node1:9000", "connection refused")
@@ -108,6 +111,7 @@ async def test_a_node_that_does_not_answer_has_an_error_and_the_others_their_ans
         assert "node1:9000" in found[1].message
 
 
+@pytest.mark.rule("CM-209")
 @on_fake_cluster(2, 2)
 async def test_without_the_right_every_node_answers_with_the_refusal(fake: FakeCluster) -> None:
     fake.denied.add("DESCRIBE on cluster 'kafka-cluster'")
@@ -116,6 +120,7 @@ async def test_without_the_right_every_node_answers_with_the_refusal(fake: FakeC
     assert all(isinstance(each, ClusterAuthorizationFailedError) for each in found.values())
 
 
+@pytest.mark.rule("CM-209")
 @on_fake_cluster(2, 2)
 async def test_arguments_of_a_wrong_kind_are_refused(fake: FakeCluster) -> None:
     wrong: Any
