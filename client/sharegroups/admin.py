@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 
 from kip932.acls import Acl, AclFilter
 from kip932.errors import KafkaError
-from kip932.ids import TopicPartition
+from kip932.ids import PROGRESS_ROWS, TopicPartition
 from kip932.quotas import QuotaEntity
 from kip932.rpc.transport import Transport
 from sharegroups.admin_values import (
@@ -35,6 +35,7 @@ from sharegroups.aio.admin import Admin as AsyncAdmin
 from sharegroups.aio.admin import Errors
 from sharegroups.forks import ProcessBound
 from sharegroups.loop_thread import LoopThread
+from sharegroups.share_progress import ProgressPage
 
 T = TypeVar("T")
 
@@ -214,6 +215,21 @@ class Admin(ProcessBound):
         refused. This changes nothing (CL-90). Raises KafkaError.
         """
         return self._call(self._inner.explain_record(group_id, partition, offset, last_offset))
+
+    def list_share_progress(
+        self,
+        groups: Iterable[str] | None = None,
+        topics: Iterable[str] | None = None,
+        *,
+        by_partition: bool = False,
+        limit: int = PROGRESS_ROWS,
+    ) -> ProgressPage:
+        """Return how far groups are, by topic or by partition, as the leaders know it; the largest lag first.
+
+        Without `groups` or `topics`: all that the caller may describe. At most `limit` rows, 5,000 or fewer (CL-170).
+        Raises KafkaError when no leader answers.
+        """
+        return self._call(self._inner.list_share_progress(groups, topics, by_partition=by_partition, limit=limit))
 
     def list_transactions(
         self,

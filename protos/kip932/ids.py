@@ -95,6 +95,9 @@ SESSION_PARTITIONS_MAX: Final = 50_000
 REQUEST_CONFIGS_MAX: Final = 10_000
 # Offsets of one ExplainRecord (PL-826): the answer may have a sentence for each.
 EXPLAINED_OFFSETS_MAX: Final = 1_000
+#: Rows of one ListShareProgress, and how many if the request does not say (PL-951).
+PROGRESS_ROWS_MAX: Final = 5_000
+PROGRESS_ROWS: Final = 1_000
 #: Topics of one ReadTopicStartOffsets (SC-116).
 STARTS_TOPICS_MAX: Final = 100
 #: Characters of a group id, and of a coordinator key: `<group>:<topic id>:<partition>`.

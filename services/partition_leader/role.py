@@ -26,6 +26,9 @@ from partition_leader.explain.record_explainer import RecordExplainer
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.partition_owners import PartitionOwners
+from partition_leader.progress.core.tracked import TrackedPartitions
+from partition_leader.progress.leader_progress import LeaderProgress
+from partition_leader.progress.service import ProgressService
 from partition_leader.service import PartitionLeaderService
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.sessions.member_reports import MemberReports
@@ -104,7 +107,12 @@ class PartitionLeader:
         self._delays = DelayReports(around.facts.name)
         self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
         self.letters: Final = _letter_post(around, self.led, self._deadlines)
+        self._tracked = TrackedPartitions()
         self.share_partitions: Final = SharePartitions(self._parts())
+        sessions = SessionCache(around.sessions_max)
+        self.progress: Final = LeaderProgress(
+            self.led, self.share_partitions, sessions, self._tracked, letters=self.letters, clock=around.clock
+        )
         self.letters.left.load = self.share_partitions.load_for_letters
         self.owners: Final = PartitionOwners(
             around.record_log,
@@ -116,7 +124,6 @@ class PartitionLeader:
             meter=around.metrics,
         )
         self._consumed = self._consumed_retention()
-        sessions = SessionCache(around.sessions_max)
         self._reports = _member_reports(around)
         self._counts = DeliveryCounts(around.facts.name)
         self.requests: Final = ShareRequests(
@@ -161,6 +168,7 @@ class PartitionLeader:
             archived=self._archived,
             letters=self.letters,
             delays=self._delays,
+            ended=self._tracked.dropped,
             operation_timeout_ms=around.operation_timeout_ms,
             chance=around.rng.random,
         )
@@ -184,6 +192,7 @@ class PartitionLeader:
             around.fetch_max_bytes,
             transactions=around.transactions,
             log_dirs=self._log_dirs,
+            progress_service=ProgressService(self.progress, around.facts.name, around.enabled),
         )
 
     def _consumed_retention(self) -> ConsumedRetention:

@@ -17,6 +17,7 @@ from kip932.api.v1 import (
     explain_record_pb2,
     fetch_pb2,
     list_offsets_pb2,
+    list_share_progress_pb2,
     produce_pb2,
     share_acknowledge_pb2,
     share_fetch_pb2,
@@ -26,6 +27,7 @@ from kip932.errors import InvalidRequestError, KafkaError
 from partition_leader.explain.codec import explained, question_of, refused
 from partition_leader.explain.record_explainer import RecordExplainer
 from partition_leader.led_partitions import LedPartitions
+from partition_leader.progress.service import ProgressService
 from partition_leader.share_rpc.codec import (
     acknowledge_request,
     batch_bytes,
@@ -72,6 +74,7 @@ class PartitionLeaderService:
         progress: GroupProgress,
         fetch_max_bytes: int = FETCH_MAX_BYTES,
         *,
+        progress_service: ProgressService,
         transactions: Transactions | None = None,
         log_dirs: LogDirsService | None = None,
     ) -> None:
@@ -79,6 +82,7 @@ class PartitionLeaderService:
         self._log_dirs = log_dirs or LogDirsService(led, None)
         self._requests = requests
         self._explainer = explainer
+        self._progress_service = progress_service
         self._produce = ProduceService(led, transactions=transactions)
         self._offsets = OffsetsService(led, min(fetch_max_bytes, OFFSET_FETCH_MAX_BYTES), progress)
 
@@ -126,6 +130,12 @@ class PartitionLeaderService:
             return explained(answered, context.refused_lately(request.group_id, self._led.name(request.topic_id)))
         except KafkaError as error:
             return refused(request, error, self._led)
+
+    async def list_share_progress(
+        self, request: list_share_progress_pb2.ListShareProgressRequest, context: CallContext
+    ) -> list_share_progress_pb2.ListShareProgressResponse:
+        """Return how far groups are in the partitions led here (PL-951)."""
+        return await self._progress_service.list_share_progress(request, context)
 
     async def share_fetch(
         self, request: share_fetch_pb2.ShareFetchRequest, context: CallContext

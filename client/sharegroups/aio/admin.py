@@ -48,6 +48,7 @@ from sharegroups.administration.explaining import Question, explained
 from sharegroups.administration.group_admin import GroupAdmin
 from sharegroups.administration.log_dirs import LogDirs, describe_log_dirs
 from sharegroups.administration.log_reading import READ_BYTES, Span, read
+from sharegroups.administration.progress_admin import ProgressAdmin
 from sharegroups.administration.quota_admin import QuotaAdmin
 from sharegroups.administration.transaction_admin import TransactionAdmin
 from sharegroups.administration.user_admin import UserAdmin
@@ -67,7 +68,7 @@ ResponseT = TypeVar("ResponseT", bound=Message)
 LEADER_WAIT_S: Final = 2.0
 
 
-class Admin(GroupAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, UserAdmin):
+class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, UserAdmin):
     """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
     `close`.
 

@@ -34,6 +34,7 @@ from kip932.api.v1 import (
     init_producer_id_pb2,
     list_groups_pb2,
     list_offsets_pb2,
+    list_share_progress_pb2,
     list_transactions_pb2,
     metadata_pb2,
     produce_pb2,
@@ -196,6 +197,12 @@ DESCRIBE_LOG_DIRS = _method(
     "DescribeLogDirs",
     describe_log_dirs_pb2.DescribeLogDirsRequest,
     describe_log_dirs_pb2.DescribeLogDirsResponse,
+)
+LIST_SHARE_PROGRESS = _method(
+    _LEADER,
+    "ListShareProgress",
+    list_share_progress_pb2.ListShareProgressRequest,
+    list_share_progress_pb2.ListShareProgressResponse,
 )
 EXPLAIN_RECORD = _method(
     _LEADER, "ExplainRecord", explain_record_pb2.ExplainRecordRequest, explain_record_pb2.ExplainRecordResponse

@@ -95,7 +95,7 @@ class SharePartitionHost:
         self._clock, self._made_ms = parts.clock, parts.clock.now_ms()
         self._dropped, self._loaded = parts.dropped, parts.loaded
         self._archived = parts.archived
-        self._letters, self._delays = parts.letters, parts.delays
+        self._letters, self._delays, self._ended = parts.letters, parts.delays, parts.ended
         self._inbox: deque[ev.Event] = deque()
         self._running, self._next_op = False, 0
         self._replies: dict[int, OnResult] = {}
@@ -293,6 +293,7 @@ class SharePartitionHost:
         self._deadlines.set(self._tick, None)
         self._letters.forget(self)
         self._delays.forget(self.key, self.core)
+        self._ended(self.key, self.core, self.log.epoch)
         replies, self._replies = self._replies, {}
         for reply in replies.values():
             reply(OperationResult(effect.error, persisted=True))

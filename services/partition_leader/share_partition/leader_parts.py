@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from kip932.ids import SharePartitionKey, TopicIdPartition
 from partition_leader.share_partition.core.effects import Archived
-from partition_leader.share_partition.core.share_partition import OPERATION_TIMEOUT_MS
+from partition_leader.share_partition.core.share_partition import OPERATION_TIMEOUT_MS, SharePartition
 from partition_leader.share_partition.core.status import DropReason
 from partition_leader.share_partition.dead_letter_port import DeadLetterPost
 from partition_leader.share_partition.deadlines import Deadlines
@@ -35,7 +35,8 @@ class LeaderParts:
     `config` returns a group's effective configs under the current metadata. `lead` raises KafkaError for a partition
     that this process does not lead. `loaded` receives how many ms an object took to become ACTIVE or to fail. `dropped`
     counts dropped objects, and `archived` receives records that will not be delivered again. `letters` writes dead
-    letters, `delays` reports delayed records. `chance` returns random numbers in 0…1 (PL-936).
+    letters, `delays` reports delayed records. `ended` receives each object that is dropped, with its leader epoch
+    (PL-952). `chance` returns random numbers in 0…1 (PL-936).
     """
 
     persister: Persister
@@ -48,5 +49,6 @@ class LeaderParts:
     archived: Callable[[SharePartitionKey, Archived], None]
     letters: DeadLetterPost
     delays: DelayReports
+    ended: Callable[[SharePartitionKey, SharePartition, int], None]
     operation_timeout_ms: int = OPERATION_TIMEOUT_MS
     chance: Callable[[], float] = float

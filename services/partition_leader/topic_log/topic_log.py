@@ -40,7 +40,8 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [
-    "AppendOutcome", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch", "ReadResult", "TopicLog",
+    "AppendOutcome", "AppendedRecords", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch",
+    "ReadResult", "TopicLog",
 ]  # fmt: skip
 
 log = structlog.get_logger(__name__)
@@ -99,6 +100,15 @@ class BeyondLogError(KafkaStorageError):
     """Stored state is too far beyond the log's end to be explained by a lost tail (CM-83); it is not used."""
 
 
+class AppendedRecords:
+    """How many records a topic log has appended since it was loaded; it outlives the log (PL-955)."""
+
+    __slots__ = ("records",)
+
+    def __init__(self) -> None:
+        self.records = 0
+
+
 class TopicLog:
     """One partition's log under one epoch. Create it with `load`; it ends with `close`, or by itself if it is
     fenced."""
@@ -127,6 +137,7 @@ class TopicLog:
         self._trimmer = LogTrimmer(record_log, state, lease, self._reader)
         self._trimming: asyncio.Task[None] | None = None
         self.transactions = TopicTransactions(state, self._end_transaction)
+        self.appended = AppendedRecords()
         self._closed: KafkaError | None = None
         self._commit = GroupCommit(
             record_log,
@@ -440,6 +451,7 @@ class TopicLog:
         apply_draft(state, draft)
         if draft.batches:
             records = sum(batch.record_count for batch in draft.batches if not batch.is_control)
+            self.appended.records += records
             self._meter.appended(len(draft.batches), records, draft.size)
         if draft.compact_from is not None:
             state.producers.expire(draft.wall_ms - self._settings.producer_expiration_ms)

@@ -128,6 +128,7 @@ _ROWS: Final = (
     Rpc(_LEADER, "ShareStream", _WRITES, _CLIENTS, _each(_O.READ, _G, _T)),
     Rpc(_LEADER, "WriteTxnMarkers", _WRITES, _NODES, _PEER, unserved="between nodes only, a producer calls EndTxn"),
     Rpc(_LEADER, "ExplainRecord", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
+    Rpc(_LEADER, "ListShareProgress", _READS, _CLIENTS, _each(_O.DESCRIBE, _G, _T)),
     Rpc(_CONNECTIONS, "ReportMemberConnections", _WRITES, _NODES, _PEER),
     Rpc(_SESSIONS, "EndMemberSessions", _WRITES, _NODES, _PEER),
     Rpc(_STATE, "InitializeShareGroupState", _WRITES, _NODES, _PEER),

@@ -121,6 +121,11 @@ async def _explain_record(world: World) -> Any:
 
 
 @full
+async def _list_share_progress(world: World) -> Any:
+    return _new("ListShareProgress", group_ids=[world.group], topic_names=[world.topic], by_partition=True, limit=10)
+
+
+@full
 async def _delete_records(world: World) -> Any:
     request = _new("DeleteRecords", timeout_ms=5_000)
     request.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1, offset=2)

@@ -209,7 +209,9 @@ def test_a_worker_says_once_that_it_is_not_accepted_and_goes_on_with_a_newer_fil
     assert worker.counts("began") == Counter(["first", "second"])
     assert worker.log.count("no node accepts") == 1
     assert ("the token expired at" if kind == "token" else "no user 'w' with this password") in worker.log
-    assert len([line for line in worker.log.splitlines() if json.loads(line)["level"] in {"warning", "error"}]) == 1, worker.log
+    assert len([line for line in worker.log.splitlines() if json.loads(line)["level"] in {"warning", "error"}]) == 1, (
+        worker.log
+    )
 
 
 async def _read_all(stream: Any, answers: list[Any]) -> None:

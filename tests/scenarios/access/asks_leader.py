@@ -7,11 +7,14 @@ from typing import Any, ClassVar, Final
 from kip932.acls import Operation as Op
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
 from tests.integration.scenarios.sessions import ACCEPT, Session, acquired
-from tests.scenarios.access.ask import PASSED, Ask, C, Clause, G, Shown, T, X, first_error, need
+from tests.scenarios.access.ask import PASSED, Ask, C, Clause, G, Right, Shown, T, X, first_error, need
 from tests.scenarios.access.asks_cluster import _Transactional, new
 from tests.scenarios.access.stage import GROUP, TOPIC, TRANSACTION, Caller, Stage
 
 _RECORDS = 3
+_LEFT_OUT = Shown("left out", "rows")
+_LEFT_OUT_G = Clause((Right(Op.DESCRIBE, G),), _LEFT_OUT)
+_LEFT_OUT_T = Clause((Right(Op.DESCRIBE, T),), _LEFT_OUT)
 
 
 class Produce(Ask):
@@ -180,6 +183,24 @@ class DescribeLogDirs(_Recorded):
         return Shown("left out", "results.topics") if found == PASSED and not listed else found
 
 
+class ListShareProgress(_Recorded):
+    rpc = "ListShareProgress"
+    clauses = (_LEFT_OUT_G, _LEFT_OUT_T)
+
+    async def prepare(self, stage: Stage) -> None:
+        await super().prepare(stage)
+        session = Session(stage.admin, GROUP, "loads", stage.topic_id)
+        await session.fetch()
+
+    async def request(self, stage: Stage, number: int) -> Any:
+        return new("ListShareProgress", group_ids=[GROUP])
+
+    def shown(self, answer: Any) -> Shown:
+        assert not answer.error_code, answer
+        assert answer.total == len(answer.rows), answer
+        return PASSED if [row.group_id for row in answer.rows] == [GROUP] else Shown("left out", "rows")
+
+
 class _InSession(Ask):
     """Requests on a share session that its caller has opened, and which holds one record."""
 
@@ -308,6 +329,7 @@ QUESTIONS: Final[dict[str, type[Ask]]] = {
     "DeleteRecords": DeleteRecords,
     "ExplainRecord": ExplainRecord,
     "DescribeLogDirs": DescribeLogDirs,
+    "ListShareProgress": ListShareProgress,
     "ShareFetch that opens a session": OpenSession,
     "ShareFetch of an open session, with acknowledgements": FetchOn,
     "ShareFetch that closes a session that its caller has opened": CloseByFetch,

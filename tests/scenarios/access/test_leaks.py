@@ -69,11 +69,20 @@ def _requests() -> Iterator[tuple[str, Fill]]:
     yield "ShareFetch", _share
     yield "ShareAcknowledge", _share
     yield "ExplainRecord", _explain
+    yield "ListShareProgress", _progress
     yield "ListOffsets", _list_offsets
     yield "DescribeLogDirs", lambda request, names, _id, _rng: request.topics.values.add(topic=names[TOPIC])
     yield "Produce", _produce
     yield "Fetch", _by_id
     yield "DeleteRecords", _by_id
+
+
+def _progress(request: Any, names: dict[str, str], _id: bytes, rng: Random) -> None:
+    request.by_partition = rng.random() < 0.5
+    if rng.random() < 0.5:
+        request.group_ids.append(names[GROUP])
+    if rng.random() < 0.5:
+        request.topic_names.append(names[TOPIC])
 
 
 def _metadata(request: Any, names: dict[str, str], _id: bytes, _rng: Random) -> None:

@@ -11,6 +11,7 @@ from kip932.api.v1 import (
     explain_record_pb2,
     fetch_pb2,
     list_offsets_pb2,
+    list_share_progress_pb2,
     produce_pb2,
 )
 from kip932.api.v1.error_code_pb2 import ErrorCode
@@ -18,6 +19,7 @@ from kip932.ids import TopicIdPartition
 from shard_runtime.rpc.binding import ServerStream
 from tests.support.fake_cluster.faults import CLUSTER_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED
 from tests.support.fake_cluster.log import INVALID_RECORD, OFFSET_OUT_OF_RANGE
+from tests.support.fake_cluster.progress import progress
 from tests.support.fake_cluster.share import ShareRequests
 
 INVALID_REQUIRED_ACKS: Final = 21
@@ -120,6 +122,12 @@ class Leader(ShareRequests):
                 reason_delivery_count=count if known else 0,
             )
         return response
+
+    async def list_share_progress(
+        self, request: list_share_progress_pb2.ListShareProgressRequest, context: Any
+    ) -> list_share_progress_pb2.ListShareProgressResponse:
+        found: list_share_progress_pb2.ListShareProgressResponse = progress(self.fake, self.node, request)
+        return found
 
     async def produce_stream(self, stream: ServerStream) -> None:
         try:

@@ -8,7 +8,7 @@ passed in (PL-502a).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
@@ -201,6 +201,13 @@ class SessionCache:
         return sum(
             key.group_id == group_id and partition in session.partitions for key, session in self._sessions.items()
         )
+
+    def fetching_since(self, since_ms: int) -> Iterator[tuple[SessionKey, Collection[TopicIdPartition]]]:
+        """Yield the member and the partitions of each session with a request in flight, or one that ended at `since_ms`
+        or later. Add and remove no session during the iteration."""
+        for key, session in self._sessions.items():
+            if session.requests_running or session.last_request_ms >= since_ms:
+                yield key, session.partitions
 
     # Requests.
 

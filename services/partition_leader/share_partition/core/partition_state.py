@@ -23,6 +23,7 @@ from partition_leader.share_partition.core.effects import (
     Fenced,
     Reply,
 )
+from partition_leader.share_partition.core.finished import NONE_FINISHED
 from partition_leader.share_partition.core.given_up import GivenUp
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.limits import Limits
@@ -53,6 +54,7 @@ class PartitionState:
         "dead_letters",
         "delayed_by",
         "effects",
+        "finished",
         "generation",
         "given_up",
         "locks_expired",
@@ -84,6 +86,7 @@ class PartitionState:
         self.reasons = Reasons()
         self.settings = GroupConfig()
         self.locks_expired = 0
+        self.finished = NONE_FINISHED  # records that durable writes of this object have finished (PL-952)
         self.chance = chance
         self.delayed_by = dict.fromkeys(DelayCause, 0)  # records that were ever delayed (PL-938)
         self.retirement: Retirement | None = None

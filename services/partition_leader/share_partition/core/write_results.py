@@ -42,12 +42,15 @@ def persisted(state: PartitionState, event: events.Persisted) -> None:
         return
     commit(state.window, write.spans)
     state.reasons.add(write.failures, max(state.window.start_offset, write.progress.start_offset))
+    finished = state.finished.counted(write.carried.counters, state.now_ms)
     for operation in write.operations:
+        finished = finished.counted(operation.counters, state.now_ms)
         if operation.delays:
             _begin_delays(state, operation)
         state.succeed(operation, persisted=True)
         if operation.archived or operation.dead_letters:
             _note_given_up(state, operation)
+    state.finished = finished
     state.wake |= bool(write.operations)
     marks = [mark for operation in write.operations for mark in operation.archived]
     marks += [(found, DELIVERY_LIMIT) for found in write.carried.archived]
@@ -136,6 +139,8 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     for operation in operations:
         settle_operation(state.window, operation, stored, state.now_ms)
         _begin_delays(state, operation)
+        if not _is_pending(state.window, operation):  # it is stored: a write is stored as a whole, or not at all
+            state.finished = state.finished.counted(operation.counters, state.now_ms)
     state.effects += effects_of(stored.archived(mark for operation in operations for mark in operation.archived))
     # Before the roll-back: records that become Archiving in it are not stored yet, and their dead letters must follow
     # their write (PL-305).
@@ -143,6 +148,14 @@ def read_back(state: PartitionState, event: events.ReadBack) -> None:
     state.send_letters(causes)
     state.roll_back(operations)
     state.wake = True
+
+
+def _is_pending(window: Window, operation: Operation) -> bool:
+    """Return whether a record of the operation still waits for its write."""
+    pieces = window.pieces(operation.spans)
+    return any(
+        code & PENDING for batch, first, last in pieces if batch.pending for _, _, code, _ in batch.runs(first, last)
+    )
 
 
 def read_back_failed(state: PartitionState, event: events.ReadBackFailed) -> None:

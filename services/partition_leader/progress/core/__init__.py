@@ -1,0 +1,1 @@
+"""Computes the figures; decides what is unknown."""

@@ -1,0 +1,207 @@
+"""The progress of the groups in the partitions that this process leads, computed in slices beside other work.
+
+A round asks the share coordinators about share-partitions that are not loaded here, takes a sample for the rates, and
+computes the figures. Between two rounds, a question computes them again, unless they are new enough. To deliver a
+record costs nothing here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from kip932.errors import KafkaError
+from kip932.ids import SharePartitionKey
+from partition_leader.led_partitions import LedPartitions
+from partition_leader.progress.core.figures import Figures, plus, unfinished
+from partition_leader.progress.core.tracked import (
+    UNKNOWN,
+    Appended,
+    GroupTopic,
+    StoredProgress,
+    Tracked,
+    TrackedPartitions,
+)
+from partition_leader.progress.core.window_view import UNWATCHED, Moment, WindowView, view
+from partition_leader.sessions.core.session import SessionCache
+from partition_leader.share_partition.core.finished import Finished
+from partition_leader.share_partition.dead_letter_port import DeadLetterPost
+from partition_leader.share_partition.leader_parts import LedPartition
+from partition_leader.share_partition.partitions import SharePartitions
+from partition_leader.topic_rpc.log_directory import ReadAllowance
+from shard_runtime.clock import Clock
+from shard_runtime.rpc.bounds import Turns
+
+#: How old figures may be that answer a question.
+FRESH_MS: Final = 1_000
+#: At most this share of the time is spent on computing figures: one part in so many.
+BUSY_PART: Final = 20
+#: A session that has fetched so recently still fetches.
+FETCHING_MS: Final = 30_000
+#: How many batches of windows are read before other tasks run: about 2 ms.
+SLICE: Final = 2_000
+#: What a share-partition costs beside its batches, in batches.
+_EACH: Final = 20
+#: For how many share-partitions a round reads from the store when their oldest unfinished record was appended.
+COLD_READS_MAX: Final = 200
+
+
+class Board(NamedTuple):
+    """The figures of one moment (ms): of each share-partition, and the sums over the partitions of a topic.
+
+    `departed`: what was finished in partitions that this process led before, so that its counters do not fall.
+    """
+
+    at_ms: int
+    parts: Mapping[SharePartitionKey, Figures]
+    sums: Mapping[GroupTopic, Figures]
+    departed: Mapping[GroupTopic, Finished]
+
+
+class LeaderProgress:
+    """The figures of one process. `valid_ms`: for how long stored progress may be used once it was read."""
+
+    def __init__(
+        self,
+        led: LedPartitions,
+        partitions: SharePartitions,
+        sessions: SessionCache,
+        tracked: TrackedPartitions,
+        *,
+        letters: DeadLetterPost,
+        clock: Clock,
+        valid_ms: int = 30_000,
+    ) -> None:
+        self._led = led
+        self._partitions = partitions
+        self._sessions = sessions
+        self._letters = letters
+        self._clock = clock
+        self._valid_ms = valid_ms
+        self._tracked = tracked
+        self._board = Board(0, {}, {}, {})
+        self._cost_ms = 0
+        self._looking = asyncio.Lock()
+
+    @property
+    def latest(self) -> Board:
+        """The newest figures."""
+        return self._board
+
+    async def board(self) -> Board:
+        """Return figures that are new enough for a question; those who ask at the same time share the work."""
+        async with self._looking:
+            age_ms = self._clock.now_ms() - self._board.at_ms
+            if not self._board.at_ms or age_ms > max(FRESH_MS, BUSY_PART * self._cost_ms):
+                await self._look(ReadAllowance(0), sample=False)
+            return self._board
+
+    async def round(self) -> None:
+        """Compute the figures, and take a sample."""
+        async with self._looking:
+            await self._look(ReadAllowance(COLD_READS_MAX), sample=True)
+
+    async def _look(self, cold: ReadAllowance, *, sample: bool) -> None:
+        began_ms, turns = self._clock.now_ms(), Turns(SLICE)
+        by_partition, by_topic = await self._fetching(turns)
+        parts: dict[SharePartitionKey, Figures] = {}
+        sums: dict[GroupTopic, Figures] = {}
+        leaving: list[SharePartitionKey] = []
+        for key in self._keys():
+            led = self._led.led().get(key.topic_partition)
+            if led is None:
+                leaving.append(key)
+                continue
+            found = await self._figures(key, led, cold, turns, sample=sample)
+            if found is None:
+                continue
+            of = key.group_id, key.topic_id
+            parts[key] = found._replace(fetching=by_partition[key])
+            sums[of] = plus(sums[of], found) if of in sums else found
+        for of, found in sums.items():
+            sums[of] = found._replace(fetching=by_topic[of])
+        departed = self._tracked.left(leaving)
+        now_ms = self._clock.now_ms()
+        self._cost_ms = now_ms - began_ms
+        self._board = Board(now_ms, parts, sums, departed)
+
+    def _keys(self) -> list[SharePartitionKey]:
+        loaded = [host.key for host in self._partitions.hosts()]
+        return list(dict.fromkeys((*self._tracked.by_key, *loaded)))
+
+    async def _fetching(self, turns: Turns) -> tuple[Counter[SharePartitionKey], Counter[GroupTopic]]:
+        """Count the sessions that fetch, by partition and by topic."""
+        by_partition: Counter[SharePartitionKey] = Counter()
+        by_topic: Counter[GroupTopic] = Counter()
+        since_ms = self._clock.now_ms() - FETCHING_MS
+        for member, partitions in list(self._sessions.fetching_since(since_ms)):
+            await turns.step(len(partitions) + 1)
+            by_partition.update(SharePartitionKey(member.group_id, *each) for each in partitions)
+            by_topic.update((member.group_id, topic_id) for topic_id in {each.topic_id for each in partitions})
+        return by_partition, by_topic
+
+    async def _figures(
+        self, key: SharePartitionKey, led: LedPartition, cold: ReadAllowance, turns: Turns, *, sample: bool
+    ) -> Figures | None:
+        """Return the figures of a share-partition; None if it has no state that is known here."""
+        host, now_ms = self._partitions.peek(key), self._clock.now_ms()
+        tracked = self._tracked.obtain(key, led.log.epoch)
+        seen: WindowView | None = None
+        if host is not None:
+            await turns.step(_EACH + host.core.numbers().batch_count)
+            moment = Moment(now_ms, led.log.high_watermark, led.log.holes_from, host.config.lock_ms)
+            seen = view(host.core, moment, tracked.watched)
+            tracked.core, tracked.watched = host.core, UNWATCHED if seen is None else seen.watched
+        else:
+            await turns.step(_EACH)
+        if seen is None and tracked.stored is None and host is None:
+            return None
+        finished = tracked.finished
+        arrived = led.log.appended.records
+        recent = tracked.recent(now_ms, finished.records, arrived)
+        if sample:
+            tracked.sample(now_ms, finished.records, arrived)
+        letters = self._letters.waiting(key)
+        found = Figures(
+            dead_letters=0 if letters is None else letters.letters,
+            finished=finished,
+            arrived=arrived,
+            recent=recent,
+            since_finish_ms=None if finished.last_ms < 0 else max(0, now_ms - finished.last_ms),
+        )
+        if seen is not None:
+            found = found._replace(lag=seen.lag, in_flight=seen.in_flight, delayed=seen.delayed, longest=seen.longest)
+            start = seen.start_offset
+        else:
+            stored = tracked.fresh(now_ms, self._valid_ms)
+            found = found._replace(lag=_stored_lag(stored, led))
+            start = UNKNOWN if stored is None else stored.start_offset
+        if found.lag == 0 or start == UNKNOWN:
+            return found
+        return found._replace(oldest_ms=await self._age_ms(tracked, led, start, cold))
+
+    async def _age_ms(self, tracked: Tracked, led: LedPartition, start: int, cold: ReadAllowance) -> int | None:
+        """Return the age of the first record from `start` on; None if that is not in memory and no more reads are
+        allowed."""
+        log = led.log
+        offset = max(start, log.log_start_offset)
+        known = tracked.oldest
+        if known is None or known.offset != offset:
+            known = None
+            with suppress(KafkaError):
+                wall_ms = await log.append_time(offset, cold=False)
+                if wall_ms is None and offset < log.high_watermark and cold.take():
+                    wall_ms = await log.append_time(offset, cold=True)
+                known = None if wall_ms is None else Appended(offset, wall_ms)
+            tracked.oldest = known
+        return None if known is None else max(0, self._clock.wall_ms() - known.wall_ms)
+
+
+def _stored_lag(stored: StoredProgress | None, led: LedPartition) -> int | None:
+    if stored is None or UNKNOWN in {stored.start_offset, stored.complete}:
+        return None
+    start = stored.start_offset
+    return unfinished(led.log.high_watermark, start, stored.complete, led.log.holes_from(start))
