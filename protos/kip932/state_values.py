@@ -112,8 +112,17 @@ class StateSummary(NamedTuple):
 StateReply = StoredState | StateSummary | None
 StateOutcome = StateReply | KafkaError
 
-#: Share-partitions of some topics, each with its stored start offset; −1: its leader has not chosen one yet (SC-116).
-TopicStarts = Sequence[tuple[SharePartitionKey, int]]
+
+class StoredStart(NamedTuple):
+    """The stored progress of a share-partition (SC-116): its start offset, −1 if its leader has not chosen one yet, and
+    how many records from there on are finished, −1 if that is unknown (SC-118)."""
+
+    start_offset: int
+    delivery_complete_count: int
+
+
+#: Share-partitions of some topics, each with its stored progress (SC-116).
+TopicStarts = Sequence[tuple[SharePartitionKey, StoredStart]]
 
 
 class StaleLeaderError(FencedLeaderEpochError):

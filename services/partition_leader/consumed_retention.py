@@ -8,14 +8,16 @@ round.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
-from typing import Final, Protocol
+from collections.abc import Mapping
+from typing import Final
 
 import structlog
 
 from kip932.errors import KafkaError
 from kip932.ids import STARTS_TOPICS_MAX, TopicIdPartition
+from kip932.state_values import StoredStart
 from partition_leader.consumed_metrics import ConsumedMetrics
+from partition_leader.group_starts import StartOffsets
 from partition_leader.led_partitions import LedPartitions, TopicFacts
 from partition_leader.share_partition.core.share_partition import SharePartition
 from partition_leader.share_partition.core.status import Status
@@ -38,18 +40,6 @@ MOVES_AT_ONCE: Final = 32
 KEPT_EVERY_S: Final = 600.0
 #: How many partitions are checked before other tasks run (CM-96).
 _SLICE: Final = 200
-
-#: topic id → group id → partition → durable start offset; −1: not chosen yet.
-GroupStarts = Mapping[bytes, Mapping[str, Mapping[int, int]]]
-
-
-class StartOffsets(Protocol):
-    """The share coordinators."""
-
-    async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
-        """Return every group with state for any partition of these topics, and its durable start offsets. Raises
-        KafkaError unless every coordinator responds."""
-        ...
 
 
 class ConsumedRetention:
@@ -125,7 +115,7 @@ class ConsumedRetention:
         await asyncio.gather(*(some() for _ in range(min(MOVES_AT_ONCE, len(partitions)))))
 
     async def _trim(
-        self, partition: TopicIdPartition, led: LedPartition, groups: Mapping[str, Mapping[int, int]]
+        self, partition: TopicIdPartition, led: LedPartition, groups: Mapping[str, Mapping[int, StoredStart]]
     ) -> None:
         if self._led.led().get(partition) is not led or not self._facts.consumed(partition.topic_id):
             return

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Final, Protocol
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import Metric
@@ -12,6 +12,7 @@ from kip932.ids import TopicIdPartition
 from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.delivery_metrics import DeliveryMetrics
 from partition_leader.meter import LeaderMeter
+from partition_leader.progress.metrics import ProgressMetrics
 from partition_leader.sessions.core.session import Removed, SessionCache
 from partition_leader.share_partition.core.archived import CAUSES
 from partition_leader.share_partition.core.status import DropReason
@@ -48,9 +49,18 @@ class Letters(Protocol):
 class PartitionLeaderMetrics(LeaderMeter):
     """Counts what topic logs report, and computes gauges over sessions and share-partitions."""
 
-    def __init__(self, registry: CollectorRegistry, host: HostMeter | None = None) -> None:
-        """`host`: receives the counts that all services of a process report under the same names."""
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        host: HostMeter | None = None,
+        *,
+        by_partition: bool = False,
+        rows_max: int = 10_000,
+    ) -> None:
+        """`host`: receives the counts that all services of a process report under the same names. `by_partition`,
+        `rows_max`: for the progress of groups (PL-956)."""
         self._registry = registry
+        self.progress: Final = ProgressMetrics(registry, by_partition=by_partition, rows_max=rows_max)
         self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
         self._host = host or HostMeter()
         self._batches = Counter(

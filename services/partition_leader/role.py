@@ -17,18 +17,20 @@ import structlog
 
 from kip932.ids import TopicIdPartition
 from kip932.rpc.transport import Transport
-from partition_leader.consumed_retention import ConsumedRetention, StartOffsets
+from partition_leader.consumed_retention import ConsumedRetention
 from partition_leader.dead_letters.carriers import NodeSenders
 from partition_leader.dead_letters.post import LetterFacts, LetterPost
 from partition_leader.dead_letters.reports import LetterReports
 from partition_leader.explain.group_backlogs import GroupBacklogs
 from partition_leader.explain.record_explainer import RecordExplainer
+from partition_leader.group_starts import StartOffsets
 from partition_leader.led_partitions import LedPartitions, TailCaches, TopicFacts
 from partition_leader.metrics import PartitionLeaderMetrics
 from partition_leader.partition_owners import PartitionOwners
 from partition_leader.progress.core.tracked import TrackedPartitions
 from partition_leader.progress.leader_progress import LeaderProgress
 from partition_leader.progress.service import ProgressService
+from partition_leader.progress.stored_progress import StoredRounds
 from partition_leader.service import PartitionLeaderService
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.sessions.member_reports import MemberReports
@@ -85,6 +87,7 @@ class Surroundings:
     fetch_max_bytes: int = FETCH_MAX_BYTES
     consumed_interval_ms: int = 5_000
     retention_interval_ms: int = 30_000
+    progress_interval_ms: int = 10_000
     enabled: Callable[[], bool] = lambda: True
     transactions: TransactionCoordinator | None = None
     """None when no transactions are served here (CM-44)."""
@@ -110,8 +113,18 @@ class PartitionLeader:
         self._tracked = TrackedPartitions()
         self.share_partitions: Final = SharePartitions(self._parts())
         sessions = SessionCache(around.sessions_max)
+        self._stored = StoredRounds(
+            self.led, around.starts, self._tracked, clock=around.clock, failed=around.metrics.progress.unknown
+        )
         self.progress: Final = LeaderProgress(
-            self.led, self.share_partitions, sessions, self._tracked, letters=self.letters, clock=around.clock
+            self.led,
+            self.share_partitions,
+            sessions,
+            self._tracked,
+            letters=self.letters,
+            stored=self._stored,
+            clock=around.clock,
+            interval_ms=around.progress_interval_ms,
         )
         self.letters.left.load = self.share_partitions.load_for_letters
         self.owners: Final = PartitionOwners(
@@ -228,6 +241,7 @@ class PartitionLeader:
             loop.create_task(self._sweep_retention(), name="retention"),
             loop.create_task(self._sweep_consumed(), name="consumed-retention"),
             loop.create_task(self._sweep_sessions(), name="idle-sessions"),
+            loop.create_task(self._sweep_progress(), name="progress"),
         ]
         if self._reports is not None:
             self._reports.start()
@@ -256,6 +270,8 @@ class PartitionLeader:
         self._archived.close()
         self._delays.close()
         self._consumed.close()
+        self._stored.close()
+        self._around.metrics.progress.close()
         self.owners.close()
 
     async def _sweep_retention(self) -> None:
@@ -273,6 +289,21 @@ class PartitionLeader:
                 await self._consumed.round()
             except Exception:
                 log.exception("consumed_retention_round_failed")
+
+    async def progress_round(self) -> None:
+        """Compute how far groups are, and export it (PL-950, PL-956)."""
+        await self.progress.round(ask=self._around.enabled())
+        await self._around.metrics.progress.refresh(
+            self.progress.latest, await self.progress.topics(), self._around.facts.name
+        )
+
+    async def _sweep_progress(self) -> None:
+        while True:
+            await asyncio.sleep(self.progress.pause_ms / 1000)
+            try:
+                await self.progress_round()
+            except Exception:
+                log.exception("progress_round_failed")
 
     async def _sweep_sessions(self) -> None:
         while True:

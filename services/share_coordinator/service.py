@@ -221,12 +221,14 @@ class ShareCoordinatorService:
                 continue
             result = response.shards.add(shard=shard)
             groups: dict[tuple[str, bytes], Any] = {}
-            for key, start_offset in found:
+            for key, (start_offset, complete) in found:
                 await turns.step()
                 name = key.group_id, key.topic_id
                 if name not in groups:
                     groups[name] = result.groups.add(group_id=key.group_id, topic_id=key.topic_id)
-                groups[name].partitions.add(partition=key.partition, start_offset=start_offset)
+                one = groups[name].partitions.add(partition=key.partition, start_offset=start_offset)
+                if complete >= 0:
+                    one.delivery_complete_count = complete
         return response
 
     async def state_stream(self, stream: ServerStream) -> None:

@@ -1,4 +1,4 @@
-"""Reads the groups' start offsets in some topics from every share coordinator (SC-116).
+"""Reads the groups' stored progress in some topics from every share coordinator (SC-116).
 
 The state of a partition's groups may be in any shard, so all shards are read: one request to each node that owns some.
 The result is complete, or an error; nothing is retried, since callers repeat the request from time to time.
@@ -16,7 +16,7 @@ from kip932.errors import CoordinatorNotAvailableError, KafkaError, NotCoordinat
 from kip932.ids import SharePartitionKey
 from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffsetsRequest
 from kip932.rpc.transport import Transport, TransportError
-from kip932.state_values import TopicStarts
+from kip932.state_values import StoredStart, TopicStarts
 from share_persister.finder import Resolve
 from share_persister.messages import METHODS
 from share_persister.retry_rules import from_transport
@@ -28,13 +28,14 @@ _METHOD: Final = METHODS["ReadTopicStartOffsets"]
 #: How long a node may take to respond.
 ANSWER_S: Final = 5.0
 
-#: topic id → group id → partition → start offset; −1: not chosen yet.
-GroupStarts = Mapping[bytes, Mapping[str, Mapping[int, int]]]
+#: topic id → group id → partition → stored progress.
+GroupStarts = Mapping[bytes, Mapping[str, Mapping[int, StoredStart]]]
+_UNKNOWN: Final = -1
 _Answer = Mapping[int, TopicStarts | KafkaError]
 
 
 class TopicStartOffsets:
-    """Reads the start offsets of all groups from all share coordinators.
+    """Reads the stored progress of all groups from all share coordinators.
 
     `resolve` returns the address of a shard's coordinator by this node's hints (CM-14), or None. `shards` is
     share.coordinator.state.topic.num.partitions.
@@ -49,8 +50,8 @@ class TopicStartOffsets:
         self._local = local
 
     async def ask(self, topic_ids: Collection[bytes]) -> GroupStarts:
-        """Return every group with state for any partition of these topics, with its start offsets. They were durable
-        when the shard read them, which is after this call began. At most STARTS_TOPICS_MAX topics.
+        """Return every group with state for any partition of these topics, with its stored progress. It was durable
+        when the shard read it, which is after this call began. At most STARTS_TOPICS_MAX topics.
 
         Raises the KafkaError of a shard or node that did not answer: then nothing is known.
         """
@@ -92,19 +93,19 @@ class TopicStartOffsets:
 
     def _merged(self, answers: Iterable[_Answer]) -> GroupStarts:
         """Merge the results of all shards. If two nodes answered for a shard, it has just moved: then every group that
-        either returned is included, with the lower offset."""
+        either returned is included, with the lower start offset."""
         refused: dict[int, KafkaError] = {}
         answered: set[int] = set()
-        starts: dict[bytes, dict[str, dict[int, int]]] = {}
+        starts: dict[bytes, dict[str, dict[int, StoredStart]]] = {}
         for answer in answers:
             for shard, found in answer.items():
                 if isinstance(found, KafkaError):
                     refused[shard] = found
                     continue
                 answered.add(shard)
-                for key, start_offset in found:
+                for key, start in found:
                     partitions = starts.setdefault(key.topic_id, {}).setdefault(key.group_id, {})
-                    partitions[key.partition] = min(start_offset, partitions.get(key.partition, start_offset))
+                    partitions[key.partition] = min(start, partitions.get(key.partition, start))
         for shard in range(self._shards):
             if shard not in answered:
                 text = f"no node answered for shard {shard} of the share state"
@@ -112,7 +113,9 @@ class TopicStartOffsets:
         return starts
 
 
-def _rows(groups: Iterable[Any]) -> Iterable[tuple[SharePartitionKey, int]]:
+def _rows(groups: Iterable[Any]) -> Iterable[tuple[SharePartitionKey, StoredStart]]:
     for group in groups:
         for each in group.partitions:
-            yield SharePartitionKey(group.group_id, group.topic_id, each.partition), each.start_offset
+            has_count = each.HasField("delivery_complete_count")
+            start = StoredStart(each.start_offset, each.delivery_complete_count if has_count else _UNKNOWN)
+            yield SharePartitionKey(group.group_id, group.topic_id, each.partition), start

@@ -33,6 +33,7 @@ FLAGS: Final = MappingProxyType(
         "shard.compaction.entries.min": "30",
         "shard.history.ms": "0",
         "sharegroups.retention.consumed.interval.ms": "300",
+        "metrics.progress.interval.ms": "600000",  # its rounds change no state, and would alter every history
         "share.coordinator.snapshot.update.records.per.snapshot": "7",
         "share.coordinator.cold.partition.snapshot.interval.ms": "5000",
     }

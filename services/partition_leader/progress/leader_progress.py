@@ -17,6 +17,7 @@ from kip932.errors import KafkaError
 from kip932.ids import SharePartitionKey
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.progress.core.figures import Figures, plus, unfinished
+from partition_leader.progress.core.topics import AppendedByTopic, TopicFigures
 from partition_leader.progress.core.tracked import (
     UNKNOWN,
     Appended,
@@ -26,6 +27,7 @@ from partition_leader.progress.core.tracked import (
     TrackedPartitions,
 )
 from partition_leader.progress.core.window_view import UNWATCHED, Moment, WindowView, view
+from partition_leader.progress.stored_progress import StoredRounds
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.share_partition.core.finished import Finished
 from partition_leader.share_partition.dead_letter_port import DeadLetterPost
@@ -45,6 +47,9 @@ FETCHING_MS: Final = 30_000
 SLICE: Final = 2_000
 #: What a share-partition costs beside its batches, in batches.
 _EACH: Final = 20
+#: Stored progress may be used for so long once it was asked for, and through so many pauses between rounds.
+VALID_MS: Final = 30_000
+VALID_PAUSES: Final = 3
 #: For how many share-partitions a round reads from the store when their oldest unfinished record was appended.
 COLD_READS_MAX: Final = 200
 
@@ -62,7 +67,7 @@ class Board(NamedTuple):
 
 
 class LeaderProgress:
-    """The figures of one process. `valid_ms`: for how long stored progress may be used once it was read."""
+    """The figures of one process. `interval_ms`: the time between two rounds, unless computing takes long."""
 
     def __init__(
         self,
@@ -72,24 +77,40 @@ class LeaderProgress:
         tracked: TrackedPartitions,
         *,
         letters: DeadLetterPost,
+        stored: StoredRounds,
         clock: Clock,
-        valid_ms: int = 30_000,
+        interval_ms: int,
     ) -> None:
         self._led = led
         self._partitions = partitions
         self._sessions = sessions
         self._letters = letters
         self._clock = clock
-        self._valid_ms = valid_ms
+        self._stored = stored
+        self._interval_ms = interval_ms
         self._tracked = tracked
+        self._appended = AppendedByTopic()
         self._board = Board(0, {}, {}, {})
-        self._cost_ms = 0
+        self._cost_ms = self._read_ms = 0
         self._looking = asyncio.Lock()
 
     @property
     def latest(self) -> Board:
         """The newest figures."""
         return self._board
+
+    async def topics(self) -> dict[bytes, TopicFigures]:
+        """Return the figures of topics. Call it in rounds only."""
+        led, turns = dict(self._led.led()), Turns(SLICE)
+        appended = self._appended.update({partition: one.log.appended for partition, one in led.items()})
+        found = {topic_id: TopicFigures(records) for topic_id, records in appended.items()}
+        for partition, one in led.items():
+            await turns.step(_EACH)
+            log, start = one.log, one.log.log_start_offset
+            records = max(0, log.high_watermark - start - log.empty_from(start, committed=False))
+            more = TopicFigures(0, records, log.bytes_available(start))
+            found[partition.topic_id] = found[partition.topic_id].plus(more)
+        return found
 
     async def board(self) -> Board:
         """Return figures that are new enough for a question; those who ask at the same time share the work."""
@@ -99,13 +120,26 @@ class LeaderProgress:
                 await self._look(ReadAllowance(0), sample=False)
             return self._board
 
-    async def round(self) -> None:
-        """Compute the figures, and take a sample."""
+    @property
+    def pause_ms(self) -> int:
+        """The time until the next round."""
+        return max(self._interval_ms, BUSY_PART * self._cost_ms)
+
+    @property
+    def _valid_ms(self) -> int:
+        """For how long stored progress may be used once it was asked for."""
+        return max(VALID_MS, VALID_PAUSES * self.pause_ms)
+
+    async def round(self, *, ask: bool = True) -> None:
+        """Ask for stored progress, unless share groups are switched off; compute the figures, and take a sample."""
+        if ask:
+            await self._stored.ask()
         async with self._looking:
             await self._look(ReadAllowance(COLD_READS_MAX), sample=True)
 
     async def _look(self, cold: ReadAllowance, *, sample: bool) -> None:
         began_ms, turns = self._clock.now_ms(), Turns(SLICE)
+        self._read_ms = 0
         by_partition, by_topic = await self._fetching(turns)
         parts: dict[SharePartitionKey, Figures] = {}
         sums: dict[GroupTopic, Figures] = {}
@@ -123,9 +157,10 @@ class LeaderProgress:
             sums[of] = plus(sums[of], found) if of in sums else found
         for of, found in sums.items():
             sums[of] = found._replace(fetching=by_topic[of])
+        self._tracked.end_departed(sums.__contains__)
         departed = self._tracked.left(leaving)
         now_ms = self._clock.now_ms()
-        self._cost_ms = now_ms - began_ms
+        self._cost_ms = now_ms - began_ms - self._read_ms
         self._board = Board(now_ms, parts, sums, departed)
 
     def _keys(self) -> list[SharePartitionKey]:
@@ -194,7 +229,9 @@ class LeaderProgress:
             with suppress(KafkaError):
                 wall_ms = await log.append_time(offset, cold=False)
                 if wall_ms is None and offset < log.high_watermark and cold.take():
+                    began_ms = self._clock.now_ms()
                     wall_ms = await log.append_time(offset, cold=True)
+                    self._read_ms += self._clock.now_ms() - began_ms
                 known = None if wall_ms is None else Appended(offset, wall_ms)
             tracked.oldest = known
         return None if known is None else max(0, self._clock.wall_ms() - known.wall_ms)

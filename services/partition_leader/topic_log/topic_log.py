@@ -17,6 +17,7 @@ import structlog
 from kip932.errors import KafkaError, KafkaStorageError, NotLeaderOrFollowerError, OffsetOutOfRangeError
 from kip932.ids import OFFSET_MAX
 from partition_leader.meter import LeaderMeter
+from partition_leader.topic_log.core.appended import AppendedRecords
 from partition_leader.topic_log.core.batch import CONTROL_ABORT, CONTROL_COMMIT, LogBatch, NewBatch
 from partition_leader.topic_log.core.recovery import TailMemory
 from partition_leader.topic_log.core.transactions import AbortedTransaction, OpenTransaction
@@ -40,7 +41,7 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 
 __all__ = [
-    "AppendOutcome", "AppendedRecords", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch",
+    "AppendOutcome", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch",
     "ReadResult", "TopicLog",
 ]  # fmt: skip
 
@@ -98,15 +99,6 @@ class TopicTransactions:
 
 class BeyondLogError(KafkaStorageError):
     """Stored state is too far beyond the log's end to be explained by a lost tail (CM-83); it is not used."""
-
-
-class AppendedRecords:
-    """How many records a topic log has appended since it was loaded; it outlives the log (PL-955)."""
-
-    __slots__ = ("records",)
-
-    def __init__(self) -> None:
-        self.records = 0
 
 
 class TopicLog:

@@ -206,6 +206,21 @@ CALLS_MAX = integer(
 METRICS_HOST = string("metrics.host", "127.0.0.1", "Address of the metrics endpoint.")
 METRICS_PORT = integer("metrics.port", -1, "Port of the metrics endpoint; 0 for any free one, -1 for none.",
                        low=-1, high=65_535)  # fmt: skip
+# PL-956
+PROGRESS_INTERVAL_MS = integer(
+    "metrics.progress.interval.ms", 10_000,
+    "How often a leader computes how far groups are, and asks share coordinators about those that do not fetch here.",
+    low=100, high=600_000, unit="ms",
+)  # fmt: skip
+PROGRESS_BY_PARTITION = boolean(
+    "metrics.by.partition", False,
+    "Whether the series of groups' progress have a label for the partition; else each is the sum over a topic.",
+)  # fmt: skip
+PROGRESS_ROWS_MAX = integer(
+    "metrics.progress.rows.max", 10_000,
+    "Groups and topics, or partitions of them, whose progress has series; those with the largest lag.",
+    low=0, high=1_000_000,
+)  # fmt: skip
 LOG_LEVEL = string("log.level", "info", "Least level that is logged.", choices=("debug", "info", "warning", "error"))
 LOG_FORMAT = string("log.format", "auto", "json, console, or auto: json when not a terminal.", choices=FORMS)
 

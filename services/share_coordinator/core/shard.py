@@ -42,7 +42,9 @@ from kip932.state_values import (
     StateOutcome,
     StateReply,
     StateSummary,
+    StoredStart,
     StoredState,
+    TopicStarts,
     WriteState,
 )
 from shard_runtime.hosting.quarantine import Healed, Quarantine
@@ -497,9 +499,8 @@ def check_metadata(key: SharePartitionKey, metadata: MetadataView) -> None:
 
 def _topic_starts(
     states: Mapping[SharePartitionKey, ShareState], damaged: Iterable[DamagedEntry], topic_ids: Collection[bytes]
-) -> tuple[tuple[SharePartitionKey, int], ...]:
-    """Return each share-partition of the topics, of every group, with its start offset; −1: its leader has not chosen
-    one yet (SC-116).
+) -> TopicStarts:
+    """Return each share-partition of the topics, of every group, with its stored progress (SC-116).
 
     The result is complete, or the command is refused: a leader trims its log by it, so no group may be missing. Raises
     InQuarantineError when a damaged entry may belong to one of them, InvalidRequestError for too many of them.
@@ -511,7 +512,11 @@ def _topic_starts(
                 f"entry {entry.at} of {entry.stream} is damaged, and {whose}; its group's progress is unknown until "
                 "an operator settles that: `sharegroups state repair` shows what can be done"
             )
-    found = [(key, state.start_offset) for key, state in states.items() if key.topic_id in topic_ids]
+    found = [
+        (key, StoredStart(state.start_offset, state.delivery_complete_count))
+        for key, state in states.items()
+        if key.topic_id in topic_ids
+    ]
     if len(found) > TOPIC_STARTS_MAX:
         raise InvalidRequestError(
             f"{len(found)} share-partitions of one shard have state for the {len(topic_ids)} topics; at most "

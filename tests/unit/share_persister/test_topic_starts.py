@@ -12,7 +12,7 @@ from kip932 import errors
 from kip932.ids import STARTS_TOPICS_MAX, SharePartitionKey, state_shard
 from kip932.internal.v1.read_topic_start_offsets_pb2 import ReadTopicStartOffsetsRequest
 from kip932.rpc.transport import TransportError, TransportStatus
-from kip932.state_values import InitializeState
+from kip932.state_values import InitializeState, StoredStart
 from shard_runtime.cluster.owners import OwnerAddress
 from share_persister.messages import METHODS
 from share_persister.topic_starts import TopicStartOffsets
@@ -50,16 +50,16 @@ class Two:
         )
 
 
-@pytest.mark.rule("CM-161")
+@pytest.mark.rule("CM-161", "SC-118")
 @virtual
 async def test_the_groups_of_all_shards_are_returned_by_topic_group_and_partition() -> None:
     two = Two(1, 3)
     for offset, key in enumerate(KEYS):
         two.state(key, offset - 1)
     two.state(SharePartitionKey("g", OTHER_TOPIC, 0), 5)
-    expected: dict[str, dict[int, int]] = {}
+    expected: dict[str, dict[int, StoredStart]] = {}
     for offset, key in enumerate(KEYS):
-        expected.setdefault(key.group_id, {})[key.partition] = offset - 1
+        expected.setdefault(key.group_id, {})[key.partition] = StoredStart(offset - 1, 0 if offset else -1)
     assert await two.asker().ask([TOPIC]) == {TOPIC: expected}
     assert {state_shard(key, SHARDS) for key in KEYS} == set(range(SHARDS))
 
@@ -129,7 +129,7 @@ async def test_of_a_shard_that_two_nodes_answer_for_every_group_and_the_lower_of
     two.state(key, 9)
     two.state(key, 4, two.one)
     other = SharePartitionKey(key.group_id, TOPIC, key.partition)
-    assert (await two.asker().ask([TOPIC]))[TOPIC][other.group_id][other.partition] == 4
+    assert (await two.asker().ask([TOPIC]))[TOPIC][other.group_id][other.partition] == StoredStart(4, 0)
 
 
 class _Refusing:

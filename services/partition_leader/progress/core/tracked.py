@@ -3,7 +3,7 @@ for rates, stored progress while they are not loaded (PL-952, PL-954)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from kip932.ids import SharePartitionKey
@@ -48,12 +48,13 @@ class Appended(NamedTuple):
 class Tracked:
     """One share-partition of a partition that is led under `epoch`."""
 
-    __slots__ = ("before", "core", "epoch", "oldest", "samples", "stored", "watched")
+    __slots__ = ("before", "core", "dropped_ms", "epoch", "oldest", "samples", "stored", "watched")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
         self.before: Finished = NONE_FINISHED  # by objects that were dropped
         self.core: SharePartition | None = None  # the one that is loaded, or retires
+        self.dropped_ms = -1  # what was stored before is not what is stored now
         self.samples: tuple[Sample, ...] = ()
         self.stored: StoredProgress | None = None
         self.watched: Watched = UNWATCHED
@@ -67,7 +68,7 @@ class Tracked:
     def dropped(self, core: SharePartition) -> None:
         """Keep the counts of an object that is dropped, and what it has stored, if that is known."""
         self.before, self.core, state = self.before.plus(core.state.finished), None, core.state
-        self.stored, written = None, state.write_back.last_written
+        self.stored, self.dropped_ms, written = None, state.now_ms, state.write_back.last_written
         if written is not None and state.retirement is not None and state.retirement.reason is DropReason.RELEASED:
             self.stored = StoredProgress(*written, state.now_ms)
 
@@ -109,6 +110,26 @@ class TrackedPartitions:
         found = self.by_key.get(key)
         if found is None or found.epoch <= epoch:
             self.obtain(key, epoch).dropped(core)
+
+    def note(self, key: SharePartitionKey, epoch: int, stored: StoredProgress) -> None:
+        """Note what was read of a share-partition, unless an object of it was dropped since."""
+        found = self.obtain(key, epoch)
+        if stored.at_ms > found.dropped_ms:
+            found.stored = stored
+
+    def end(self, key: SharePartitionKey, asked_ms: int) -> None:
+        """Note that a share-partition had no state at `asked_ms`; if it is not loaded either, it is forgotten with its
+        counts."""
+        found = self.by_key.get(key)
+        if found is None or found.dropped_ms >= asked_ms:
+            return
+        found.stored = None
+        if found.core is None:
+            del self.by_key[key]
+
+    def end_departed(self, wanted: Callable[[GroupTopic], bool]) -> None:
+        """Keep the counts of departed partitions only for these groups and topics."""
+        self._departed = {of: finished for of, finished in self._departed.items() if wanted(of)}
 
     def left(self, keys: Iterable[SharePartitionKey]) -> dict[GroupTopic, Finished]:
         """Forget share-partitions whose partitions are not led any more, except their counts. Returns these with those

@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from kip932.state_values import StoredStart
+
 
 class Kept(StrEnum):
     """Why records stay. Operators must be informed of NO_STATE and NOT_BEGUN, because no lag shows them."""
@@ -32,7 +34,7 @@ class Needed(NamedTuple):
 
 def needed_from(
     partition: int,
-    groups: Mapping[str, Mapping[int, int]],
+    groups: Mapping[str, Mapping[int, StoredStart]],
     loaded: Mapping[str, int | None],
     *,
     log_start: int,
@@ -40,16 +42,17 @@ def needed_from(
 ) -> Needed:
     """Return the first offset of a partition that may still be needed; never below `log_start`.
 
-    `groups`: for every group with state for the topic, the durable start offsets by partition; −1: not chosen yet.
+    `groups`: for every group with state for the topic, its durable progress by partition.
     `loaded`: the start offsets in this leader's memory; None while the state is being loaded.
     """
     if not groups:
         return Needed(log_start, Kept.NO_GROUP)
     found = Needed(last_stable, Kept.READABLE)
     for group_id, starts in groups.items():
-        start = starts.get(partition)
-        if start is None:
+        stored = starts.get(partition)
+        if stored is None:
             return Needed(log_start, Kept.NO_STATE, group_id)
+        start: int | None = stored.start_offset
         if start < 0:
             return Needed(log_start, Kept.NOT_BEGUN, group_id)
         if start < found.start:

@@ -4,7 +4,7 @@ persister."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
 from random import Random
 from typing import Any
@@ -15,6 +15,7 @@ from kip932.errors import (
     KafkaError,
 )
 from kip932.ids import SharePartitionKey, TopicIdPartition
+from kip932.state_values import StoredStart
 from partition_leader.fetch.core.fetch_policy import FetchLimits
 from partition_leader.led_partitions import TailCaches
 from partition_leader.metrics import PartitionLeaderMetrics
@@ -80,19 +81,27 @@ class Facts:
 
 
 class ScriptedStarts:
-    """The groups' start offsets, set by a test. `meanwhile`: runs between a request for them and the response."""
+    """The groups' stored progress, set by a test: start offsets alone if nothing beyond them is finished. `meanwhile`:
+    runs between a request for it and the response."""
 
     def __init__(self) -> None:
-        self.groups: dict[bytes, dict[str, dict[int, int]]] = {}
+        self.groups: Mapping[bytes, Mapping[str, Mapping[int, int | StoredStart]]] = {}
         self.refusal: KafkaError | None = None
         self.meanwhile: Callable[[], Coroutine[Any, Any, None]] | None = None
         self.asked: list[list[bytes]] = []
 
-    async def ask(self, topic_ids: Collection[bytes]) -> dict[bytes, dict[str, dict[int, int]]]:
+    async def ask(self, topic_ids: Collection[bytes]) -> dict[bytes, dict[str, dict[int, StoredStart]]]:
         self.asked.append(list(topic_ids))
         if self.refusal is not None:
             raise self.refusal
-        reported = {topic_id: dict(groups) for topic_id, groups in self.groups.items() if topic_id in topic_ids}
+        reported = {
+            topic_id: {
+                group: {number: StoredStart(one, 0) if isinstance(one, int) else one for number, one in starts.items()}
+                for group, starts in groups.items()
+            }
+            for topic_id, groups in self.groups.items()
+            if topic_id in topic_ids
+        }
         if self.meanwhile is not None:
             await self.meanwhile()
         return reported
@@ -202,6 +211,8 @@ class Pending:
         return one.acknowledge_error
 
 
+#: Longer than any scenario: a test that needs a round of progress runs it by itself.
+PROGRESS_MS = 86_400_000
 #: Settings of the role; all others are settings of topic logs.
 _OF_THE_ROLE = ("operation_timeout_ms", "fetch_max_bytes", "enabled")
 
@@ -244,6 +255,7 @@ class World:
             leader_of=self.elsewhere.leader_of,
             topic_log=TopicLogSettings(**settings),
             caches=caches,
+            progress_interval_ms=PROGRESS_MS,
             **given,
         )
         self.leader = PartitionLeader(self.surroundings)

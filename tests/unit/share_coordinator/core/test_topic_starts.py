@@ -6,7 +6,7 @@ import pytest
 
 from kip932.errors import InQuarantineError, InvalidRequestError
 from kip932.ids import SharePartitionKey
-from kip932.state_values import DeleteState
+from kip932.state_values import DeleteState, StoredStart
 from shard_runtime.hosting.shard import DamagedEntry
 from share_coordinator.core.commands import ListStarts
 from share_coordinator.core.shard import TOPIC_STARTS_MAX
@@ -16,7 +16,7 @@ ASKED = ListStarts(frozenset({TOPIC}))
 ELSEWHERE = SharePartitionKey("G2", OTHER_TOPIC, 0)
 
 
-@pytest.mark.rule("SC-116")
+@pytest.mark.rule("SC-116", "SC-118")
 def test_every_group_with_state_for_the_topic_is_listed_and_no_other() -> None:
     driver = Driver()
     later, second = SharePartitionKey("G2", TOPIC, 3), SharePartitionKey("G1", TOPIC, 1)
@@ -25,11 +25,11 @@ def test_every_group_with_state_for_the_topic_is_listed_and_no_other() -> None:
     driver.run(initialize(5, 7, key=second))
     driver.run(initialize(5, 1, key=ELSEWHERE))
     driver.run(read(7))
-    driver.run(write((20, 25, 2, 1), start=20))
+    driver.run(write((22, 25, 2, 1), start=20, dcc=4))
     before = len(driver.log)
-    assert driver.run(ASKED) == ((KEY, 20), (later, -1), (second, 7))
+    assert driver.run(ASKED) == ((KEY, StoredStart(20, 4)), (later, StoredStart(-1, -1)), (second, StoredStart(7, 0)))
     driver.run(DeleteState(second))
-    assert driver.run(ASKED) == ((KEY, 20), (later, -1))
+    assert driver.run(ASKED) == ((KEY, StoredStart(20, 4)), (later, StoredStart(-1, -1)))
     assert len(driver.log) == before + 1, "to ask writes nothing"
 
 
@@ -57,7 +57,7 @@ def test_damage_of_another_topic_is_none_of_its_business() -> None:
     driver = Driver()
     driver.run(initialize(5, 10))
     driver.shard.quarantine(DamagedEntry("{sgs:4}:log", "7-3", "is damaged", ELSEWHERE))
-    assert driver.run(ASKED) == ((KEY, 10),)
+    assert driver.run(ASKED) == ((KEY, StoredStart(10, 0)),)
 
 
 @pytest.mark.rule("SC-116")

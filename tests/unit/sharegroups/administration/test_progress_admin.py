@@ -134,9 +134,8 @@ def test_the_blocking_client_passes_everything_on(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("sharegroups.aio.admin.Admin.list_share_progress", recorded)
     with BlockingAdmin(bootstrap_servers="127.0.0.1:1") as admin:
-        assert admin.list_share_progress(["g"], ["t"], by_partition=True, limit=7) == (
-            (["g"], ["t"]), {"by_partition": True, "limit": 7},
-        )  # fmt: skip
+        passed: object = admin.list_share_progress(["g"], ["t"], by_partition=True, limit=7)
+    assert passed == ((["g"], ["t"]), {"by_partition": True, "limit": 7})
 
 
 @pytest.mark.rule("CL-170")

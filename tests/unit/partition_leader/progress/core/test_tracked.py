@@ -52,7 +52,8 @@ def test_counts_outlast_objects_and_none_is_counted_twice() -> None:
     tracked.core = bench.core
     assert tracked.finished == finished(3, bench.now)
     known.dropped(KEY, bench.core, 1)
-    assert (tracked.core, tracked.finished) == (None, finished(3, bench.now))
+    assert tracked.core is None
+    assert tracked.finished == finished(3, bench.now)
     tracked.core = worked(4).core
     assert tracked.finished.records == 7
 
@@ -120,3 +121,38 @@ def test_what_is_stored_is_unknown_after_another_end() -> None:
     bench.do(ev.Drop(NotLeaderOrFollowerError("moved")))
     known.dropped(KEY, bench.core, 1)
     assert known.obtain(KEY, 1).stored is None
+
+
+@pytest.mark.rule("PL-954")
+def test_an_answer_from_before_the_drop_changes_nothing() -> None:
+    bench = worked(3)
+    known = TrackedPartitions()
+    known.note(KEY, 1, StoredProgress(0, 0, bench.now - 1))
+    known.dropped(KEY, released(bench), 1)
+    known.note(KEY, 1, StoredProgress(0, 0, bench.now - 1))
+    known.end(KEY, bench.now - 1)
+    assert known.by_key[KEY].stored == StoredProgress(3, 0, bench.now)
+    known.note(KEY, 1, StoredProgress(5, 1, bench.now + 1))
+    assert known.by_key[KEY].stored == StoredProgress(5, 1, bench.now + 1)
+    known.end(KEY, bench.now + 1)
+    assert known.by_key == {}
+
+
+@pytest.mark.rule("PL-954")
+def test_what_is_loaded_and_has_no_stored_state_is_not_forgotten() -> None:
+    known = TrackedPartitions()
+    known.obtain(KEY, 1).core = worked(3).core
+    known.end(KEY, 10**12)
+    known.end(KEY._replace(partition=4), 10**12)
+    assert known.by_key[KEY].finished.records == 3
+
+
+@pytest.mark.rule("PL-956")
+def test_departed_counts_are_kept_only_for_groups_and_topics_that_still_have_rows() -> None:
+    known = TrackedPartitions()
+    known.obtain(KEY, 1).before = finished(3, 10)
+    known.left([KEY])
+    known.end_departed(lambda of: of == OF)
+    assert known.left([]) == {OF: finished(3, 10)}
+    known.end_departed(lambda of: False)
+    assert known.left([]) == {}

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kip932.state_values import StoredStart
 from partition_leader.topic_log.core.consumed import Kept, Needed, needed_from
 
 
@@ -16,7 +17,8 @@ def needed(
     log_start: int = 10,
     last_stable: int = 100,
 ) -> Needed:
-    return needed_from(0, groups, loaded or {}, log_start=log_start, last_stable=last_stable)
+    stored = {group: {at: StoredStart(start, 0) for at, start in starts.items()} for group, starts in groups.items()}
+    return needed_from(0, stored, loaded or {}, log_start=log_start, last_stable=last_stable)
 
 
 @pytest.mark.rule("CM-160")
