@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import Metric
 
+from group_coordinator.member_metrics import MemberMetrics
 from group_coordinator.ports import Shards
 from shard_runtime.metrics.families import ComputedMetrics, gauge
 from shard_runtime.rpc.peer_notices import DROPPED, REFUSED, REPORTED
@@ -67,6 +68,7 @@ class GroupCoordinatorMetrics:
         for outcome in (REPORTED, REFUSED, DROPPED):
             self._removals.labels(outcome)
         registry.register(_Gauges(shards))
+        registry.register(MemberMetrics(shards))
 
     def rebalanced(self) -> None:
         """Count a heartbeat that bumped a group epoch."""

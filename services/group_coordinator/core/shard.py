@@ -8,7 +8,7 @@ changes writes no record. Losing soft state, or keeping it after the store refus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple, cast
 
@@ -327,6 +327,11 @@ class GroupShard:
         """Return how many groups are (Empty, Stable), for GC-151; counted at each call (GC-156)."""
         stable = sum(group.state == GROUP_STABLE for group in self._groups.values())
         return len(self._groups) - stable, stable
+
+    def members(self) -> Iterator[tuple[str, int]]:
+        """Yield each group with the number of its members (PL-956)."""
+        for group_id, group in self._groups.items():
+            yield group_id, len(group.members)
 
     def _set(self, group_id: str, group: Group | None) -> None:
         if group is None:

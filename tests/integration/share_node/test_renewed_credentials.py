@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import logging
 import os
 import subprocess
 import sys
-import json
 import threading
 import time
 import uuid
