@@ -199,7 +199,7 @@ def test_the_memory_limit_of_the_store_is_an_option_and_is_printed(
 
     async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
         seen.append(options.store_memory)
-        on_ready(Ready("h:1", str(options.data), "unix:///s", 0, {}, 5, StoreLimit(3 << 30)))
+        on_ready(Ready("h:1", str(options.data), "unix:///s", 0, {}, 5, limit=StoreLimit(3 << 30)))
         return ""
 
     monkeypatch.setattr(commands, "run_up", up)
