@@ -154,7 +154,7 @@ def _judge(
     }
     for offset, said in shown.items():
         if not _given(said, given.get(offset, set()), crowded):
-            yield Violation(rule, f"{key.share} offset {offset} has a reason that nobody gave: {said}", (event,))
+            yield Violation(rule, f"{key.share} offset {offset} has a reason that no member gave: {said}", (event,))
             return
     start = max(event.start_offset, event.window_start) if isinstance(event, ReasonsKept) else event.start_offset
     for offset, least in sure.items() if not crowded else ():
