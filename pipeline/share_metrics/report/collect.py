@@ -179,8 +179,7 @@ def collect(  # noqa: PLR0917 - what a report is made of
     still = _judged(stalls(filled, members).where(here), known_end, read_until).localCheckpoint()
     incomplete, doubtful, least = _replay_counts(found, begin, here, archived(done))
     counts = Counts(**_counts(streams, still), poison=doubtful, poison_least=least)
-    suspects = poison_of(found).where(F.col("last_seen") >= F.lit(begin))
-    poison = suspects.orderBy(F.desc("last_seen"), *KEY, "offset")
+    poison = poison_of(found).where(F.col("last_seen") >= F.lit(begin)).orderBy(F.desc("last_seen"), *KEY, "offset")
     runs = episodes(still, window_s).orderBy(F.desc("kind"), F.desc("until"), *KEY, "since")
     shown, standing = _groups(members, here)
     form = "%Y-%m-%d %H:%M" if window_s % 60 == 0 else "%Y-%m-%d %H:%M:%S"

@@ -66,6 +66,10 @@ _ENDS_HINT: Final = (
     "record was appended after the last write of its share-partition that did not have it yet, and no later than the "
     "first one that had it; so each figure lies between two. Not known: appended before anything that was read.</p>"
 )
+_REASONS_HINT: Final = (
+    "<p class='dim'>What members said when they released or rejected records, by kind of error: each failed delivery "
+    "counts once. A member that gives no reason, as older clients do, is not counted.</p>"
+)
 _RATES: Final = (
     ("finished", "finished"), ("accepted", "accepted"), ("released", "released"), ("rejected", "rejected"),
     ("timed out", "timed_out"), ("over limit", "limited"), (_REDELIVERED, "redelivered_lb"),
@@ -121,8 +125,7 @@ def render(report: Report) -> str:
         "<h2>Acknowledgements</h2>",
         mix(shown),
         "<h2>Why records were given up</h2>",
-        "<p class='dim'>What members said when they released or rejected records, by kind of error: each failed "
-        "delivery counts once. A member that gives no reason, as older clients do, is not counted.</p>",
+        _REASONS_HINT,
         _reasons(report.reasons),
         "<h2>Failed records and poison candidates</h2>",
         "<p class='dim'>Rejected ones, those at the group's delivery limit, and released ones with one delivery left: "
