@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from kip932.errors import KafkaError
+from kip932.errors import KafkaError, RequestTimedOutError
 from kip932.ids import SharePartitionKey
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.progress.core.figures import Figures, plus, unfinished
@@ -27,7 +27,7 @@ from partition_leader.progress.core.tracked import (
     TrackedPartitions,
 )
 from partition_leader.progress.core.window_view import UNWATCHED, Moment, WindowView, view
-from partition_leader.progress.stored_progress import StoredRounds
+from partition_leader.progress.stored_progress import VALID_MS, StoredRounds
 from partition_leader.sessions.core.session import SessionCache
 from partition_leader.share_partition.core.finished import Finished
 from partition_leader.share_partition.dead_letter_port import DeadLetterPost
@@ -39,19 +39,24 @@ from shard_runtime.rpc.bounds import Turns
 
 #: How old figures may be that answer a question.
 FRESH_MS: Final = 1_000
+#: How long a question waits for new figures.
+ANSWER_S: Final = 2.0
 #: At most this share of the time is spent on computing figures: one part in so many.
 BUSY_PART: Final = 20
 #: A session that has fetched so recently still fetches.
 FETCHING_MS: Final = 30_000
 #: How many batches of windows are read before other tasks run: about 2 ms.
 SLICE: Final = 2_000
+#: How many partitions of a session are counted in one go.
+_SOME: Final = 500
 #: What a share-partition costs beside its batches, in batches.
 _EACH: Final = 20
-#: Stored progress may be used for so long once it was asked for, and through so many pauses between rounds.
-VALID_MS: Final = 30_000
+#: Stored progress may be used through so many pauses between rounds, once it was asked for.
 VALID_PAUSES: Final = 3
 #: For how many share-partitions a round reads from the store when their oldest unfinished record was appended.
 COLD_READS_MAX: Final = 200
+#: A round begins no further such read once they have taken so long.
+COLD_READS_MS: Final = 2_000
 
 
 class Board(NamedTuple):
@@ -113,12 +118,17 @@ class LeaderProgress:
         return found
 
     async def board(self) -> Board:
-        """Return figures that are new enough for a question; those who ask at the same time share the work."""
-        async with self._looking:
-            age_ms = self._clock.now_ms() - self._board.at_ms
-            if not self._board.at_ms or age_ms > max(FRESH_MS, BUSY_PART * self._cost_ms):
-                await self._look(ReadAllowance(0), sample=False)
-            return self._board
+        """Return figures that are new enough for a question; those who ask at the same time share the work. If that
+        takes too long, as while the store is slow, the newest figures are returned. Raises RequestTimedOutError if
+        there are none."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(ANSWER_S), self._looking:
+                age_ms = self._clock.now_ms() - self._board.at_ms
+                if not self._board.at_ms or age_ms > max(FRESH_MS, BUSY_PART * self._cost_ms):
+                    await self._look(ReadAllowance(0), sample=False)
+        if not self._board.at_ms:
+            raise RequestTimedOutError(f"no figures were computed within {ANSWER_S:g} s; ask again")
+        return self._board
 
     @property
     def pause_ms(self) -> int:
@@ -145,11 +155,13 @@ class LeaderProgress:
         sums: dict[GroupTopic, Figures] = {}
         leaving: list[SharePartitionKey] = []
         for key in self._keys():
+            host = self._partitions.peek(key)
+            await turns.step(_EACH + (0 if host is None else host.core.numbers().batch_count))
             led = self._led.led().get(key.topic_partition)
             if led is None:
                 leaving.append(key)
                 continue
-            found = await self._figures(key, led, cold, turns, sample=sample)
+            found = await self._figures(key, led, cold, sample=sample)
             if found is None:
                 continue
             of = key.group_id, key.topic_id
@@ -172,26 +184,25 @@ class LeaderProgress:
         by_partition: Counter[SharePartitionKey] = Counter()
         by_topic: Counter[GroupTopic] = Counter()
         since_ms = self._clock.now_ms() - FETCHING_MS
-        for member, partitions in list(self._sessions.fetching_since(since_ms)):
-            await turns.step(len(partitions) + 1)
-            by_partition.update(SharePartitionKey(member.group_id, *each) for each in partitions)
+        for member, partitions in [(key, tuple(each)) for key, each in self._sessions.fetching_since(since_ms)]:
+            for first in range(0, len(partitions), _SOME):
+                await turns.step(_SOME)
+                some = partitions[first : first + _SOME]
+                by_partition.update(SharePartitionKey(member.group_id, *each) for each in some)
             by_topic.update((member.group_id, topic_id) for topic_id in {each.topic_id for each in partitions})
         return by_partition, by_topic
 
     async def _figures(
-        self, key: SharePartitionKey, led: LedPartition, cold: ReadAllowance, turns: Turns, *, sample: bool
+        self, key: SharePartitionKey, led: LedPartition, cold: ReadAllowance, *, sample: bool
     ) -> Figures | None:
         """Return the figures of a share-partition; None if it has no state that is known here."""
         host, now_ms = self._partitions.peek(key), self._clock.now_ms()
         tracked = self._tracked.obtain(key, led.log.epoch)
         seen: WindowView | None = None
         if host is not None:
-            await turns.step(_EACH + host.core.numbers().batch_count)
             moment = Moment(now_ms, led.log.high_watermark, led.log.holes_from, host.config.lock_ms)
             seen = view(host.core, moment, tracked.watched)
             tracked.core, tracked.watched = host.core, UNWATCHED if seen is None else seen.watched
-        else:
-            await turns.step(_EACH)
         if seen is None and tracked.stored is None and host is None:
             return None
         finished = tracked.finished
@@ -228,10 +239,13 @@ class LeaderProgress:
             known = None
             with suppress(KafkaError):
                 wall_ms = await log.append_time(offset, cold=False)
-                if wall_ms is None and offset < log.high_watermark and cold.take():
+                may_read = wall_ms is None and offset < log.high_watermark and self._read_ms < COLD_READS_MS
+                if may_read and cold.take():
                     began_ms = self._clock.now_ms()
-                    wall_ms = await log.append_time(offset, cold=True)
-                    self._read_ms += self._clock.now_ms() - began_ms
+                    try:
+                        wall_ms = await log.append_time(offset, cold=True)
+                    finally:
+                        self._read_ms += self._clock.now_ms() - began_ms
                 known = None if wall_ms is None else Appended(offset, wall_ms)
             tracked.oldest = known
         return None if known is None else max(0, self._clock.wall_ms() - known.wall_ms)

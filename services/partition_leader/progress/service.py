@@ -46,7 +46,11 @@ class ProgressService:
             )
         if not self._enabled():
             return _refused(UnsupportedVersionError("share groups are switched off here (share.version=0)"))
-        wanted, total = await self._wanted(request, context, await self._progress.board())
+        try:
+            board = await self._progress.board()
+        except KafkaError as error:
+            return _refused(error)
+        wanted, total = await self._wanted(request, context, board)
         response, turns = pb.ListShareProgressResponse(total=total), Turns(_WRITTEN)
         for row in wanted:
             await turns.step()

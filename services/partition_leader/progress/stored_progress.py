@@ -18,6 +18,8 @@ from shard_runtime.rpc.bounds import Turns
 
 log = structlog.get_logger(__name__)
 
+#: For how long, at least, what was read may be used (PL-954).
+VALID_MS: Final = 30_000
 #: How many share-partitions of a response are noted before other tasks run: about 2 ms.
 _SLICE: Final = 1_000
 
@@ -41,21 +43,27 @@ class StoredRounds:
         self._clock = clock
         self._failed = failed
         self._lines = RateLimitedLog(log)
+        self._answered_ms = clock.now_ms()
 
     async def ask(self) -> None:
         """Note what is stored. If a share coordinator does not answer, what was read before stays, and gets too old."""
+        began_ms = self._clock.now_ms()
         topics = sorted({partition.topic_id for partition in self._led.led()})
         try:
             for first in range(0, len(topics), STARTS_TOPICS_MAX):
                 await self._ask(topics[first : first + STARTS_TOPICS_MAX])
+            self._answered_ms = began_ms
         except KafkaError as error:
             self._failed()
+            if began_ms - self._answered_ms < VALID_MS:  # nothing is unknown yet
+                return
             self._lines.warning(
                 "stored_progress_unknown",
                 key="unknown",
                 cause=f"{error.name}: {error.message}",
                 effect="the lag of groups that do not fetch here is absent from the metrics and from "
-                "`list_share_progress` once what was read before is too old",
+                "`list_share_progress`",
+                since_s=(began_ms - self._answered_ms) // 1000,
             )
 
     def close(self) -> None:

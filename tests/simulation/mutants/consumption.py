@@ -19,10 +19,10 @@ CONSUMPTION: Final = (
             Edit(
                 _DECISION,
                 "        if start < found.start:\n            found = Needed(start, Kept.UNFINISHED, group_id)\n"
-                "    for group_id, start in loaded.items():\n",
+                "    for group_id, in_memory in loaded.items():\n",
                 "        if start > found.start or found.why is Kept.READABLE:\n"
                 "            found = Needed(start, Kept.UNFINISHED, group_id)\n"
-                "    for group_id, start in {}.items():\n",
+                "    for group_id, in_memory in {}.items():\n",
             ),
         ),
     ),

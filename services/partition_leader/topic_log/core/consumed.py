@@ -52,14 +52,14 @@ def needed_from(
         stored = starts.get(partition)
         if stored is None:
             return Needed(log_start, Kept.NO_STATE, group_id)
-        start: int | None = stored.start_offset
+        start = stored.start_offset
         if start < 0:
             return Needed(log_start, Kept.NOT_BEGUN, group_id)
         if start < found.start:
             found = Needed(start, Kept.UNFINISHED, group_id)
-    for group_id, start in loaded.items():
-        if start is None:
+    for group_id, in_memory in loaded.items():
+        if in_memory is None:
             return Needed(log_start, Kept.LOADING, group_id)
-        if start < found.start:
-            found = Needed(start, Kept.UNFINISHED, group_id)
+        if in_memory < found.start:
+            found = Needed(in_memory, Kept.UNFINISHED, group_id)
     return found if found.start > log_start else found._replace(start=log_start)

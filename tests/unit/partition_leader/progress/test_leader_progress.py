@@ -7,9 +7,11 @@ from typing import Final
 
 import pytest
 
+from kip932.errors import RequestTimedOutError
 from partition_leader.progress import leader_progress
 from partition_leader.progress.core.figures import Figures
 from partition_leader.progress.leader_progress import FETCHING_MS, FRESH_MS
+from partition_leader.topic_log.topic_log import TopicLog
 from tests.unit.partition_leader.share_partition.worlds import GROUP, TOPIC, World, key, run
 
 OF: Final = (GROUP, TOPIC)
@@ -127,6 +129,65 @@ def test_counters_of_a_topic_do_not_fall_when_a_partition_is_lost_and_the_partit
         await fetched(world, 1, "again")
         assert (await figures(world, 1)).finished.records == 0
         assert progress.latest.departed[OF].records == 2
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-950")
+def test_a_slow_store_delays_no_answer_for_long_and_few_reads_are_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario(world: World) -> None:
+        for number in range(4):
+            await world.produce(1, number)
+            member = world.member(f"m{number}")
+            assert await member.fetch(number, max_wait_ms=100).ranges(number)
+            await world.produce(1, number)
+            assert await member.accept(0, 0, number).ack_error(number) is None
+        progress, reads = world.leader.progress, []
+        read = TopicLog.append_time
+
+        async def slow(log: TopicLog, offset: int, cold: bool) -> int | None:
+            if cold:
+                reads.append(offset)
+                await asyncio.sleep(5)
+            return await read(log, offset, cold)
+
+        monkeypatch.setattr(TopicLog, "append_time", slow)
+        running = asyncio.create_task(progress.round())
+        await asyncio.sleep(0.1)
+        with pytest.raises(RequestTimedOutError):
+            await progress.board()
+        await running
+        assert len(reads) == 1, "the others get their turn in later rounds"
+        first = progress.latest
+        running = asyncio.create_task(progress.round())
+        await asyncio.sleep(1.5)
+        assert await progress.board() is first
+        await running
+        assert progress.pause_ms == progress._interval_ms, "waiting for the store is not computing"
+
+    run(scenario, tail_cache_bytes=0)
+
+
+@pytest.mark.rule("PL-952")
+def test_what_is_dropped_while_others_are_computed_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leader_progress, "SLICE", 1)
+
+    async def scenario(world: World) -> None:
+        for number in range(3):
+            await world.produce(4, number)
+            member = world.member(f"m{number}", connection=number)
+            assert await member.fetch(number, max_wait_ms=100).ranges(number)
+            assert await member.accept(0, 1, number).ack_error(number) is None
+        world.starts.groups = {TOPIC: {GROUP: dict.fromkeys(range(3), 0)}}
+        running = asyncio.create_task(world.leader.progress.round())
+        for number in range(3):
+            await asyncio.sleep(0)
+            world.leader.requests.connection_lost(number)
+        await running
+        await asyncio.sleep(5)
+        assert len(world.leader.share_partitions) == 0
+        await world.leader.progress.round()
+        assert world.leader.progress.latest.sums[OF].finished.records == 6
 
     run(scenario)
 
