@@ -18,7 +18,7 @@ import sharegroups
 from kip932.errors import FencedError, RetriableError
 from shard_runtime.rpc.table import UNSERVED
 from sharegroups import admin_values, aio, errors
-from sharegroups.administration import group_admin, group_listing, log_reading
+from sharegroups.administration import group_admin, group_listing, log_dirs, log_reading
 from sharegroups.aio import admin, producer
 from sharegroups.connection import wire
 from sharegroups.consuming import ack_ledger
@@ -81,6 +81,7 @@ _OWN: Final = {"JobInfo": ("of",)}
 
 #: Methods whose RPCs another class, module or function calls.
 _PARTS: Final[Mapping[str, Any]] = {
+    "describe_log_dirs": log_dirs,
     "list_groups": group_listing,
     "read_records": log_reading.read,
     "transaction": transactions.Transactions,
