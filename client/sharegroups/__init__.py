@@ -33,7 +33,17 @@ if TYPE_CHECKING:
     from sharegroups.messages import AcknowledgeType, Message, Messages, TopicIdPartition
     from sharegroups.producer import Producer
     from sharegroups.reports import DeliveryReport
-    from sharegroups.worker import Accept, JobInfo, Reject, Release, Retry, Worker, WorkerError, current_job
+    from sharegroups.worker import (
+        Accept,
+        JobInfo,
+        JobInterrupted,
+        Reject,
+        Release,
+        Retry,
+        Worker,
+        WorkerError,
+        current_job,
+    )
 
 __all__ = [
     "Accept",
@@ -45,6 +55,7 @@ __all__ = [
     "ConfigResource",
     "DeliveryReport",
     "JobInfo",
+    "JobInterrupted",
     "Mechanism",
     "Message",
     "Messages",
@@ -80,6 +91,7 @@ _HOMES: Final = {
     "ConfigResource": "sharegroups.admin_values",
     "DeliveryReport": "sharegroups.reports",
     "JobInfo": "sharegroups.worker",
+    "JobInterrupted": "sharegroups.worker",
     "Mechanism": "kip932.scram",
     "Message": "sharegroups.messages",
     "Messages": "sharegroups.messages",

@@ -189,6 +189,12 @@ CONSUMER: Final[tuple[Setting[Any], ...]] = (
     integer("max.partition.fetch.bytes", 1_048_576, "Accepted for compatibility; not sent.", low=0),
     boolean("check.crcs", True, "Accepted for compatibility; the transport checks integrity.", choices=_TRUTH),
     string("client.rack", "", "Rack of this client."),
+    boolean(
+        "opentelemetry.enable",
+        True,
+        "Use OpenTelemetry where the program has set it up: spans, metrics, and trace contexts in records' headers.",
+        choices=_TRUTH,
+    ),
     function("key.deserializer", "Function from bytes to the key that messages hold."),
     function("value.deserializer", "Function from bytes to the value that messages hold."),
 )
@@ -252,6 +258,12 @@ PRODUCER: Final[tuple[Setting[Any], ...]] = (
         60_000,
         "A transaction that is open for longer is aborted, in ms; at most the cluster's transaction.max.timeout.ms.",
         low=1,
+    ),
+    boolean(
+        "opentelemetry.enable",
+        True,
+        "Use OpenTelemetry where the program has set it up: spans, metrics, and trace contexts in records' headers.",
+        choices=_TRUTH,
     ),
     function("key.serializer", "Function from a key to bytes."),
     function("value.serializer", "Function from a value to bytes."),

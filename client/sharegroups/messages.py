@@ -20,6 +20,7 @@ from sharegroups.consuming.core.acknowledgements import Delivery
 from sharegroups.consuming.core.record_batch import Slice
 from sharegroups.consuming.core.renewals import Lock
 from sharegroups.errors import KeyDeserializationError, ValueDeserializationError
+from sharegroups.tracing.traces import DeliveryTrace
 
 if TYPE_CHECKING:
     from kip932.api.v1.record_batch_pb2 import Record
@@ -118,6 +119,8 @@ class Delivered:
     kept: dict[int, int] | None = None
     #: The locks of those offsets, each of which may have been renewed separately (CL-94).
     locks: dict[int, Lock] | None = None
+    #: What it is traced with, if it is, once a poll has returned it.
+    trace: DeliveryTrace | None = None
 
     @property
     def place(self) -> str:

@@ -58,6 +58,7 @@ class Producer(ProcessBound):
             raise
         self._inner.on_progress = self._notify
         self._inner.clock = time.monotonic
+        self.tracing = self._inner.tracing
         self._block_s = self._inner.block_s
         self._at_end = flush_at_end(self.flush, self._inner.sender.buffer)
 
@@ -96,6 +97,8 @@ class Producer(ProcessBound):
             self._thread.call(inner.ensure_topic(topic))
         done = None if on_delivery is None else self._queueing(on_delivery)
         record = inner.record(value, key, headers, timestamp)
+        if inner.tracing.on:
+            record = inner.tracing.stamp(topic, record)
         wake = inner.append(topic, partition, record, done)
         if wake is None:
             wake = self._append_when_room(topic, partition, record, done)

@@ -38,6 +38,7 @@ from sharegroups.producing.produced import ProducedRecord, header_pairs, size_of
 from sharegroups.producing.sender import Sender
 from sharegroups.producing.transactions import Transactions, no_offsets
 from sharegroups.reports import DeliveryReport
+from sharegroups.tracing.sending import ProducerTracing
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +70,13 @@ class Producer(ProcessBound):
         self._own_transport = transport is None
         self._transport = transport if transport is not None else transport_for(self._config)
         self.cluster = Cluster(self._transport, self._config)
-        self.sender = Sender(self.cluster, self._config, self._changed)
+        self.tracing = ProducerTracing(
+            self._config["opentelemetry.enable"],
+            self._config["client.id"],
+            self._config["batch.size"],
+            self._config["max.request.size"],
+        )
+        self.sender = Sender(self.cluster, self._config, self._changed, self.tracing)
         self._left = LeftRecords(self.sender.buffer)
         self._progress = asyncio.Event()
         self._sticky: dict[str, int] = {}
@@ -112,6 +119,12 @@ class Producer(ProcessBound):
         record in a request that is in flight at that moment, or that got no response, may still be stored. A note on
         the exception says which.
         """
+        sending = self._send(topic, value, key, partition, headers, timestamp)
+        return await (self.tracing.send(topic, sending) if self.tracing.on else sending)
+
+    async def _send(  # noqa: PLR0917 - what a caller of `send` gives
+        self, topic: str, value: Any, key: Any, partition: int | None, headers: Headers, timestamp: int | None
+    ) -> DeliveryReport:
         delivered: asyncio.Future[DeliveryReport] = asyncio.get_running_loop().create_future()
 
         def done(error: KafkaError | None, report: DeliveryReport) -> None:
@@ -161,6 +174,8 @@ class Producer(ProcessBound):
         if on_delivery is not None:
             arguments.callback("produce", "on_delivery", on_delivery, "error, report")
         record = self.record(value, key, headers, timestamp)
+        if self.tracing.on:
+            record = self.tracing.stamp(topic, record)
         wake = self.append(topic, partition, record, on_delivery)
         if wake is None:
             wake = await self._append_when_room(topic, partition, record, on_delivery)
@@ -364,6 +379,7 @@ class Producer(ProcessBound):
             if not buffer.has_room(size):
                 return None
             appended = buffer.append((topic, chosen), record, size, int(self.clock() * 1000), on_delivery)
+        self.tracing.refresh()
         if appended.began_batch and partition is None and record[0] is None:
             self._sticky[topic] = chosen + 1
         return appended.wakes

@@ -79,6 +79,8 @@ class AckLedger:
 
     def __init__(self, explicit: bool) -> None:
         self.explicit = explicit
+        #: Called with acknowledgements that are about to be sent, if they are traced.
+        self.on_send: Callable[[list[PendingAck]], None] | None = None
         self.callback: AckCallback | None = None
         self.in_callback = False
         self._handed: list[Delivered] = []
@@ -182,14 +184,20 @@ class AckLedger:
         self._handed = [] if accept_rest else [part for part in self._handed if not part.delivery.finished]
         return acks
 
-    @staticmethod
     def send(
-        acks: list[PendingAck], timeout_ms: int | None, now_ms: int, commit: Commit | None = None, flush: bool = True
+        self,
+        acks: list[PendingAck],
+        timeout_ms: int | None,
+        now_ms: int,
+        commit: Commit | None = None,
+        flush: bool = True,
     ) -> None:
         """Hand acknowledgements to their sessions, which retry them for up to `timeout_ms`; None means no limit.
 
         With `flush` the sessions send them now, otherwise in their next ShareFetch.
         """
+        if self.on_send is not None:
+            self.on_send(acks)
         for ack in acks:
             ack.commit = commit
             ack.deadline_ms = _NEVER_MS if timeout_ms is None else now_ms + timeout_ms

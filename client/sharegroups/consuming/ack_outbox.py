@@ -43,6 +43,7 @@ from sharegroups.consuming.core.acknowledgements import (
     without_delays,
 )
 from sharegroups.messages import Delivered
+from sharegroups.tracing.traces import AckTrace
 
 log = logging.getLogger(__name__)
 
@@ -96,6 +97,8 @@ class PendingAck:
     sent_ms: int = 0
     #: How long renewed locks last from that moment, according to the response; 0 if it does not say.
     lock_ms: int = 0
+    #: What they are traced with, if they are.
+    trace: AckTrace | None = None
     renews: bool = field(init=False)
 
     def __post_init__(self) -> None:

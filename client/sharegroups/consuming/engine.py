@@ -30,6 +30,7 @@ from sharegroups.consuming.member import Member
 from sharegroups.errors import IllegalStateError, WakeupError
 from sharegroups.forks import check_grpc
 from sharegroups.messages import Delivered, Messages
+from sharegroups.tracing.consuming import ConsumerTracing
 
 
 class ConsumerEngine:
@@ -42,6 +43,9 @@ class ConsumerEngine:
             check_grpc(grpc_transport.used_in)
         self.ledger = AckLedger(self._config["share.acknowledgement.mode"] == "explicit")
         self.member_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+        self.tracing = ConsumerTracing(
+            self._config["opentelemetry.enable"], self._config["client.id"], self._config["group.id"], self.member_id
+        )
         self.subscription: list[str] = []
         self._transport = transport
         self._member = Member(self._config["group.id"], self.member_id, self._config)
@@ -120,6 +124,10 @@ class ConsumerEngine:
         self._member.poll_cap = max_records
         now_s = asyncio.get_running_loop().time()
         self._holding.check(int(now_s * 1000))
+        self.tracing.refresh()
+        if self.tracing.on:
+            self.ledger.on_send = self.tracing.settling
+            self.tracing.poll_began()
         self._send_acknowledged(int(now_s * 1000), polls=True)
         if not self.subscription:
             raise IllegalStateError("Consumer is not subscribed to any topics.")
@@ -150,6 +158,8 @@ class ConsumerEngine:
                 self.ledger.hand_out(delivered)
                 self._holding.handed(delivered, now_ms)
                 self._last_polled = delivered
+                if self.tracing.on:
+                    self.tracing.polled(delivered)
                 return Messages(delivered, *self._deserializers)
             fetcher.send_fetches(now_ms)  # before callbacks run, since one may take long or raise
             if self.ledger.has_results:
@@ -286,6 +296,8 @@ class ConsumerEngine:
 
     def _settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """Handle the final outcome of acknowledgements; the next poll returns renewed records again (CL-27)."""
+        if ack.trace is not None:
+            self.tracing.settled(ack, error)
         if ack.on_outcome is not None:
             ack.on_outcome(ack, error)
             return

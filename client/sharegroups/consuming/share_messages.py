@@ -39,7 +39,7 @@ def fetch_request(
 ) -> ShareStreamRequest:
     """Return a ShareFetch with the acknowledgements in `sent`. `template` contains the fields that are the same in all
     fetches."""
-    message = ShareStreamRequest(correlation_id=number, fetch=template)
+    message = ShareStreamRequest(correlation_id=number, fetch=template, traceparent=_traceparent(sent))
     request = message.fetch
     request.share_session_epoch = step.epoch
     if step.session_id is not None:
@@ -63,7 +63,7 @@ def fetch_request(
 
 def acknowledge_request(member: Member, number: int, step: SessionStep, sent: list[PendingAck]) -> ShareStreamRequest:
     """Return a ShareAcknowledge with the acknowledgements in `sent`."""
-    message = ShareStreamRequest(correlation_id=number)
+    message = ShareStreamRequest(correlation_id=number, traceparent=_traceparent(sent))
     request = message.acknowledge
     request.group_id = member.group_id
     request.member_id = member.member_id
@@ -78,6 +78,11 @@ def acknowledge_request(member: Member, number: int, step: SessionStep, sent: li
             part = topic.partitions.add(partition_index=index)
             _add_batches(part.acknowledgement_batches, acks[TopicIdPartition(topic_id, index)])
     return message
+
+
+def _traceparent(sent: Iterable[PendingAck]) -> str:
+    """Return the traceparent of the first sampled span among those of the acknowledgements (CM-216)."""
+    return next((ack.trace.traceparent for ack in sent if ack.trace is not None and ack.trace.traceparent), "")
 
 
 def _add_batches(into: RepeatedCompositeFieldContainer[AcknowledgementBatch], batches: Iterable[AckBatch]) -> None:

@@ -65,6 +65,7 @@ from sharegroups.producing.core.undelivered import Undelivered
 from sharegroups.producing.delivery_reports import OnDelivery, report_delivery
 from sharegroups.producing.partition_health import PartitionHealth
 from sharegroups.producing.produced import ProducedRecord, encode, size_of
+from sharegroups.tracing.sending import ProducerTracing
 
 log = logging.getLogger(__name__)
 
@@ -146,12 +147,15 @@ class Sender:
     After adding a record to an idle partition, call `pump` in the loop.
     """
 
-    def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None]) -> None:
+    def __init__(self, cluster: Cluster, config: Config, changed: Callable[[], None], tracing: ProducerTracing) -> None:
         self.lock = threading.Lock()
+        self._tracing = tracing
         #: The watchers of records in flight whose callers no longer wait for them.
         self._unwanted: set[OnDelivery] = set()
         self.buffer: ProduceBuffer[ProducedRecord, OnDelivery] = ProduceBuffer(
-            config["buffer.memory"], config["batch.size"], config["batch.num.records"]
+            config["buffer.memory"],
+            config["batch.size"] - tracing.reserve_bytes(config["batch.num.records"]),
+            config["batch.num.records"],
         )
         self.transaction: Transaction | None = None
         self.open: OpenTransaction[ProducedRecord, OnDelivery] = OpenTransaction()
@@ -349,7 +353,10 @@ class Sender:
             self._changed()
 
     async def _send(self, leader: LeaderRequests, groups: list[_Group], meanings: dict[str, Meaning]) -> None:
+        traceparent = self._tracing.sending(groups) if self._tracing.on else ""
         message = _stream_message(groups, meanings, self._config, self._acks, self.transaction)
+        if traceparent:
+            message.traceparent = traceparent
         places = [_place_of(group, meanings) for group in groups]
         try:
             response = await leader.ask(message, places, self._cluster.timeout_s)
@@ -445,6 +452,8 @@ class Sender:
         for number, batch in enumerate(group.batches):
             if number < len(result.base_offsets):
                 offset = result.base_offsets[number]
+            if batch.trace is not None:
+                batch.trace.over(group.partition, len(batch.records), None, offset)
             report_delivery(batch, group.partition, offset)
             offset += len(batch.records)
         self.health.over(group.partition)
@@ -545,6 +554,8 @@ class Sender:
         elif any(batch.identity is not None and batch.identity == self.identity for batch in group.batches):
             self.identity = None
         for batch in group.batches:
+            if batch.trace is not None:
+                batch.trace.over(group.partition, len(batch.records), error)
             report_delivery(batch, group.partition, -1, error)
         unwatched = sum(len(batch.records) - len(batch.watchers) for batch in group.batches)
         if unwatched:
@@ -601,7 +612,8 @@ def _stream_message(
 def _add_batch(
     part: ProduceRequest.PartitionData, batch: Batch[ProducedRecord, Any], packing: Packing, transactional: bool
 ) -> None:
-    data, latest_ms = encode(batch.records, packing)
+    records = batch.records if batch.trace is None else batch.trace.stamped(batch.records)
+    data, latest_ms = encode(records, packing)
     identity = batch.identity or NO_IDENTITY
     part.batches.add(
         record_batch=data,

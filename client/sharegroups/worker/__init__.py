@@ -12,8 +12,9 @@ run a worker. gRPC is imported when a worker starts, so handler processes do not
 """
 
 from sharegroups.worker.core.policy import Accept, Reject, Release, Retry
+from sharegroups.worker.hooks import JobInterrupted
 from sharegroups.worker.job import JobInfo, current_job
 from sharegroups.worker.pools import WorkerError
 from sharegroups.worker.worker import Worker
 
-__all__ = ["Accept", "JobInfo", "Reject", "Release", "Retry", "Worker", "WorkerError", "current_job"]
+__all__ = ["Accept", "JobInfo", "JobInterrupted", "Reject", "Release", "Retry", "Worker", "WorkerError", "current_job"]

@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from sharegroups.forks import handle_signals
 from sharegroups.worker.core.policy import described
+from sharegroups.worker.hooks import Hooks
 from sharegroups.worker.job import JobInfo, JobSpec, enter, run_blocking
 
 
@@ -48,13 +49,22 @@ def serve(work: Connection, alive: Connection, packed: bytes) -> None:
         except Exception as error:
             work.send(Unable(described(error), traceback.format_exc()))
             return
-        work.send("ready")
-        while True:
-            topic, info, value = work.recv()
-            enter(_maker(info))
-            began = time.perf_counter()
-            verdict = run_blocking(specs[topic], value)
-            work.send((verdict, time.perf_counter() - began))
+        hooks = next((spec.watch.hooks for spec in specs.values() if spec.watch is not None), Hooks())
+        hooks.run("start")
+        try:
+            _work(work, specs)
+        finally:
+            hooks.run("stop")
+
+
+def _work(work: Connection, specs: Mapping[str, JobSpec]) -> None:
+    work.send("ready")
+    while True:
+        topic, info, value = work.recv()
+        enter(_maker(info))
+        began = time.perf_counter()
+        verdict = run_blocking(specs[topic], value)
+        work.send((verdict, time.perf_counter() - began))
 
 
 def _maker(info: tuple[Any, ...]) -> Any:

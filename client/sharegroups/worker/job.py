@@ -22,6 +22,7 @@ from sharegroups.worker.core.policy import (
     shortened,
     verdict_of,
 )
+from sharegroups.worker.watching import JobWatch
 
 if TYPE_CHECKING:
     from sharegroups.consuming.lock_renewals import Kept
@@ -44,6 +45,8 @@ class JobSpec:
     outcomes: Mapping[type[BaseException], Outcome]
     is_async: bool
     in_process: bool
+    #: What happens around it besides; None for nothing.
+    watch: JobWatch | None = None
 
     @property
     def name(self) -> str:
@@ -145,20 +148,24 @@ def arguments_of(spec: JobSpec, value: bytes | None) -> Any:
 
 def run_blocking(spec: JobSpec, value: bytes | None) -> Verdict:
     """Decode the value and call a blocking handler; any exception becomes a verdict."""
+    watched = None if spec.watch is None else spec.watch.begin(current_job())
     try:
         spec.handler(arguments_of(spec, value))
     except BaseException as error:
-        return failed(spec, error)
-    return DONE
+        verdict = failed(spec, error)
+        return verdict if watched is None else watched.failed(verdict, error)
+    return DONE if watched is None else watched.done()
 
 
 async def run_async(spec: JobSpec, value: bytes | None) -> Verdict:
     """Decode the value and call an asyncio handler; any exception becomes a verdict."""
+    watched = None if spec.watch is None else spec.watch.begin(current_job())
     try:
         await spec.handler(arguments_of(spec, value))
     except BaseException as error:
-        return failed(spec, error)
-    return DONE
+        verdict = failed(spec, error)
+        return verdict if watched is None else watched.failed(verdict, error)
+    return DONE if watched is None else watched.done()
 
 
 def failed(spec: JobSpec, error: BaseException) -> Verdict:
@@ -176,7 +183,7 @@ def failed(spec: JobSpec, error: BaseException) -> Verdict:
 def _verdict(spec: JobSpec, error: BaseException) -> Verdict:
     if isinstance(error, Undecodable):
         decoder = getattr(spec.value, "__qualname__", repr(spec.value))
-        return Verdict(Kind.REJECTED, f"the value cannot be decoded by {decoder}: {error}")
+        return Verdict(Kind.REJECTED, f"the value cannot be decoded by {decoder}: {error}", is_undecodable=True)
     trace, reason, place = _traced(error)
     return replace(verdict_of(error, spec.outcomes, trace, reason), place=place)
 

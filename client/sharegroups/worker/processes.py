@@ -42,8 +42,8 @@ _RUN_AT_IMPORT: Final = (
     'if __name__ == "__main__":'
 )
 _TOP_LEVEL: Final = (
-    "A handler, its value function and its outcomes must be defined at the top level of a module, under their own "
-    'names, and not under if __name__ == "__main__":'
+    "A handler, its value function, its outcomes and the worker's hooks must be defined at the top level of a module, "
+    'under their own names, and not under if __name__ == "__main__":'
 )
 
 

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from kip932.telemetry import context_of
 from sharegroups.aio import ShareConsumer
 from sharegroups.connection.core.missing_rights import may_not_work
 from sharegroups.errors import (
@@ -21,19 +22,20 @@ from sharegroups.errors import (
     TopicAuthorizationFailedError,
     WakeupError,
 )
-from sharegroups.messages import Message, Messages, TopicIdPartition
+from sharegroups.messages import Message, Messages, TopicIdPartition, delivered_of
 from sharegroups.worker.acknowledging import Acknowledging
 from sharegroups.worker.checks import GroupLimits
 from sharegroups.worker.core.isolation import PARKED_S, Isolation, runs_alone
 from sharegroups.worker.core.policy import Kind, Step, Verdict, archived, decide
 from sharegroups.worker.core.prefetch import Prefetch
 from sharegroups.worker.core.tally import Tally
-from sharegroups.worker.job import Job, JobSpec
+from sharegroups.worker.job import Job, JobInfo, JobSpec
 from sharegroups.worker.outcome_log import OutcomeLog
 from sharegroups.worker.pools import Finished, Pool, WorkerError
 from sharegroups.worker.processes import ProcessPool
 from sharegroups.worker.tasks import TaskPool
 from sharegroups.worker.threads import ThreadPool
+from sharegroups.worker.watching import UNWATCHED, JobWatch
 
 if TYPE_CHECKING:
     from sharegroups.consuming.lock_renewals import Kept
@@ -134,7 +136,9 @@ class Runner:
         cut_off_counts: bool = True,
         limits: GroupLimits,
         tally: Tally,
+        watch: JobWatch | None = None,
     ) -> None:
+        self._watch = watch or UNWATCHED
         self._specs = specs
         self._group_id = str(settings["group.id"])
         self._limits = limits
@@ -364,13 +368,26 @@ class Runner:
             decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
             self._jobs.remove(job)
             self._isolation.ended(job, self._loop.time())
+            if self._watch.is_needed:
+                self._note(job, verdict, seconds)
             if decision.step is Step.ACCEPT:
                 self._jobs.remember(job.message)
             done = self._acknowledging.settle(job, decision)
             if verdict.kind is not Kind.DONE or verdict.why:
                 limit, letters_to = self._group_limit, self._dead_letter_topic
-                self._outcomes.job(job, verdict, done, limit=limit, letters_to=letters_to, now_s=self._loop.time())
+                with self._watch.span_of(verdict):
+                    now_s = self._loop.time()
+                    self._outcomes.job(job, verdict, done, limit=limit, letters_to=letters_to, now_s=now_s)
             self._tally.job(job.spec.topic, decision.step.value, seconds)
+
+    def _note(self, job: Job, verdict: Verdict, seconds: float) -> None:
+        """Note a job's end for hooks and metrics, and its span for the acknowledgement of its record."""
+        self._watch.ended(JobInfo.of(job), verdict, seconds)
+        trace = delivered_of(job.message).trace
+        if trace is not None and verdict.note is not None and verdict.note.traceparent:
+            context = context_of(verdict.note.traceparent)
+            if context is not None:
+                trace.jobs[job.message.offset()] = context
 
     def _give_back(self) -> None:
         """Release records that have waited too long for a handler, because jobs have become slower. A record that runs

@@ -10,6 +10,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 from typing import Final
 
@@ -119,7 +120,7 @@ class TaskPool:
         if job in self._timed_out:
             self._timed_out.discard(job)
             # A handler that succeeds just as it times out has succeeded.
-            verdict = verdict if verdict.kind is Kind.DONE else _timed_out(job)
+            verdict = verdict if verdict.kind is Kind.DONE else replace(_timed_out(job), note=verdict.note)
         self._ended(task, Finished(job, verdict, self._loop.time() - began))
 
     def _expire(self, task: asyncio.Task[None], job: Job) -> None:

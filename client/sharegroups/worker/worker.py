@@ -21,8 +21,10 @@ from kip932.nearest_name import did_you_mean
 from sharegroups.forks import signals
 from sharegroups.worker.core.policy import Outcome, Retry, check_outcomes
 from sharegroups.worker.core.tally import Tally
+from sharegroups.worker.hooks import Hooks, checked_event
 from sharegroups.worker.job import RUN_AT_IMPORT_STATUS, JobSpec
 from sharegroups.worker.pools import WorkerError
+from sharegroups.worker.watching import JobWatch
 
 if TYPE_CHECKING:
     from sharegroups.worker.runner import Runner
@@ -34,7 +36,9 @@ _CONCURRENCY: Final = 8
 _PREFETCH: Final = 500
 _GRACE_S: Final = 20.0
 #: The Worker's own arguments, and how similar a keyword must be to one of them (0 to 1) to count as a typo.
-_ARGUMENTS: Final = ("concurrency", "processes", "prefetch", "grace", "cut_off_counts", "health_port", "health_host")
+_ARGUMENTS: Final = (
+    "concurrency", "processes", "prefetch", "grace", "cut_off_counts", "continue_trace", "health_port", "health_host",
+)  # fmt: skip
 _SIMILARITY_MIN: Final = 0.75
 #: Settings of the consumer that only the worker sets.
 _WORKER_SETTINGS: Final = (
@@ -57,8 +61,9 @@ class Worker:
     required; `client_id` defaults to worker-<host>-<process id>. `concurrency`: how many handlers of each kind (async,
     thread, process) run at once. `prefetch`: the maximum number of records that may wait besides those. `grace`: how
     many seconds running jobs have to end after SIGTERM. `cut_off_counts`: whether the delivery of a job that does not
-    end in that time counts (False: it does not, up to ten times in a row). `health_port`: the port of /healthz, /readyz
-    and /metrics. Raises ConfigError and ValueError.
+    end in that time counts (False: it does not, up to ten times in a row). `continue_trace`: whether a job's span,
+    with OpenTelemetry, is the child of the span that sent its record (False: it is linked to that span). `health_port`:
+    the port of /healthz, /readyz and /metrics. Raises ConfigError and ValueError.
     """
 
     def __init__(
@@ -70,6 +75,7 @@ class Worker:
         prefetch: int = _PREFETCH,
         grace: float = _GRACE_S,
         cut_off_counts: bool = True,
+        continue_trace: bool = False,
         health_port: int | None = None,
         health_host: str = "127.0.0.1",
         **keywords: Any,
@@ -79,6 +85,7 @@ class Worker:
         self.processes = processes
         self.grace = float(grace)
         self.cut_off_counts = bool(cut_off_counts)
+        self.continue_trace = bool(continue_trace)
         self.health_port = health_port
         self.health_host = health_host
         self.settings = _checked(settings, keywords)
@@ -86,6 +93,7 @@ class Worker:
         #: The signal that ended `run`, or None.
         self.stopped_by: int | None = None
         self._specs: dict[str, JobSpec] = {}
+        self._hooks = Hooks()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._stopping: asyncio.Event | None = None
         self._runner: Runner | None = None
@@ -132,6 +140,25 @@ class Worker:
             spec = JobSpec(topic, handler, value, timeout, retry, given, is_async, in_process=False)
             self._register(spec, processes)
             return handler
+
+        return register
+
+    def on(self, event: str) -> Callable[[Handler], Handler]:
+        """Register the decorated function as a hook: it is called at this event, for an error reporter, for example.
+
+        `start()` and `stop()`: as the worker starts and ends, in its own process and in each process of handlers.
+        `before(job)` and `after(job)`: around each handler, in its process and its thread or task.
+        `failed(job, error)`: between them if the handler raised an exception that fails or rejects the job. If the job
+        ended without one (its process died, its time was over, its record could not be read), `failed` gets a
+        JobInterrupted in the worker's own process; `after` is not called if the handler's process is gone. `job` is
+        what `current_job()` returns. Hooks are plain functions; what they raise is logged once and affects no job.
+        Raises ValueError.
+        """
+        name = checked_event(event)
+
+        def register(function: Handler) -> Handler:
+            self._hooks.add(name, function)
+            return function
 
         return register
 
@@ -205,6 +232,9 @@ class Worker:
         self._take_name()
         self._turned_s = self._loop.time()
         async with AsyncExitStack() as stack:
+            stack.callback(self._hooks.run, "stop")
+            self._hooks.run("start")
+            watch, specs = self._watched()
             if self.health_port is not None:
                 served = health_port(self.health_host, self.health_port, self._healthy, self._ready, self.tally.text)
                 await stack.enter_async_context(served)
@@ -215,13 +245,14 @@ class Worker:
             stack.enter_context(missing_topics_logged_once(missing, self._loop.time))
             self._runner = Runner(
                 self.settings,
-                self._specs,
+                specs,
                 concurrency=self.concurrency,
                 prefetch=self.prefetch,
                 grace=self.grace,
                 cut_off_counts=self.cut_off_counts,
                 limits=limits,
                 tally=self.tally,
+                watch=watch,
             )
             if self._stopping.is_set():
                 self._runner.stop()
@@ -232,6 +263,25 @@ class Worker:
             finally:
                 self._runner = None
                 log.info("stopped: %s", self.tally.line())
+
+    def _watched(self) -> tuple[JobWatch, dict[str, JobSpec]]:
+        """Return what watches the jobs, and the jobs with it where there is something to watch: a process of handlers
+        may have set up OpenTelemetry although this one has not."""
+        from sharegroups.config import consumer_config  # noqa: PLC0415 - light, but not needed to import us
+
+        config = consumer_config(self.settings, {})
+        watch = JobWatch(
+            self._hooks,
+            config["opentelemetry.enable"],
+            config["client.id"],
+            config["group.id"],
+            self.continue_trace,
+        )
+        watched = {
+            topic: replace(spec, watch=watch) if watch.is_needed or spec.in_process else spec
+            for topic, spec in self._specs.items()
+        }
+        return watch, watched
 
     def _check_parent(self) -> None:
         """Raise WorkerError if handlers must run in processes but this process may not have children."""

@@ -15,6 +15,7 @@ from tests.integration.scenarios.transacting import Writer
 from tests.integration.scenarios.wire import METHODS, Wire
 from tests.support.node import unique
 
+TRACEPARENT: Final = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 STATE_RPCS: Final = {name for name in METHODS if "ShareGroupState" in name}
 #: The other methods that only nodes call.
 _OTHERS: Final = {"StateStream", "ReadTopicStartOffsets", "ReportMemberConnections", "EndMemberSessions"}
@@ -92,7 +93,7 @@ async def _produce(world: World) -> Any:
 
 @full
 async def _produce_stream(world: World) -> Any:
-    return _new("ProduceStream", correlation_id=7, request=await _produce(world))
+    return _new("ProduceStream", correlation_id=7, traceparent=TRACEPARENT, request=await _produce(world))
 
 
 @full
@@ -178,7 +179,7 @@ async def _share_acknowledge(world: World) -> Any:
 @full
 async def _share_stream(world: World) -> Any:
     member = await world.wire.join(world.group, [world.topic])
-    request = _new("ShareStream", correlation_id=7)
+    request = _new("ShareStream", correlation_id=7, traceparent=TRACEPARENT)
     request.fetch.group_id, request.fetch.member_id = world.group, member
     request.fetch.topics.add(topic_id=world.topic_id).partitions.add(partition_index=1)
     return request
@@ -484,4 +485,4 @@ async def _end_member_sessions(world: World) -> Any:
 
 @full
 async def _state_stream(world: World) -> Any:
-    return _new("StateStream", correlation_id=7, read=await _read_share_group_state(world))
+    return _new("StateStream", correlation_id=7, traceparent=TRACEPARENT, read=await _read_share_group_state(world))

@@ -209,6 +209,11 @@ async def _zero_is_echoed(world: World, answer: Any) -> None:
     assert answer.correlation_id == 0
 
 
+@means("ProduceStream.traceparent", "ShareStream.traceparent", "StateStream.traceparent")
+async def _it_belongs_to_no_trace(world: World, answer: Any) -> None:
+    assert answer.correlation_id == 7, "the request is answered"
+
+
 @means(
     "Fetch.topics.partitions.fetch_offset",
     "Fetch.topics.partitions.current_leader_epoch",

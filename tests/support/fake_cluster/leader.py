@@ -142,6 +142,7 @@ class Leader(ShareRequests):
                 await self.fake.hold_produce.wait()
             if self.fake.take_error("produce_stream"):
                 return  # the stream ends without a response
+            self.fake.traceparents.append(message.traceparent)
             response = self._produce(message.request)
             if self.fake.take_error("produce_lost"):
                 return  # appended, and the response is lost

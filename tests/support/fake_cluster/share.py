@@ -95,6 +95,7 @@ class ShareRequests:
     # A request takes effect on arrival: its session step, then its acknowledgements, then the end of its session.
 
     def _begin(self, message: share_stream_pb2.ShareStreamRequest, stream: object) -> _Run:
+        self.fake.traceparents.append(message.traceparent)
         is_fetch = message.HasField("fetch")
         request: Any = message.fetch if is_fetch else message.acknowledge
         requests: list[Any] = self.fake.fetches if is_fetch else self.fake.acknowledges

@@ -19,6 +19,7 @@ from sharegroups.cli.dlq.redriven_before import Targets, target_of
 from sharegroups.cli.interrupts import GRACE_S, LEAVE_S, Ended
 from sharegroups.cli.output import print_stderr
 from sharegroups.producer import Producer
+from sharegroups.producing.delivery_reports import OnDelivery
 from sharegroups.reports import DeliveryReport
 
 #: The interval at which the wait for confirmations checks for a signal, in seconds.
@@ -160,13 +161,16 @@ class Redriving:
             return
         headers = content.headers if letter.is_headers_only else letter.others
         place = self._reading.queue.place(partition, item.found.record.offset)
+        on_delivery: OnDelivery = partial(self._delivered, item)
+        if producer.tracing.on:
+            on_delivery = producer.tracing.redriven(target.topic, headers, on_delivery)
         try:
             producer.produce(
                 target.topic,
                 content.value,
                 content.key,
                 target.partition,
-                partial(self._delivered, item),
+                on_delivery,
                 headers=fresh_headers(headers, letter, place),
                 timestamp=content.timestamp_ms,
             )

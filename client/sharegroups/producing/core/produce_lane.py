@@ -73,6 +73,8 @@ class Batch(Generic[RecordT, WatcherT]):
     #: True if the batch was refused together with others, any of which may be the cause, so that it is sent without
     #: them (CL-154).
     alone: bool = False
+    #: What the host traces it with, if it does.
+    trace: Any = None
 
 
 @dataclass(slots=True, eq=False)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kip932.failures import REASON_BYTES_MAX, cut
 from kip932.printable import printable
@@ -97,6 +97,18 @@ class Kind(Enum):
     RELEASED = "released"
 
 
+class JobNote(NamedTuple):
+    """What was noted about a job where its handler ran.
+
+    `is_reported`: whether the `failed` hooks have got its exception. `traceparent`: the job's span; empty unless it is
+    sampled. `error_type`: the class of the exception that it failed with.
+    """
+
+    is_reported: bool
+    traceparent: str
+    error_type: str
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """The result of one run of a handler. It does not contain the exception, so that a process can send it.
@@ -104,6 +116,7 @@ class Verdict:
     `why`: one line about the failure. `trace`: its traceback. `delay`: the delay given in a Release. `retry`: a policy
     from `outcomes` that replaces the job's. `reason`: the exception as it is sent to the cluster; empty: `why` is sent.
     `place`: the file and line that raised it.
+    `is_undecodable`: the handler was not called, since the value could not be decoded.
     """
 
     kind: Kind
@@ -113,6 +126,8 @@ class Verdict:
     retry: Retry | None = None
     reason: str = ""
     place: str = ""
+    is_undecodable: bool = False
+    note: JobNote | None = None
 
     @property
     def sent_reason(self) -> str:

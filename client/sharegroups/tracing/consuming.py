@@ -1,0 +1,146 @@
+"""A consumer's spans and metrics: polls that returned records, and acknowledgements (CL-173).
+
+A sampled span links to the contexts that its records carry. Only for such a span are records' headers read.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from kip932.errors import KafkaError
+from kip932.ids import ACK_ACCEPT, ACK_GAP, ACK_NAMES, ACK_REJECT, ACK_RELEASE, ACK_RENEW
+from kip932.telemetry import TRACEPARENT, context_in, traceparent_of
+from sharegroups.consuming.ack_outbox import PendingAck
+from sharegroups.consuming.core.acknowledgements import offsets_with
+from sharegroups.messages import Delivered
+from sharegroups.tracing.instruments import LINKS_MAX, Attributes, Instruments, end, span_name
+from sharegroups.tracing.sending import links_to
+from sharegroups.tracing.traces import AckTrace, DeliveryTrace, Settling
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, SpanContext
+
+#: How an operation that settles records is named.
+_NAMES: Final = {ACK_ACCEPT: "ack", ACK_RELEASE: "nack", ACK_REJECT: "nack", ACK_RENEW: "renew"}
+_Ranges = Sequence[tuple[int, int]]
+
+
+class ConsumerTracing(Instruments):
+    """The tracing of one consumer."""
+
+    def __init__(self, enabled: bool, client_id: str, group_id: str, member_id: str) -> None:
+        super().__init__(enabled, client_id, group_id)
+        self._own["sharegroups.member.id"] = member_id
+        self._polled_ns = 0
+        self._polled_s = 0.0
+
+    def poll_began(self) -> None:
+        """Note when a poll began."""
+        self._polled_ns, self._polled_s = time.time_ns(), time.monotonic()
+
+    def polled(self, delivered: Sequence[Delivered]) -> None:
+        """Trace and count the records that a poll returns. Those of an interrupted poll come again, and count once."""
+        fresh = [part for part in delivered if part.trace is None]
+        for part in fresh:
+            part.trace = DeliveryTrace()
+            if not part.was_renewed:
+                self.consumed(part.topic, part.records)
+        topics = list(dict.fromkeys(part.topic for part in delivered))
+        topic = topics[0] if len(topics) == 1 else None
+        self.took("poll", "receive", topic, time.monotonic() - self._polled_s)
+        if self.tracer is None:
+            return
+        from opentelemetry.trace import SpanKind  # noqa: PLC0415 - see kip932.telemetry
+
+        partitions = {part.id_partition for part in delivered}
+        partition = delivered[0].id_partition.partition if len(partitions) == 1 else None
+        count = sum(part.records for part in delivered)
+        span = self.tracer.start_span(
+            span_name("poll", topics),
+            kind=SpanKind.CLIENT,
+            attributes=self.attributes("poll", "receive", topic, partition, count),
+            start_time=self._polled_ns,
+        )
+        if span.is_recording():
+            if partition is not None and count == 1:
+                span.set_attribute("messaging.kafka.offset", delivered[0].span[0])
+            for context in islice((one for part in delivered for one in _contexts(part, None)), LINKS_MAX):
+                span.add_link(context)
+        span.end()
+
+    def settling(self, acks: Iterable[PendingAck]) -> None:
+        """Begin the spans of acknowledgements: one for each type in a delivery."""
+        for ack in acks:
+            found: list[Settling] = []
+            traceparent = ""
+            for kind in sorted({kind for batch in ack.batches for kind in batch.types} - {ACK_GAP}):
+                ranges = offsets_with(ack.batches, kind)
+                span = None if self.tracer is None else self._settle_span(ack.delivered, kind, ranges)
+                found.append(Settling(_NAMES[kind], span))
+                if span is not None and (context := span.get_span_context()).trace_flags.sampled:
+                    traceparent = traceparent or traceparent_of(context)
+            if found:
+                ack.trace = AckTrace(found, traceparent)
+
+    def _settle_span(self, part: Delivered, kind: int, ranges: _Ranges) -> Span:
+        """Begin one span. It is the child of the job's span if it is for a single job; else it links to the jobs, or to
+        what the records carry."""
+        from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context  # noqa: PLC0415
+
+        assert self.tracer is not None
+        count = sum(last - first + 1 for first, last in ranges)
+        jobs = part.trace.jobs if part.trace is not None else {}
+        known = [jobs[offset] for offset in jobs if any(first <= offset <= last for first, last in ranges)]
+        parent: Context | None = None
+        if count == 1 and known:
+            parent = set_span_in_context(NonRecordingSpan(known[0]))
+        span = self.tracer.start_span(
+            f"{_NAMES[kind]} {part.topic}",
+            parent,
+            kind=SpanKind.CLIENT,
+            attributes=self._settle_attributes(part, kind, ranges, count),
+            links=links_to(known[:LINKS_MAX]) if parent is None else (),
+        )
+        if span.is_recording() and not known:
+            for context in islice(_contexts(part, ranges), LINKS_MAX):
+                span.add_link(context)
+        return span
+
+    def _settle_attributes(self, part: Delivered, kind: int, ranges: _Ranges, count: int) -> Attributes:
+        found = self.attributes(_NAMES[kind], "settle", part.topic, part.id_partition.partition, count)
+        found["sharegroups.acknowledge_type"] = ACK_NAMES[kind]
+        if count == 1:
+            found["messaging.kafka.offset"] = ranges[0][0]
+        return found
+
+    def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
+        """End the spans of acknowledgements, which have their outcome."""
+        trace, ack.trace = ack.trace, None
+        if trace is None:
+            return
+        seconds = time.monotonic() - trace.began_s
+        for one in trace.settling:
+            self.took(one.operation, "settle", ack.delivered.topic, seconds, error)
+            if one.span is not None:
+                end(one.span, error)
+
+
+def _contexts(part: Delivered, ranges: _Ranges | None) -> Iterator[SpanContext]:
+    """Return the contexts that a delivery's records carry, only of these offsets if given."""
+    for number, start, stop, _ in part.slices:
+        batch = part.batches[number]
+        if batch.error is not None:
+            continue
+        for index in range(start, stop):
+            offset = batch.base_offset + index
+            if ranges is not None and not any(first <= offset <= last for first, last in ranges):
+                continue
+            headers = batch.records[index].headers
+            if any(header.key == TRACEPARENT for header in headers):
+                found = context_in((header.key, header.value) for header in headers)
+                if found is not None:
+                    yield found

@@ -1,0 +1,82 @@
+"""OpenTelemetry set up for one test, as a program would set it up, with what it collects in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import _internal as metrics_state
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
+from opentelemetry.trace import SpanContext
+from opentelemetry.util._once import Once
+
+
+class Collected:
+    """The spans and metrics that ended so far."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self._spans = InMemorySpanExporter()
+        self.provider = TracerProvider(sampler=sampler)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        self._reader = InMemoryMetricReader()
+        self.meters = MeterProvider([self._reader])
+
+    def set_up(self) -> None:
+        trace.set_tracer_provider(self.provider)
+        metrics.set_meter_provider(self.meters)
+
+    def tracer(self) -> trace.Tracer:
+        return self.provider.get_tracer("program")
+
+    def spans(self, name: str = "") -> list[ReadableSpan]:
+        return [span for span in self._spans.get_finished_spans() if not name or span.name == name]
+
+    def one(self, name: str) -> ReadableSpan:
+        (span,) = self.spans(name)
+        return span
+
+    def points(self, name: str) -> list[Any]:
+        """Return a metric's data points."""
+        data = self._reader.get_metrics_data()
+        scopes = [] if data is None else [scope for one in data.resource_metrics for scope in one.scope_metrics]
+        found = [metric for scope in scopes for metric in scope.metrics if metric.name == name]
+        return [point for metric in found for point in metric.data.data_points]
+
+
+@contextmanager
+def telemetry(sampler: Sampler = ALWAYS_ON, *, set_up: bool = True) -> Iterator[Collected]:
+    """Inside the block, OpenTelemetry is set up, or can be with `set_up`. Afterwards the process has no provider."""
+    found = Collected(sampler)
+    if set_up:
+        found.set_up()
+    try:
+        yield found
+    finally:  # the API lets a process set its providers once
+        trace._TRACER_PROVIDER, trace._TRACER_PROVIDER_SET_ONCE = None, Once()
+        metrics_state._METER_PROVIDER, metrics_state._METER_PROVIDER_SET_ONCE = None, Once()
+        metrics_state._PROXY_METER_PROVIDER = metrics_state._ProxyMeterProvider()
+        found.provider.shutdown()
+        found.meters.shutdown()
+
+
+def context(span: ReadableSpan) -> SpanContext:
+    """Return a span's context, which every ended span has."""
+    found = span.get_span_context()
+    assert found is not None
+    return found
+
+
+def parent_id(span: ReadableSpan) -> int | None:
+    return None if span.parent is None else span.parent.span_id
+
+
+def linked(span: ReadableSpan) -> set[int]:
+    """Return the ids of the spans that a span is linked to."""
+    return {link.context.span_id for link in span.links}
