@@ -97,7 +97,7 @@ class Producer(ProcessBound):
             self._thread.call(inner.ensure_topic(topic))
         done = None if on_delivery is None else self._queueing(on_delivery)
         record = inner.record(value, key, headers, timestamp)
-        if inner.tracing.on:
+        if (contexts := inner.tracing.contexts) is not None and contexts():  # this runs for every record
             record = inner.tracing.stamp(topic, record)
         wake = inner.append(topic, partition, record, done)
         if wake is None:

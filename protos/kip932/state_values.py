@@ -7,7 +7,7 @@ is its reply, or the KafkaError of its refusal.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kip932.errors import FencedLeaderEpochError, KafkaError, NotCoordinatorError
 from kip932.failures import Failure
@@ -46,6 +46,8 @@ class WriteState(NamedTuple):
     batches: tuple[StateBatch, ...]
     stats: WriteStats = NO_STATS
     failures: tuple[Failure, ...] = ()
+    #: The span for which it is written, if it is traced (CM-216).
+    trace: Any = None
 
 
 class DeleteState(NamedTuple):

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import structlog
 
@@ -44,9 +44,14 @@ from partition_leader.topic_rpc.log_dirs import LogDirsService
 from partition_leader.topic_rpc.produce import ProduceService
 from partition_leader.topic_rpc.produce_transactions import Transactions
 from shard_runtime.rpc.binding import CallContext, ServerStream
+from shard_runtime.tracing import failed, tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = structlog.get_logger(__name__)
 
+_SERVICE: Final = "kip932.api.v1.PartitionLeaderService"
 #: The maximum number of requests in flight on one share stream; no more are read until one is answered (CM-62).
 IN_FLIGHT_PER_STREAM: Final = 64
 
@@ -283,9 +288,14 @@ class _ShareStream:
                 f"share stream message {message.correlation_id} holds neither fetch nor acknowledge"
             )
         correlation_id, is_fetch = message.correlation_id, kind == "fetch"
+        span = None
+        if tracing.on and message.traceparent:
+            span = tracing.begin(message.traceparent, f"{_SERVICE}/{'ShareFetch' if is_fetch else 'ShareAcknowledge'}")
 
         def answered(answer: ShareAnswer) -> None:
             self._running.pop(sequence, None)
+            if span is not None:
+                _end_span(span, answer)
             size = batch_bytes(answer) if is_fetch else 0
             self._reserved_bytes -= promised
             self._unwritten_bytes += size
@@ -295,7 +305,11 @@ class _ShareStream:
 
         self._running[sequence] = None
         self._reserved_bytes += promised
-        handle = self._requests.handle(request, answered)
+        handle = (
+            self._requests.handle(request, answered)
+            if span is None
+            else tracing.within(span, self._requests.handle, request, answered)
+        )
         if sequence in self._running:
             self._running[sequence] = handle
 
@@ -330,6 +344,14 @@ class _ShareStream:
         else:
             await fill_acknowledge_response(response.acknowledge, answered.answer, self._led)
         return response
+
+
+def _end_span(span: Span, answer: ShareAnswer) -> None:
+    """End a request's span; it failed if an acknowledgement did."""
+    for error in (answer.error, *(one.acknowledge_error for one in answer.partitions)):
+        if error is not None:
+            failed(span, error)
+    span.end()
 
 
 async def _messages(stream: ServerStream) -> AsyncIterator[produce_pb2.ProduceStreamRequest]:

@@ -17,6 +17,7 @@ import structlog
 from kip932.log_lines import is_text, json_line, text_line
 from shard_runtime.record_log.store_url import masked
 from shard_runtime.topic_names import TOPIC_NAMES
+from shard_runtime.tracing import tracing
 
 _LEVELS: Final = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 
@@ -85,6 +86,7 @@ def configure_logs(
         processors=[
             structlog.contextvars.merge_contextvars,
             TOPIC_NAMES,
+            _trace_ids,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
             structlog.processors.format_exc_info if text else _TRACEBACKS,
@@ -95,3 +97,8 @@ def configure_logs(
         cache_logger_on_first_use=True,
     )
     return waiting.end
+
+
+def _trace_ids(_logger: Any, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """Add the ids of the current span, if there is one (CM-217)."""
+    return {**event, **tracing.ids()} if tracing.on else event

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, Protocol, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 import structlog
 
@@ -26,9 +26,13 @@ from kip932.state_values import (
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.owners import OwnerAddress
 from shard_runtime.rate_limited_log import RateLimitedLog
+from shard_runtime.tracing import failed, tracing
 from share_coordinator.core.commands import CommandBatch, DeleteTopics, ListStarts, Removed, ShareCommand
 from share_coordinator.core.plausible import ImplausibleError
 from share_coordinator.metrics import CoordinatorMeter
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = structlog.get_logger(__name__)
 
@@ -135,12 +139,22 @@ class Dispatcher:
     async def run_one(self, command: StateCommand, within_ms: int) -> StateOutcome:
         """Run one command and wait for its outcome, for at most `within_ms`. A refusal has the owner's address, if it
         is known."""
+        if not tracing.on or not isinstance(command, WriteState) or command.trace is None:
+            return await self._run_one(command, within_ms)
+        with tracing.step("WriteShareGroupState", command.trace) as span:
+            outcome = await self._run_one(command, within_ms, span)
+            if isinstance(outcome, KafkaError):
+                failed(span, outcome)
+            return outcome
+
+    async def _run_one(self, command: StateCommand, within_ms: int, span: Span | None = None) -> StateOutcome:
         started_ms = self._clock.now_ms()
         shard = state_shard(command.key, len(self._hosts))
         outcome: StateOutcome
         timer = None
         try:
-            result = self._hosts[shard].post(command)
+            post = self._hosts[shard].post
+            result = post(command) if span is None else tracing.within(span, post, command)
             limit_ms = min(within_ms, self._write_timeout_ms)
             timer = asyncio.get_running_loop().call_later(limit_ms / 1000, _expire, result, limit_ms)
             outcome = cast(StateOutcome, await result)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 
@@ -57,10 +57,15 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches, check_state_spans
 from shard_runtime.rpc.status import expected, invalid_argument
+from shard_runtime.tracing import failed, tracing
 from share_coordinator.dispatch import Begun, Dispatcher
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = structlog.get_logger(__name__)
 
+_SERVICE: Final = "kip932.internal.v1.ShareCoordinatorService"
 #: How many share-partitions one step decides, and how many state batches, unless one share-partition has more.
 KEYS_SLICE: Final = 200
 BATCHES_SLICE: Final = 5_000
@@ -273,13 +278,20 @@ class ShareCoordinatorService:
         unknown kind (PL-732)."""
         answer = StateStreamResponse(correlation_id=request.correlation_id)
         kind = request.WhichOneof("request")
+        span = None
+        if tracing.on and request.traceparent and kind == "write":
+            span = tracing.begin(request.traceparent, f"{_SERVICE}/WriteShareGroupState")
         try:
             if kind == "write":
-                answer.write.CopyFrom(await self._serve(_WRITE, request.write))
+                answer.write.CopyFrom(await self._serve(_WRITE, request.write, span))
             elif kind == "read":
                 answer.read.CopyFrom(await self._serve(_READ, request.read))
         except Exception as error:
             self._failed(kind, stream.context.peer, error)
+            if span is not None:
+                failed(span, error)
+        if span is not None:
+            span.end()
         await self._write(answer, stream, kind)
 
     async def _write(self, answer: StateStreamResponse, stream: ServerStream, kind: str | None) -> None:
@@ -296,7 +308,7 @@ class ShareCoordinatorService:
         else:
             self._failures.error("state_stream_request_failed", key=key, kind=kind, peer=peer, exc_info=error)
 
-    async def _serve(self, rpc: _Rpc, request: Any) -> Any:
+    async def _serve(self, rpc: _Rpc, request: Any, span: Span | None = None) -> Any:
         empty = not request.group_id or any(not topic.partitions for topic in request.topics)
         if empty and (rpc.emptiness_first or self._dispatcher.active):
             return rpc.response()  # SC-10: an empty request has an empty response
@@ -320,14 +332,12 @@ class ShareCoordinatorService:
             for part in _slices(rpc, named):
                 if begun:
                     await asyncio.sleep(0)
-                begun.append(
-                    self._dispatcher.begin(
-                        [
-                            rpc.command(SharePartitionKey(request.group_id, topic_id, partition.partition), partition)
-                            for topic_id, partition in part
-                        ]
-                    )
-                )
+                commands = [
+                    rpc.command(SharePartitionKey(request.group_id, topic_id, partition.partition), partition)
+                    for topic_id, partition in part
+                ]
+                begin = self._dispatcher.begin
+                begun.append(begin(commands) if span is None else tracing.within(span, begin, commands))
             outcomes = [outcome for each in begun for outcome in await self._dispatcher.finish(each)]
         finally:
             for each in begun:

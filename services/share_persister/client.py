@@ -80,11 +80,11 @@ class StateStream:
         self._quiet = asyncio.Event()
         self._next_id = 0
 
-    async def request(self, kind: type[StateCommand], request: Any, timeout_s: float) -> Any:
+    async def request(self, kind: type[StateCommand], request: Any, timeout_s: float, traceparent: str = "") -> Any:
         """Send a read or a write and return its StateStreamResponse. Closes the stream and raises TransportError on a
         failure, or when the response takes longer than `timeout_s`."""
         self._next_id += 1
-        message = StateStreamRequest(correlation_id=self._next_id)
+        message = StateStreamRequest(correlation_id=self._next_id, traceparent=traceparent)
         getattr(message, "write" if kind is WriteState else "read").CopyFrom(request)
         stream: ClientStream[Any, Any] | None = None
         answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
@@ -506,11 +506,13 @@ class PersisterClient:
         owner = self._resolve(shard) if self._resolve is not None else None
         return owner is not None and owner != address
 
-    async def _stream_send(self, address: str, kind: type[StateCommand], request: Message) -> Any:
+    async def _stream_send(
+        self, address: str, kind: type[StateCommand], request: Message, traceparent: str = ""
+    ) -> Any:
         stream = self._streams.get(address)
         if stream is None:
             stream = self._streams[address] = StateStream(self._transport, address)
-        response = await stream.request(kind, request, self._request_timeout_s)
+        response = await stream.request(kind, request, self._request_timeout_s, traceparent)
         return response.write if kind is WriteState else response.read
 
     async def _unary_send(self, address: str, kind: type[StateCommand], request: Message) -> Any:

@@ -13,12 +13,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import structlog
-from google.protobuf.message import Message
 
 from kip932.errors import CoordinatorNotAvailableError, InvalidRequestError, NetworkError, UnknownServerError
 from kip932.ids import STATE_BATCHES_MAX, SharePartitionKey
 from kip932.rpc.transport import TransportError
 from kip932.state_values import ReadSummary, StateCommand, StateOutcome, WriteState
+from kip932.telemetry import traceparent_of
 from share_persister.messages import build_request, method_of, read_response
 from share_persister.retry_rules import from_transport
 from share_persister.settings import PersisterSettings
@@ -27,8 +27,9 @@ log = structlog.get_logger(__name__)
 
 _REASON_FIELDS: Final = 5  # the message and its four fields
 
-#: Sends one group's request and returns its response. Raises TransportError.
-Send = Callable[[Message], Awaitable[Any]]
+#: Sends one group's request, with the traceparent of its sender if it is traced, and returns its response. Raises
+#: TransportError.
+Send = Callable[..., Awaitable[Any]]
 
 
 class QueuedCall:
@@ -150,7 +151,7 @@ class NodeQueue:
         for entry in entries:
             entry.sent = True
         try:
-            outcomes = read_response(self._kind, await self._send(request))
+            outcomes = read_response(self._kind, await self._send(request, *_sender(entries)))
         except TransportError as error:
             failure = from_transport(error)
             for entry in entries:
@@ -165,6 +166,14 @@ class NodeQueue:
                 entry.settle(outcomes[name])
             else:
                 entry.settle(UnknownServerError(f"the reply holds no result for {key.text}"))
+
+
+def _sender(entries: list[QueuedCall]) -> tuple[str, ...]:
+    """Return the traceparent of the first traced write, if there is one."""
+    for entry in entries:
+        if isinstance(entry.command, WriteState) and entry.command.trace is not None:
+            return (traceparent_of(entry.command.trace.get_span_context()),)
+    return ()
 
 
 def _batches(command: StateCommand) -> int:

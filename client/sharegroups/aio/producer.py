@@ -174,7 +174,7 @@ class Producer(ProcessBound):
         if on_delivery is not None:
             arguments.callback("produce", "on_delivery", on_delivery, "error, report")
         record = self.record(value, key, headers, timestamp)
-        if self.tracing.on:
+        if (contexts := self.tracing.contexts) is not None and contexts():  # this runs for every record
             record = self.tracing.stamp(topic, record)
         wake = self.append(topic, partition, record, on_delivery)
         if wake is None:

@@ -21,7 +21,6 @@ from sharegroups.tracing.sending import links_to
 from sharegroups.tracing.traces import AckTrace, DeliveryTrace, Settling
 
 if TYPE_CHECKING:
-    from opentelemetry.context import Context
     from opentelemetry.trace import Span, SpanContext
 
 #: How an operation that settles records is named.
@@ -66,6 +65,9 @@ class ConsumerTracing(Instruments):
             start_time=self._polled_ns,
         )
         if span.is_recording():
+            for part in delivered:
+                if part.trace is not None:
+                    part.trace.poll = span.get_span_context()
             if partition is not None and count == 1:
                 span.set_attribute("messaging.kafka.offset", delivered[0].span[0])
             for context in islice((one for part in delivered for one in _contexts(part, None)), LINKS_MAX):
@@ -86,24 +88,29 @@ class ConsumerTracing(Instruments):
             if found:
                 ack.trace = AckTrace(found, traceparent)
 
-    def _settle_span(self, part: Delivered, kind: int, ranges: _Ranges) -> Span:
-        """Begin one span. It is the child of the job's span if it is for a single job; else it links to the jobs, or to
-        what the records carry."""
+    def _settle_span(self, part: Delivered, kind: int, ranges: _Ranges) -> Span | None:
+        """Begin one span: the child of the job's span if it is for a single job, else of the poll's, linked to the jobs
+        or to what the records carry. None if neither a job nor the poll is sampled, so that the sampler is not asked
+        once more."""
+        from opentelemetry.context import Context  # noqa: PLC0415 - see kip932.telemetry
         from opentelemetry.trace import NonRecordingSpan, SpanKind, set_span_in_context  # noqa: PLC0415
 
         assert self.tracer is not None
         count = sum(last - first + 1 for first, last in ranges)
-        jobs = part.trace.jobs if part.trace is not None else {}
+        trace = part.trace or DeliveryTrace()
+        jobs = trace.jobs
         known = [jobs[offset] for offset in jobs if any(first <= offset <= last for first, last in ranges)]
-        parent: Context | None = None
-        if count == 1 and known:
-            parent = set_span_in_context(NonRecordingSpan(known[0]))
+        alone = known[0] if count == 1 and known else None
+        if alone is None and trace.poll is None and not known:
+            return None
+        above = alone or trace.poll
+        parent = Context() if above is None else set_span_in_context(NonRecordingSpan(above), Context())
         span = self.tracer.start_span(
             f"{_NAMES[kind]} {part.topic}",
             parent,
             kind=SpanKind.CLIENT,
             attributes=self._settle_attributes(part, kind, ranges, count),
-            links=links_to(known[:LINKS_MAX]) if parent is None else (),
+            links=links_to(known[:LINKS_MAX]) if alone is None else (),
         )
         if span.is_recording() and not known:
             for context in islice(_contexts(part, ranges), LINKS_MAX):

@@ -21,6 +21,9 @@ BUCKETS_S: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.
 #: The SDK's own limit for the links of a span.
 LINKS_MAX: Final = 128
 
+#: How many attributes of metrics are kept, one for each operation and topic.
+_KNOWN_MAX: Final = 1_000
+
 Attributes = dict[str, str | int]
 
 
@@ -39,6 +42,7 @@ class Instruments:
         self._common: Attributes = {"messaging.system": SYSTEM}
         if group_id:
             self._common["messaging.consumer.group.name"] = group_id
+        self._known: dict[tuple[str, str | None], Attributes] = {}
         self._own: Attributes = {"messaging.client.id": client_id} if client_id else {}
         self.refresh()
 
@@ -109,9 +113,13 @@ class Instruments:
             self._process.record(seconds, attributes | ({"error.type": error_type} if error_type else {}))
 
     def _metric_attributes(self, operation: str, kind: str, topic: str | None) -> Attributes:
-        found = self._common | {"messaging.operation.name": operation, "messaging.operation.type": kind}
-        if topic is not None:
-            found["messaging.destination.name"] = topic
+        found = self._known.get((operation, topic))
+        if found is None:
+            found = self._common | {"messaging.operation.name": operation, "messaging.operation.type": kind}
+            if topic is not None:
+                found["messaging.destination.name"] = topic
+            if len(self._known) < _KNOWN_MAX:
+                self._known[operation, topic] = found
         return found
 
 
@@ -136,6 +144,4 @@ def span_name(operation: str, topics: Sequence[str]) -> str:
 
 
 def _with_error(attributes: Attributes, error: BaseException | None) -> Attributes:
-    if error is not None:
-        attributes["error.type"] = error_type(error)
-    return attributes
+    return attributes if error is None else attributes | {"error.type": error_type(error)}

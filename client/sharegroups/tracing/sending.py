@@ -73,22 +73,23 @@ class ProducerTracing(Instruments):
     """The tracing of one producer. `batch_bytes` and `record_bytes` bound what its records may grow to."""
 
     def __init__(self, enabled: bool, client_id: str, batch_bytes: int, record_bytes: int) -> None:
-        self._contexts: Callable[[], Mapping[str, object]] | None = None
+        #: Returns what is current in this thread or task, empty for nothing; None while no context is to be stamped.
+        self.contexts: Callable[[], Mapping[str, object]] | None = None
+        #: Whether records keep the contexts that they are given, as a redriven dead letter does.
+        self.keeps_contexts = False
         super().__init__(enabled, client_id)
         self._batch_bytes = batch_bytes
         self._record_bytes = record_bytes
         #: The spans of `send` calls that wait for their record's outcome, by span id.
         self._sends: Final[set[int]] = set()
-        #: Whether records keep the contexts that they are given, as a redriven dead letter does.
-        self.keeps_contexts = False
 
     def refresh(self) -> None:
         """Take up the providers that the program has set by now."""
         super().refresh()
-        if self.tracer is not None and self._contexts is None:
+        if self.tracer is not None and self.contexts is None and not self.keeps_contexts:
             from opentelemetry.context import get_current  # noqa: PLC0415 - see kip932.telemetry
 
-            self._contexts = get_current
+            self.contexts = get_current
 
     def reserve_bytes(self, records: int) -> int:
         """Return how much smaller batches of this many records are made, so that contexts fit into full ones, too."""
@@ -123,8 +124,6 @@ class ProducerTracing(Instruments):
     def stamp(self, topic: str, record: ProducedRecord) -> ProducedRecord:
         """Return the record with its own context, that of a `create` span, if a sampled span is current. A current span
         also replaces the context that the record was given, for example with the headers of another record."""
-        if self._contexts is None or self.keeps_contexts or not self._contexts():  # this runs for every record
-            return record
         from opentelemetry.trace import get_current_span  # noqa: PLC0415 - see kip932.telemetry
 
         context = get_current_span().get_span_context()
@@ -202,7 +201,7 @@ class ProducerTracing(Instruments):
     def redriven(self, topic: str, headers: Iterable[_Header], on_delivery: OnDelivery) -> OnDelivery:
         """Begin the span of a dead letter that is produced again: linked to the letter, whose context it keeps. Returns
         an `on_delivery` that ends it."""
-        self.keeps_contexts = True
+        self.keeps_contexts, self.contexts = True, None
         if self.tracer is None:
             return on_delivery
         from opentelemetry.trace import SpanKind  # noqa: PLC0415 - see kip932.telemetry

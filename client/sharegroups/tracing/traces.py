@@ -11,11 +11,13 @@ if TYPE_CHECKING:
 
 
 class DeliveryTrace:
-    """That a delivery was counted, and the spans of its records' jobs, by offset."""
+    """That a delivery was counted, the span of the poll that returned it, if that is sampled, and the spans of its
+    records' jobs, by offset."""
 
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "poll")
 
     def __init__(self) -> None:
+        self.poll: SpanContext | None = None
         self.jobs: dict[int, SpanContext] = {}
 
 

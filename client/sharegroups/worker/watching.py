@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kip932.telemetry import context_in, context_of, traceparent_of
 from sharegroups.tracing.instruments import Attributes, Instruments, error_type
@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span
 
-    from sharegroups.worker.job import JobInfo
+
+class WatchedRecord(Protocol):
+    """The job that hooks get, a JobInfo; what a span says of it."""
+
+    topic: str
+    partition: int
+    offset: int
+    delivery_count: int
+    headers: list[tuple[str, bytes | None]]
 
 
 class JobWatch:
@@ -50,7 +58,7 @@ class JobWatch:
 
     # Where the handler runs.
 
-    def begin(self, info: JobInfo) -> WatchedJob:
+    def begin(self, info: WatchedRecord) -> WatchedJob:
         """Begin the job of this thread or task, before its handler is called. Its end must be noted in the same one."""
         instruments = self._instruments
         instruments.refresh()
@@ -79,7 +87,7 @@ class JobWatch:
         self.hooks.run("before", info)
         return job
 
-    def _attributes(self, info: JobInfo) -> Attributes:
+    def _attributes(self, info: WatchedRecord) -> Attributes:
         found = self._instruments.attributes("process", "process", info.topic, info.partition)
         found["messaging.kafka.offset"] = info.offset
         found["sharegroups.delivery_count"] = info.delivery_count
@@ -87,7 +95,7 @@ class JobWatch:
 
     # In the worker's own process.
 
-    def ended(self, info: JobInfo, verdict: Verdict, seconds: float) -> None:
+    def ended(self, info: WatchedRecord, verdict: Verdict, seconds: float) -> None:
         """Note a job that has ended, wherever its handler ran."""
         note = verdict.note
         failed = verdict.kind in (Kind.FAILED, Kind.REJECTED)
@@ -117,7 +125,7 @@ class WatchedJob:
 
     __slots__ = ("_info", "_watch", "span", "token")
 
-    def __init__(self, watch: JobWatch, info: JobInfo) -> None:
+    def __init__(self, watch: JobWatch, info: WatchedRecord) -> None:
         self._watch = watch
         self._info = info
         self.span: Span | None = None

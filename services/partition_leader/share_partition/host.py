@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import structlog
 
@@ -34,7 +35,11 @@ from partition_leader.topic_log.topic_log import TopicLog
 from shard_runtime.config.group_config import GroupConfig
 from shard_runtime.config.kafka_configs import BY_DURATION, EARLIEST
 from shard_runtime.record_log.protocol import LogError
+from shard_runtime.tracing import tracing
 from share_persister.values import PersisterError
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 log = structlog.get_logger(__name__)
 
@@ -102,6 +107,8 @@ class SharePartitionHost:
         self._locking: int | None = None
         self._read_log: fx.ReadLog | None = None
         self._acquired: fx.Acquired | None = None
+        #: An acknowledgement of a traced request that no write has taken up yet: its operation, and the request's span.
+        self._traced: tuple[int, Span] | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._carry_out: dict[type, Callable[..., None]] = {
             fx.Persist: self._on_persist,
@@ -178,6 +185,8 @@ class SharePartitionHost:
     def acknowledge(self, member_id: str, batches: tuple[ev.AckBatch, ...], on_result: OnResult) -> None:
         """Apply the acknowledgements of one request. `on_result` is called once, perhaps before this returns."""
         op = self._operation(on_result)
+        if tracing.current is not None:
+            self._traced = op, tracing.current
         self.feed(ev.Acknowledge(op, member_id, batches, self.config))
 
     def release(
@@ -244,9 +253,12 @@ class SharePartitionHost:
     # --- effects
 
     def _on_persist(self, effect: fx.Persist) -> None:
-        self._spawn(self._write(effect))
+        traced, self._traced = self._traced, None
+        self._spawn(self._write(effect, None if traced is None else traced[1]))
 
     def _on_reply(self, effect: fx.Reply) -> None:
+        if self._traced is not None and self._traced[0] == effect.op_id:
+            self._traced = None  # it needed no write
         self._replies.pop(effect.op_id, _ignore)(OperationResult(effect.error, effect.persisted, effect.acknowledged))
 
     def _on_read_log(self, effect: fx.ReadLog) -> None:
@@ -353,7 +365,7 @@ class SharePartitionHost:
             self._lease.give_up(f"fenced at {self.key.text}: {failure.error.message}", stored or 0)
         return failure.error
 
-    async def _write(self, effect: fx.Persist) -> None:
+    async def _write(self, effect: fx.Persist, span: Span | None = None) -> None:
         write = WriteState(
             key=self.key,
             state_epoch=effect.state_epoch,
@@ -364,6 +376,7 @@ class SharePartitionHost:
             batches=on_the_wall(effect.state_batches, self._clock) if effect.has_delays else effect.state_batches,
             stats=_stats_of_write(effect, self.log.high_watermark, self.config.delivery_count_limit),
             failures=effect.failures,
+            trace=span,
         )
         try:
             await self._persister.write(write)
@@ -371,7 +384,7 @@ class SharePartitionHost:
             error = self._kafka_error(failure)
             self.feed(ev.PersistFailed(effect.write_id, error, failure.outcome_unknown))
         except Exception:
-            log.exception("state_write_failed", **self._names())
+            tracing.within(span, partial(log.exception, "state_write_failed", **self._names()))
             self.feed(ev.PersistFailed(effect.write_id, UnknownServerError(), outcome_unknown=True))
         else:
             self.feed(ev.Persisted(effect.write_id))

@@ -20,6 +20,7 @@ from partition_leader.topic_log.core.transactions import ABORTED_MAX, OPEN_MAX, 
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.record_log.protocol import Entry, StreamAppend, StreamId
+from shard_runtime.tracing import tracing
 
 NO_DEADLINE: Final = 1 << 62
 
@@ -119,9 +120,11 @@ class Draft:
 class LogOperation:
     """An operation that a caller waits for. `future` always gets an AppendOutcome, never an exception."""
 
-    __slots__ = ("deadline_ms", "future", "outcome", "sent", "size")
+    __slots__ = ("deadline_ms", "future", "outcome", "sent", "size", "span")
 
     def __init__(self, future: asyncio.Future[AppendOutcome], deadline_ms: int = NO_DEADLINE, size: int = 0) -> None:
+        #: The span of the request that wants it, if that is traced.
+        self.span = tracing.current
         self.future = future
         self.deadline_ms = deadline_ms
         self.size = size

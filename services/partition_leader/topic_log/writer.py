@@ -27,6 +27,7 @@ from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, AppendRefusedError, RecordLog, StreamDeletedError
+from shard_runtime.tracing import tracing
 
 Committed = Callable[[Draft], None]
 Lost = Callable[[KafkaError, BaseException], None]
@@ -166,7 +167,7 @@ class GroupCommit:
         if not draft.empty:
             self.in_flight = draft
             try:
-                appended = await self._log.append(self._state.shard, self._state.epoch, draft.appends())
+                appended = await self._append(draft)
             except AppendRefusedError as error:
                 self.in_flight = None
                 self._refused(draft, error)
@@ -177,6 +178,14 @@ class GroupCommit:
             self._apply(draft, appended)
         for operation in draft.operations:
             self._settle(operation, operation.outcome)
+
+    async def _append(self, draft: Draft) -> Appended:
+        state = self._state
+        if not tracing.on:
+            return await self._log.append(state.shard, state.epoch, draft.appends())
+        entries = len(draft.main) + len(draft.control)
+        with tracing.append((operation.span for operation in draft.operations), state.shard.name, entries):
+            return await self._log.append(state.shard, state.epoch, draft.appends())
 
     def _apply(self, draft: Draft, appended: Appended) -> None:
         state = self._state

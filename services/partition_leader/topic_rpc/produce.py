@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kip932.acls import ResourceType
 from kip932.api.v1 import produce_pb2 as pb
@@ -31,9 +31,14 @@ from shard_runtime.rpc.binding import NO_CALLER, CallContext
 from shard_runtime.rpc.bounds import Turns, check_batches, check_partitions
 from shard_runtime.rpc.budget import UNBOUNDED, Reserved, Share
 from shard_runtime.rpc.quotas import CallerQuota
+from shard_runtime.tracing import failed, tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 Write = Callable[[pb.ProduceStreamResponse], Awaitable[None]]
 
+_SERVICE: Final = "kip932.api.v1.PartitionLeaderService"
 ACKS_ALL: Final = -1
 ACKS_LEADER: Final = 1
 TIMEOUT_MS: Final = 30_000
@@ -53,7 +58,7 @@ _Result = tuple[TopicIdPartition, "asyncio.Future[AppendOutcome] | AppendOutcome
 class PendingProduce:
     """One request from its submission to its response. `when_done` callbacks run when all partitions are settled."""
 
-    __slots__ = ("_directory", "_left", "_quota", "_results", "_when_done", "correlation_id")
+    __slots__ = ("_directory", "_left", "_quota", "_results", "_when_done", "correlation_id", "span")
 
     def __init__(
         self,
@@ -64,6 +69,8 @@ class PendingProduce:
     ) -> None:
         """`quota`: the one that limits the caller, if any."""
         self.correlation_id = correlation_id
+        #: The span of the request, if it is traced; ended by the stream that answers it.
+        self.span: Span | None = None
         self._quota = quota
         self._results = results
         self._directory = directory
@@ -84,6 +91,16 @@ class PendingProduce:
         self._left -= 1
         if self._left == 0 and self._when_done is not None:
             self._when_done(self)
+
+    def end_span(self) -> None:
+        """End the request's span, if it has one; all partitions are settled."""
+        if self.span is None:
+            return
+        for _, result in self._results:
+            outcome = result.result() if isinstance(result, asyncio.Future) else result
+            if outcome.error is not None:
+                failed(self.span, outcome.error)
+        self.span.end()
 
     async def wait(self) -> None:
         """Wait until all partitions are settled."""
@@ -171,17 +188,26 @@ class ProduceService:
         async for message in requests:
             size = context.message_bytes
             answers.came(size)
+            span = None
+            if tracing.on and message.traceparent:
+                span = tracing.begin(message.traceparent, f"{_SERVICE}/Produce")
             try:
-                pending = await self._take(message.request, context, message.correlation_id)
-            except BaseException:
+                pending = await self._take(message.request, context, message.correlation_id, span)
+            except BaseException as error:
                 answers.gone(size)
+                if span is not None:
+                    failed(span, error)
+                    span.end()
                 raise
+            pending.span = span
             del message  # up to `rpc.request.max.bytes`: do not keep it while the stream waits
             await answers.expect(pending, size)
             del pending
         answers.close()
 
-    async def _take(self, request: pb.ProduceRequest, context: CallContext, correlation_id: int = 0) -> PendingProduce:
+    async def _take(
+        self, request: pb.ProduceRequest, context: CallContext, correlation_id: int = 0, span: Span | None = None
+    ) -> PendingProduce:
         """Validate a request and put its batches into their partitions' queues. Raises InvalidRequestError like
         `produce`."""
         check_partitions((request.topic_data, "partition_data"))
@@ -205,7 +231,8 @@ class ProduceService:
             await asyncio.get_running_loop().run_in_executor(self._checks, check_rest, parts)
         if request.transactional_id and self._transactions is not None and over is None:
             await join_transaction(self._transactions, self._directory, request.transactional_id, parts)
-        return PendingProduce(await self._submitted(parts, timeout_ms), self._directory, correlation_id, quota)
+        results = await self._submitted(parts, timeout_ms, span)
+        return PendingProduce(results, self._directory, correlation_id, quota)
 
     def _read(
         self,
@@ -226,7 +253,9 @@ class ProduceService:
                 part.error = error
         return room_bytes
 
-    async def _submitted(self, parts: Sequence[ProducedPart], timeout_ms: int) -> list[_Result]:
+    async def _submitted(
+        self, parts: Sequence[ProducedPart], timeout_ms: int, span: Span | None = None
+    ) -> list[_Result]:
         """Put all valid batches into their partitions' queues, at most _WAVE at a time: the rest wait for earlier
         ones."""
         results: list[_Result] = []
@@ -242,7 +271,9 @@ class ProduceService:
                 await asyncio.wait(wave)
                 wave, sent = [], 0
                 timeout_ms = max(int((deadline - clock()) * 1000), 1)
-            result = self._submit(part, timeout_ms)
+            result = (
+                self._submit(part, timeout_ms) if span is None else tracing.within(span, self._submit, part, timeout_ms)
+            )
             if isinstance(result, asyncio.Future):
                 wave.append(result)
                 sent += len(part.batches)
@@ -331,6 +362,7 @@ class _Answers:
 
     def _done(self, size: int, pending: PendingProduce) -> None:
         self._share.give(size)
+        pending.end_span()
         self._ready.append(pending)
         self._wake.set()
 

@@ -39,6 +39,7 @@ from shard_runtime.record_log.protocol import (
     Appended,
     AppendRefusedError,
     Claimed,
+    Entry,
     LogError,
     RecordLog,
     ShardId,
@@ -46,6 +47,7 @@ from shard_runtime.record_log.protocol import (
     StreamAppend,
     StreamId,
 )
+from shard_runtime.tracing import tracing
 
 __all__ = ["HostMeter", "HostOptions", "HostState", "ShardHost"]
 
@@ -225,9 +227,7 @@ class ShardHost(Generic[CommandT, RecordT]):
         try:
             appended = Appended(tenure.last, 0)
             if entries:
-                appended = await self._log.append(
-                    self.shard_id, tenure.lease.epoch, [StreamAppend(self._stream, entries)]
-                )
+                appended = await self._append(tenure, batch, entries)
         except AppendRefusedError as error:
             if tenure is self._tenure:
                 self._undo(tenure, error)
@@ -239,6 +239,15 @@ class ShardHost(Generic[CommandT, RecordT]):
             tenure.committed(batch, entries, appended)
             tenure.retention.note(self._clock.now_ms(), tenure.last)
             self._committed(tenure, batch, len(entries), self._clock.now_ms() - started_ms)
+
+    async def _append(
+        self, tenure: ShardTenure[CommandT, RecordT], batch: FlushBatch, entries: list[Entry]
+    ) -> Appended:
+        appends = [StreamAppend(self._stream, entries)]
+        if not tracing.on:
+            return await self._log.append(self.shard_id, tenure.lease.epoch, appends)
+        with tracing.append((pending.span for pending in batch.commands), self.shard_id.tag, len(entries)):
+            return await self._log.append(self.shard_id, tenure.lease.epoch, appends)
 
     def _committed(
         self, tenure: ShardTenure[CommandT, RecordT], batch: FlushBatch, records: int, elapsed_ms: int

@@ -17,6 +17,7 @@ from shard_runtime.hosting.compaction_plan import CompactionLimits, Positions
 from shard_runtime.hosting.shard import Anchor, CommandT, RecordT, Shard
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import STREAM_START, Appended, Entry, ReaderNotes, StreamId
+from shard_runtime.tracing import tracing
 
 #: A reader's note: `<id of the last entry read> <when the note was written, in ms, by the store's clock>`
 _READER_NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")
@@ -25,10 +26,12 @@ _READER_NOTE: Final = re.compile(rb"(\d{1,20})-(\d{1,20}) (\d{1,16})")
 class PendingCommand:
     """A command, from its decision to its reply."""
 
-    __slots__ = ("anchors", "cold", "effects", "entries", "failure", "future", "reply", "tokens")
+    __slots__ = ("anchors", "cold", "effects", "entries", "failure", "future", "reply", "span", "tokens")
 
     def __init__(self, future: asyncio.Future[object] | None, cold: bool = False) -> None:
         self.future = future
+        #: The span of the request that it is for, if that is traced.
+        self.span = tracing.current
         self.cold = cold
         self.reply: object = None
         self.failure: KafkaError | None = None

@@ -18,6 +18,7 @@ from grpc_status import rpc_status  # type: ignore[import-untyped]  # it ships n
 from kip932.acls import ANONYMOUS
 from kip932.errors import ThrottlingQuotaExceededError
 from kip932.rpc.transport import CLIENT_ID_KEY, Method
+from kip932.telemetry import TRACEPARENT
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.access import Access, Needs, Rights
 from shard_runtime.rpc.authentication import Authentication, Identity
@@ -30,6 +31,7 @@ from shard_runtime.rpc.short_refusals import serialized
 from shard_runtime.rpc.status import expected, rich_status
 from shard_runtime.rpc.table import Effect
 from shard_runtime.rpc.unfinished import Unfinished
+from shard_runtime.tracing import failed, tracing
 
 CLIENT_ID_MAX: Final = 255
 #: How many calls and streams one user may have for each one that is left to others.
@@ -148,13 +150,14 @@ class Call(NamedTuple):
     host: str
     client_id: str
     authorization: str | None
+    traceparent: str = ""
 
 
 def call_of(context: GrpcContext) -> Call:
     """Describe a call by gRPC's peer name, `ipv4:127.0.0.1:5000`, `ipv6:%5B::1%5D:5000` or `unix:…`, and its
     metadata."""
     connection = context.peer()
-    client_id, authorization = "", None
+    client_id, authorization, traceparent = "", None, ""
     for key, value in context.invocation_metadata() or ():
         if key == CLIENT_ID_KEY and not client_id:
             client_id = str(value)[:CLIENT_ID_MAX]
@@ -162,7 +165,9 @@ def call_of(context: GrpcContext) -> Call:
             text = value if isinstance(value, str) else value.decode("latin-1")
             # Two of them are no credentials that anyone accepts.
             authorization = text if authorization is None else f"{authorization},{text}"
-    return Call(context, connection, _host(connection), client_id, authorization)
+        elif tracing.on and key == TRACEPARENT:
+            traceparent = str(value)
+    return Call(context, connection, _host(connection), client_id, authorization, traceparent)
 
 
 async def identity_of(call: Call, gate: Gate) -> Identity:
@@ -264,7 +269,8 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
                 return await _throttled(method, context, gate, _no_memory(method))
             held = _Held(budget, holder, size)
             context.add_done_callback(cast(Any, held.give))
-            response: Message = await handler(parse(data), caller)
+            answering = handler(parse(data), caller)
+            response: Message = await (_traced(call, method, answering) if call.traceparent else answering)
             answer = _bytes_of(response, caller)
             if held.keep(len(answer), at_any_rate=answer_counts):
                 return answer
@@ -281,6 +287,20 @@ def _unary(bound: BoundMethod, gate: Gate) -> Callable[[bytes, GrpcContext], Awa
                 gate.calls.end(user)
 
     return handle
+
+
+async def _traced(call: Call, method: Method[Message, Message], answering: Awaitable[Message]) -> Message:
+    """Answer a call under a span, if a sampled one has sent it (CM-216)."""
+    span = tracing.begin(call.traceparent, method.path[1:])
+    if span is None:
+        return await answering
+    try:
+        return await answering
+    except BaseException as error:
+        failed(span, error)
+        raise
+    finally:
+        span.end()
 
 
 async def _weigh_long(bound: BoundMethod, data: bytes, budget: Budget, holder: Holder) -> int | None:

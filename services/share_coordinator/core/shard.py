@@ -202,7 +202,7 @@ class ShareStateShard:
         return self._record(state, update, wall_ms), reply
 
     def _write(self, command: WriteState, state: ShareState | None, wall_ms: int) -> _KeyDecision:
-        key, state_epoch, leader_epoch, generation, start_offset, complete, batches, stats, failures = command
+        key, state_epoch, leader_epoch, generation, start_offset, complete, batches, stats, failures, _ = command
         check_batches(key, batches)
         check_failures(key, failures)
         check_epochs(key, leader_epoch=leader_epoch, state_epoch=state_epoch)

@@ -60,6 +60,7 @@ from shard_runtime.rpc.passwords import Passwords
 from shard_runtime.rpc.quotas import ClientQuotas
 from shard_runtime.rpc.server import HealthServer, ListenError, RpcOptions, RpcServer
 from shard_runtime.topic_names import TOPIC_NAMES
+from shard_runtime.tracing import tracing
 from share_node.node.internal import (
     client_address,
     internal_address,
@@ -119,6 +120,7 @@ class NodeProcess:
     """A process of the cluster. `ended` is set, with the reason, when it can no longer run."""
 
     def __init__(self, settings: Settings, identity: NodeIdentity, store: StoreClient, clock: Clock) -> None:
+        tracing.refresh()
         self.ended: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.registry: Final = CollectorRegistry()
         options = _rpc_options(settings)

@@ -9,6 +9,8 @@ import pytest
 import structlog
 
 from shard_runtime.logs import configure_logs
+from shard_runtime.tracing import tracing
+from tests.support.telemetry import telemetry
 
 
 @pytest.mark.rule("CM-218")
@@ -69,6 +71,27 @@ def test_a_traceback_follows_a_line_of_text_and_is_the_last_field_of_json() -> N
         else:
             assert first.endswith(" ERROR failed zone=1")
             assert (rest[0], rest[-1]) == ("Traceback (most recent call last):", "ValueError: no room")
+
+
+@pytest.mark.rule("CM-217")
+def test_a_line_has_the_ids_of_the_current_span() -> None:
+    out = io.StringIO()
+    try:
+        configure_logs("info", "json", out)
+        log = structlog.get_logger("a.test")
+        with telemetry():
+            tracing.refresh()
+            span = tracing.begin("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "s/m")
+            tracing.within(span, log.info, "within")
+            log.info("outside")
+    finally:
+        tracing.refresh()
+        structlog.reset_defaults()
+    within, outside = map(json.loads, out.getvalue().splitlines())
+    assert within["trace_id"] == "0af7651916cd43dd8448eb211c80319c"
+    assert span is not None
+    assert within["span_id"] == f"{span.get_span_context().span_id:016x}"
+    assert not {"trace_id", "span_id"} & set(outside)
 
 
 @pytest.mark.rule("CT-170")

@@ -172,7 +172,7 @@ async def test_a_job_alone_in_its_acknowledgement_is_the_parent_and_several_are_
             await c.commit_sync()
         nack, ack = found.one("nack t"), found.one("ack t")
         assert parent_id(nack) == jobs[0].span_id
-        assert parent_id(ack) is None
+        assert parent_id(ack) == context(found.one("poll t")).span_id
         assert linked(ack) == {jobs[1].span_id, jobs[2].span_id}
 
 
