@@ -149,11 +149,12 @@ class LogDirDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """One group of list_groups (GC-121)."""
+    """One group of list_groups (GC-121). `members`: how many it has; None from an older node, or if it is unknown."""
 
     group_id: str
     state: str
     type: str
+    members: int | None = None
 
 
 class ListGroupsResult(Sequence[GroupListing]):

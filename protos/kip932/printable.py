@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from typing import Final
 
-#: Control characters, line and paragraph separators, characters that change the writing direction, and surrogates.
-_UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+#: Control characters, line and paragraph separators, characters and marks that change the writing direction, and
+#: surrogates.
+_UNSHOWN: Final = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def printable(text: str, keep: str = "") -> str:

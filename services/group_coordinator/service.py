@@ -183,7 +183,11 @@ class GroupCoordinator:
                 and (everything or context.may(ResourceType.GROUP, group.group_id))
             ):
                 response.groups.add(
-                    group_id=group.group_id, protocol_type=SHARE, group_state=group.state, group_type=SHARE
+                    group_id=group.group_id,
+                    protocol_type=SHARE,
+                    group_state=group.state,
+                    group_type=SHARE,
+                    members=group.members,
                 )
         for shard, error in found.unserved.items():
             answer, text = self._around.failure(error)

@@ -138,12 +138,17 @@ async def _ask_node(
 
 def _answer(response: ListGroupsResponse) -> _Answer:
     return _Answer(
-        tuple(GroupListing(group.group_id, group.group_state, group.group_type) for group in response.groups),
+        tuple(_listing(group) for group in response.groups),
         {
             each.shard: error_for(each.error_code, each.error_message) or NotCoordinatorError()
             for each in response.unserved_shards
         },
     )
+
+
+def _listing(group: ListGroupsResponse.ListedGroup) -> GroupListing:
+    members = group.members if group.HasField("members") else None
+    return GroupListing(group.group_id, group.group_state, group.group_type, members)
 
 
 def _not_listed(missing: Unserved) -> Iterator[KafkaError]:

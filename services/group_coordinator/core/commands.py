@@ -223,10 +223,11 @@ Command = (
 
 
 class ListedGroup(NamedTuple):
-    """One row of ListGroups."""
+    """One row of ListGroups; `members` is None for a group in quarantine."""
 
     group_id: str
     state: str
+    members: int | None
 
 
 class DescribedGroup(NamedTuple):

@@ -308,8 +308,9 @@ class GroupShard:
 
     def _list(self, command: c.ListAll, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del command, now_ms, wall_ms
-        hurt = [c.ListedGroup(str(group_id), GROUP_UNKNOWN) for group_id in self._quarantine.named()]
-        return Decision((), [c.ListedGroup(group.group_id, group.state) for group in self._groups.values()] + hurt)
+        hurt = [c.ListedGroup(str(group_id), GROUP_UNKNOWN, None) for group_id in self._quarantine.named()]
+        sound = [c.ListedGroup(group.group_id, group.state, len(group.members)) for group in self._groups.values()]
+        return Decision((), sound + hurt)
 
     def _offsets(self, command: c.OffsetsQuery, now_ms: int, wall_ms: int) -> Decision[Record, object]:
         del now_ms, wall_ms

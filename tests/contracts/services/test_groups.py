@@ -18,10 +18,11 @@ UNKNOWN_MEMBER_ID, GROUP_ID_NOT_FOUND, FENCED_MEMBER_EPOCH = 25, 69, 110
 LEAVE = -1
 
 
-async def listed(services: Services, group: str) -> list[tuple[str, str, str]]:
-    """Return a group's protocol, type and state as each coordinator lists them."""
+async def listed(services: Services, group: str) -> list[tuple[str, str, str, int]]:
+    """Return a group's protocol, type, state and number of members as each coordinator lists them."""
     answer = await services.call("ListGroups", ListGroupsRequest(), await services.coordinator(group))
-    return [(one.protocol_type, one.group_type, one.group_state) for one in answer.groups if one.group_id == group]
+    found = [one for one in answer.groups if one.group_id == group]
+    return [(one.protocol_type, one.group_type, one.group_state, one.members) for one in found]
 
 
 async def described(services: Services, group: str) -> Any:
@@ -106,7 +107,7 @@ async def test_a_group_is_listed_and_described_from_its_first_member_on(services
     unknown = await described(services, group)
     assert (unknown.group_id, unknown.error_code) == (group, GROUP_ID_NOT_FOUND)
     name = await services.join(group, [place.name])
-    assert await listed(services, group) == [("share", "share", "Stable")]
+    assert await listed(services, group) == [("share", "share", "Stable", 1)]
     found = await described(services, group)
     assert (found.error_code, found.group_state, found.assignor_name) == (0, "Stable", "simple")
     assert found.group_epoch == found.assignment_epoch > 0
@@ -116,7 +117,7 @@ async def test_a_group_is_listed_and_described_from_its_first_member_on(services
     (part,) = one.assignment.topic_partitions
     assert (part.topic_id, part.topic_name, list(part.partitions)) == (place.id, place.name, [0, 1])
     await services.heartbeat(group, name, LEAVE)
-    assert await listed(services, group) == [("share", "share", "Empty")]
+    assert await listed(services, group) == [("share", "share", "Empty", 0)]
     empty = await described(services, group)
     assert (empty.group_state, list(empty.members)) == ("Empty", [])
 

@@ -99,7 +99,11 @@ class Coordinator(GroupChanges):
             if states and self._state(group).lower() not in states:
                 continue
             response.groups.add(
-                group_id=group, protocol_type="share", group_state=self._state(group), group_type="share"
+                group_id=group,
+                protocol_type="share",
+                group_state=self._state(group),
+                group_type="share",
+                members=len(self.fake.members_of(group)),
             )
         for shard, error in self.fake.unserved.items():
             response.unserved_shards.add(shard=shard, error_code=ErrorCode.ValueType(error))

@@ -24,7 +24,7 @@ from sharegroups.admin_values import (
 from sharegroups.cli.columns import TABLES, legend
 from sharegroups.cli.groups.asking import COMMAND, not_found, reached, timeout_option
 from sharegroups.cli.groups.named import NamedByOptions
-from sharegroups.cli.groups.tables import age, document, show
+from sharegroups.cli.groups.tables import document, show
 from sharegroups.cli.groups.waiting_letters import note_waiting_letters
 from sharegroups.cli.output import (
     NAME,
@@ -37,6 +37,7 @@ from sharegroups.cli.output import (
     print_json,
     print_stderr,
 )
+from sharegroups.insight.figures import age
 
 #: At most this many partitions of a group get an error line each.
 _ERRORS_MAX: Final = 5

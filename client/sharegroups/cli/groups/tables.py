@@ -11,6 +11,7 @@ import click
 from kip932.printable import printable
 from sharegroups.admin_values import GroupOffsets, ShareGroupDescription, ShareGroupOffset
 from sharegroups.cli.output import print_stderr, print_table
+from sharegroups.insight.figures import age
 
 
 def show(group: ShareGroupDescription, offsets: GroupOffsets, *, members: bool, state: bool, verbose: bool) -> None:
@@ -41,17 +42,6 @@ def _show_offsets(group_id: str, offsets: GroupOffsets, verbose: bool) -> None:
 
 def _shown(value: object) -> object:
     return "-" if value is None else value
-
-
-def age(duration_ms: int | None) -> str | None:
-    """Return a duration as text, in its two largest units; None for None."""
-    if duration_ms is None:
-        return None
-    seconds = duration_ms // 1_000
-    for unit, name, part, part_name in ((86_400, "d", 3_600, "h"), (3_600, "h", 60, "min"), (60, "min", 1, "s")):
-        if seconds >= unit:
-            return f"{seconds // unit} {name} {seconds % unit // part} {part_name}"
-    return f"{duration_ms / 1_000:.1f} s"
 
 
 _Columns = Mapping[str, Callable[[ShareGroupOffset], object]]

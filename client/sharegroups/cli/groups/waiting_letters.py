@@ -11,8 +11,8 @@ from kip932.errors import GroupIdNotFoundError, KafkaError
 from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.admin_values import GroupOffsets
-from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import print_stderr
+from sharegroups.insight.figures import age
 
 #: By kind of change, what happens to the records whose dead letters are discarded.
 GROUP_RESTARTS: Final = "the group begins again by share.auto.offset.reset"

@@ -12,7 +12,6 @@ from kip932.printable import printable
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TransactionDescription
 from sharegroups.cli.groups.asking import undecided
-from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import (
     connection_options,
     failures,
@@ -24,6 +23,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
+from sharegroups.insight.figures import age
 
 #: Errors that concern the id; any other error fails the whole command.
 _ID_ERRORS = (InvalidTxnStateError, KafkaStorageError, TransactionalIdNotFoundError)

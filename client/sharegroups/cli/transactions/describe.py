@@ -10,7 +10,6 @@ from kip932.errors import KafkaError
 from sharegroups.admin_values import TransactionDescription
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import (
     connection_options,
     failures,
@@ -23,6 +22,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND, TRANSACTIONAL_ID, document, error_text, partitions_text
+from sharegroups.insight.figures import age
 
 _HEADER = (
     "TRANSACTIONAL-ID", "COORDINATOR", "PRODUCER-ID", "EPOCH", "STATE", "TIMEOUT", "STARTED", "OPEN-FOR", "PARTITIONS",

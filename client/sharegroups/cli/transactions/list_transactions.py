@@ -10,7 +10,6 @@ from sharegroups.admin_values import TransactionListing
 from sharegroups.administration.transaction_admin import STATES
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.times import duration_ms
-from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import (
     UsageFailure,
     connection_options,
@@ -24,6 +23,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.transactions.naming import COMMAND
+from sharegroups.insight.figures import age
 
 _STATES = {state.lower(): state for state in STATES.split(", ")}
 

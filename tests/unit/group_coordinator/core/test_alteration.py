@@ -200,7 +200,7 @@ def test_an_unknown_group_is_made_empty_and_its_partitions_are_counted_as_they_a
     driver.create("t", 2)
     _alter(driver, {T1: 9})
     _finish(driver, _order(driver), succeeded=(T1,))
-    assert driver.run(c.ListAll()) == [c.ListedGroup("g", "Empty")]
+    assert driver.run(c.ListAll()) == [c.ListedGroup("g", "Empty", 0)]
     assert _epoch(driver) == 2
     driver.create("t", 3)
     driver.beat("A", 0, ["t"])

@@ -75,8 +75,8 @@ def test_other_groups_are_served_as_though_nothing_were() -> None:
     shard, driver = hurt(), two_groups()
     assert bare(dict(shard.groups)) == {"h": bare(dict(driver.shard.groups))["h"]}
     assert shard.decide(c.Describe("h"), driver.now_ms, driver.wall_ms).reply
-    names = [(group.group_id, group.state) for group in _reply(shard, c.ListAll())]
-    assert names == [("h", "Stable"), ("g", "Unknown")]
+    names = [tuple(group) for group in _reply(shard, c.ListAll())]
+    assert names == [("h", "Stable", 1), ("g", "Unknown", None)]
 
 
 @pytest.mark.rule("GC-158")

@@ -405,7 +405,7 @@ def test_states_lists_and_descriptions() -> None:
     assert described.topic_names == {T: "t"}
     driver.beat("A", -1)
     driver.advance(10**9)
-    assert driver.run(c.ListAll()) == [c.ListedGroup("g", "Empty")]
+    assert driver.run(c.ListAll()) == [c.ListedGroup("g", "Empty", 0)]
     assert driver.shard.counts() == (1, 0)
     with pytest.raises(errors.GroupIdNotFoundError, match="Group h not found"):
         driver.run(c.Describe("h"))

@@ -26,7 +26,7 @@ from tests.unit.sharegroups.aio.hooked import HookedTransport
 
 LIST: Final = "ListGroups"
 LOADING, UNAVAILABLE, AWAY = 14, 15, 16
-MINE: Final = GroupListing("g", "Empty", "share")
+MINE: Final = GroupListing("g", "Empty", "share", 0)
 
 
 class Shards(HookedTransport):

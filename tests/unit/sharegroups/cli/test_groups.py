@@ -20,7 +20,7 @@ from sharegroups.admin_values import (
     ShareGroupOffset,
 )
 from sharegroups.cli import clients
-from sharegroups.cli.groups.tables import age
+from sharegroups.insight.figures import age
 from tests.unit.sharegroups.cli.conftest import sharegroups
 
 NODE = Node(3, "host", 9000)

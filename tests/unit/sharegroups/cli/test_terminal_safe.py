@@ -22,7 +22,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 
 from .conftest import sharegroups
 
-EVIL = "e\x1b[2J\x07\x9b31m\u2028\u202ev"
+EVIL = "e\x1b[2J\x07\x9b31m\u2028\u202e\u200f\u200e\u061cv"
 SHOWN = printable(EVIL)
 
 
@@ -124,7 +124,7 @@ def test_commands_and_processes_of_the_services_say_what_they_found_escaped(
 ) -> None:
     """Covers of CT-82 the messages that end a command or process; not tables, log lines, JSON or undecodable bytes."""
     wrong = tmp_path / "settings.toml"
-    wrong.write_text('"e\\u001b[2J\\u0007\\u009b31m\\u2028\\u202ev" = 1\n')
+    wrong.write_text(f"{json.dumps(EVIL)} = 1\n")
     said = [sharegroups("demo", "--input", EVIL).stderr, sharegroups("scaler", "--config", str(wrong)).stderr]
     serve.main(["partition_leader", f"{EVIL}=1"])
     health.main([], {f"SHAREGROUPS_{EVIL}": "1"})
