@@ -3,8 +3,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= server,cli,speed,metrics,dev
-RUN_EXTRAS := server,cli,speed
+EXTRAS ?= server,cli,top,speed,metrics,dev
+RUN_EXTRAS := server,cli,top,speed
 BIN := $(VENV)/bin
 PY := $(BIN)/python
 

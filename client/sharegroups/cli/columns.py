@@ -30,6 +30,14 @@ GROUP_OFFSETS: Final[Columns] = {
     "not known.",
     "LEADER-EPOCH": "With --verbose: the epoch of the partition's leader that wrote the group's state; - before that.",
 }
+GROUP_LIST: Final[Columns] = {
+    "STATE": "Stable with members, Empty without, Dead while it is deleted, Unknown while it is in quarantine.",
+    "MEMBERS": "How many members it has; ? when not known.",
+    "TOPICS": "In how many topics it has begun; ? when no leader has one of them in memory.",
+    "LAG": "Records of these topics that are not finished yet, acquired ones included. ? is unknown; ≥ marks a sum "
+    "from which some partitions are missing.",
+    "OLDEST": "How long ago the oldest of them was written; - without one, ? when not known.",
+}
 GROUP_MEMBERS: Final[Columns] = {
     "CONSUMER-ID": "The member's id, which the consumer generates.",
     "HOST, CLIENT-ID": "The host that it connects from, and its client.id.",
@@ -66,6 +74,19 @@ TOPICS: Final[Columns] = {
     "STORE": "A node of the store that holds the logs, the fullest first; (all): together.",
     "USED, LIMIT, LEFT": "Its memory, of all topics, groups and states, and the limit (maxmemory) at which it refuses "
     "writes.",
+}
+WAITING: Final[Columns] = {
+    "TOPIC": "- for a group that no leader has in memory: its figures are ?.",
+    "MEMBERS, LAG, OLDEST": "As in groups list, of this topic.",
+    "ARRIVING/s": "Records written per second, in the leaders' last window; ? before the first one.",
+    "FINISHING/s": "Records accepted, rejected or given up per second, in the same window.",
+    "DRAINED-IN": "When the lag is gone if both stay as they are; - if it keeps up. "
+    "never at this rate: no more are finished than arrive.",
+    "IN-FLIGHT": "Records that members hold.",
+    "DELAYED": "Records that wait until their delay ends.",
+    "DEAD-LETTERS": "Records that wait until their dead letter is written.",
+    "WHY": "Why the group is behind. held by: one member has held a record for a minute or longer, and nothing else is "
+    "left or was finished since. members fetch, but get no record: groups explain says why.",
 }
 DELETED_RECORDS: Final[Columns] = {
     "PARTITION": "The partition's number.",
@@ -140,11 +161,13 @@ FEATURES: Final[Columns] = {
 }
 #: Every table that has a legend, by the command that prints it.
 TABLES: Final[Mapping[str, Columns]] = {
+    "sharegroups groups list": GROUP_LIST,
     "sharegroups groups describe, or with --offsets": GROUP_OFFSETS,
     "sharegroups groups describe --members": GROUP_MEMBERS,
     "sharegroups groups describe --state": GROUP_STATE,
     "sharegroups groups reset-offsets": RESET_OFFSETS,
     "sharegroups groups delete-offsets": DELETED_OFFSETS,
+    "sharegroups top": WAITING,
     "sharegroups topics describe": TOPICS,
     "sharegroups features": FEATURES,
     "sharegroups transactions list": TRANSACTIONS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import click
 from click.shell_completion import CompletionItem
@@ -18,6 +19,8 @@ class KafkaLayout(click.Group):
     A command line that begins with a sub-command is left as it is.
     """
 
+    #: In a context's `meta` if the command line is in Kafka's notation, for a command whose own output is another one.
+    META: Final = "sharegroups.kafka_layout"
     #: The sub-commands that may be written this way, in the order in which an error names them.
     actions: Sequence[str] = ()
 
@@ -46,6 +49,7 @@ class KafkaLayout(click.Group):
         rest = [word for word in args if word != f"--{action}"]
         if not ctx.resilient_parsing:
             self._check_options(ctx, action, rest)
+        ctx.meta[self.META] = True
         return [action, *rest]
 
     def _meant(self, ctx: click.Context, args: Sequence[str]) -> str:

@@ -19,6 +19,7 @@ from sharegroups.cli.interrupts import leaving_at_once, leaving_words
 from sharegroups.cli.perf import perf
 from sharegroups.cli.produce import produce
 from sharegroups.cli.quick_start import importing
+from sharegroups.cli.top.command import top
 from sharegroups.cli.topics import topics
 from sharegroups.cli.transactions.command import transactions
 from sharegroups.cli.users.command import users
@@ -76,7 +77,7 @@ def main() -> None:
 
 
 for _command in (
-    acls, configs, consume, dlq, features, groups, perf, produce, topics, transactions, users, verify_consumer,
+    acls, configs, consume, dlq, features, groups, perf, produce, top, topics, transactions, users, verify_consumer,
     worker,
 ):  # fmt: skip
     main.add_command(_command)

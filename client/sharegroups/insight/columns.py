@@ -80,7 +80,8 @@ def _most(figure: Callable[[Row], float | None]) -> Callable[[Row], object]:
 
 def _drained_last(row: Row) -> object:
     drained = row.drained
-    kind = 0 if drained.never else 1 if drained.in_ms else 2 if drained.in_ms is None else 3
+    is_unknown = drained.in_ms is None and not drained.steady
+    kind = 0 if drained.never else 1 if drained.in_ms else 2 if is_unknown else 3
     return (kind, -(drained.in_ms or 0), worst_first(row))
 
 
@@ -110,7 +111,7 @@ def detail(row: Row) -> Sequence[str]:
     """Return all of a row in three lines, for a screen that has no room for every column."""
     figures = (
         f"lag {row.lag.text}, oldest {row.oldest_text}, arriving {row.arriving.text}/s, finishing "
-        f"{row.finishing.text}/s, drained in {row.drained.text}"
+        f"{row.finishing.text}/s, to drain: {row.drained.text}"
     )
     rest = (
         f"in flight {row.in_flight.text}, delayed {row.delayed.text}, dead letters {row.dead_letters.text}, members "

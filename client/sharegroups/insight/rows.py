@@ -6,8 +6,8 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from sharegroups.admin_values import ListGroupsResult
-from sharegroups.insight.causes import Group, why
+from sharegroups.admin_values import GroupOffsets, ListGroupsResult
+from sharegroups.insight.causes import KEEPS_UP, Group, why
 from sharegroups.insight.figures import UNKNOWN, Count, Rate, duration, total
 from sharegroups.share_progress import ProgressPage, ShareProgress
 
@@ -17,19 +17,21 @@ NONE: Final = "-"
 
 class Drained(NamedTuple):
     """When the lag is gone if records arrive and are finished as they are now. `in_ms`: None when that is unknown, or
-    `never`."""
+    `never`, or `steady`: as many are finished as arrive, and the
+    oldest is young, so the lag is that of a moment."""
 
     in_ms: int | None
     never: bool = False
+    steady: bool = False
 
     @property
     def text(self) -> str:
-        """The duration; `-` when there is no lag."""
+        """The duration; `-` when there is no lag, or the group keeps up."""
         if self.never:
             return NEVER
-        if self.in_ms is None:
-            return UNKNOWN
-        return duration(self.in_ms) if self.in_ms else NONE
+        if self.steady or self.in_ms == 0:
+            return NONE
+        return UNKNOWN if self.in_ms is None else duration(self.in_ms)
 
 
 class Row(NamedTuple):
@@ -94,14 +96,30 @@ def rows_of(page: ProgressPage, listed: ListGroupsResult | None) -> list[Row]:
     return sorted(rows, key=worst_first)
 
 
-def groups_of(page: ProgressPage, listed: ListGroupsResult) -> list[GroupRow]:
-    """Return a row for each listed group, the largest lag first, then those whose lag is unknown."""
+def groups_of(
+    page: ProgressPage, listed: ListGroupsResult, stored: Mapping[str, GroupOffsets] | None = None
+) -> list[GroupRow]:
+    """Return a row for each listed group, the largest lag first, then those whose lag is unknown. `stored`: the offsets
+    of groups that no leader counts."""
     progress: defaultdict[str, list[ShareProgress]] = defaultdict(list)
     for each in page.rows:
         progress[each.group].append(each)
     partial = bool(page.missing) or is_cut(page)
-    rows = [_group_row(name, group, progress.get(name, []), partial) for name, group in _groups(listed).items()]
+    rows = []
+    for name, group in _groups(listed).items():
+        if name in progress or name not in (stored or {}):
+            rows.append(_group_row(name, group, progress.get(name, ()), partial))
+        else:
+            rows.append(_stored_row(name, group, (stored or {})[name]))
     return sorted(rows, key=worst_first)
+
+
+def uncounted(page: ProgressPage, listed: ListGroupsResult) -> list[str]:
+    """Return the listed groups that no leader counts, such as those without a member since their leaders started."""
+    if is_cut(page) or page.missing:
+        return []
+    counted = {each.group for each in page.rows}
+    return [group.group_id for group in listed.valid() if group.group_id not in counted]
 
 
 def worst_first(row: Row | GroupRow) -> tuple[object, ...]:
@@ -131,6 +149,7 @@ def _row(progress: ShareProgress, group: Group, page: ProgressPage, partial: boo
     arriving = _rate(progress.recent_arrived, progress.recent_ms, partial)
     finishing = _rate(progress.recent_finished, progress.recent_ms, partial)
     lag = Count(progress.lag, partial and progress.lag is not None)
+    cause = why(progress, group, page.missing)
     return Row(
         progress.group,
         progress.topic,
@@ -140,11 +159,11 @@ def _row(progress: ShareProgress, group: Group, page: ProgressPage, partial: boo
         Count(progress.oldest_ms, progress.oldest_ms is not None and (partial or progress.lag is None)),
         arriving,
         finishing,
-        _drained(lag, arriving, finishing),
+        _drained(lag, arriving, finishing, keeps_up=cause == KEEPS_UP),
         Count(progress.in_flight, partial),
         Count(progress.delayed, partial),
         Count(progress.dead_letters, partial),
-        why(progress, group, page.missing),
+        cause,
     )
 
 
@@ -172,14 +191,23 @@ def _group_row(name: str, group: Group, rows: Iterable[ShareProgress], partial: 
     )
 
 
+def _stored_row(name: str, group: Group, offsets: GroupOffsets) -> GroupRow:
+    topics = {partition.topic for partition in (*offsets, *offsets.errors)}
+    lags = [Count(None if entry is None else entry.lag) for entry in offsets.values()]
+    lag = total([*lags, *(Count(None) for _ in offsets.errors)]) if topics else Count(0)
+    return GroupRow(name, group.state, Count(group.members), Count(len(topics)), lag, Count(None))
+
+
 def _rate(records: int, recent_ms: int, partial: bool) -> Rate:
     return Rate(records * 1_000 / recent_ms if recent_ms > 0 else None, partial)
 
 
-def _drained(lag: Count, arriving: Rate, finishing: Rate) -> Drained:
+def _drained(lag: Count, arriving: Rate, finishing: Rate, *, keeps_up: bool) -> Drained:
     if lag.value == 0 and not lag.at_least:
         return Drained(0)
     if lag.value is None or lag.at_least or arriving.per_s is None or finishing.per_s is None:
         return Drained(None)
     gain = finishing.per_s - arriving.per_s
-    return Drained(max(int(lag.value / gain * 1_000), 1)) if gain > 0 else Drained(None, never=True)
+    if gain > 0:
+        return Drained(max(int(lag.value / gain * 1_000), 1))
+    return Drained(None, steady=True) if keeps_up and not gain else Drained(None, never=True)

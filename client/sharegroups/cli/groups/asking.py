@@ -3,6 +3,7 @@ that does not exist or has members."""
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -74,6 +75,17 @@ def refuse(text: str) -> NoReturn:
 def can_ask() -> bool:
     """Return whether a person can be asked. Tests replace it."""
     return sys.stdin.isatty()
+
+
+@contextmanager
+def warnings_suppressed() -> Iterator[None]:
+    """Suppress the library's warnings about partitions that are left out, since the command prints them itself."""
+    nowhere, log = logging.NullHandler(), logging.getLogger("sharegroups")
+    log.addHandler(nowhere)
+    try:
+        yield
+    finally:
+        log.removeHandler(nowhere)
 
 
 @contextmanager

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from shlex import quote
 from typing import Final, NamedTuple
@@ -22,7 +21,7 @@ from sharegroups.admin_values import (
     ShareGroupOffset,
 )
 from sharegroups.cli.columns import TABLES, legend
-from sharegroups.cli.groups.asking import COMMAND, not_found, reached, timeout_option
+from sharegroups.cli.groups.asking import COMMAND, not_found, reached, timeout_option, warnings_suppressed
 from sharegroups.cli.groups.named import NamedByOptions
 from sharegroups.cli.groups.tables import document, show
 from sharegroups.cli.groups.waiting_letters import note_waiting_letters
@@ -103,7 +102,7 @@ def describe(
         raise UsageFailure("Option [describe] takes one of these options: [group], [all-groups]")
     if offsets + members + state > 1:
         raise UsageFailure("Option [describe] takes at most one of these options: [offsets], [members], [state]")
-    with _warnings_suppressed(), failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
+    with warnings_suppressed(), failures(COMMAND), reached(bootstrap_server, command_config, timeout) as admin:
         listing = ListGroupsResult(()) if names else admin.list_groups(None, ["share"])
         wanted = sorted(set(names)) if names else [group.group_id for group in listing.valid()]
         described = admin.describe_share_groups(wanted)
@@ -148,17 +147,6 @@ def _print_left_out(group_id: str, listed: GroupOffsets) -> bool:
             f"Error: group {group_id!r}: {len(errors) - _ERRORS_MAX} more partitions; --output json names all of them"
         )
     return not errors
-
-
-@contextmanager
-def _warnings_suppressed() -> Iterator[None]:
-    """Suppress the library's warnings about partitions that are left out, since the command prints them itself."""
-    nowhere, log = logging.NullHandler(), logging.getLogger("sharegroups")
-    log.addHandler(nowhere)
-    try:
-        yield
-    finally:
-        log.removeHandler(nowhere)
 
 
 def held_back_by_transactions(

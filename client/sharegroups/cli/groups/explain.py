@@ -181,6 +181,19 @@ def _span(text: str) -> Span:
 
 def _show(answers: Sequence[RecordsExplained]) -> None:
     newest = answers[-1]
+    for line in position_lines(newest):
+        click.echo(line)
+    for answer in answers:
+        for record in answer.records:
+            click.echo()
+            for line in record_lines(record):
+                click.echo(line)
+    if newest.group_error is not None:
+        print_stderr(f"Note: the group's members are not known: {newest.group_error.message}")
+
+
+def position_lines(newest: RecordsExplained) -> Iterator[str]:
+    """Yield where the group is in the partition, its members, and how much of its window is used."""
     topic, partition = newest.partition
     start = "not set" if newest.start_offset is None else newest.start_offset
     log = (
@@ -188,15 +201,10 @@ def _show(answers: Sequence[RecordsExplained]) -> None:
         if newest.high_watermark > newest.log_start_offset
         else f"the log is empty, its next offset is {newest.high_watermark}"
     )
-    click.echo(f"Group {printable(newest.group_id)}, {printable(topic)}-{partition}: start offset {start}; {log}.")
-    click.echo(_members(newest))
+    yield f"Group {printable(newest.group_id)}, {printable(topic)}-{partition}: start offset {start}; {log}."
+    yield _members(newest)
     if newest.loaded:
-        click.echo(_window(newest))
-    for answer in answers:
-        for record in answer.records:
-            _show_record(record)
-    if newest.group_error is not None:
-        print_stderr(f"Note: the group's members are not known: {newest.group_error.message}")
+        yield _window(newest)
 
 
 def _members(answer: RecordsExplained) -> str:
@@ -216,23 +224,24 @@ def _window(answer: RecordsExplained) -> str:
     return f"{held}Window from the start offset to the last one fetched, finished ones included: {many}."
 
 
-def _show_record(record: RecordExplanation) -> None:
+def record_lines(record: RecordExplanation) -> Iterator[str]:
+    """Yield what is known of a record, or of a run of similar neighbours, escaped."""
     first, last = record.first_offset, record.last_offset
     span = str(first) if first == last else f"{first}-{last} ({last - first + 1} offsets)"
-    click.echo(f"\n{span}: {record.state.replace('_', ' ')}")
-    click.echo(f"  {printable(record.explanation)}")
+    yield f"{span}: {record.state.replace('_', ' ')}"
+    yield f"  {printable(record.explanation)}"
     if record.reason is not None:
         first_line, *more = record.reason.split("\n")
-        click.echo(f"  Reason given at delivery {record.reason_delivery_count}: {printable(first_line)}")
+        yield f"  Reason given at delivery {record.reason_delivery_count}: {printable(first_line)}"
         for line in more:
-            click.echo(f"    {printable(line)}")
+            yield f"    {printable(line)}"
     if record.client_id is not None:
         host = f" at {printable(record.client_host.lstrip('/'))}" if record.client_host else ""
         client = printable(record.client_id) or "a client without client.id"
-        click.echo(f"  Member {printable(record.member_id or '')} is {client}{host}.")
+        yield f"  Member {printable(record.member_id or '')} is {client}{host}."
     if record.append_time_ms is not None:
         which = "It was" if first == last else "The first was"
-        click.echo(f"  {which} written {_time(record.append_time_ms)}.")
+        yield f"  {which} written {_time(record.append_time_ms)}."
 
 
 def _time(time_ms: int) -> str:
@@ -307,7 +316,7 @@ def first_unfinished(admin: Admin, group: str, partition: TopicPartition) -> Rec
 
     If all are finished, the response is about the next offset, where no record has been written yet. Raises KafkaError.
     """
-    first, last = _offsets_to_ask(
+    first, last = offsets_to_ask(
         admin.explain_record(group, partition, 0, 0)
     )  # any offset will do: the response contains the bounds
     answer = admin.explain_record(group, partition, first, last)
@@ -325,7 +334,7 @@ def nothing_left(answer: RecordsExplained) -> bool:
     return answer.start_offset is not None and all(record.state == "beyond_end" for record in answer.records)
 
 
-def _offsets_to_ask(answer: RecordsExplained) -> tuple[int, int]:
+def offsets_to_ask(answer: RecordsExplained) -> tuple[int, int]:
     """Return the first and the last offset to ask about, both inclusive."""
     first = max(answer.log_start_offset, answer.start_offset or 0)
     return first, max(first, min(first + EXPLAINED_OFFSETS_MAX, answer.high_watermark) - 1)

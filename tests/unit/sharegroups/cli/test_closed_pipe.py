@@ -49,7 +49,7 @@ def test_help_that_is_not_read_ends_as_other_tools_do(given: tuple[str, ...]) ->
 
 @pytest.mark.rule("CT-86")
 def test_a_command_cleans_up_and_ends_without_a_word() -> None:
-    program = STUB + words("groups", "list")
+    program = STUB + words("groups", "--list")
     assert ends(program) == (UNREAD, "closed\nclosed\n")
     assert ends(program, both=True)[0] == UNREAD
 

@@ -80,18 +80,18 @@ def described(*words: str) -> list[str]:
     return result.stdout.splitlines()
 
 
-@pytest.mark.rule("CT-22")
-def test_the_states_of_all_groups_are_listed_without_a_value(admin: StubAdmin) -> None:
+@pytest.mark.rule("CT-21", "CT-22")
+def test_kafkas_list_has_the_names_alone_or_with_their_states(admin: StubAdmin) -> None:
     admin.groups = {"b": group("b", member("m")), "a": group("a")}
-    assert sharegroups("groups", "list", "--state").stdout.splitlines() == [
+    assert sharegroups("groups", "--list", "--state").stdout.splitlines() == [
         "",
         "GROUP           STATE",
         "a               Empty",
         "b               Stable",
         "",
     ]
-    assert sharegroups("groups", "list", "--state", "STABLE, empty").stdout.count("\n") == 5
-    assert sharegroups("groups", "list").stdout == "a\nb\n"
+    assert sharegroups("groups", "--list", "--state", "STABLE, empty").stdout.count("\n") == 5
+    assert sharegroups("groups", "--list").stdout == "a\nb\n"
 
 
 @pytest.mark.scenario("S-100")

@@ -17,9 +17,11 @@ AT = ("--bootstrap-server", "node0:9000")
 @pytest.mark.parametrize(
     ("kafkas", "ours"),
     [
-        (("--list",), ("list",)),
-        (("--list", "--state"), ("list", "--state")),
-        (("--state", "stable,Empty", "--list"), ("list", "--state", "stable,Empty")),
+        (("--list", "--output", "json"), ("list", "--output", "json")),
+        (
+            ("--state", "stable,Empty", "--list", "--output", "json"),
+            ("list", "--state", "stable,Empty", "--output", "json"),
+        ),
         (("--describe", "--group", "g"), ("describe", "--group", "g")),
         (("--group", "g", "--verbose", "--describe"), ("describe", "--group", "g", "--verbose")),
         (("--describe", "--all-groups", "--state"), ("describe", "--all-groups", "--state")),

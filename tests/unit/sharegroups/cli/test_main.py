@@ -164,9 +164,10 @@ def test_group_ids_that_differ_are_a_usage_error_and_the_client_has_the_tools_na
 
 @pytest.mark.rule("CT-21", "CT-22", "CT-20")
 def test_groups_are_listed(fake: FakeCluster) -> None:
-    assert sharegroups("groups", "list").output == "g\n"
+    assert sharegroups("groups", "--list").output == "g\n"
     assert (
-        sharegroups("groups", "list", "--state", "empty").output == "\nGROUP           STATE\ng               Empty\n\n"
+        sharegroups("groups", "--list", "--state", "empty").output
+        == "\nGROUP           STATE\ng               Empty\n\n"
     )
     wrong = sharegroups("groups", "list", "--state", "odd")
     assert wrong.exit_code == 1
@@ -254,7 +255,7 @@ def test_of_many_partitions_without_offsets_some_are_named_and_the_rest_counted(
 @pytest.mark.rule("CL-46")
 def test_listing_asks_a_loading_coordinator_again(fake: FakeCluster) -> None:
     fake.errors["list_groups"].append(14)
-    assert sharegroups("groups", "list").output == "g\n"
+    assert sharegroups("groups", "--list").output == "g\n"
 
 
 @pytest.mark.rule("CT-23a", "CT-23b", "CT-23i", "CL-46")

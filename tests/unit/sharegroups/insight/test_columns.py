@@ -66,6 +66,6 @@ def test_a_filter_finds_words_in_group_topic_and_reason() -> None:
 def test_a_narrow_screen_has_the_rest_of_the_chosen_row_below() -> None:
     assert detail(rows()[1]) == (
         "b · orders: keeps up",
-        "lag 5, oldest 9 s, arriving 0.9/s, finishing 0.8/s, drained in never at this rate",
+        "lag 5, oldest 9 s, arriving 0.9/s, finishing 0.8/s, to drain: never at this rate",
         "in flight 0, delayed 0, dead letters 0, members 1 (Stable)",
     )
