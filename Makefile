@@ -3,7 +3,7 @@
 
 PYTHON ?= python3
 VENV ?= .venv
-EXTRAS ?= server,cli,top,speed,metrics,dev
+EXTRAS ?= server,cli,console,top,speed,metrics,dev
 RUN_EXTRAS := server,cli,top,speed
 BIN := $(VENV)/bin
 PY := $(BIN)/python

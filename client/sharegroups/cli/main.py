@@ -26,6 +26,7 @@ from sharegroups.cli.users.command import users
 from sharegroups.cli.verify_consumer import verify_consumer
 from sharegroups.cli.versions import version_option
 from sharegroups.cli.worker import worker
+from sharegroups.console.command import console
 
 #: How to install the package, which is not on any index yet.
 INSTALL = "in a clone of the project, pip install '.[{}]'"
@@ -77,7 +78,8 @@ def main() -> None:
 
 
 for _command in (
-    acls, configs, consume, dlq, features, groups, perf, produce, top, topics, transactions, users, verify_consumer,
+    acls, configs, console, consume, dlq, features, groups, perf, produce, top, topics, transactions, users,
+    verify_consumer,
     worker,
 ):  # fmt: skip
     main.add_command(_command)

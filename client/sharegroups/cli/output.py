@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +27,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
 #: What failed, as kafka-share-groups.sh calls it and writes that it did (CT-28).
 SHARE_GROUP_COMMAND = "Executing share group command"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+#: Gets the lines of `print_stderr` in this thread or task; None: they go to standard error.
+_listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
 
 class Name(click.ParamType[str]):
@@ -141,7 +144,22 @@ def print_names(names: Iterable[str]) -> None:
 def print_stderr(text: str, keep: str = "") -> None:
     """Print one line on standard error. Its control characters, except those in `keep`, are escaped, since it may
     contain foreign data (CT-82)."""
-    click.echo(printable(text, keep), err=True)
+    listener = _listener.get()
+    if listener is None:
+        click.echo(printable(text, keep), err=True)
+    else:
+        listener(printable(text, keep))
+
+
+@contextmanager
+def lines_to(listener: Callable[[str], None]) -> Iterator[None]:
+    """Run a block whose lines for standard error go to `listener`, as the console does with the parts of commands that
+    it uses. Other threads and tasks are not affected."""
+    token = _listener.set(listener)
+    try:
+        yield
+    finally:
+        _listener.reset(token)
 
 
 def print_errors(

@@ -109,7 +109,7 @@ def redrive(
             Reading(admin, survey.readable, prints_no_errors=True),
             Report(queue.topic, output, dry_run=dry_run),
         )
-        producer = None if dry_run else clients.open_client(Producer, _PRODUCER | _for_producer(given))
+        producer = None if dry_run else clients.open_client(Producer, producer_settings(given))
         run = Redriving(admin, reading, targets, RedriveTask(chosen, limit, purge, producer), report)
         try:
             with Warnings():
@@ -193,9 +193,10 @@ def _check(choice: Choice, every: bool, chosen: _Chosen) -> None:
         raise UsageFailure(f"which letters? Give --all, --offset, or {_FILTERS}")
 
 
-def _for_producer(given: Mapping[str, Any]) -> dict[str, Any]:
+def producer_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of the producer that sends fresh records."""
     known = {setting.name for setting in PRODUCER}
-    return {name: value for name, value in given.items() if name in known}
+    return _PRODUCER | {name: value for name, value in given.items() if name in known}
 
 
 def _for_admin(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -37,6 +37,10 @@ class Report:
         self._rows: dict[tuple[str, str], Counter[Fate]] = {}
         self._page: Counter[Fate] = Counter()
 
+    def rows(self) -> list[tuple[tuple[str, str], Counter[Fate]]]:
+        """Return the counts by group and origin topic."""
+        return sorted(self._rows.items())
+
     def count(self, letter: Letter, fate: Fate) -> None:
         """Count the fate of one dead letter, once it is certain."""
         key = (letter.group_text, "-" if letter.origin is None else letter.origin.topic)
@@ -80,7 +84,7 @@ class Report:
         if not self.counts.total():
             return
         first = "WOULD-REDRIVE" if self._dry_run else "REDRIVEN"
-        rows = [(*key, *(row[fate] for fate in _PRINTED)) for key, row in sorted(self._rows.items())]
+        rows = [(*key, *(row[fate] for fate in _PRINTED)) for key, row in self.rows()]
         print_table(("GROUP", "ORIGIN", first, "BEFORE", "DUPLICATES", "FAILED"), rows, (15, 15, 13, 10, 10, 0))
         for partition, offset in sorted(deletable.items()):
             click.echo(f"Would delete {printable(self._topic)}-{partition} before offset {offset}.")
@@ -88,7 +92,7 @@ class Report:
     def _document(self, unconfirmed: int, deletable: dict[int, int]) -> dict[str, Any]:
         rows = [
             {"group": text_of(group), "origin_topic": text_of(topic)} | {fate.value: row[fate] for fate in _PRINTED}
-            for (group, topic), row in sorted(self._rows.items())
+            for (group, topic), row in self.rows()
         ]
         document = {"topic": self._topic, "dry_run": self._dry_run} | {
             fate.value: self.counts[fate] for fate in _PRINTED

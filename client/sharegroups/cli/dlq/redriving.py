@@ -85,9 +85,13 @@ class Redriving:
                 self._closed = True
                 producer.close(0)
 
+    def stop(self) -> None:
+        """Stop sending; `run` then returns after a bounded wait for the confirmations of what was sent."""
+        self._stopping = True
+
     def leave(self, ended: Ended) -> None:
         """Stop sending, and wait a bounded time for the confirmations of what was sent (CT-80)."""
-        self._stopping = True
+        self.stop()
         if not ended(GRACE_S + LEAVE_S):
             self.print_totals()
 
