@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from httpx2 import Response
+from httpx2 import Client, Response
 from starlette.testclient import TestClient
 
 from sharegroups.console.app import Console
@@ -19,18 +19,10 @@ _AREA: Final = re.compile(r'<textarea name="([^"]*)" hidden>(.*?)</textarea>', r
 
 
 class Browser:
-    """One user's browser. Use it as `with`, which runs the console."""
+    """One user's browser. `client`: its connection to a console at `origin`."""
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
-        self.client = TestClient(console.app, base_url=ORIGIN)
-
-    def __enter__(self) -> Browser:
-        self.client.__enter__()
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self.client.__exit__(*error)
+    def __init__(self, client: Client, origin: str = ORIGIN) -> None:
+        self.client, self.origin = client, origin
 
     def get(self, path: str, status: int = 200, **headers: str) -> str:
         """Open a page, and return its HTML."""
@@ -50,9 +42,9 @@ class Browser:
                 return response
         raise AssertionError(f"no form for {action} in {text_of(page)}")
 
-    def post(self, address: str, origin: str = ORIGIN, **fields: str | list[str]) -> Response:
-        """Send fields to an address."""
-        return self.client.post(address, data=fields, headers={"origin": origin})
+    def post(self, address: str, origin: str = "", **fields: str | list[str]) -> Response:
+        """Send fields to an address, by default as a page of the console does."""
+        return self.client.post(address, data=fields, headers={"origin": origin or self.origin})
 
     def until(self, path: str, holds: Callable[[str], bool]) -> str:
         """Open a page again until it is as expected."""
@@ -66,6 +58,22 @@ class Browser:
         """Return the page of a task that a form led to, once it has ended."""
         path = response.url.path + "?" + response.url.query.decode()
         return self.until(path, lambda page: "Done at" in page or "Ended with an error" in page)
+
+
+class OwnConsole(Browser):
+    """A browser, and the console that runs in this process. Use it as `with`, which runs the console."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self._own = TestClient(console.app, base_url=ORIGIN)
+        super().__init__(self._own)
+
+    def __enter__(self) -> OwnConsole:
+        self._own.__enter__()
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._own.__exit__(*error)
 
 
 def text_of(page: str) -> str:

@@ -17,7 +17,7 @@ from sharegroups.console.live import Live
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import REJECTED, bare, copy_of, store
 
-from .browser import Browser
+from .browser import OwnConsole
 
 DLQ = "dlq.orders"
 T0 = 1_700_000_000_000
@@ -46,21 +46,21 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 class Open(Protocol):
     """Starts a console with these options."""
 
-    def __call__(self, **options: Any) -> Browser: ...
+    def __call__(self, **options: Any) -> OwnConsole: ...
 
 
 @pytest.fixture
 def opened(fake: FakeCluster, tmp_path: Path) -> Iterator[Open]:
     """Return what starts a console; its audit log is `audit.log`."""
-    browsers: list[Browser] = []
+    browsers: list[OwnConsole] = []
 
-    def start(**options: Any) -> Browser:
+    def start(**options: Any) -> OwnConsole:
         given: dict[str, Any] = {
             "settings": {"bootstrap.servers": "node0:9000"},
             "port": 7980,
             "local": "User:ANONYMOUS",
         } | options
-        browser = Browser(Console(Options(**given), AuditLog(tmp_path / "audit.log"), Live(refresh_s=0.01)))
+        browser = OwnConsole(Console(Options(**given), AuditLog(tmp_path / "audit.log"), Live(refresh_s=0.01)))
         browsers.append(browser.__enter__())
         return browser
 
@@ -70,7 +70,7 @@ def opened(fake: FakeCluster, tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def browser(opened: Open) -> Browser:
+def browser(opened: Open) -> OwnConsole:
     """A console on this machine, without signing in."""
     return opened()
 

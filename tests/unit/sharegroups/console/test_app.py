@@ -15,7 +15,7 @@ from sharegroups.console.app import BODY_MAX, CHANGES, PAGES, QUESTIONS
 from sharegroups.console.guard import HEADERS
 from tests.support.fake_cluster.cluster import FakeCluster
 
-from .browser import ORIGIN, Browser, text_of
+from .browser import ORIGIN, OwnConsole, text_of
 from .conftest import DLQ, Open
 
 OPEN = {
@@ -27,7 +27,7 @@ OPEN = {
 
 
 @pytest.mark.rule("CT-161")
-def test_every_response_has_the_policy_and_loads_nothing_from_outside(browser: Browser) -> None:
+def test_every_response_has_the_policy_and_loads_nothing_from_outside(browser: OwnConsole) -> None:
     assert OPEN.keys() == PAGES.keys() - {"/task"}
     for path, query in OPEN.items():
         response = browser.client.get(path + query)
@@ -53,7 +53,7 @@ def test_the_script_is_short() -> None:
 
 @pytest.mark.rule("CT-161")
 @pytest.mark.parametrize("name", ["<b>&\"'x", "a\x1b[2Jb", "a\u202eb", "שלום", "a\nb", "{{ 7 * 191 }}", "x" * 249])
-def test_a_name_with_anything_in_it_is_shown_and_followed(browser: Browser, fake: FakeCluster, name: str) -> None:
+def test_a_name_with_anything_in_it_is_shown_and_followed(browser: OwnConsole, fake: FakeCluster, name: str) -> None:
     fake.groups[name] = None
     page = browser.get("/")
     assert not any(each in page for each in ("<b>", "\x1b", "\u202e", "1337"))
@@ -67,7 +67,7 @@ def test_a_name_with_anything_in_it_is_shown_and_followed(browser: Browser, fake
 
 
 @pytest.mark.rule("CT-163")
-def test_another_host_is_refused(browser: Browser, opened: Open) -> None:
+def test_another_host_is_refused(browser: OwnConsole, opened: Open) -> None:
     response = browser.client.get("/", headers={"host": "evil.example:7980"})
     assert response.status_code == 421
     assert "--allowed-host" in response.text
@@ -78,7 +78,7 @@ def test_another_host_is_refused(browser: Browser, opened: Open) -> None:
 
 
 @pytest.mark.rule("CT-163")
-def test_another_site_gets_and_sends_nothing(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_another_site_gets_and_sends_nothing(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     page = browser.get("/configs?topic=orders&name=retention.ms")
     for path in (*QUESTIONS, *CHANGES):
         assert browser.post(path, origin="https://evil.example", csrf="x").status_code == 403
@@ -96,14 +96,14 @@ def test_another_site_gets_and_sends_nothing(browser: Browser, fake: FakeCluster
 
 
 @pytest.mark.rule("CT-163")
-def test_a_form_that_is_too_large_is_refused(browser: Browser) -> None:
+def test_a_form_that_is_too_large_is_refused(browser: OwnConsole) -> None:
     response = browser.client.post("/reset/plan", content=b"x" * (BODY_MAX + 1), headers={"origin": ORIGIN})
     assert response.status_code == 413
 
 
 @pytest.mark.rule("CT-165")
 def test_a_change_without_its_line_in_the_audit_log_is_not_made(
-    browser: Browser, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    browser: OwnConsole, fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     page = browser.get("/configs?topic=orders&name=retention.ms")
     shown = browser.send(page, "/configs/change", value="60000").text
@@ -118,7 +118,7 @@ def test_a_change_without_its_line_in_the_audit_log_is_not_made(
 
 
 @pytest.mark.rule("CT-168")
-def test_last_figures_are_shown_while_the_cluster_is_away(browser: Browser, fake: FakeCluster) -> None:
+def test_last_figures_are_shown_while_the_cluster_is_away(browser: OwnConsole, fake: FakeCluster) -> None:
     session = browser.console._local
     assert session is not None
     session.settings = {**session.settings, "default.api.timeout.ms": "200", "request.timeout.ms": "100"}
@@ -135,7 +135,7 @@ def test_last_figures_are_shown_while_the_cluster_is_away(browser: Browser, fake
 
 
 @pytest.mark.rule("CT-162")
-def test_what_the_user_may_not_is_said(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_user_may_not_is_said(browser: OwnConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     def refused(*_: object) -> None:
         raise TopicAuthorizationFailedError("User:ann may not DESCRIBE topic 'orders'.")
 
@@ -144,7 +144,7 @@ def test_what_the_user_may_not_is_said(browser: Browser, monkeypatch: pytest.Mon
     assert "User:ann may not DESCRIBE topic 'orders'. Sign in as a user who may." in text
 
 
-def test_fields_that_cannot_be_are_refused_by_name(browser: Browser) -> None:
+def test_fields_that_cannot_be_are_refused_by_name(browser: OwnConsole) -> None:
     for path, said in {
         "/records?topic=orders&offset=-1": "offset is '-1'; expected a whole number",
         "/records?topic=orders&partition=9999999999": "partition is 9999999999; expected less than",
@@ -161,14 +161,14 @@ def test_fields_that_cannot_be_are_refused_by_name(browser: Browser) -> None:
 
 
 @pytest.mark.rule("CT-168")
-def test_live_pages_are_those_with_figures(browser: Browser) -> None:
+def test_live_pages_are_those_with_figures(browser: OwnConsole) -> None:
     live = [path for path, query in OPEN.items() if "data-page" in browser.get(path + query)]
     assert live == ["/", "/dlq/topic", "/group", "/topic", "/nodes"]
     assert browser.client.get("/live?page=/nope").status_code == 404
 
 
 @pytest.mark.rule("CT-168")
-def test_one_more_viewer_is_refused(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_more_viewer_is_refused(browser: OwnConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     browser.console.close_streams()
     response = browser.client.get("/live?page=/nodes")
     assert response.status_code == 503

@@ -9,14 +9,14 @@ import pytest
 from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC
 from tests.support.fake_cluster.cluster import FakeCluster
 
-from .browser import Browser, text_of
+from .browser import OwnConsole, text_of
 from .conftest import Open, lines_of
 
 PAGE = "/configs?topic=orders&name=retention.ms"
 
 
 @pytest.mark.rule("CT-165", "CT-169")
-def test_a_change_is_checked_shown_and_made(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_a_change_is_checked_shown_and_made(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     shown = browser.send(browser.get(PAGE), "/configs/change", value="60000").text
     assert "The nodes accept this change; it is not made yet." in text_of(shown)
     assert "retention.ms" not in fake.configs.get((RESOURCE_TOPIC, "orders"), {})
@@ -33,7 +33,7 @@ def test_a_change_is_checked_shown_and_made(browser: Browser, fake: FakeCluster,
 
 
 @pytest.mark.rule("CT-169")
-def test_a_value_that_changed_meanwhile_is_not_overwritten(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_a_value_that_changed_meanwhile_is_not_overwritten(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     shown = browser.send(browser.get(PAGE), "/configs/change", value="60000").text
     fake.configs[RESOURCE_TOPIC, "orders"] = {"retention.ms": "5"}
     refused = browser.send(shown, "/configs/change", status=409)
@@ -43,7 +43,7 @@ def test_a_value_that_changed_meanwhile_is_not_overwritten(browser: Browser, fak
 
 
 @pytest.mark.rule("CT-169")
-def test_what_cannot_be_changed_is_refused(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_what_cannot_be_changed_is_refused(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     page = browser.get(PAGE)
     assert browser.send(page, "/configs/change", status=400, value="x" * 10_001)
     secret = page.partition('name="csrf" value="')[2].partition('"')[0]
@@ -59,7 +59,7 @@ def test_what_cannot_be_changed_is_refused(browser: Browser, fake: FakeCluster, 
 
 
 @pytest.mark.rule("CT-169")
-def test_a_group_and_a_node_are_shown(browser: Browser, fake: FakeCluster) -> None:
+def test_a_group_and_a_node_are_shown(browser: OwnConsole, fake: FakeCluster) -> None:
     assert "errors.deadletterqueue.topic.name" in browser.get("/configs?group=g")
     page = browser.get("/configs?node=0")
     assert "/configs?" not in page.partition("<h1>")[2]

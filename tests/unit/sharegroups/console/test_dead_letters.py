@@ -14,7 +14,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import copy_of, store
 from tests.unit.sharegroups.cli.dlq.sent import produced
 
-from .browser import Browser, text_of
+from .browser import OwnConsole, text_of
 from .conftest import DLQ, Open, lines_of
 
 TOPIC = f"/dlq/topic?topic={DLQ}"
@@ -28,7 +28,7 @@ def sent(fake: FakeCluster) -> list[tuple[int, int]]:
 
 
 @pytest.mark.rule("CT-166")
-def test_groups_are_listed_with_their_topic(browser: Browser) -> None:
+def test_groups_are_listed_with_their_topic(browser: OwnConsole) -> None:
     text = text_of(browser.get("/dlq"))
     assert f"g {DLQ} letters of the group" in text
     assert f"h {DLQ} letters of the group" in text
@@ -36,7 +36,7 @@ def test_groups_are_listed_with_their_topic(browser: Browser) -> None:
 
 
 @pytest.mark.rule("CT-164", "CT-166")
-def test_letters_are_counted_by_cause_and_reason(browser: Browser) -> None:
+def test_letters_are_counted_by_cause_and_reason(browser: OwnConsole) -> None:
     page = browser.until(TOPIC, lambda page: "Counted to the end" in page)
     text = text_of(page)
     assert "4 letters, and 1 other records" in text
@@ -47,7 +47,7 @@ def test_letters_are_counted_by_cause_and_reason(browser: Browser) -> None:
 
 
 @pytest.mark.rule("CT-161", "CT-166")
-def test_a_reason_with_markup_stays_text(browser: Browser) -> None:
+def test_a_reason_with_markup_stays_text(browser: OwnConsole) -> None:
     browser.until(TOPIC, lambda page: "Counted to the end" in page)
     for path in (TOPIC, LIST, f"/dlq/letter?topic={DLQ}&partition=0&offset=1"):
         page = browser.get(path)
@@ -57,7 +57,7 @@ def test_a_reason_with_markup_stays_text(browser: Browser) -> None:
 
 
 @pytest.mark.rule("CT-166")
-def test_a_list_goes_on_where_a_page_ended(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_goes_on_where_a_page_ended(browser: OwnConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharegroups.console.dead_letters.LETTERS_PER_PAGE", 2)
     first = browser.get(LIST)
     assert [place in first for place in ('value="0:0"', 'value="0:1"', 'value="0:2"')] == [True, True, False]
@@ -68,14 +68,14 @@ def test_a_list_goes_on_where_a_page_ended(browser: Browser, monkeypatch: pytest
 
 
 @pytest.mark.rule("CT-166")
-def test_a_list_reads_so_many_records_and_no_more(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_list_reads_so_many_records_and_no_more(browser: OwnConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sharegroups.console.dead_letters.SCANNED_MAX", 1)
     page = browser.get(f"{LIST}&reason=TimeoutError")
     assert "Next, from 0:" in page
 
 
 @pytest.mark.rule("CT-166")
-def test_a_letter_has_its_record_or_the_original(browser: Browser) -> None:
+def test_a_letter_has_its_record_or_the_original(browser: OwnConsole) -> None:
     text = text_of(browser.get(f"/dlq/letter?topic={DLQ}&partition=0&offset=2"))
     assert "About orders:0:2" in text
     assert "The letter has no copy of its record" in text
@@ -86,7 +86,7 @@ def test_a_letter_has_its_record_or_the_original(browser: Browser) -> None:
 
 
 @pytest.mark.rule("CT-165", "CT-166")
-def test_a_redrive_is_shown_then_done(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_a_redrive_is_shown_then_done(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     shown = browser.task(browser.send(browser.get(f"{LIST}&group=g"), "/dlq/redrive?topic=dlq.orders&group=g"))
     assert "Would be redriven" in shown
     assert "g orders 3 0 0 0" in text_of(shown)
@@ -104,7 +104,7 @@ def test_a_redrive_is_shown_then_done(browser: Browser, fake: FakeCluster, audit
 
 
 @pytest.mark.rule("CT-164", "CT-166")
-def test_what_one_operator_sent_is_not_sent_again(browser: Browser, fake: FakeCluster) -> None:
+def test_what_one_operator_sent_is_not_sent_again(browser: OwnConsole, fake: FakeCluster) -> None:
     shown = [browser.task(browser.send(browser.get(LIST), f"/dlq/redrive?topic={DLQ}")) for _ in range(2)]
     browser.task(browser.send(shown[0], "/task/confirm"))
     again = text_of(browser.task(browser.send(shown[1], "/task/confirm")))
@@ -114,7 +114,7 @@ def test_what_one_operator_sent_is_not_sent_again(browser: Browser, fake: FakeCl
 
 @pytest.mark.rule("CT-164")
 def test_a_second_redrive_of_the_topic_waits_for_the_first(
-    browser: Browser, fake: FakeCluster, audit: Path, monkeypatch: pytest.MonkeyPatch
+    browser: OwnConsole, fake: FakeCluster, audit: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shown = [browser.task(browser.send(browser.get(LIST), f"/dlq/redrive?topic={DLQ}")) for _ in range(2)]
     held, goes_on, real = threading.Event(), threading.Event(), letters.redrive
@@ -136,7 +136,7 @@ def test_a_second_redrive_of_the_topic_waits_for_the_first(
 
 
 @pytest.mark.rule("CT-166")
-def test_chosen_letters_alone_are_redriven(browser: Browser, fake: FakeCluster) -> None:
+def test_chosen_letters_alone_are_redriven(browser: OwnConsole, fake: FakeCluster) -> None:
     page = browser.get(LIST)
     shown = browser.task(browser.send(page, "/dlq/redrive/chosen", place=["0:1", "1:0"]))
     assert "Redrive 2 chosen letters of dlq.orders: dry run" in text_of(shown)
@@ -149,7 +149,7 @@ def test_chosen_letters_alone_are_redriven(browser: Browser, fake: FakeCluster) 
 
 
 @pytest.mark.rule("CT-166")
-def test_a_purge_deletes_what_was_shown(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_a_purge_deletes_what_was_shown(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     browser.until(TOPIC, lambda page: "Counted to the end" in page)
     asked = browser.send(browser.get(TOPIC), "/dlq/purge", status=400)
     assert "Which letters?" in asked.text
@@ -163,7 +163,7 @@ def test_a_purge_deletes_what_was_shown(browser: Browser, fake: FakeCluster, aud
 
 
 @pytest.mark.rule("CT-166")
-def test_a_purge_by_age(browser: Browser, fake: FakeCluster) -> None:
+def test_a_purge_by_age(browser: OwnConsole, fake: FakeCluster) -> None:
     page = browser.until(TOPIC, lambda page: "Counted to the end" in page)
     wrong = browser.send(page, "/dlq/purge", status=400, older_than="soon")
     assert "'soon' is no duration" in text_of(wrong.text)
@@ -175,7 +175,7 @@ def test_a_purge_by_age(browser: Browser, fake: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-166")
-def test_nothing_is_done_to_a_topic_that_was_made_again(browser: Browser, fake: FakeCluster, audit: Path) -> None:
+def test_nothing_is_done_to_a_topic_that_was_made_again(browser: OwnConsole, fake: FakeCluster, audit: Path) -> None:
     page = browser.get(LIST)
     redrive = browser.task(browser.send(page, f"/dlq/redrive?topic={DLQ}"))
     purge = browser.task(browser.send(page, "/dlq/purge", every="yes"))
@@ -190,7 +190,7 @@ def test_nothing_is_done_to_a_topic_that_was_made_again(browser: Browser, fake: 
 
 
 @pytest.mark.rule("CT-166")
-def test_what_is_missing_is_named(browser: Browser, fake: FakeCluster) -> None:
+def test_what_is_missing_is_named(browser: OwnConsole, fake: FakeCluster) -> None:
     page = text_of(browser.get("/dlq/letters?topic=dlq.order", status=400))
     assert "Topic dlq.order not found. Did you mean 'dlq.orders'?" in page
     task = browser.until("/dlq/topic?topic=nope", lambda page: "Topic nope not found" in page)
@@ -202,7 +202,7 @@ def test_what_is_missing_is_named(browser: Browser, fake: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-164")
-def test_a_task_is_stopped(browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_task_is_stopped(browser: OwnConsole, monkeypatch: pytest.MonkeyPatch) -> None:
     goes_on = threading.Event()
 
     def endless(task: Task, *_: object) -> None:
@@ -234,7 +234,7 @@ def test_read_only_shows_and_changes_nothing(opened: Open, fake: FakeCluster) ->
     assert sent(fake) == []
 
 
-def csrf(browser: Browser) -> str:
+def csrf(browser: OwnConsole) -> str:
     """Return the secret field of the forms of the user on this machine."""
     session = browser.console._local
     assert session is not None

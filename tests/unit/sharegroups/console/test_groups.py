@@ -8,7 +8,7 @@ from kip932.api.v1 import explain_record_pb2 as pb
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumed, produce
 
-from .browser import Browser, text_of
+from .browser import OwnConsole, text_of
 
 Record = pb.ExplainRecordResponse.Record
 
@@ -41,7 +41,7 @@ def world(fake: FakeCluster) -> FakeCluster:
 
 
 @pytest.mark.rule("CT-168")
-def test_a_group_with_strips(world: FakeCluster, browser: Browser) -> None:
+def test_a_group_with_strips(world: FakeCluster, browser: OwnConsole) -> None:
     page = browser.get("/group?group=g")
     text = text_of(page)
     assert "Lag 13" in text
@@ -52,7 +52,7 @@ def test_a_group_with_strips(world: FakeCluster, browser: Browser) -> None:
 
 
 @pytest.mark.rule("CT-168")
-def test_share_partitions_and_members_are_paged(fake: FakeCluster, browser: Browser) -> None:
+def test_share_partitions_and_members_are_paged(fake: FakeCluster, browser: OwnConsole) -> None:
     for topic, number in (("orders", 0), ("orders", 1), ("dlq.orders", 0), ("dlq.orders", 1)):
         plant(fake, topic, number, HELD)
     fake.add_topic("wide", 60)
@@ -71,7 +71,7 @@ def test_share_partitions_and_members_are_paged(fake: FakeCluster, browser: Brow
 
 
 @pytest.mark.rule("CT-168")
-def test_at_most_ten_strips_are_drawn(fake: FakeCluster, browser: Browser) -> None:
+def test_at_most_ten_strips_are_drawn(fake: FakeCluster, browser: OwnConsole) -> None:
     fake.add_topic("wide", 20)
     for number in range(20):
         produce(fake, 2, "wide", partition=number)
@@ -81,14 +81,14 @@ def test_at_most_ten_strips_are_drawn(fake: FakeCluster, browser: Browser) -> No
 
 
 @pytest.mark.rule("CT-168")
-def test_an_unknown_group_is_named_with_the_nearest(browser: Browser, fake: FakeCluster) -> None:
+def test_an_unknown_group_is_named_with_the_nearest(browser: OwnConsole, fake: FakeCluster) -> None:
     fake.groups["mail"] = None
     for path in ("/group?group=mial", "/reset?group=mial", "/explain?group=mial&topic=orders"):
         assert "Group mial not found. Did you mean 'mail'?" in text_of(browser.get(path, status=404))
 
 
 @pytest.mark.rule("CT-168")
-def test_a_record_is_explained_with_its_value_and_reason(world: FakeCluster, browser: Browser) -> None:
+def test_a_record_is_explained_with_its_value_and_reason(world: FakeCluster, browser: OwnConsole) -> None:
     one = Record()
     one.CopyFrom(WAITING)
     one.first_offset = one.last_offset = 4
@@ -103,7 +103,7 @@ def test_a_record_is_explained_with_its_value_and_reason(world: FakeCluster, bro
 
 
 @pytest.mark.rule("CT-168")
-def test_without_an_offset_the_first_unfinished_are_explained(world: FakeCluster, browser: Browser) -> None:
+def test_without_an_offset_the_first_unfinished_are_explained(world: FakeCluster, browser: OwnConsole) -> None:
     text = text_of(browser.get("/explain?group=g&topic=orders&partition=0"))
     assert "0: acquired Member m-1 holds it." in text
     assert "1 to 7: available" in text

@@ -6,11 +6,11 @@ import pytest
 
 from tests.support.fake_cluster.cluster import FakeCluster
 
-from .browser import Browser, text_of
+from .browser import OwnConsole, text_of
 
 
 @pytest.mark.rule("CT-168")
-def test_ten_thousand_groups_are_paged_and_found(fake: FakeCluster, browser: Browser) -> None:
+def test_ten_thousand_groups_are_paged_and_found(fake: FakeCluster, browser: OwnConsole) -> None:
     for number in range(10_000):
         fake.groups[f"team-{number:04}"] = None
     text = text_of(browser.get("/"))

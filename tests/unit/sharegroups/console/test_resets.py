@@ -11,7 +11,7 @@ from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumed
 from tests.unit.sharegroups.cli.groups.test_reset_offsets import altered
 
-from .browser import Browser, text_of
+from .browser import OwnConsole, text_of
 from .conftest import Open, lines_of
 
 
@@ -24,7 +24,7 @@ def world(fake: FakeCluster) -> FakeCluster:
 
 
 @pytest.mark.rule("CT-165", "CT-169")
-def test_what_was_shown_is_set(world: FakeCluster, browser: Browser, audit: Path) -> None:
+def test_what_was_shown_is_set(world: FakeCluster, browser: OwnConsole, audit: Path) -> None:
     shown = browser.send(browser.get("/reset?group=g"), "/reset/plan", target="to-offset", offset="5").text
     assert "orders-0 3 5 orders-1 0 5" in text_of(shown)
     assert altered(world) == []
@@ -46,7 +46,7 @@ def test_what_was_shown_is_set(world: FakeCluster, browser: Browser, audit: Path
         ({"target": "to-datetime", "time": "36500d", "topics": "orders:0"}, "orders-0 3 0"),
     ],
 )
-def test_targets(world: FakeCluster, browser: Browser, fields: dict[str, Any], row: str) -> None:
+def test_targets(world: FakeCluster, browser: OwnConsole, fields: dict[str, Any], row: str) -> None:
     shown = browser.send(browser.get("/reset?group=g"), "/reset/plan", **fields).text
     assert row.removesuffix(" orders") in text_of(shown)
 
@@ -63,13 +63,15 @@ def test_targets(world: FakeCluster, browser: Browser, fields: dict[str, Any], r
         ({"target": "to-latest", "topics": "orders:9"}, "do not exist"),
     ],
 )
-def test_what_cannot_be_set_is_refused(world: FakeCluster, browser: Browser, fields: dict[str, str], said: str) -> None:
+def test_what_cannot_be_set_is_refused(
+    world: FakeCluster, browser: OwnConsole, fields: dict[str, Any], said: str
+) -> None:
     refused = browser.send(browser.get("/reset?group=g"), "/reset/plan", status=400, **fields)
     assert said in text_of(refused.text)
 
 
 @pytest.mark.rule("CT-169")
-def test_a_group_with_members_is_left_alone(world: FakeCluster, browser: Browser, audit: Path) -> None:
+def test_a_group_with_members_is_left_alone(world: FakeCluster, browser: OwnConsole, audit: Path) -> None:
     shown = browser.send(browser.get("/reset?group=g"), "/reset/plan", target="to-latest").text
     world.add_member("m", "g")
     assert "stop its members first" in text_of(browser.get("/reset?group=g"))
@@ -81,7 +83,7 @@ def test_a_group_with_members_is_left_alone(world: FakeCluster, browser: Browser
 
 
 @pytest.mark.rule("CT-169")
-def test_a_form_that_is_not_as_it_was_sent(world: FakeCluster, browser: Browser, audit: Path) -> None:
+def test_a_form_that_is_not_as_it_was_sent(world: FakeCluster, browser: OwnConsole, audit: Path) -> None:
     shown = browser.send(browser.get("/reset?group=g"), "/reset/plan", target="to-latest").text
     refused = browser.send(shown, "/reset/set", status=400, plan="orders,0,x")
     assert "the offset is 'x'" in text_of(refused.text)

@@ -17,7 +17,7 @@ from sharegroups.console.sign_in import SignIn, has_credentials, own_name, witho
 from sharegroups.console.visit import RefusedError
 from tests.support.fake_cluster.cluster import FakeCluster
 
-from .browser import ORIGIN, Browser, text_of
+from .browser import ORIGIN, OwnConsole, text_of
 from .conftest import Open, lines_of
 
 PASSWORD = {"user": "ann", "password": "correct horse"}
@@ -47,13 +47,13 @@ def door(fake: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> Doorman:
 
 
 @pytest.fixture
-def public(opened: Open, door: Doorman) -> Browser:
+def public(opened: Open, door: Doorman) -> OwnConsole:
     """A console whose users sign in."""
     return opened(local="", settings={"bootstrap.servers": "node0:9000", "sasl.username": "x", "sasl.password": "y"})
 
 
 @pytest.mark.rule("CT-162", "CT-165")
-def test_a_user_signs_in_with_a_password_and_out(public: Browser, door: Doorman, audit: Path) -> None:
+def test_a_user_signs_in_with_a_password_and_out(public: OwnConsole, door: Doorman, audit: Path) -> None:
     asked = public.client.get("/group?group=g")
     assert asked.url.path == "/sign-in"
     response = public.client.post("/sign-in", data={**PASSWORD, "to": "/group?group=g"}, headers={"origin": ORIGIN})
@@ -75,7 +75,7 @@ def test_a_user_signs_in_with_a_password_and_out(public: Browser, door: Doorman,
 
 
 @pytest.mark.rule("CT-162")
-def test_the_cookie_of_an_ended_session_opens_nothing(public: Browser) -> None:
+def test_the_cookie_of_an_ended_session_opens_nothing(public: OwnConsole) -> None:
     response = public.client.post("/sign-in", data=PASSWORD, headers={"origin": ORIGIN})
     name = response.history[0].headers["set-cookie"].partition("=")[2].partition(";")[0]
     for session in public.console.sessions._by_hash.values():
@@ -84,7 +84,7 @@ def test_the_cookie_of_an_ended_session_opens_nothing(public: Browser) -> None:
 
 
 @pytest.mark.rule("CT-162")
-def test_a_token(public: Browser, audit: Path) -> None:
+def test_a_token(public: OwnConsole, audit: Path) -> None:
     response = public.post("/sign-in", token="right")
     assert response.url.path == "/"
     assert lines_of(audit)[0]["user"].startswith("token ")
@@ -103,7 +103,7 @@ def test_a_token(public: Browser, audit: Path) -> None:
         ({"user": "ann", "password": "x" * 8_000}, 400, "at most 7000 characters"),
     ],
 )
-def test_what_is_refused(public: Browser, audit: Path, fields: dict[str, str], status: int, said: str) -> None:
+def test_what_is_refused(public: OwnConsole, audit: Path, fields: dict[str, str], status: int, said: str) -> None:
     response = public.post("/sign-in", **fields)
     assert response.status_code == status
     assert said in text_of(response.text)
@@ -112,14 +112,14 @@ def test_what_is_refused(public: Browser, audit: Path, fields: dict[str, str], s
 
 
 @pytest.mark.rule("CT-163")
-def test_another_site_signs_no_one_in(public: Browser) -> None:
+def test_another_site_signs_no_one_in(public: OwnConsole) -> None:
     assert public.post("/sign-in", origin="https://evil.example", **PASSWORD).status_code == 403
     assert len(public.console.sessions) == 0
 
 
 @pytest.mark.rule("CT-162")
 @pytest.mark.parametrize("to", ["https://evil.example/", "//evil.example/", "/\\evil.example", "javascript:alert(1)"])
-def test_it_leads_to_the_console_alone(public: Browser, to: str) -> None:
+def test_it_leads_to_the_console_alone(public: OwnConsole, to: str) -> None:
     response = public.client.post("/sign-in", data={**PASSWORD, "to": to}, headers={"origin": ORIGIN})
     assert str(response.url) == f"{ORIGIN}/"
 
@@ -137,7 +137,7 @@ def test_the_link_signs_in_with_the_settings_of_the_command(opened: Open, door: 
 
 
 @pytest.mark.rule("CT-162")
-def test_without_a_link_an_empty_one_signs_no_one_in(public: Browser) -> None:
+def test_without_a_link_an_empty_one_signs_no_one_in(public: OwnConsole) -> None:
     for query in ("?link=", "?link=x", ""):
         assert public.client.get(f"/sign-in{query}").status_code == 200
     assert len(public.console.sessions) == 0

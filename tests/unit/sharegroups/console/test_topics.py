@@ -7,11 +7,11 @@ import pytest
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.letters import store
 
-from .browser import Browser, text_of
+from .browser import OwnConsole, text_of
 
 
 @pytest.mark.rule("CT-167")
-def test_topics_and_two_thousand_partitions_are_paged(fake: FakeCluster, browser: Browser) -> None:
+def test_topics_and_two_thousand_partitions_are_paged(fake: FakeCluster, browser: OwnConsole) -> None:
     fake.add_topic("wide", 2_000)
     for number in range(60):
         fake.add_topic(f"t-{number:02}")
@@ -23,7 +23,7 @@ def test_topics_and_two_thousand_partitions_are_paged(fake: FakeCluster, browser
 
 
 @pytest.mark.rule("CT-167")
-def test_records_from_an_offset_on(browser: Browser, fake: FakeCluster) -> None:
+def test_records_from_an_offset_on(browser: OwnConsole, fake: FakeCluster) -> None:
     fake.add_topic("many")
     store(fake, "many", *((None, b"v%d" % number, (), 1) for number in range(60)))
     first = browser.get("/records?topic=many")
@@ -41,7 +41,7 @@ def test_records_from_an_offset_on(browser: Browser, fake: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-167")
-def test_a_record_in_full(browser: Browser, fake: FakeCluster) -> None:
+def test_a_record_in_full(browser: OwnConsole, fake: FakeCluster) -> None:
     fake.add_topic("one")
     store(fake, "one", (b"\xff\x01", b"<b>\x1b[31m\n" + b"x" * 300_000, [("h", None)], 1))
     page = browser.get("/record?topic=one&offset=0")
@@ -54,14 +54,14 @@ def test_a_record_in_full(browser: Browser, fake: FakeCluster) -> None:
 
 
 @pytest.mark.rule("CT-167")
-def test_what_is_not_there_is_named(browser: Browser) -> None:
+def test_what_is_not_there_is_named(browser: OwnConsole) -> None:
     assert "Topic order not found. Did you mean 'orders'?" in text_of(browser.get("/topic?topic=order", status=404))
     assert "not found" in text_of(browser.get("/records?topic=order", status=404))
     assert "does not exist" in text_of(browser.get("/records?topic=orders&partition=7", status=404))
 
 
 @pytest.mark.rule("CT-168")
-def test_nodes_with_what_they_lead(browser: Browser, fake: FakeCluster) -> None:
+def test_nodes_with_what_they_lead(browser: OwnConsole, fake: FakeCluster) -> None:
     text = text_of(browser.get("/nodes"))
     assert "0 node0:9000" in text
     fake.leaders[fake.partition("orders", 1)] = (9, 1)
