@@ -79,7 +79,6 @@ def main() -> None:
 
 for _command in (
     acls, configs, console, consume, dlq, features, groups, perf, produce, top, topics, transactions, users,
-    verify_consumer,
-    worker,
+    verify_consumer, worker,
 ):  # fmt: skip
     main.add_command(_command)

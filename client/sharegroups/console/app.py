@@ -32,7 +32,6 @@ from kip932.errors import (
     TopicAuthorizationFailedError,
 )
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.cli.groups.tables import age
 from sharegroups.console import configs, dead_letters, groups, overview, resets, topics
 from sharegroups.console.audit import AuditLog
 from sharegroups.console.guard import HEADERS, is_known_host, is_same_origin
@@ -43,6 +42,7 @@ from sharegroups.console.sign_in import SignIn
 from sharegroups.console.tasks import Tasks
 from sharegroups.console.visit import Handler, Moved, Page, RefusedError, Visit, link
 from sharegroups.errors import ConfigError, IllegalStateError
+from sharegroups.insight.figures import age
 
 #: The largest form; a reset of 5,000 partitions fits.
 _NO_RIGHT: Final = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)

@@ -11,10 +11,10 @@ from markupsafe import Markup, escape
 from kip932.ids import topic_id_text
 from kip932.printable import printable
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.cli.groups.tables import age
 from sharegroups.console.contents import brief
 from sharegroups.console.strips import WORDS
 from sharegroups.console.visit import Page, link
+from sharegroups.insight.figures import age
 
 #: The block of a page that is sent again while it changes.
 LIVE: Final = "live"

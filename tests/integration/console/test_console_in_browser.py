@@ -21,7 +21,7 @@ from tests.integration.share_metrics.test_page_in_browser import contrast
 from tests.support.node import QUICK, Cluster
 from tools.screenshot import BYTES_MAX, chromium
 
-from .world import CONSUMED, DLQ, GROUP, TOPIC, RunningConsole, consumer, fill, letters
+from .world import CONSUMED, DLQ, GROUP, TOPIC, RunningConsole, consumer, fill, leave_behind, letters
 
 DESKTOP, PHONE = (1280, 800), (390, 844)
 IMAGES: Final = Path(__file__).resolve().parents[3] / "docs" / "images"
@@ -46,6 +46,7 @@ PAGES: Final = {
 }
 #: What docs/howto/console.md shows.
 PICTURES: Final = {
+    ("groups", "light", DESKTOP): "console-groups-light.png",
     ("group", "dark", DESKTOP): "console-group-dark.png",
     ("counts", "light", DESKTOP): "console-letters-light.png",
 }
@@ -108,6 +109,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
         fill(settings, **{"share.record.lock.duration.ms": "3600000"})
         while letters(settings) < CONSUMED // 3:
             pass
+        leave_behind(settings, "audit")
         console = RunningConsole(cluster.bootstrap, tmp_path_factory.mktemp("console"))
         try:
             with consumer(settings, records=7) as mail, sync_playwright() as driver:

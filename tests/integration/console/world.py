@@ -53,6 +53,19 @@ def fill(settings: Mapping[str, Any], **more: str) -> None:
             mail.commit_sync()
 
 
+def leave_behind(settings: Mapping[str, Any], group: str) -> None:
+    """Let another group consume ten records, and stop."""
+    given = {**settings, "group.id": group, "share.acquire.mode": "record_limit", "max.poll.records": 10}
+    with Admin(settings) as admin:
+        earliest = [AlterConfig("share.auto.offset.reset", "earliest")]
+        admin.incremental_alter_configs({ConfigResource.group(group): earliest})
+    with ShareConsumer(given) as reader:
+        reader.subscribe([TOPIC])
+        while not reader.poll(timeout=1):
+            pass
+        reader.commit_sync()
+
+
 def consumer(settings: Mapping[str, Any], records: int = CONSUMED) -> ShareConsumer:
     """Return a member of the group, which gets so many records with a poll."""
     given = {
