@@ -14,8 +14,8 @@ from kip932.sizes import size_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigEntry, ConfigResource, LogDirDescription, ReplicaInfo, TopicDescription
 from sharegroups.cli.dlq.times import time_text
-from sharegroups.cli.groups.tables import age
 from sharegroups.cli.output import print_stderr, print_table
+from sharegroups.insight.figures import age
 
 #: How many topics' configs are requested at a time: each topic has some 30.
 _CONFIGS_AT_ONCE: Final = 200
