@@ -58,7 +58,7 @@ def _leads(node: NodeEndpoint) -> bool:
 def _described(response: DescribeLogDirsResponse) -> dict[str, LogDirDescription]:
     return {
         result.log_dir: LogDirDescription(
-            error_for(result.error_code, "the store node cannot be read now, so the sizes are estimates"),
+            error_for(result.error_code, result.error_message),
             {
                 TopicPartition(topic.name, part.partition_index): ReplicaInfo(
                     part.partition_size,

@@ -112,6 +112,7 @@ class LogDirsService:
                 dirs[size.node] = self._add(response, size.node)
             if size.unread is not None:
                 dirs[size.node].error_code = wire_code(size.unread)
+                dirs[size.node].error_message = size.unread.message
             place = (size.node, size.topic)
             if place not in topics:
                 topics[place] = dirs[size.node].topics.add(name=size.topic)

@@ -103,6 +103,7 @@ async def test_while_the_store_cannot_be_read_its_logs_have_estimates_and_the_no
     logs = {(A, 0): Log(10, error=KafkaStorageError("down")), (A, 1): Log(20, "s:2")}
     response = await World(logs, {"s:1": StoreUsage(1, 2), "s:2": StoreUsage(1, 2)}).ask()
     assert [result.error_code for result in response.results] == [KafkaStorageError.code, 0]
+    assert [result.error_message for result in response.results] == ["down", ""]
     assert [result.topics[0].partitions[0].size_is_estimate for result in response.results] == [True, False]
 
 

@@ -88,6 +88,7 @@ async def test_only_the_nodes_and_topics_that_are_named_are_asked_for(fake: Fake
 async def test_a_store_without_a_limit_has_none_and_one_that_cannot_be_read_its_error(fake: FakeCluster) -> None:
     def unread(response: Any) -> None:
         response.results[0].error_code = KafkaStorageError.code
+        response.results[0].error_message = "it does not answer"
         response.results[0].used_bytes = -1
 
     async with admin_of(fake, node1=unread) as admin:
@@ -95,6 +96,7 @@ async def test_a_store_without_a_limit_has_none_and_one_that_cannot_be_read_its_
     unlimited, failed = dirs(found[0])["store"], dirs(found[1])["store"]
     assert (unlimited.total_bytes, unlimited.usable_bytes, unlimited.used_bytes) == (None, None, 1 << 20)
     assert isinstance(failed.error, KafkaStorageError)
+    assert failed.error.message == "it does not answer"
     assert failed.used_bytes is None
 
 
