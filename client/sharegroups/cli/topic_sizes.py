@@ -181,7 +181,7 @@ def print_topics(topics: Sequence[TopicDescription], topic_ids: Sequence[str], s
         for topic, topic_id in zip(topics, topic_ids, strict=True)
     ]
     header = ("TOPIC", "TOPIC-ID", "PARTITIONS", "RECORDS", "BYTES", "OLDEST", "RETENTION")
-    print_table(header, rows, (15, 22, 10, 15, 15, 20, 0))
+    print_table(header, rows, (15, 22, 11, 15, 15, 20, 0))
 
 
 def print_stores(sizes: TopicSizes) -> None:

@@ -200,7 +200,7 @@ def _print_partitions(topics: Iterable[TopicDescription], sizes: TopicSizes) -> 
         for part in topic.partitions
     ]
     header = ("TOPIC", "PARTITION", "LEADER", "LEADER-EPOCH", "RECORDS", "BYTES", "OLDEST")
-    print_table(header, rows, (15, 10, 10, 12, 15, 15, 0))
+    print_table(header, rows, (15, 10, 10, 13, 15, 15, 0))
 
 
 def _similar_names(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
