@@ -113,10 +113,9 @@ def test_whatever_may_say_not_the_coordinator_can_name_the_coordinator() -> None
 @pytest.mark.rule("PL-255", "CM-14")
 def test_whatever_may_say_not_the_leader_can_name_the_leader() -> None:
     for method in SERVICES["PartitionLeaderService"].methods:
-        # A node that lists progress names no partition that another one leads (PL-951).
-        if not method.name.endswith("Stream") and method.name != "ListShareProgress":
-        # A node that is asked for sizes answers for the logs that it leads, and leaves out the others (CM-209).
-        if not method.name.endswith("Stream") and method.name != "DescribeLogDirs":
+        # A node that lists progress, or is asked for sizes, answers for what it leads, and leaves out the rest (PL-951,
+        # CM-209).
+        if not method.name.endswith("Stream") and method.name not in {"ListShareProgress", "DescribeLogDirs"}:
             names = {field.name for field in fields(method.output_type)}
             assert {"current_leader", "node_endpoints"} <= names, method.name
 
