@@ -33,7 +33,7 @@ GROUP_OFFSETS: Final[Columns] = {
 GROUP_LIST: Final[Columns] = {
     "STATE": "Stable with members, Empty without, Dead while it is deleted, Unknown while it is in quarantine.",
     "MEMBERS": "How many members it has; ? when not known.",
-    "TOPICS": "In how many topics it has begun; ? when no leader has one of them in memory.",
+    "TOPICS": "In how many topics it has begun; ? when no leader knows one.",
     "LAG": "Records of these topics that are not finished yet, acquired ones included. ? is unknown; ≥ marks a sum "
     "from which some partitions are missing.",
     "OLDEST": "How long ago the oldest of them was written; - without one, ? when not known.",
@@ -76,7 +76,7 @@ TOPICS: Final[Columns] = {
     "writes.",
 }
 WAITING: Final[Columns] = {
-    "TOPIC": "- for a group that no leader has in memory: its figures are ?.",
+    "TOPIC": "- for a group of which no leader knows a topic: its figures are ?.",
     "MEMBERS, LAG, OLDEST": "As in groups list, of this topic.",
     "ARRIVING/s": "Records written per second, in the leaders' last window; ? before the first one.",
     "FINISHING/s": "Records accepted, rejected or given up per second, in the same window.",

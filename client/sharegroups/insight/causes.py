@@ -67,7 +67,7 @@ def _of_unknown(progress: ShareProgress | None, group: Group, missing: tuple[str
     if missing:
         return _silent(missing)
     if progress is None:
-        return NONE_FETCHES if group.has_members else "unknown: no leader has it in memory"
+        return NONE_FETCHES if group.has_members else "unknown: no leader knows of it"
     return "unknown: a leader has not read its state yet"
 
 

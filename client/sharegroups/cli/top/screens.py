@@ -401,7 +401,7 @@ class GroupScreen(LiveScreen[GroupView]):
         if self.view is not None and part is not None:
             lines = _partition_lines(self.view, part, self._room)
         elif self.view is not None:
-            lines = ["It has begun with no partition, as far as the leaders have it in memory."]
+            lines = ["It has begun with no partition, as far as its leaders know."]
         self.query_one("#detail", Static).update(Text("\n".join(lines), overflow="fold"))
 
     def on_data_table_row_selected(self) -> None:
@@ -451,7 +451,7 @@ def _partition_lines(view: GroupView, part: TopicPartition, room: int) -> list[s
     progress, answer = view.progress[part], view.explained.get(part)
     name = f"{printable(part.topic)}-{part.partition}"
     if progress is None:
-        lines = [f"{name}: no leader has it in memory"]
+        lines = [f"{name}: no leader knows of it yet"]
     else:
         counts = (("in flight", progress.in_flight), ("delayed", progress.delayed), ("archived", progress.archived))
         listed = ", ".join(f"{what} {count:,}" for what, count in counts)

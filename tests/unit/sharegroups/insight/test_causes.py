@@ -85,7 +85,7 @@ def test_a_leader_that_did_not_answer_makes_the_cause_unknown() -> None:
 def test_a_group_that_no_leader_counts_is_not_said_to_keep_up() -> None:
     assert why(None, Group("Empty", 0), ()) == "no member"
     assert why(None, SOME, ()) == "members, but none fetches"
-    assert why(None, Group(None, None), ()) == "unknown: no leader has it in memory"
+    assert why(None, Group(None, None), ()) == "unknown: no leader knows of it"
 
 
 def test_a_long_or_hostile_member_id_fits_into_the_sentence() -> None:
