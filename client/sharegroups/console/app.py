@@ -14,6 +14,8 @@ from functools import partial
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlsplit
 
+import anyio
+import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -48,6 +50,8 @@ from sharegroups.insight.figures import age
 _NO_RIGHT: Final = (ClusterAuthorizationFailedError, GroupAuthorizationFailedError, TopicAuthorizationFailedError)
 BODY_MAX: Final = 1_000_000
 _FIELDS_MAX: Final = 2_000
+#: How many threads live pages take, of their own: while the cluster does not answer, other pages have theirs.
+_LIVE_THREADS: Final = 20
 #: How often sessions that have ended are closed, in seconds.
 _EXPIRE_S: Final = 30.0
 
@@ -112,6 +116,7 @@ class Console:
         self.live = live or Live()
         self.sessions = Sessions()
         self.tasks = Tasks(_now_ms)
+        self._live_threads = anyio.CapacityLimiter(_LIVE_THREADS)
         self._audit = audit
         self._cookie = ("__Host-" if options.secure else "") + f"sharegroups-{options.port}"
         self._sign_in = SignIn(options.settings)
@@ -136,7 +141,7 @@ class Console:
         ]
         app = Starlette(
             routes=[*reading, *asking, *changing, *own],
-            exception_handlers={404: self._not_found},
+            exception_handlers={404: self._not_found, Exception: self._broken},
             lifespan=self._lifespan,
             max_body_size=BODY_MAX,
         )
@@ -304,6 +309,11 @@ class Console:
     def _not_found(self, request: Request, _error: Exception) -> Response:
         return self._refused(request, self._session(request), RefusedError("There is no such page.", 404))
 
+    def _broken(self, request: Request, error: Exception) -> Response:
+        """Return a page for a fault of the console; the server logs it with its traceback."""
+        text = f"The console failed: {type(error).__name__}. Its log has more; please report it."
+        return self._refused(request, self._session(request), RefusedError(text, 500))
+
     def _to_sign_in(self, request: Request) -> Response:
         to = _address(request) if request.method == "GET" else "/"
         return RedirectResponse(link("/sign-in", to=to), 303)
@@ -333,7 +343,7 @@ class Console:
 
     async def _live_part(self, handler: Handler, visit: Visit, address: str) -> str:
         try:
-            page = await run_in_threadpool(handler, visit)
+            page = await anyio.to_thread.run_sync(handler, visit, limiter=self._live_threads)
         except RefusedError as error:
             raise TroubleError(error.message) from error
         except Exception as error:

@@ -144,6 +144,19 @@ def test_what_the_user_may_not_is_said(browser: OwnConsole, monkeypatch: pytest.
     assert "User:ann may not DESCRIBE topic 'orders'. Sign in as a user who may." in text
 
 
+def test_a_fault_is_a_page_too(browser: OwnConsole, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr(Admin, "list_topics", broken)
+    browser.client._transport.raise_server_exceptions = False  # type: ignore[attr-defined]
+    response = browser.client.get("/topics")
+    assert response.status_code == 500
+    assert "The console failed: ZeroDivisionError." in text_of(response.text)
+    assert "secret" not in response.text
+    assert {name: response.headers[name] for name in HEADERS} == dict(HEADERS)
+
+
 def test_fields_that_cannot_be_are_refused_by_name(browser: OwnConsole) -> None:
     for path, said in {
         "/records?topic=orders&offset=-1": "offset is '-1'; expected a whole number",
