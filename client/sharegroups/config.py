@@ -156,6 +156,13 @@ COMMON: Final[tuple[Setting[Any], ...]] = (
     string("sasl.password", "", "Password of that user; sent as the token is.", sensitive=True),
     string("sasl.password.location", "", "File with the password; read again when it has changed."),
     integer("metadata.max.age.ms", 300_000, "Metadata older than this are fetched again, in ms.", low=1),
+    boolean(
+        "opentelemetry.enable",
+        True,
+        "Use OpenTelemetry where the program has set it up: spans, metrics, and trace contexts in records' headers. "
+        "The admin client makes none.",
+        choices=_TRUTH,
+    ),
 )
 
 CONSUMER: Final[tuple[Setting[Any], ...]] = (
@@ -189,12 +196,6 @@ CONSUMER: Final[tuple[Setting[Any], ...]] = (
     integer("max.partition.fetch.bytes", 1_048_576, "Accepted for compatibility; not sent.", low=0),
     boolean("check.crcs", True, "Accepted for compatibility; the transport checks integrity.", choices=_TRUTH),
     string("client.rack", "", "Rack of this client."),
-    boolean(
-        "opentelemetry.enable",
-        True,
-        "Use OpenTelemetry where the program has set it up: spans, metrics, and trace contexts in records' headers.",
-        choices=_TRUTH,
-    ),
     function("key.deserializer", "Function from bytes to the key that messages hold."),
     function("value.deserializer", "Function from bytes to the value that messages hold."),
 )
@@ -258,12 +259,6 @@ PRODUCER: Final[tuple[Setting[Any], ...]] = (
         60_000,
         "A transaction that is open for longer is aborted, in ms; at most the cluster's transaction.max.timeout.ms.",
         low=1,
-    ),
-    boolean(
-        "opentelemetry.enable",
-        True,
-        "Use OpenTelemetry where the program has set it up: spans, metrics, and trace contexts in records' headers.",
-        choices=_TRUTH,
     ),
     function("key.serializer", "Function from a key to bytes."),
     function("value.serializer", "Function from a value to bytes."),

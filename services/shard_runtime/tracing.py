@@ -1,8 +1,8 @@
 """Spans of a node's work for requests that a sampled span has sent (CM-216).
 
 A node's work is passed on between tasks, and one flush serves many requests, so what belongs to a request is never the
-surrounding task or timer. Whoever takes work in marks its span as `current` for one call without a wait; whoever queues
-work remembers `current` with it. Off, `current` is always None.
+surrounding task or timer. A caller marks the span of its request as `current` for one call without a wait; what is
+queued in that call remembers `current`. Off, `current` is always None.
 """
 
 from __future__ import annotations
