@@ -97,7 +97,7 @@ class LeaderProgress:
         self._appended = AppendedByTopic()
         self._board = Board(0, {}, {}, {})
         self._cost_ms = self._read_ms = 0
-        self._looking = asyncio.Lock()
+        self._computing = asyncio.Lock()
 
     @property
     def latest(self) -> Board:
@@ -122,10 +122,10 @@ class LeaderProgress:
         takes too long, as while the store is slow, the newest figures are returned. Raises RequestTimedOutError if
         there are none."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(ANSWER_S), self._looking:
+            async with asyncio.timeout(ANSWER_S), self._computing:
                 age_ms = self._clock.now_ms() - self._board.at_ms
                 if not self._board.at_ms or age_ms > max(FRESH_MS, BUSY_PART * self._cost_ms):
-                    await self._look(ReadAllowance(0), sample=False)
+                    await self._compute(ReadAllowance(0), sample=False)
         if not self._board.at_ms:
             raise RequestTimedOutError(f"no figures were computed within {ANSWER_S:g} s; ask again")
         return self._board
@@ -144,10 +144,10 @@ class LeaderProgress:
         """Ask for stored progress, unless share groups are switched off; compute the figures, and take a sample."""
         if ask:
             await self._stored.ask()
-        async with self._looking:
-            await self._look(ReadAllowance(COLD_READS_MAX), sample=True)
+        async with self._computing:
+            await self._compute(ReadAllowance(COLD_READS_MAX), sample=True)
 
-    async def _look(self, cold: ReadAllowance, *, sample: bool) -> None:
+    async def _compute(self, cold: ReadAllowance, *, sample: bool) -> None:
         began_ms, turns = self._clock.now_ms(), Turns(SLICE)
         self._read_ms = 0
         by_partition, by_topic = await self._fetching(turns)

@@ -104,6 +104,29 @@ def described(admin: Admin, group: str) -> int:
     return sum(offset.lag for offset in found.values())
 
 
+def left_after_a_restart_and_deletions(cluster: Cluster, port: int, finished: int) -> None:
+    """Kill the node, start it again, then delete a group and the topic."""
+    cluster.node.kill()
+    cluster.start()
+    until(port, {
+        **of("stopped", lag=RECORDS + 6 - finished, records_finished_total=0, since_finish_seconds=None),
+        **of("never", lag=RECORDS + 3),
+        **of("hung", lag=RECORDS + 6, records_in_flight=0),
+        **of("busy", lag=0),
+        ("topic_records_appended_total", "", "orders"): 0,
+    })  # fmt: skip
+    with Admin(bootstrap_servers=cluster.bootstrap) as again:
+        assert again.delete_share_groups(["stopped"]) == {"stopped": None}
+        gone = of("stopped", lag=None, records_finished_total=None, records_in_flight=None)
+        until(port, {**gone, ("members", "stopped", ""): None, **of("never", lag=RECORDS + 3)})
+        assert again.delete_topics(["orders"]) == {"orders": None}
+        until(port, {
+            **of("never", lag=None, records_in_flight=None), **of("busy", lag=None, records_in_flight=None),
+            ("topic_log_records", "", "orders"): None,
+        })  # fmt: skip
+        assert again.list_share_progress().rows == ()
+
+
 @pytest.mark.rule("PL-950", "PL-952", "PL-953", "PL-954", "PL-955", "PL-956", "SC-118", "CL-170")
 def test_four_groups_beside_a_ledger_through_a_restart_and_deletions() -> None:
     port = free_port()
@@ -161,25 +184,7 @@ def test_four_groups_beside_a_ledger_through_a_restart_and_deletions() -> None:
         })  # fmt: skip
 
         members.close()
-        cluster.node.kill()
-        cluster.start()
-        until(port, {
-            **of("stopped", lag=RECORDS + 6 - finished, records_finished_total=0, since_finish_seconds=None),
-            **of("never", lag=RECORDS + 3),
-            **of("hung", lag=RECORDS + 6, records_in_flight=0),
-            **of("busy", lag=0),
-            ("topic_records_appended_total", "", "orders"): 0,
-        })  # fmt: skip
-        with Admin(bootstrap_servers=cluster.bootstrap) as again:
-            assert again.delete_share_groups(["stopped"]) == {"stopped": None}
-            gone = of("stopped", lag=None, records_finished_total=None, records_in_flight=None)
-            until(port, {**gone, ("members", "stopped", ""): None, **of("never", lag=RECORDS + 3)})
-            assert again.delete_topics(["orders"]) == {"orders": None}
-            until(port, {
-                **of("never", lag=None, records_in_flight=None), **of("busy", lag=None, records_in_flight=None),
-                ("topic_log_records", "", "orders"): None,
-            })  # fmt: skip
-            assert again.list_share_progress().rows == ()
+        left_after_a_restart_and_deletions(cluster, port, finished)
 
 
 @pytest.mark.rule("PL-954", "PL-956", "CL-170")

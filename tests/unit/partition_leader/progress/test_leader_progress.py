@@ -194,27 +194,27 @@ def test_what_is_dropped_while_others_are_computed_is_counted_once(monkeypatch: 
 
 @pytest.mark.rule("PL-950")
 def test_those_who_ask_at_the_same_time_share_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    looks = []
+    computed = []
 
     async def scenario(world: World) -> None:
         progress = world.leader.progress
-        look = progress._look
+        compute = progress._compute
 
         async def counted(*given: object, sample: bool) -> None:
-            looks.append(sample)
-            await look(*given, sample=sample)  # type: ignore[arg-type]
+            computed.append(sample)
+            await compute(*given, sample=sample)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(progress, "_look", counted)
+        monkeypatch.setattr(progress, "_compute", counted)
         await world.produce(1)
         await fetched(world)
         boards = await asyncio.gather(*(progress.board() for _ in range(5)))
         assert len({id(board) for board in boards}) == 1
         await asyncio.sleep(FRESH_MS / 1000 - 0.1)
         await progress.board()
-        assert looks == [False]
+        assert computed == [False]
         await asyncio.sleep(0.2)
         await progress.board()
         await progress.round()
-        assert looks == [False, False, True]
+        assert computed == [False, False, True]
 
     run(scenario)

@@ -81,7 +81,7 @@ def test_who_holds_a_record_for_longest_and_renewals_do_not_interrupt_that() -> 
 
 
 @pytest.mark.rule("PL-953")
-def test_a_record_that_comes_again_is_held_anew() -> None:
+def test_a_record_that_comes_again_is_held_from_then_on() -> None:
     bench = Bench(log=[(0, 0)])
     bench.fetch("m")
     first = seen(bench, 1)
