@@ -116,16 +116,7 @@ class PartitionLeader:
         self._stored = StoredRounds(
             self.led, around.starts, self._tracked, clock=around.clock, failed=around.metrics.progress.unknown
         )
-        self.progress: Final = LeaderProgress(
-            self.led,
-            self.share_partitions,
-            sessions,
-            self._tracked,
-            letters=self.letters,
-            stored=self._stored,
-            clock=around.clock,
-            interval_ms=around.progress_interval_ms,
-        )
+        self.progress: Final = self._leader_progress(sessions)
         self.letters.left.load = self.share_partitions.load_for_letters
         self.owners: Final = PartitionOwners(
             around.record_log,
@@ -167,6 +158,18 @@ class PartitionLeader:
         around.metrics.watch(sessions, self.share_partitions, self.led, self.letters)
         around.metrics.watch_transactions(self.led, around.clock)
         around.metrics.delivery.watch(sessions, self.share_partitions, self._counts, self._delays)
+
+    def _leader_progress(self, sessions: SessionCache) -> LeaderProgress:
+        return LeaderProgress(
+            self.led,
+            self.share_partitions,
+            sessions,
+            self._tracked,
+            letters=self.letters,
+            stored=self._stored,
+            clock=self._around.clock,
+            interval_ms=self._around.progress_interval_ms,
+        )
 
     def _parts(self) -> LeaderParts:
         around = self._around

@@ -69,12 +69,15 @@ class StoreTime:
         """Note the store's time, which was requested at `asked_ms` (deadline clock) and has just arrived.
 
         The store's time is adopted, unless the store's clock has jumped and the host's has not: then the host's is. A
-        reply that took longer than the bound is too imprecise and is ignored.
+        reply is known to within half of the time that it took: if the time so far lies within, it is kept, so that a
+        slow reply does not move it. One that took longer than the bound is ignored.
         """
         host_ms, now_ms = self._host.wall_ms(), self._host.now_ms()
         if now_ms - asked_ms > self._bound_ms:
             return
         by_store, by_host, until_now = store_ms - (asked_ms + now_ms) // 2, host_ms - now_ms, self._ahead_ms
+        if abs(by_store - until_now) <= (now_ms - asked_ms + 1) // 2:
+            by_store = until_now
         first = self._compared_ms is None
         store_was_set = not first and not self._near(by_store, until_now) and self._near(by_host, until_now)
         self._ahead_ms = by_host if store_was_set else by_store

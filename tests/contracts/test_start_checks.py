@@ -261,8 +261,8 @@ async def test_a_store_that_loads_is_waited_for() -> None:
 
 
 def test_a_full_disk_is_named() -> None:
-    """Valkey's own error mentions neither the disk nor a remedy."""
+    """Valkey's own errors mention neither the disk nor a remedy."""
     said = str(ErrorReply("MISCONF", "Errors writing to the AOF file: No space left on device"))
     assert "CONFIG GET dir" in said
     assert "Make room" in said
-    assert str(ErrorReply("OOM", "command not allowed")) == "OOM command not allowed"
+    assert str(ErrorReply("NOSCRIPT", "No matching script")) == "NOSCRIPT No matching script"

@@ -38,6 +38,7 @@ _COMMAND: st.SearchStrategy[StateCommand] = st.one_of(
         st.lists(_BATCH, max_size=2).map(tuple),
         st.just(NO_STATS),
         st.lists(st.builds(Failure, *[st.integers(-1, 9)] * 3, st.just("x")), max_size=1).map(tuple),
+        st.none(),
     ),
     st.builds(DeleteState, st.just(KEY), _EPOCH),
     st.just(ReadSummary(KEY)),

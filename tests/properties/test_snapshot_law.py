@@ -42,6 +42,7 @@ _COMMAND: st.SearchStrategy[ShareCommand] = st.one_of(
         st.lists(_batch(), max_size=3).map(tuple),
         st.builds(WriteStats, st.integers(0, 127)),
         FAILURES.map(lambda found: tuple(one for one in found if one.first_offset <= one.last_offset)),
+        st.none(),
     ),
     st.builds(DeleteState, _KEY, _EPOCH),
 )

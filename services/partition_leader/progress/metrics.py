@@ -28,34 +28,43 @@ log = structlog.get_logger(__name__)
 #: How many rows are written before other tasks run: about 2 ms.
 _SLICE: Final = 100
 _OF: Final = ("group", "topic")
-_PREFIX: Final = "sharegroups_share_group_"
 
 
 class ProgressMetrics(ComputedMetrics):
     """The families of the last round. `by_partition`: whether groups' series have the label `partition`; `rows_max`:
     how many rows of groups, and how many topics, have series."""
 
-    lag = gauge(_PREFIX + "lag", "Records that the group has not finished; absent if that is unknown.", *_OF)
-    oldest = gauge(_PREFIX + "oldest_unfinished_seconds", "Age of the oldest record that is not finished.", *_OF)
-    in_flight = gauge(_PREFIX + "records_in_flight", "Records that members hold.", *_OF)
-    delayed = gauge(_PREFIX + "records_delayed", "Records that wait for the end of a delay.", *_OF)
-    letters = gauge(_PREFIX + "dead_letters_waiting", "Dead letters that are not written yet.", *_OF)
+    lag = gauge(
+        "sharegroups_share_group_lag", "Records that the group has not finished; absent if that is unknown.", *_OF
+    )
+    oldest = gauge(
+        "sharegroups_share_group_oldest_unfinished_seconds", "Age of the oldest record that is not finished.", *_OF
+    )
+    in_flight = gauge("sharegroups_share_group_records_in_flight", "Records that members hold.", *_OF)
+    delayed = gauge("sharegroups_share_group_records_delayed", "Records that wait for the end of a delay.", *_OF)
+    letters = gauge("sharegroups_share_group_dead_letters_waiting", "Dead letters that are not written yet.", *_OF)
     finished = counter(
-        _PREFIX + "records_finished", "Records accepted, rejected, or given up at the delivery limit.", *_OF
+        "sharegroups_share_group_records_finished_total",
+        "Records accepted, rejected, or given up at the delivery limit.",
+        *_OF,
     )
     archived = counter(
-        _PREFIX + "records_archived",
+        "sharegroups_share_group_records_archived_total",
         "Records that will not come again though no consumer accepted them.",
         *_OF,
         "cause",
     )
-    since = gauge(_PREFIX + "since_finish_seconds", "Time since a record was last finished, once one was.", *_OF)
-    held = gauge(_PREFIX + "longest_held_seconds", "For how long a member has held a record; the longest.", *_OF)
+    since = gauge(
+        "sharegroups_share_group_since_finish_seconds", "Time since a record was last finished, once one was.", *_OF
+    )
+    held = gauge(
+        "sharegroups_share_group_longest_held_seconds", "For how long a member has held a record; the longest.", *_OF
+    )
     left_out = gauge(
         "sharegroups_share_group_rows_left_out",
         "Groups and topics without series, because metrics.progress.rows.max is reached; those of the smallest lag.",
     )
-    appended = counter("sharegroups_topic_records_appended", "Records appended.", "topic")
+    appended = counter("sharegroups_topic_records_appended_total", "Records appended.", "topic")
     records = gauge("sharegroups_topic_log_records", "Records in the logs.", "topic")
     size = gauge(
         "sharegroups_topic_log_bytes",
@@ -70,7 +79,7 @@ class ProgressMetrics(ComputedMetrics):
         self._lines = RateLimitedLog(log)
         registry.register(self)
         self._unknown = Counter(
-            "sharegroups_stored_progress_unknown",
+            "sharegroups_stored_progress_unknown_total",
             "Rounds in which not every share coordinator answered, so the lag of groups that fetch nothing grew old.",
             registry=registry,
         )

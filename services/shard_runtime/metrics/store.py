@@ -36,7 +36,7 @@ class _Store(ComputedMetrics):
         "node",
     )
     delayed = counter(
-        "sharegroups_store_fsync_delayed",
+        "sharegroups_store_fsync_delayed_total",
         "Writes of a store node that waited for an earlier fsync of its append-only file, since the node started.",
         "node",
     )

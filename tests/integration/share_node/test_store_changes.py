@@ -36,7 +36,7 @@ async def store() -> AsyncIterator[Server]:
 def _gauges(port: int) -> dict[str, float]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=BOUND_S) as answer:
         lines = answer.read().decode().splitlines()
-    return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("store_replicas_")}
+    return {line.split()[0]: float(line.split()[1]) for line in lines if line.startswith("sharegroups_store_replicas_")}
 
 
 async def _until_connected(port: int, expected: float | None) -> dict[str, float]:

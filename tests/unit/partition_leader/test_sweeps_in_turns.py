@@ -10,6 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from kip932.ids import TopicIdPartition
+from kip932.state_values import StoredStart
 from partition_leader.consumed_metrics import ConsumedMetrics
 from partition_leader.consumed_retention import ConsumedRetention
 from partition_leader.led_partitions import SWEEP_SLICE, LedPartitions
@@ -79,7 +80,7 @@ def test_consumed_retention_checks_a_part_of_the_partitions_at_a_time() -> None:
     led = {TopicIdPartition(bytes(16), number): SimpleNamespace(log=_LONG) for number in range(MANY)}
     directory = SimpleNamespace(led=lambda: led)
     facts = SimpleNamespace(consumed=lambda _: True, name=lambda _: "t")
-    reported: dict[bytes, Any] = {bytes(16): {"g": dict.fromkeys(range(MANY), 0)}}
+    reported: dict[bytes, Any] = {bytes(16): {"g": dict.fromkeys(range(MANY), StoredStart(0, 0))}}
 
     async def ask(_: object) -> dict[bytes, Any]:
         return reported

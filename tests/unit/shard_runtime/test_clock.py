@@ -141,3 +141,19 @@ def test_an_answer_of_the_store_is_the_time_unless_its_clock_was_set_since() -> 
     time.compare(host.wall + _DAY_MS, host.boot)
     assert time.judged(host.wall + _DAY_MS) == (host.wall, False), "the host agrees with the time until now"
     assert StoreTime(host, 10_000).judged(host.wall) == (host.wall, False), "never compared"
+
+
+@pytest.mark.rule("CM-170")
+def test_a_slow_reply_moves_nothing_that_it_does_not_contradict() -> None:
+    host = Host()
+    time = compared(host, store_ahead_ms=300)
+    right = time.wall_ms() - host.boot
+    for late_ms in (0, 400):  # the reply is late on one of its two ways
+        asked_ms = host.boot
+        host.pass_ms(400)
+        time.compare(right + asked_ms + late_ms, asked_ms)
+        assert time.wall_ms() == right + host.boot
+    asked_ms = host.boot
+    host.pass_ms(400)
+    time.compare(right + asked_ms + 401, asked_ms)
+    assert time.wall_ms() == right + host.boot + 201, "no clock that was right could have sent this"
