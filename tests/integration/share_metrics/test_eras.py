@@ -42,7 +42,7 @@ RECREATED: Reported = [
 
 def shown(gauges: Gauges) -> dict[str, float]:
     return {
-        sample.name.removeprefix("share_group_"): sample.value
+        sample.name.removeprefix("sharegroups_ingest_share_group_"): sample.value
         for family in gauges.collect()
         for sample in family.samples
         if "partition" in sample.labels
@@ -141,7 +141,7 @@ def test_windows_and_gauges_of_rows_in_any_cut_end_as_the_oracle_does(spark: Spa
     for begin, end in pairwise(cuts):
         gauges.take(Kind.SHARE_STATE, frame(spark, Kind.SHARE_STATE, rows[begin:end]))
     found = {
-        (sample.labels["group"], sample.name.removeprefix("share_group_")): sample.value
+        (sample.labels["group"], sample.name.removeprefix("sharegroups_ingest_share_group_")): sample.value
         for family in gauges.collect()
         for sample in family.samples
         if "partition" in sample.labels

@@ -289,7 +289,11 @@ class Workload:
 
 def _scraped(text: str) -> dict[tuple[str, str, str], float]:
     return {
-        (sample.name.removeprefix("share_group_"), sample.labels["group"], sample.labels.get("topic", "")): sample.value
+        (
+            sample.name.removeprefix("sharegroups_ingest_share_group_"),
+            sample.labels["group"],
+            sample.labels.get("topic", ""),
+        ): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
         if "group" in sample.labels
