@@ -48,6 +48,12 @@ STORE_UNSAFE_STOP = boolean(
     "Whether writes stop while the store is set to lose data (appendonly, appendfsync, maxmemory-policy), instead of "
     "going on with an error in the log.",  # CM-171
 )  # fmt: skip
+STORE_PRODUCE_PERCENT = integer(
+    "store.produce.memory.percent", 95,
+    "The part of the store's memory limit up to which leaders take records; the rest is for acknowledgements, "
+    "deletions and metadata. 100 turns this off: the store then refuses everything at its limit.",
+    low=10, high=100, unit="%",  # CM-214
+)  # fmt: skip
 
 STORE_SETTINGS: Final[SettingTable] = table(
     value for name, value in list(globals().items()) if isinstance(value, Setting) and name.isupper()

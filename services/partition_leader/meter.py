@@ -28,6 +28,9 @@ class LeaderMeter:
         """Count a write of `records` records that was refused by the store, or because the store refused another; none
         is stored."""
 
+    def refused_store_full(self, records: int) -> None:
+        """Count records that were refused because the store nears its memory limit (CM-214)."""
+
     def letters_written(self, group_id: str, letters: int) -> None:
         """Count dead letters that are in their topic (PL-904)."""
 

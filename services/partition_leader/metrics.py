@@ -88,6 +88,11 @@ class PartitionLeaderMetrics(LeaderMeter):
             "Loads of share-partitions refused because their state is further beyond the log than a lost tail.",
             registry=registry,
         )
+        self._refused_full = Counter(
+            "sharegroups_produce_refused_store_full_total",
+            "Records refused, one for each try, because the store is nearly full (store.produce.memory.percent).",
+            registry=registry,
+        )
         self._unreadable = Counter(
             "sharegroups_topic_log_unreadable_offsets_total",
             "Offsets whose records cannot be read, because their entries in the store are damaged or missing.",
@@ -142,6 +147,10 @@ class PartitionLeaderMetrics(LeaderMeter):
     def refused(self, records: int) -> None:
         """Count refused topic writes, together with the refused writes of the other services."""
         self._host.refused(records)
+
+    def refused_store_full(self, records: int) -> None:
+        """Count records that were refused because the store nears its memory limit (CM-214)."""
+        self._refused_full.inc(records)
 
     def end_not_raised(self) -> None:
         """Count a stored state that is too far beyond a log's end to be trusted (CM-83)."""

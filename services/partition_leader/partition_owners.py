@@ -26,6 +26,7 @@ from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import AppendRefusedError, Claimed, RecordLog, ShardId, ShardKind
+from shard_runtime.record_log.store_room import StoreRoom
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +61,10 @@ class PartitionOwners:
         *,
         settings: TopicLogSettings,
         meter: LeaderMeter,
+        room: StoreRoom | None = None,
     ) -> None:
+        """`room`: what the store has left for records; None where nothing watches it."""
+        self.room = room
         self.record_log = record_log
         self.clock = clock
         self.facts = facts
@@ -215,6 +219,7 @@ class PartitionOwner:
                     suspect=suspect,
                     meter=owners.meter,
                     refusals=owners.refusals,
+                    room=owners.room,
                 )
             except AppendRefusedError:
                 if attempt == _LOAD_ATTEMPTS:

@@ -45,9 +45,9 @@ from partition_leader.share_rpc.removals import MemberRemovals
 from partition_leader.share_rpc.requests import ShareRequests
 from partition_leader.share_rpc.service_removals import MemberSessions
 from partition_leader.share_rpc.values import FETCH_MAX_BYTES
-from partition_leader.store_memory import StoreMemoryWarnings
+from partition_leader.store_memory import LimitedStore, StoreMemoryWarnings, records_refused
 from partition_leader.topic_log.settings import TopicLogSettings
-from partition_leader.topic_rpc.log_dirs import LogDirsService, StoreView
+from partition_leader.topic_rpc.log_dirs import LogDirsService
 from partition_leader.topic_rpc.markers import MarkerService
 from partition_leader.transaction_sweep import TransactionSweep
 from shard_runtime.clock import Clock
@@ -96,8 +96,10 @@ class Surroundings:
     address: Callable[[], str] = str
     clock_doubt: Callable[[], str] = str
     """Returns the reason why nothing is deleted by age now; "" if deletion is allowed (CM-170)."""
-    store: StoreView | None = None
+    store: LimitedStore | None = None
     """The nodes of the store; None when nothing watches them (CM-208)."""
+    leaders: Callable[[], int] = lambda: 1
+    """Returns how many live partition leaders share the store (CM-214)."""
 
 
 class PartitionLeader:
@@ -126,6 +128,7 @@ class PartitionLeader:
             self.share_partitions,
             settings=around.topic_log,
             meter=around.metrics,
+            room=None if around.store is None else around.store.room,
         )
         self._consumed = self._consumed_retention()
         self._reports = _member_reports(around)
@@ -147,6 +150,7 @@ class PartitionLeader:
         self._memory = StoreMemoryWarnings(self._log_dirs)
         if around.store is not None:
             around.store.on_level(self._memory.crossed)
+            around.store.limit_records(around.leaders, records_refused)
         self.service: Final = self._service(sessions)
         transactions = around.transactions
         self.markers: Final = None if transactions is None else MarkerService(self.led, transactions)

@@ -1,20 +1,55 @@
-"""Warns before a store node's memory limit, with the topics that fill it (CM-211)."""
+"""Warns before a store node's memory limit, with the topics that fill it (CM-211), and when records are refused there
+(CM-214)."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from collections.abc import Callable
+from typing import Final, Protocol
 
 import structlog
 
 from kip932.sizes import size_text
-from partition_leader.topic_rpc.log_dirs import LogDirsService
+from partition_leader.topic_rpc.log_dirs import LogDirsService, StoreView
+from shard_runtime.record_log.store_room import SETTING, Reported, StoreRoom
 from shard_runtime.record_log.store_usage import MAKE_ROOM, MORE_MEMORY, StoreUsage
 
 log = structlog.get_logger(__name__)
 
 #: How many topics a warning names.
 TOPICS_MAX: Final = 5
+
+
+class LimitedStore(StoreView, Protocol):
+    """The nodes of this process's store, and how many more records they take."""
+
+    @property
+    def room(self) -> StoreRoom:
+        """Return what the store has left for records."""
+        ...
+
+    def limit_records(self, leaders: Callable[[], int], reported: Reported) -> None:
+        """Take records only while there is room for them; see `StoreRoom.serve`."""
+        ...
+
+
+def records_refused(node: str, usage: StoreUsage, full: bool) -> None:
+    """Log that records are refused from now on, or taken again (CM-214)."""
+    used, limit = size_text(usage.used_bytes), size_text(usage.limit_bytes)
+    if full:
+        log.warning(
+            "records_refused_store_full",
+            node=node,
+            used=used,
+            limit=limit,
+            percent=usage.percent,
+            setting=SETTING,
+            effect="producers wait, and try again until their delivery.timeout.ms; dead letters wait too. Consumers, "
+            "acknowledgements and deletions go on",
+            try_next=f"{MAKE_ROOM}; or {MORE_MEMORY}",
+        )
+    else:
+        log.info("records_taken_again", node=node, used=used, limit=limit)
 
 
 class StoreMemoryWarnings:

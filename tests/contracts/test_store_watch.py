@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -12,6 +13,7 @@ from structlog.testing import capture_logs
 from shard_runtime.clock import StoreTime, SystemClock
 from shard_runtime.record_log.redis.startup_checks import StoreNeeds
 from shard_runtime.record_log.redis.store_watch import StoreWatch
+from shard_runtime.record_log.store_room import StoreFullError
 
 from .world import GROUP, Process, World
 
@@ -172,3 +174,44 @@ async def test_each_nodes_memory_and_limit_are_known_and_crossings_are_reported_
     ((reported, percent),) = crossed
     assert reported == node
     assert 80 <= percent <= 95
+
+
+@pytest.mark.rule("CM-214", "CM-215")
+async def test_records_are_taken_by_the_stores_memory_which_is_read_again_soon_when_it_matters(
+    world: World, watches: Any
+) -> None:
+    """The interval of the checks is an hour: all that is read meanwhile is read because it is needed."""
+    watch = await watches()
+    store = await world.store.client("a")
+    await store.refresh()
+    node, said = store.node_of("SET"), list[tuple[str, bool]]()
+    await config(world, "maxmemory", "0")
+    await watch.check()
+    assert watch.room.take("SET", 1 << 40, 1) is None
+    try:
+        await config(world, "maxmemory", str(watch.usage[node].used_bytes * 4))
+        await watch.check()
+        watch.limit_records(lambda: 1, lambda name, _, full: said.append((name, full)))
+        watch.start(3_600_000)
+        with pytest.raises(StoreFullError):
+            watch.room.take("SET", watch.usage[node].used_bytes * 4, 1)
+        await _until(lambda: watch.room.near() == ())
+        charge = watch.room.take("SET", 1, 1)
+        assert charge is not None, "a reading has come: there is room for less"
+        charge(None)
+        assert said == []
+        await config(world, "maxmemory", str(watch.usage[node].used_bytes * 100 // 97))
+        watch.room.take("SET", watch.usage[node].left_bytes * 6 // 10, 1)
+        await _until(lambda: said == [(node, True)])
+        await config(world, "maxmemory", "0")
+        await _until(lambda: said == [(node, True), (node, False)])
+    finally:
+        await config(world, "maxmemory", "0")
+
+
+async def _until(condition: Any) -> None:
+    for _ in range(3_000):
+        if condition():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("the condition never came true")

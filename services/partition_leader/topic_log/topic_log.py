@@ -34,11 +34,12 @@ from partition_leader.topic_log.reader import LogReader
 from partition_leader.topic_log.settings import TopicLogSettings
 from partition_leader.topic_log.state import AppendOutcome, FoundOffset, LogListener, LogState, Measured, ReadResult
 from partition_leader.topic_log.trim import LogTrimmer
-from partition_leader.topic_log.writer import GroupCommit, again
+from partition_leader.topic_log.writer import GroupCommit, StoreNearlyFullError, again
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
+from shard_runtime.record_log.store_room import StoreRoom
 
 __all__ = [
     "AppendOutcome", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch",
@@ -115,6 +116,7 @@ class TopicLog:
         settings: TopicLogSettings,
         meter: LeaderMeter,
         refusals: RateLimitedLog,
+        room: StoreRoom,
     ) -> None:
         self._state = state
         self._lease = lease
@@ -140,6 +142,7 @@ class TopicLog:
             committed=self._committed,
             lost=self._lost,
             refused=self._refused,
+            room=room,
         )
 
     @classmethod
@@ -155,12 +158,13 @@ class TopicLog:
         suspect: bool = False,
         meter: LeaderMeter | None = None,
         refusals: RateLimitedLog | None = None,
+        room: StoreRoom | None = None,
     ) -> TopicLog:
         """Load the log after a claim. When this returns, the log's end is durable, so the owner may send `tail_ok`.
 
         `memory`: `memory()` of this process's former TopicLog of the partition, if there was one. `refusals`: logs
         refused writes, shared by all topic logs of a process. `suspect`: the topic is older than the store's history
-        and had no owner record (CM-47).
+        and had no owner record (CM-47). `room`: what the store has left for batches; without it no limit.
 
         After a LogError, drop the shard and claim again. After an AppendRefusedError nothing was written: call `load`
         again.
@@ -175,6 +179,7 @@ class TopicLog:
             settings=settings,
             meter=meter or LeaderMeter(),
             refusals=refusals or RateLimitedLog(log),
+            room=room or StoreRoom(),
         )
         made._meter.loaded(report.indexed, report.jumped)
         if report.compact_from is not None:
@@ -468,9 +473,12 @@ class TopicLog:
 
     def _refused(self, records: int, error: KafkaError) -> None:
         self._meter.refused(records)
+        full = isinstance(error, StoreNearlyFullError)
+        if full:
+            self._meter.refused_store_full(records)
         self._refusals.warning(
             "topic_writes_refused",
-            key=(self.shard, error.code),
+            key=StoreNearlyFullError if full else (self.shard, error.code),  # one line for all logs: one cause
             sums={"records": records},
             shard=self.shard.name,
             cause=error.message,

@@ -27,12 +27,17 @@ from partition_leader.topic_log.state import AppendOutcome, LogState
 from shard_runtime.clock import Clock
 from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Appended, AppendRefusedError, RecordLog, StreamDeletedError
+from shard_runtime.record_log.store_room import Charge, StoreFullError, StoreRoom
 from shard_runtime.tracing import tracing
 
 Committed = Callable[[Draft], None]
 Lost = Callable[[KafkaError, BaseException], None]
 #: Called when writes are refused, with the number of their records and the error that their callers get.
 Refused = Callable[[int, KafkaError], None]
+
+
+class StoreNearlyFullError(KafkaStorageError):
+    """The store takes no more records, so that what it holds can be finished and deleted (CM-214)."""
 
 
 class GroupCommit:
@@ -48,6 +53,7 @@ class GroupCommit:
         "_queue",
         "_queued_bytes",
         "_refusal",
+        "_room",
         "_settings",
         "_state",
         "_task",
@@ -66,8 +72,10 @@ class GroupCommit:
         committed: Committed,
         lost: Lost,
         refused: Refused,
+        room: StoreRoom,
     ) -> None:
         self._log = record_log
+        self._room = room
         self._state = state
         self._lease = lease
         self._clock = clock
@@ -109,11 +117,22 @@ class GroupCommit:
                     f"pass the limit of {self._settings.queue_max_bytes}; nothing was written, try again"
                 ),
             )
+        charge = self._taken(operation) if isinstance(operation, ProduceOperation) else None
+        if charge is not None:
+            operation.future.add_done_callback(charge)
         self._queue.append(operation)
         self._queued_bytes += operation.size
         self._arm(operation.deadline_ms)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run(), name=f"topic-log-flush {name}")
+
+    def _taken(self, operation: ProduceOperation) -> Charge | None:
+        """Take room in the store for batches. Raises StoreNearlyFullError."""
+        try:
+            return self._room.take(self._state.main, operation.size, len(operation.batches))
+        except StoreFullError as error:
+            full = StoreNearlyFullError(f"{self._state.shard.name}: {error}")
+        raise self._reported([operation], full)
 
     def close(self, error: KafkaError) -> None:
         """Refuse new operations; waiting callers get `error`. The outcome of a flush in flight stays unknown."""

@@ -9,6 +9,7 @@ from typing import Final
 
 from kip932.store_settings import (
     STORE_FSYNC_ALWAYS,
+    STORE_PRODUCE_PERCENT,
     STORE_REPLICAS,
     STORE_SETTINGS,
     STORE_UNSAFE_STOP,
@@ -167,6 +168,7 @@ async def open_clients(
             StoreNeeds(copies.claim_replicas, always),
             accepted=[finding.name for finding in accepted],
             stop_writes=settings[STORE_UNSAFE_STOP],
+            produce_percent=settings[STORE_PRODUCE_PERCENT],
         )
         await watch.check()  # it also compares the clocks: from its first claim on, this process uses the store's
         if directory is not None and found != known:

@@ -312,6 +312,7 @@ class Roles:
                 address=lambda: node.registry.record.address,
                 clock_doubt=str if self._store.watch is None else self._store.watch.time.doubt,
                 store=self._store.watch,
+                leaders=lambda: len(self._leader_addresses()),
             )
         )
 

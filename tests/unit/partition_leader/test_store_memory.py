@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from partition_leader.store_memory import TOPICS_MAX, StoreMemoryWarnings
+from partition_leader.store_memory import TOPICS_MAX, StoreMemoryWarnings, records_refused
 from shard_runtime.record_log.store_usage import StoreUsage
 
 pytestmark = pytest.mark.asyncio
@@ -63,3 +63,17 @@ async def test_a_process_that_ends_waits_for_no_measurement_and_warns_of_nothing
         await asyncio.sleep(0)
         await warnings.close()
     assert lines == []
+
+
+@pytest.mark.rule("CM-214")
+async def test_that_records_are_refused_is_a_warning_with_what_helps_and_its_end_is_logged() -> None:
+    with capture_logs() as lines:
+        records_refused("s:1", StoreUsage(955 << 20, 1_000 << 20), True)
+        records_refused("s:1", StoreUsage(920 << 20, 1_000 << 20), False)
+    full, again = lines
+    assert (full["event"], full["log_level"], full["node"]) == ("records_refused_store_full", "warning", "s:1")
+    assert (full["used"], full["limit"], full["percent"]) == ("955 MiB", "1000 MiB", 95)
+    assert full["setting"] == "store.produce.memory.percent"
+    for help_ in ("topics delete-records", "retention.ms", "--store-memory", "CONFIG SET maxmemory"):
+        assert help_ in full["try_next"]
+    assert (again["event"], again["log_level"], again["used"]) == ("records_taken_again", "info", "920 MiB")

@@ -1,5 +1,5 @@
 """Watches a store while a process uses it: its clock (CM-170), settings changed at run time (CM-171), its memory
-(CM-208).
+(CM-208), and when that nears its limit (CM-214).
 
 The start checks require certain settings, but `CONFIG SET` can change them without a restart. Each node is checked on a
 connection of its own, several times within a lease. An unreachable node keeps its last findings: the writers notice by
@@ -9,6 +9,7 @@ themselves that it is unreachable.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
@@ -24,18 +25,23 @@ from shard_runtime.record_log.redis.startup_checks import (
     StoreNeeds,
     node_findings,
 )
+from shard_runtime.record_log.store_room import PERCENT, Reported, StoreRoom
 from shard_runtime.record_log.store_usage import ASKED, MemoryLevels, StoreUsage, usage_of
 
 log = structlog.get_logger(__name__)
 
 _ASK_MS: Final = 2_000
+#: How long after a reading of the memory the next one begins: at least, and near the limit at most.
+_READ_AGAIN_S: Final = 0.05
+_READ_NEAR_S: Final = 0.25
 #: The findings that mean the store may lose what it confirmed. The writers notice missing replicas by themselves.
 UNSAFE: Final = ("appendfsync", "appendonly", "maxmemory-policy")
 
 
 class StoreWatch:
     """One process's watch of its store. `accepted`: names of findings allowed at the start; `stop_writes`: whether new
-    work is refused while a store node is unsafe."""
+    work is refused while a store node is unsafe; `produce_percent`: the part of its limit up to which a store node
+    takes records (CM-214)."""
 
     def __init__(
         self,
@@ -46,6 +52,7 @@ class StoreWatch:
         *,
         accepted: Collection[str] = (),
         stop_writes: bool = False,
+        produce_percent: int = PERCENT,
     ) -> None:
         self.time: Final = time
         self._store = store
@@ -59,6 +66,8 @@ class StoreWatch:
         self._usage: dict[str, StoreUsage] = {}
         self._levels = MemoryLevels()
         self._on_level: Callable[[str, StoreUsage], None] | None = None
+        self._read_soon = asyncio.Event()
+        self.room: Final = StoreRoom(store.node_of, percent=produce_percent, wanted=self._read_soon.set)
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -73,6 +82,12 @@ class StoreWatch:
     def on_level(self, listener: Callable[[str, StoreUsage], None]) -> None:
         """Call `listener` with a node and its usage whenever that crosses a level of its limit (CM-211)."""
         self._on_level = listener
+
+    def limit_records(self, leaders: Callable[[], int], reported: Reported) -> None:
+        """Take records only while there is room for them, from now on (CM-214); see `StoreRoom.serve`."""
+        self.room.serve(leaders, reported)
+        for node, usage in self._usage.items():
+            self.room.read(node, usage)
 
     @property
     def unsafe(self) -> frozenset[str]:
@@ -98,6 +113,7 @@ class StoreWatch:
         for node in [node for node in (*self._connections, *self._unsafe, *self._usage) if node not in nodes]:
             self._unsafe.pop(node, None)
             self._usage.pop(node, None)
+            self.room.forget(node)
             await self._close(node)
         await asyncio.gather(*(self._check_node(node) for node in nodes))
         if self._stop_writes:
@@ -108,23 +124,62 @@ class StoreWatch:
                 self._on_level(node, self._usage[node])
 
     async def _run(self, interval_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        due = loop.time() + interval_s
         while True:
-            await asyncio.sleep(interval_s)
+            await self._pause(due - loop.time())
             try:
-                await self.check()
+                if loop.time() < due:
+                    await self.read_memory()
+                else:
+                    due += interval_s
+                    await self.check()
+                    due = loop.time() + interval_s
             except Exception:
                 log.exception("store_watch_failed", effect="the watch goes on")
 
+    async def _pause(self, at_most_s: float) -> None:
+        """Wait for the next check, or for a reading of the memory that is needed before."""
+        gap_s = min(_READ_AGAIN_S, at_most_s)
+        await asyncio.sleep(gap_s)
+        left_s = max(at_most_s - gap_s, 0)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(left_s, _READ_NEAR_S) if self.room.near() else left_s):
+                await self._read_soon.wait()
+        self._read_soon.clear()
+
+    async def read_memory(self) -> None:
+        """Read the memory of the nodes that are near their limit, or may be soon."""
+        await asyncio.gather(*(self._read_memory(node) for node in {*self.room.near(), *self.room.asking()}))
+
+    async def _read_memory(self, node: str) -> None:
+        try:
+            await self._ask_usage(node, await self._connected(node))
+        except ConnectionLostError:
+            await self._close(node)
+        except BaseException:
+            await self._close(node)  # a reply may still be on its way
+            raise
+
+    async def _connected(self, node: str) -> StoreConnection:
+        connection = self._connections.get(node)
+        if connection is None:
+            connection = self._connections[node] = await self._store.connect(node)
+        return connection
+
+    async def _ask_usage(self, node: str, connection: StoreConnection) -> None:
+        self.room.ask(node)
+        usage = usage_of(await connection.run(ASKED, _ASK_MS))
+        if usage is not None:
+            self._usage[node] = usage
+            self.room.read(node, usage)
+
     async def _check_node(self, node: str) -> None:
         try:
-            connection = self._connections.get(node)
-            if connection is None:
-                connection = self._connections[node] = await self._store.connect(node)
+            connection = await self._connected(node)
             if node == self._store.node_of(META_LOG):
                 await self._compare_clocks(connection)
-            usage = usage_of(await connection.run(ASKED, _ASK_MS))
-            if usage is not None:
-                self._usage[node] = usage
+            await self._ask_usage(node, connection)
             found = await node_findings(connection, node, self._needs)
         except ConnectionLostError:
             await self._close(node)

@@ -16,6 +16,7 @@ from shard_runtime.ownership.lease import Lease
 from shard_runtime.record_log.protocol import Claimed, Renewal, ShardId, ShardKind
 from shard_runtime.record_log.redis.connection import StoreSettings
 from shard_runtime.record_log.redis.log import StoreRecordLog
+from shard_runtime.record_log.store_room import StoreRoom
 from tests.support.claims import LEASE_MS, claim
 from tests.support.clocks import HandClock
 from tests.twin import MemoryStore, memory_log
@@ -73,6 +74,7 @@ class Node:
         memory: TailMemory | None = None,
         suspect: bool = False,
         meter: LeaderMeter | None = None,
+        room: StoreRoom | None = None,
     ) -> TopicLog:
         """Claim, load, and confirm that the log's tail is complete (CM-12)."""
         claimed = await self.claim()
@@ -85,20 +87,24 @@ class Node:
             give_up=lambda why, _: self.given_up.append(why),
         )
         log = await TopicLog.load(
-            self.log, self.lease, claimed, self.clock, settings, memory=memory, suspect=suspect, meter=meter
+            self.log, self.lease, claimed, self.clock, settings, memory=memory, suspect=suspect, meter=meter, room=room
         )
         await self.log.renew([Renewal(SHARD, self.number, claimed.epoch, LEASE_MS, tail_ok=claimed.history)])
         return log
 
 
 class Counted(LeaderMeter):
-    """Records the refused records."""
+    """Records the refused records, and those of them that a full store caused."""
 
     def __init__(self) -> None:
         self.records: list[int] = []
+        self.full = 0
 
     def refused(self, records: int) -> None:
         self.records.append(records)
+
+    def refused_store_full(self, records: int) -> None:
+        self.full += records
 
 
 class Cluster:

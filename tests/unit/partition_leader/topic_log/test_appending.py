@@ -18,7 +18,10 @@ from kip932.errors import (
     UnknownTopicOrPartitionError,
 )
 from partition_leader.topic_log.settings import TopicLogSettings
+from partition_leader.topic_log.writer import StoreNearlyFullError
 from shard_runtime.record_log.protocol import StreamId
+from shard_runtime.record_log.store_room import StoreRoom
+from shard_runtime.record_log.store_usage import StoreUsage
 from tests.support.claims import LEASE_MS
 from tests.twin import FaultPoint, Stage
 
@@ -345,6 +348,45 @@ async def test_a_full_queue_refuses_and_takes_again_when_it_is_written() -> None
             log.submit([batch(1)], 1000)
         assert [(await one).error for one in taken] == [None, None]
         assert (await log.append([batch(1)], 1000)).base_offsets == (2,)
+
+
+@pytest.mark.rule("CM-214", "CM-215")
+async def test_a_nearly_full_store_refuses_batches_and_takes_log_starts_and_markers() -> None:
+    room = StoreRoom(lambda _: "s:1")
+    room.serve(lambda: 1)
+    limit = 100_000
+
+    def read(used: int) -> None:
+        room.ask("s:1")
+        room.read("s:1", StoreUsage(used, limit))
+
+    async with Cluster() as cluster:
+        counted = Counted()
+        read(limit // 2)
+        with capture_logs() as lines:
+            log = await cluster.node().lead(meter=counted, room=room)
+            mine = batch(1, producer=7, sequence=0)
+            assert (await log.append([mine], 1000)).base_offsets == (0,)
+            read(limit * 96 // 100)
+            for _ in range(3):
+                with pytest.raises(StoreNearlyFullError, match=r"store\.produce\.memory\.percent"):
+                    await log.append([batch(2, producer=7, sequence=1)], 1000)
+            await log.transactions.end(9, 0, commit=False)
+            assert await log.move_log_start(-1) == 2
+            read(limit // 2)
+            assert (await log.append([batch(2, producer=7, sequence=1)], 1000)).base_offsets == (2,)
+            read(limit // 2)
+            sent = [log.submit([batch(1, text="x" * 30_000)], 1000)]
+            read(limit // 2)
+            with pytest.raises(StoreNearlyFullError):
+                log.submit([batch(1, text="x" * 30_000)], 1000)
+            assert [(await one).error for one in sent] == [None]
+            await asyncio.sleep(0)
+            read(limit // 2)
+            assert (await log.append([batch(1, text="x" * 30_000)], 1000)).base_offsets == (5,)
+        assert counted.full == 2 * 3 + 1
+        reported = [line for line in lines if line["event"] == "topic_writes_refused"]
+        assert [line["records"] for line in reported][:1] == [2]
 
 
 @pytest.mark.rule("CM-15", "CM-42")
