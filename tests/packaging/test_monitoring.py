@@ -18,6 +18,10 @@ RULES: Final = ("rules.yaml", "history-rules.yaml")
 SCRAPED: Final = frozenset({"namespace", "job", "pod", "le"})
 
 
+#: Alerts on the ingest itself may use its metrics; what groups do is known without it.
+ON_THE_INGEST: Final = re.compile("ShareGroupHistory")
+
+
 def board() -> Any:
     return json.loads((MONITORING / "dashboards" / "share-groups.json").read_text(encoding="utf-8"))
 
@@ -103,9 +107,23 @@ def test_the_variables_of_the_board_and_the_words_of_panels_and_alerts_use_label
 
 @pytest.mark.rule("PM-38")
 def test_there_is_a_rule_for_what_calls_for_an_operator() -> None:
-    wanted = {"ShareGroupStalled", "ShareGroupLagGrows", "ShareGroupPoison", "ShareGroupHistoryBehind"}
-    wanted |= {"ShareGroupHistoryStale", "ShareGroupHistoryGone"}
+    wanted = {"ShareGroupStalled", "ShareGroupAbandoned", "ShareGroupLagGrows", "ShareGroupRecordsArchived"}
+    wanted |= {"ShareGroupHistoryBehind", "ShareGroupHistoryStale", "ShareGroupHistoryGone"}
     assert wanted <= {rule["alert"] for rule in alerts()}
+
+
+@pytest.mark.rule("PL-956")
+def test_what_groups_do_raises_alerts_without_the_ingest() -> None:
+    needs = {rule["alert"] for rule in alerts() if "sharegroups_ingest_" in rule["expr"]}
+    assert {name for name in needs if not ON_THE_INGEST.match(name)} == set()
+
+
+def test_every_alert_has_a_first_command() -> None:
+    page = (MONITORING.parents[3] / "docs" / "howto" / "alerts.md").read_text(encoding="utf-8")
+    rows = [line.split("|")[1:4] for line in page.splitlines() if line.startswith("| ShareGroup")]
+    listed_there = [name.strip() for names, _, _ in rows for name in names.split(",")]
+    assert sorted(listed_there) == sorted({rule["alert"] for rule in alerts()})
+    assert all(re.fullmatch(r" `[^`]+` ", command) for _, command, _ in rows)
 
 
 @pytest.mark.rule("PM-38")

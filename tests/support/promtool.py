@@ -34,24 +34,29 @@ def assert_fires(folder: Path, rules: Path, series: Series, minute: int, expecte
 
     `rules` is a PrometheusRule, as it is applied. A series has a value for each minute, from 0; None where absent.
     """
+    assert_each_fires(folder, rules, {"": (series, minute, expected)})
+
+
+def assert_each_fires(folder: Path, rules: Path, cases: Mapping[str, tuple[Series, int, Iterable[Labels]]]) -> None:
+    """As `assert_fires`, for many cases at once: by their names the series, the minute, and the alerts that fire."""
     promtool = shutil.which("promtool")
     if promtool is None:
         pytest.skip("needs promtool: it evaluates the alerts")
     groups = yaml.safe_load(rules.read_text(encoding="utf-8"))["spec"]["groups"]
     (folder / "rules.yaml").write_text(yaml.safe_dump({"groups": groups}))
-    firing = [{"labels": _written("ALERTS", one | {("alertstate", "firing")}), "value": 1} for one in expected]
-    test = {
-        "interval": "1m",
-        "input_series": [
-            {"series": _written(name, labels), "values": " ".join("_" if one is None else str(one) for one in values)}
-            for (name, labels), values in series.items()
-        ],
-        "promql_expr_test": [{"expr": _FIRING, "eval_time": f"{minute}m", "exp_samples": firing}],
-    }
-    asked: dict[str, Any] = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": [test]}
-    (folder / "test.yaml").write_text(yaml.safe_dump(asked))
+    tests = []
+    for name, (series, minute, expected) in cases.items():
+        firing = [{"labels": _written("ALERTS", one | {("alertstate", "firing")}), "value": 1} for one in expected]
+        given = [
+            {"series": _written(*of), "values": " ".join("_" if one is None else str(one) for one in values)}
+            for of, values in series.items()
+        ]
+        asked = [{"expr": _FIRING, "eval_time": f"{minute}m", "exp_samples": firing}]
+        tests.append({"name": name, "interval": "1m", "input_series": given, "promql_expr_test": asked})
+    wanted: dict[str, Any] = {"rule_files": ["rules.yaml"], "evaluation_interval": "1m", "tests": tests}
+    (folder / "test.yaml").write_text(yaml.safe_dump(wanted))
     words = [promtool, "test", "rules", "test.yaml"]
-    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=BOUND_S, check=False)
+    done = subprocess.run(words, cwd=folder, capture_output=True, text=True, timeout=BOUND_S * 5, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 

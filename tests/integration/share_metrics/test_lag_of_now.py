@@ -26,9 +26,7 @@ from share_metrics.reader import Store
 from share_metrics.report import Known, Logs, Report, collect, render, totals
 from sharegroups import Admin, AlterConfig, ConfigResource, NewTopic, Producer, ShareConsumer, TopicPartition
 from tests.support import node
-from tests.support.promtool import SCRAPED, assert_fires, labelled
 
-HISTORY_RULES = Path(__file__).parents[3] / "deploy/kubernetes/components/monitoring/history-rules.yaml"
 TOPICS = ("orders", "deleted")
 #: The records produced after the stopped groups' last ones: more than they had consumed.
 FURTHER = 5_000
@@ -183,25 +181,6 @@ def test_gauges_are_those_of_the_ledger(spark: SparkSession, scene: Scene, data:
     assert gauges(text, "lag") == expected(scene)
     assert gauges(text, "lag_unknown") == dict.fromkeys(expected(scene), 0)
     assert gauges(text, "members") == {("stopped",): 0, ("hung",): 1, ("busy",): 0, ("never",): 0, ("orphan",): 0}
-
-
-@pytest.mark.rule("PM-38")
-def test_alerts_fire_for_the_groups_that_stand_still_and_for_no_other(
-    spark: SparkSession, data: Path, tmp_path: Path
-) -> None:
-    """The gauges keep their values for forty minutes."""
-    alone = {("up", frozenset(SCRAPED.items())): [1.0] * 41}
-    shown = {
-        (sample.name, frozenset((sample.labels | SCRAPED).items())): [sample.value] * 41
-        for family in text_string_to_metric_families(data.with_suffix(".prom").read_text())
-        for sample in family.samples
-    }
-    expected = [
-        labelled(alertname="ShareGroupStalled", namespace="ns", group="hung", topic="orders", severity="critical"),
-        *(labelled(alertname="ShareGroupAbandoned", namespace="ns", group=group, severity="warning")
-          for group in ("stopped", "never")),
-    ]  # fmt: skip
-    assert_fires(tmp_path, HISTORY_RULES, alone | shown, 40, expected)
 
 
 @pytest.mark.rule("PM-18", "PM-38", "PM-42", "PM-37")

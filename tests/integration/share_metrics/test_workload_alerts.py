@@ -12,6 +12,7 @@ from tests.support.promtool import SCRAPED, firing, labelled
 
 from .workload_alerts import INTERVAL_S, RULES, SCRAPE_S, Expected, misjudged, reported, written
 
+BEHIND = labelled(alertname="ShareGroupHistoryBehind", namespace="ns", severity="warning")
 STALLED = labelled(alertname="ShareGroupStalled", group="hung", topic="t", namespace="ns", severity="critical")
 
 
@@ -44,15 +45,12 @@ def test_a_scrape_that_failed_ends_each_series_once() -> None:
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="needs promtool: it evaluates the alerts")
 def test_alerts_fire_from_their_time_on_and_begin_again_where_a_scrape_failed(tmp_path: Path) -> None:
-    place = labelled(group="hung", topic="t", partition="0", **SCRAPED)
-    scraped = {
-        ("sharegroups_ingest_share_group_lag", place): 5.0,
-        ("sharegroups_ingest_share_group_finished_offset", place): 7.0,
-        ("sharegroups_ingest_share_group_members", labelled(group="hung", **SCRAPED)): 1.0,
-    }
-    series = written([scraped] * 15 + [None] + [scraped] * 15)
-    found = firing(tmp_path, RULES, series, INTERVAL_S, 31)
-    assert found == {STALLED: [*range(10, 15), *range(26, 31)]}
+    behind = {("sharegroups_ingest_entries_behind", labelled(stream="{sgs:0}:log", **SCRAPED)): 200_000.0}
+    last = {("sharegroups_ingest_last_trigger_timestamp_seconds", labelled(kind="gc", **SCRAPED)): 1e9}
+    scraped = behind | last
+    series = written([scraped] * 25 + [None] + [scraped] * 25)
+    found = firing(tmp_path, RULES, series, INTERVAL_S, 51)
+    assert found == {BEHIND: [*range(20, 25), *range(46, 51)]}
     assert reported({STALLED: [3.0, 9.0]}, 3.0) == [f"{'ShareGroupStalled hung t':60}      0 s to      6 s, 2 samples"]
     with pytest.raises(RuntimeError, match="could not evaluate"):
         firing(tmp_path, RULES, {("no name", labelled()): ["1"]}, INTERVAL_S, 1)
