@@ -8,7 +8,7 @@ bootstrap = sys.argv[1] if len(sys.argv) > 1 else "127.0.0.1:7932"
 
 
 def handle(message: Message) -> None:
-    """Process one record. Amount 14 fails on its first delivery; an amount that is no number always fails."""
+    """Process one record. Amount 14 fails on its first delivery; an amount that is not a number always fails."""
     amount = int(message.value())
     if amount == 14 and message.delivery_count() == 1:
         raise ConnectionError("the bank does not answer")

@@ -32,7 +32,7 @@ with ShareConsumer(settings) as consumer:
                     time.sleep(float(message.value()))  # the job
                     outcome = AcknowledgeType.ACCEPT
                 except ValueError:
-                    outcome = AcknowledgeType.REJECT  # the value is no number, so a retry cannot help
+                    outcome = AcknowledgeType.REJECT  # the value is not a number, so a retry cannot help
                 consumer.acknowledge(message, outcome)
                 consumer.commit_sync()
                 print(

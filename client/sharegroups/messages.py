@@ -413,5 +413,5 @@ def _failure(message: Message, part: str, error: BaseException) -> str:
     try:
         text = str(error)
     except BaseException as problem:  # it is user code, whose methods may raise anything
-        text = f"(its text cannot be made: {type(problem).__name__})"
+        text = f"(its text cannot be read: {type(problem).__name__})"
     return f"{where}: the {part} deserializer failed: {type(error).__name__}: {text}; the raw bytes are kept"

@@ -27,7 +27,7 @@ class ShareProgress(NamedTuple):
     finished: int
     """Records accepted, rejected, or given up at the delivery limit, since the leader of their partition counts."""
     archived: int
-    """Of these, those that were rejected or given up."""
+    """Those of them that were rejected or given up."""
     arrived: int
     """Records appended since the leader counts."""
     recent_ms: int
@@ -37,7 +37,7 @@ class ShareProgress(NamedTuple):
     since_finish_ms: int | None
     """The time since a record was last finished; None: none was since the leader counts."""
     longest_member: str
-    """Who has held a record for longest; "" if no record is held."""
+    """The member that has held a record for longest; "" if no record is held."""
     longest_held_ms: int
     """For how long."""
     fetching: int

@@ -230,7 +230,7 @@ def ingest(  # noqa: PLR0917 - click passes options by name
         if reader_name:
             checked_name(reader_name)
         if rows and "://" not in rows:
-            raise ValueError(f"--rows {rows!r} is no URI, as s3a://bucket/folder or file:///folder")
+            raise ValueError(f"--rows {rows!r} is not a URI, as s3a://bucket/folder or file:///folder")
         url, access = chosen_store(store, config, up)
         source = Source(
             url, password_env, fail_on_data_loss, read_from=read_from, reader_name=reader_name, rows=rows, access=access
@@ -251,7 +251,7 @@ def ingest(  # noqa: PLR0917 - click passes options by name
         for kind, count in found.rows.items():
             click.echo(f"{kind}: {count} rows in {data}")
     if stop.asked:
-        _print_progress("Stopped; run it again to go on.")
+        _print_progress("Stopped; run it again to continue.")
         sys.exit(_INTERRUPTED if stop.signal == signal.SIGINT else _TERMINATED)
 
 

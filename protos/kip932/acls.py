@@ -334,7 +334,7 @@ def refused_binding(acl: Acl) -> str:
         return refused
     resource_type, operation = ResourceType(acl.resource_type), Operation(acl.operation)
     if operation not in {Operation.ALL, *OPERATIONS[resource_type]}:
-        return f"{operation.name} is no operation on {resource_type.name}; expected one of " + ", ".join(
+        return f"{operation.name} is not an operation on {resource_type.name}; expected one of " + ", ".join(
             each.name for each in (Operation.ALL, *OPERATIONS[resource_type])
         )
     return _refused_name(acl, resource_type) or _refused_caller(acl)

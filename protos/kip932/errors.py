@@ -122,7 +122,7 @@ class CoordinatorNotAvailableError(CoordinatorError):
 
 
 class InQuarantineError(CoordinatorNotAvailableError):
-    """What is stored is damaged; it is neither read nor changed until an operator settles that."""
+    """Stored data is damaged; it is neither read nor changed until an operator decides what becomes of it."""
 
     # It has its base's number: a caller that does not know this class waits, as for an unavailable coordinator.
 

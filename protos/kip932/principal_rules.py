@@ -94,7 +94,7 @@ def _rule(text: str, at: int) -> tuple[Rule, int]:
         compiled = re.compile(pattern[1])
     except re.error as error:
         place = pattern.start(1) + (error.pos or 0)
-        raise _fault(text, place, f"the pattern is no regular expression: {error.msg}") from None
+        raise _fault(text, place, f"the pattern is not a regular expression: {error.msg}") from None
     for reference in _REFERENCE.finditer(replacement[1]):
         number = int(reference[1] or 0)
         if reference[0] == "$" or number > compiled.groups:

@@ -223,7 +223,7 @@ class ContentCounter:
                 size, at = _varint(data, at)
             if not at:
                 if end - begin > 2 * _VARINT_BYTES_MAX:
-                    raise CorruptMessageError("the record batch holds a field whose tag or length is no number")
+                    raise CorruptMessageError("the record batch holds a field whose tag or length is not a number")
                 self._rest = data[begin:]
                 return
             self._field(tag >> 3, tag & 7, size, at - begin)

@@ -25,6 +25,6 @@ def size_bytes(text: str) -> int:
     """Return the bytes that a text like `512MiB`, `2g` or `1048576` stands for. Raises ValueError for any other."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"{text!r} is no size; expected bytes, or a number with KiB, MiB or GiB, as 512MiB")
+        raise ValueError(f"{text!r} is not a size; expected bytes, or a number with KiB, MiB or GiB, as 512MiB")
     number, unit = found.groups()
     return int(float(number) * 1024 ** ("bkmgtp".index(unit.lower()) if unit else 0))

@@ -105,7 +105,7 @@ class StoreAccess:
 
 
 def read_store(url: str, environ: Mapping[str, str], file: Path | None = None) -> tuple[str, StoreAccess]:
-    """Read where the store is, "" when that is not said, and how to reach it, for a command that is no node.
+    """Read where the store is, "" when that is not said, and how to reach it, for a command that is not a node.
 
     As for a node, `url` wins over the environment, and that over the file that SHAREGROUPS_CONFIG names; but a `file`
     that was named to the command wins over the environment. What the environment says about another store than the one

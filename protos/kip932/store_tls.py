@@ -17,7 +17,7 @@ _MEANINGS: Final = (
     ("IP address mismatch", "its certificate is for other names and addresses than the one in store.url"),
     ("certificate has expired", "its certificate has expired; renew it, or correct this host's clock"),
     ("certificate is not yet valid", "its certificate is not valid yet; compare its clock and this host's"),
-    (_OF_NO_AUTHORITY, "its certificate is of no authority in {authorities}"),
+    (_OF_NO_AUTHORITY, "its certificate was not issued by an authority in {authorities}"),
     (
         "WRONG_VERSION_NUMBER",
         "nothing there speaks TLS; if the store has none, its URL is redis:// instead of rediss://",

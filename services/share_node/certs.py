@@ -184,7 +184,7 @@ def _report_kept(folder: Path, before: frozenset[str], names: Sequence[str]) -> 
         try:
             found = x509.load_pem_x509_certificate((folder / file).read_bytes())
         except ValueError:
-            click.echo(f"kept: {printable(file)}, which is no certificate in PEM; {printable(renew)}", err=True)
+            click.echo(f"kept: {printable(file)}, which is not a certificate in PEM; {printable(renew)}", err=True)
             continue
         end = found.not_valid_after_utc
         state = f"expired on {end:%Y-%m-%d}" if end < datetime.now(UTC) else f"valid until {end:%Y-%m-%d}"

@@ -42,7 +42,7 @@ class Size(click.ParamType[int]):
     name = "size"
 
     def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Return the bytes. Raises click.BadParameter for what is no size."""
+        """Return the bytes. Raises click.BadParameter for what is not a size."""
         try:
             return value if isinstance(value, int) else size_bytes(value)
         except ValueError as error:

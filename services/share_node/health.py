@@ -74,7 +74,7 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Print one line with what was found. Returns 0 when the service (`readiness` unless named) is serving, else 1."""
     service = arguments[0] if arguments else READINESS
     if service not in SERVICES:
-        print(f"Error: {service!r} is no health service; expected one of {', '.join(SERVICES)}", file=sys.stderr)
+        print(f"Error: {service!r} is not a health service; expected one of {', '.join(SERVICES)}", file=sys.stderr)
         return 1
     try:
         address = address_of(load_settings(environ=environ))

@@ -138,8 +138,8 @@ async def test_the_systems_authorities_are_used_only_without_others(
             url = f"rediss://127.0.0.1:{port}"
             await check_store(open_store(url), None, 0)
             said = await _refusal(url, StoreTls(others))
-            assert f"of no authority in store.ssl.ca.location={others}" in said
-            assert f"of no authority in ssl_ca_certs={others}" in await _refusal(
+            assert f"not issued by an authority in store.ssl.ca.location={others}" in said
+            assert f"not issued by an authority in ssl_ca_certs={others}" in await _refusal(
                 f"{url}?ssl_ca_certs={others}", StoreTls()
             )
     finally:
@@ -168,13 +168,13 @@ async def test_a_failed_connection_says_what_it_may_mean(tmp_path: Path) -> None
             said = await _refusal(f"redis://127.0.0.1:{port}", StoreTls())
             assert "if the store serves TLS, its URL must begin with rediss://" in said
             said = await _refusal(f"rediss://127.0.0.1:{port}", StoreTls())
-            assert "of no authority in store.ssl.ca.location" in said
+            assert "not issued by an authority in store.ssl.ca.location" in said
         for pair, words in (
             (
                 made.authority.issue("store", ["another.example"]),
                 "for other names and addresses than the one",
             ),
-            (others.issue("store", ["127.0.0.1"]), "of no authority in store.ssl.ca.location"),
+            (others.issue("store", ["127.0.0.1"]), "not issued by an authority in store.ssl.ca.location"),
             (made.authority.issue("store", ["127.0.0.1"], days=-1), "its certificate has expired"),
         ):
             install(odd, pair, b"")

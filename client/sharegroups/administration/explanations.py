@@ -43,7 +43,7 @@ def _record(record: RecordExplanation, known: RecordsExplained, holder: MemberDe
         return record
     why, obstacle = _members_obstacle(known)
     if record.obstacle == _NO_STATE:
-        record = replace(record, explanation=f"Group '{known.group_id}' has not begun with this partition.")
+        record = replace(record, explanation=f"Group '{known.group_id}' has not started on this partition.")
     if record.obstacle == _NOT_FETCHED:
         record = replace(record, obstacle=obstacle)
     return replace(record, explanation=f"{record.explanation} {why}".rstrip())

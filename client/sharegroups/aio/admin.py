@@ -100,7 +100,7 @@ class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, U
     # Topics.
 
     async def create_topics(self, topics: Iterable[NewTopic | str], validate_only: bool = False) -> Errors:
-        """Create topics (CM-21); a plain name means one partition. What a quota refuses is tried again (CL-160)."""
+        """Create topics (CM-21); a plain name means one partition. Retries calls that a quota refuses (CL-160)."""
         request = CreateTopicsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         instead = 'create_topics(["orders"]), or create_topics([NewTopic("orders", 2)])'
         for given in arguments.items("create_topics", topics, "topics or their names", (NewTopic, str), instead):
@@ -122,7 +122,7 @@ class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, U
         return await self._until_admitted([topic.name for topic in request.topics], attempt)
 
     async def create_partitions(self, counts: Mapping[str, int], validate_only: bool = False) -> Errors:
-        """Increase the partition counts of topics; they cannot decrease. What a quota refuses is tried again
+        """Increase the partition counts of topics; they cannot decrease. Retries calls that a quota refuses
         (CL-160)."""
         request = CreatePartitionsRequest(timeout_ms=int(self._timeout_s * 1000), validate_only=validate_only)
         call, instead = "create_partitions", 'create_partitions({"orders": 4})'
@@ -140,7 +140,7 @@ class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, U
 
     async def delete_topics(self, names: Iterable[str]) -> Errors:
         """Delete topics with their records. A delayed attempt never deletes a newer topic with the same name
-        (CL-156). What a quota refuses is tried again (CL-160)."""
+        (CL-156). Retries calls that a quota refuses (CL-160)."""
         left = arguments.items("delete_topics", names, "topic names", str, 'delete_topics(["orders"])')
         clock, backoff = asyncio.get_running_loop().time, self._cluster.backoff()
         began_s = clock()

@@ -106,7 +106,7 @@ def alter_quotas(admin: Admin, parts: QuotaParts, changes: Sequence[AlterConfig]
 
 def _value(change: AlterConfig) -> float | None:
     """Return the value that a change sets; None to delete. Raises InvalidRequestError for a wrong name, UsageFailure
-    for a value that is no number."""
+    for a value that is not a number."""
     if refused := refused_key(change.name):
         raise InvalidRequestError(refused)
     if change.operation == OP_DELETE:

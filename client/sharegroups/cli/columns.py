@@ -12,7 +12,7 @@ _WIDTH: Final = 78
 _TERM: Final = 18
 
 GROUP_OFFSETS: Final[Columns] = {
-    "START-OFFSET": "The group has finished every record before it; - when it has not begun with the partition.",
+    "START-OFFSET": "The group has finished every record before it; - when it has not started on the partition.",
     "LAG": "Records from START-OFFSET to the end that are not finished yet, acquired ones included; - when not known.",
     "ARCHIVED": "Records that are not delivered again though no consumer accepted them: rejected, or delivered too "
     "often (share.delivery.count.limit). Counted since the group began, or its offset was reset.",
@@ -33,7 +33,7 @@ GROUP_OFFSETS: Final[Columns] = {
 GROUP_LIST: Final[Columns] = {
     "STATE": "Stable with members, Empty without, Dead while it is deleted, Unknown while it is in quarantine.",
     "MEMBERS": "How many members it has; ? when not known.",
-    "TOPICS": "In how many topics it has begun; ? when no leader knows one.",
+    "TOPICS": "How many topics it has started on; ? when no leader knows one.",
     "LAG": "Records of these topics that are not finished yet, acquired ones included. ? is unknown; ≥ marks a sum "
     "from which some partitions are missing.",
     "OLDEST": "How long ago the oldest of them was written; - without one, ? when not known.",
@@ -53,7 +53,7 @@ GROUP_STATE: Final[Columns] = {
     "ASSIGNMENT-EPOCH": "With --verbose: the version that the assignment was computed for.",
 }
 RESET_OFFSETS: Final[Columns] = {
-    "NEW-OFFSET": "Where the group goes on, or with --dry-run would. What it had finished from there comes again.",
+    "NEW-OFFSET": "Where the group continues, or with --dry-run would. Records from there on come again, finished or not.",
 }
 DELETED_OFFSETS: Final[Columns] = {
     "STATUS": "Successful: the group has forgotten the topic. Error: it has not, and why.",
@@ -76,7 +76,7 @@ TOPICS: Final[Columns] = {
     "writes.",
 }
 WAITING: Final[Columns] = {
-    "TOPIC": "- for a group of which no leader knows a topic: its figures are ?.",
+    "TOPIC": "- for a group for which no leader knows a topic: its figures are ?.",
     "MEMBERS, LAG, OLDEST": "As in groups list, of this topic.",
     "ARRIVING/s": "Records written per second, in the leaders' last window; ? before the first one.",
     "FINISHING/s": "Records accepted, rejected or given up per second, in the same window.",
@@ -128,7 +128,7 @@ TRANSACTIONS: Final[Columns] = {
     "COORDINATOR": "The id of the node that answered; any node may be asked, and any may end the transaction.",
     "PRODUCER-ID": "The producer's id, which the cluster gave it; - when the record cannot be read.",
     "STATE": "Ongoing: open. PrepareCommit, PrepareAbort: decided, and its markers are being written. CompleteCommit, "
-    "CompleteAbort: how the last one ended. Empty: a producer has begun since. Unreadable: the record is damaged.",
+    "CompleteAbort: how the last one ended. Empty: a producer has started since. Unreadable: the record is damaged.",
     "OPEN-FOR": "How long ago the transaction began; - when none is open.",
 }
 TRANSACTION: Final[Columns] = {

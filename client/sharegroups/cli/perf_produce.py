@@ -152,7 +152,7 @@ def produce(
     130 after Ctrl-C, 143 after SIGTERM.
     """
     if throughput != -1 and throughput <= 0:
-        raise click.BadParameter(f"{throughput:g} is no rate; expected more than 0, or -1 for no limit")
+        raise click.BadParameter(f"{throughput:g} is not a rate; expected more than 0, or -1 for no limit")
     given = settings(bootstrap_server, command_config, extra)
     load = Load(topic, num_records, record_size, throughput, reporting_interval / 1000, output=output)
 

@@ -211,10 +211,10 @@ class Console:
         try:
             user, settings = await self._sign_in.checked(form)
         except RefusedError as error:
-            with suppress(OSError):  # changes are not made then; looking at pages goes on
+            with suppress(OSError):  # changes are not made then; pages can still be read
                 self._audit.write(form.get("user", ""), client, "sign in", f"refused: {error}", now_ms=now_ms)
             return self._sign_in_page(request, error.message, error.status)
-        with suppress(OSError):  # changes are not made then; looking at pages goes on
+        with suppress(OSError):  # changes are not made then; pages can still be read
             self._audit.write(user, client, "sign in", "done", now_ms=now_ms)
         return await self._signed_in(self._new_session(user, settings), _own_path(form.get("to", "/")))
 
@@ -432,7 +432,7 @@ def _forged(request: Request, session: Session, form: list[tuple[str, str]]) -> 
     given = next((value for name, value in form if name == "csrf"), "")
     if not secrets.compare_digest(given.encode("utf-8", "replace"), session.csrf.encode()):
         return RefusedError(
-            "The form is from an earlier session; nothing was done. Open the page again, and send it from there.", 403
+            "The form is from an earlier session; nothing was done. Reload the page, and send it from there.", 403
         )
     return None
 

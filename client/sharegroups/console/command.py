@@ -58,7 +58,7 @@ def console(
 ) -> None:
     """Show groups, dead letters, topics and nodes in a browser, and mend what failed: redrive, purge, reset, configure.
 
-    On this machine alone, without credentials in --command-config, no sign-in is needed. With such credentials it
+    Only on this machine, without credentials in --command-config, no sign-in is needed. With such credentials it
     prints a link that signs in the person who opens it. If other machines can reach it, each user signs in with a name
     and password or a token of the cluster, and has the rights of that user.
 

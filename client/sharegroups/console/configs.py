@@ -55,7 +55,7 @@ def change(visit: Visit, audited: Audited) -> Page:
     name = visit.required("name")
     entries = _configs(visit, resource)
     if name not in entries:
-        raise RefusedError(f"{name} is no config of a {kind}.{did_you_mean(name, entries)}")
+        raise RefusedError(f"{name} is not a config of a {kind}.{did_you_mean(name, entries)}")
     entry = entries[name]
     clears = visit.text("clear") == "yes"
     value = visit.exact("value")

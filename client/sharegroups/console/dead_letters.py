@@ -201,7 +201,7 @@ def _record(admin: Admin, place: TopicPartition, offset: int, queue: Queue) -> R
 def _place(text: str) -> tuple[int, int]:
     match = _PLACE.fullmatch(text)
     if match is None:
-        raise RefusedError(f"{text!r} is no place of a letter; expected partition:offset, as in 0:17.")
+        raise RefusedError(f"{text!r} is not the place of a letter; expected partition:offset, as in 0:17.")
     return int(match[1]), int(match[2])
 
 

@@ -23,7 +23,7 @@ Render = Callable[[], Awaitable[str]]
 
 
 class TroubleError(Exception):
-    """The page cannot be made now; the message says why, for the page to show."""
+    """The page cannot be produced now; the message says why, for the page to show."""
 
 
 class EndedError(Exception):
@@ -31,7 +31,7 @@ class EndedError(Exception):
 
 
 class _Viewer:
-    """One stream. Holds the newest event alone: a viewer that is slow misses the older ones."""
+    """One stream. Holds only the newest event: a viewer that is slow misses older ones."""
 
     def __init__(self) -> None:
         self._event: bytes | None = None

@@ -43,9 +43,9 @@ def plan_page(visit: Visit) -> Page:
         plan = plan_of(visit.admin, request)
         warn_of_waiting_letters(visit.admin, [request.group] if plan else [], BY_OFFSET, plan.__contains__)
     if not plan:
-        raise RefusedError(f"Group {request.group} has not begun with any partition; name topics to set them.")
+        raise RefusedError(f"Group {request.group} has not started on any partition; name topics to set them.")
     if len(plan) > PARTITIONS_MAX:
-        raise RefusedError(f"That are {len(plan)} partitions; at most {PARTITIONS_MAX} are set at a time. Name topics.")
+        raise RefusedError(f"{len(plan)} partitions; at most {PARTITIONS_MAX} are set at a time. Name topics.")
     current = visit.admin.list_share_group_offsets({request.group: list(plan)})[request.group]
     known = current if isinstance(current, dict) else {}
     now = {part: entry.start_offset for part, entry in known.items() if entry is not None}
@@ -57,13 +57,13 @@ def plan_page(visit: Visit) -> Page:
 def _request(visit: Visit) -> Request:
     target = visit.text("target")
     if target not in TARGETS:
-        raise RefusedError(f"To where? Choose one of {', '.join(TARGETS.values())}.")
+        raise RefusedError(f"Where to? Choose one of {', '.join(TARGETS.values())}.")
     offset = timestamp_ms = None
     with parts_of_commands():
         topics = topics_of(visit.text("topics").split())
         if target == "to-offset":
             if not visit.text("offset"):
-                raise RefusedError("To which offset? It is empty.")
+                raise RefusedError("To which offset? The field is empty.")
             offset = visit.number("offset")
         if target == "to-datetime":
             timestamp_ms = time_ms("The time", visit.text("time"), visit.now_ms)
@@ -82,7 +82,7 @@ def execute(visit: Visit, audited: Audited) -> Page:
     try:
         plan = plan_from_lines(visit.required("plan").splitlines(), name)
     except ValueError as error:
-        raise RefusedError(f"The form is not as it was sent: {error}") from error
+        raise RefusedError(f"The form is not as the console made it: {error}") from error
     if len(plan) > PARTITIONS_MAX:
         raise RefusedError(f"At most {PARTITIONS_MAX} partitions are set at a time.")
     end = audited(visit, f"Set {len(plan)} offsets of group {name}: {_brief(plan)}")

@@ -109,7 +109,7 @@ class Sessions:
         return session
 
     def is_open(self, session: Session, now_s: float) -> bool:
-        """Return whether a session goes on; unlike `find` it is not noted as in use."""
+        """Return whether a session lasts; unlike `find` it is not noted as in use."""
         return session in self._by_hash.values() and not _has_ended(session, now_s)
 
     def end(self, session: Session) -> None:
@@ -131,7 +131,7 @@ class Sessions:
 
 
 def _has_ended(session: Session, now_s: float) -> bool:
-    """A session whose tasks run goes on until they have ended."""
+    """A session whose tasks run lasts until they have ended."""
     if session.tasks:
         return False
     return now_s - session.seen_s >= IDLE_S or now_s - session.began_s >= LIFE_S

@@ -138,7 +138,7 @@ class Tasks:
                 who = "you are" if each.session is task.session else f"{each.session.user} is"
                 raise BusyError(
                     f"{who} changing {task.subject} at this moment ({each.title}). Two at a time could send the same "
-                    "letters twice: wait until it has ended, then show again what is left."
+                    "letters twice: wait until it has ended, then reload the page to see what is left."
                 )
         if sum(each.session is task.session for each in running) >= OF_USER_MAX or len(running) >= WAITING_MAX:
             raise BusyError(

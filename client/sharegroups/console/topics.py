@@ -111,7 +111,7 @@ def _read(
     try:
         read = admin.read_records(place, offset, _PAGE_BYTES)
     except OffsetOutOfRangeError as error:
-        raise RefusedError(f"{error.message} Records are deleted meanwhile; open the page again.", 404) from error
+        raise RefusedError(f"{error.message} Records were deleted meanwhile; reload the page.", 404) from error
     shown = read.records[:RECORDS_PER_PAGE]
     following = read.records[RECORDS_PER_PAGE].offset if len(read.records) > RECORDS_PER_PAGE else read.next_offset
     if following <= offset:

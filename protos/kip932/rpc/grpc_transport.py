@@ -60,7 +60,7 @@ _HANDSHAKES: Final = (
     ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "its certificate has expired, or is of no authority in ssl.ca.location (of the system, if that is not set)",
+        "its certificate has expired, or was not issued by an authority in ssl.ca.location (of the system, if that is not set)",
     ),
     (
         "Failed to create security handshaker",
@@ -93,7 +93,7 @@ _STATUSES: Final = {status.value: status for status in TransportStatus}
 
 
 def is_about_handshake(text: str) -> bool:
-    """Return whether an error's text says that something was reached, and that TLS failed there or it is no node."""
+    """Return whether an error's text says that something was reached, and that TLS failed there or it is not a node."""
     return any(meaning in text for meaning in (*(meaning for _, meaning in _HANDSHAKES), _CLOSED_PLAIN, _CLOSED_TLS))
 
 

@@ -135,7 +135,7 @@ STATIC_TOKENS = string(
 )  # fmt: skip
 HEALTH_LISTEN_PORT = integer(
     "health.listen.port", -1,
-    "Port that serves the health services alone, without TLS, on listen.host, for probes that cannot use TLS; 0 for "
+    "Port that serves only the health services, without TLS, on listen.host, for probes that cannot use TLS; 0 for "
     "any free one, -1 for none.", low=-1, high=65_535,
 )  # fmt: skip
 ALLOW_PLAINTEXT = boolean("allow.plaintext", False, "Whether to listen without TLS beyond loopback.")  # CM-60

@@ -161,7 +161,7 @@ class Access:
         return f"{self._may_not(asked, 'to any topic')}. {remedy}"
 
     def peer_refusal(self, principal: str | None, host: str) -> KafkaError | None:
-        """Return the error for a caller at the port for nodes that is no node: it has neither this node's principal,
+        """Return the error for a caller at the port for nodes that is not a node: it has neither this node's principal,
         nor CLUSTER_ACTION on the cluster."""
         if principal is not None and principal == self._own_principal():
             return None

@@ -124,7 +124,7 @@ class Gate:
     ages: ConnectionAges | None = None
 
     def admit(self, caller: CallContext) -> None:
-        """Raise ClusterAuthorizationFailedError for a caller that is no node at a port for nodes. Without TLS nodes
+        """Raise ClusterAuthorizationFailedError for a caller that is not a node at a port for nodes. Without TLS nodes
         have no principals: then the port is on loopback, and everyone there may call it (CM-61 (f))."""
         if self.peers_only and self.tls and self.access is not None:
             error = self.access.peer_refusal(caller.principal, caller.peer)

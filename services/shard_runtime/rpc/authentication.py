@@ -325,7 +325,7 @@ class Authentication:
         try:
             name, colon, password = base64.b64decode(encoded, validate=True).decode("utf-8").partition(":")
         except (binascii.Error, ValueError):
-            raise RefusedTokenError("malformed", "the authorization is no name and password in base64") from None
+            raise RefusedTokenError("malformed", "the authorization is not a name and password in base64") from None
         if not colon or not 0 < len(name) <= CALLER_MAX:
             raise RefusedTokenError("malformed", "the authorization has no name, colon and password")
         if self._hosts[host] >= PASSWORDS_PER_HOST_MAX:

@@ -322,7 +322,7 @@ def _refused_by_nodes(
     works without."""
     name = chain[0].subject.rfc4514_string()
     if not any(_issued(chain[-1], authority) for authority in trusted):
-        yield f"the certificate of {name} in {files.certificate} is of no authority in {files.authorities}"
+        yield f"the certificate of {name} in {files.certificate} was not issued by an authority in {files.authorities}"
     if purposes and not {ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.ANY_EXTENDED_KEY_USAGE} & purposes:
         yield f"the certificate of {name} in {files.certificate} is not for clients (extended key usage clientAuth)"
 

@@ -357,7 +357,7 @@ class _Checks(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # it has n
 
 
 class HealthServer:
-    """Serves the health services alone, without TLS, on a port of their own; `servicer` has the states."""
+    """Serves the health services only, without TLS, on a port of their own; `servicer` has the states."""
 
     def __init__(self, host: str, port: int, servicer: health.aio.HealthServicer) -> None:
         self.host = host

@@ -164,7 +164,7 @@ def _key(entry: dict[str, Any]) -> Key:
     try:
         public = jwt.PyJWK(entry, algorithm=min(algorithms)).key
     except Exception as error:  # PyJWT and what it calls raise many kinds of errors for values that make no key
-        raise ContentsError(f"its values make no key ({type(error).__name__})") from None
+        raise ContentsError(f"its values do not form a key ({type(error).__name__})") from None
     if hasattr(public, "public_key"):
         public = public.public_key()  # a private one was left in the set: it checks signatures like its public half
     if isinstance(public, RSAPublicKey) and public.key_size < _RSA_BITS_MIN:
@@ -175,7 +175,7 @@ def _key(entry: dict[str, Any]) -> Key:
 def check_token(token: str, keys: KeySet, policy: Policy, now_s: float) -> Caller:
     """Return whom a JWT names. Raises RefusedTokenError."""
     if _TOKEN.fullmatch(token) is None or token.count(".") != 2:
-        raise RefusedTokenError("malformed", "the token is no JWT that this node can read")
+        raise RefusedTokenError("malformed", "the token is not a JWT that this node can read")
     header = _header(token)
     algorithm = header.get("alg")
     if not isinstance(algorithm, str) or algorithm not in ALGORITHMS:
@@ -190,7 +190,7 @@ def check_token(token: str, keys: KeySet, policy: Policy, now_s: float) -> Calle
     except (jwt.InvalidSignatureError, jwt.InvalidKeyError, TypeError):
         raise RefusedTokenError("signature", "the token's signature is not that of the key that it names") from None
     except Exception:  # a token is anybody's bytes, and PyJWT raises more than it documents
-        raise RefusedTokenError("malformed", "the token is no JWT that this node can read") from None
+        raise RefusedTokenError("malformed", "the token is not a JWT that this node can read") from None
     if not isinstance(claims, dict):
         raise RefusedTokenError("malformed", "the token's claims are no JSON object")
     return _caller(claims, policy, now_s)
@@ -200,7 +200,7 @@ def _header(token: str) -> dict[str, Any]:
     try:
         header = _JWS.get_unverified_header(token)
     except Exception:  # as in check_token
-        raise RefusedTokenError("malformed", "the token is no JWT that this node can read") from None
+        raise RefusedTokenError("malformed", "the token is not a JWT that this node can read") from None
     return dict(header)
 
 
@@ -247,7 +247,7 @@ def _caller(claims: Mapping[str, Any], policy: Policy, now_s: float) -> Caller:
     name = claims.get(policy.name_claim)
     if not isinstance(name, str) or not 0 < len(name) <= CALLER_MAX:
         raise RefusedTokenError(
-            "no name", f"the token's claim {policy.name_claim} is no text of 1 to {CALLER_MAX} characters"
+            "no name", f"the token's claim {policy.name_claim} is not a text of 1 to {CALLER_MAX} characters"
         )
     return Caller(name, min(int((ends_s + policy.skew_s) * 1000), _END_MAX_MS))
 
@@ -257,7 +257,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
     if value is None:
         return None
     if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < math.inf:
-        raise RefusedTokenError("malformed", f"the token's {name} is no number of seconds")
+        raise RefusedTokenError("malformed", f"the token's {name} is not a number of seconds")
     return float(max(min(value, _END_MAX_MS // 1000), 0))
 
 

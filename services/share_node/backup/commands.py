@@ -139,7 +139,7 @@ def restore_command(
         return found | {"restored": not dry_run, "seconds": round(time.monotonic() - began_s, 3)}
 
     def interrupted() -> str:
-        return "run the same restore again, it goes on" if writing else "nothing is changed"
+        return "run the same restore again, and it continues" if writing else "nothing is changed"
 
     _end(body, output, _restored, interrupted, store="" if dry_run else _named(where))
 

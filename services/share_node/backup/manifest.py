@@ -72,7 +72,7 @@ def decode(data: bytes) -> Manifest:
         checksum = document.pop("checksum")
         kind, version = document.pop("format"), document.pop("version")
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ManifestError(f"it is no manifest of a backup, or damaged ({error!r})") from error
+        raise ManifestError(f"it is not a manifest of a backup, or damaged ({error!r})") from error
     if kind != _FORMAT:
         raise ManifestError(f"its format is {kind!r}, expected {_FORMAT!r}")
     if version != VERSION:

@@ -237,7 +237,7 @@ def warn_of_plain_credentials(settings: Settings, *, takes: bool) -> None:
             "credentials_in_plaintext",
             host=host,
             cause="this node takes tokens or passwords, and listens without TLS beyond this machine",
-            effect="who can read the network can use them",
+            effect="anyone anyone who can read the network can use them",
             try_next=f"turn TLS on: {SSL_CERTIFICATE.name}, {SSL_KEY.name}, {SSL_CA.name}",
         )
 

@@ -116,7 +116,7 @@ async def test_who_is_not_asked_for_a_certificate_has_no_principal(open_to_all: 
     [
         (lambda: with_tls(None), "perhaps it requires a client certificate (ssl.certificate.location)"),
         (lambda: with_tls(MALLORY), "or did not accept this one"),
-        (lambda: with_tls(trusts=STRANGERS.certificate), "of no authority in ssl.ca.location"),
+        (lambda: with_tls(trusts=STRANGERS.certificate), "not issued by an authority in ssl.ca.location"),
         (GrpcTransport, "if it serves TLS, security.protocol=SSL is missing here"),
     ],
     ids=["no certificate", "of another authority", "the node is of another authority", "no TLS"],

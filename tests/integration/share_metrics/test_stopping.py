@@ -46,7 +46,7 @@ def test_ctrl_c_ends_a_continuous_ingest_with_what_is_there(world: World, tmp_pa
     assert process.returncode == 130, said
     assert "Traceback" not in said
     assert "ERROR" not in said
-    assert said.splitlines()[-1] == "Stopped; run it again to go on."
+    assert said.splitlines()[-1] == "Stopped; run it again to continue."
     assert begun < (read_up_to(tmp_path, datetime.now(UTC)) or begun) < datetime.now(UTC)
     assert reported.splitlines() == [f"share_state: 3 rows in {tmp_path}", f"group: 0 rows in {tmp_path}"]
 

@@ -104,7 +104,7 @@ def test_a_reader_says_what_a_failed_connection_may_mean(
     monkeypatch.setenv("SSL_CERT_FILE", str(place.made.store.authorities))  # where OpenSSL finds the system's
     own = place.access.tls
     for tls, said in (
-        (StoreTls(others, own.certificate, own.key), f"of no authority in store.ssl.ca.location={others}"),
+        (StoreTls(others, own.certificate, own.key), f"not issued by an authority in store.ssl.ca.location={others}"),
         (StoreTls(own.authorities), "it requires a client certificate"),
     ):
         access = StoreAccess(USER, place.password, tls)

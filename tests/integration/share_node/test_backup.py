@@ -272,7 +272,7 @@ async def test_a_restore_that_is_killed_keeps_nodes_away_and_is_run_again(
 ) -> None:
     directory, _, _ = saved
     status, said = await held.killed(signal.SIGTERM, "{gc:1}:log", "restore", str(directory))
-    assert (status, said) == (TERMINATED, "Interrupted: run the same restore again, it goes on\n")
+    assert (status, said) == (TERMINATED, "Interrupted: run the same restore again, and it continues\n")
     assert await held.killed(signal.SIGKILL, "{meta}:log", "restore", str(directory)) == (-signal.SIGKILL, "")
     for words in (["init", "--store", held.direct], up_words(tmp_path / "x", {}, "--store", held.direct, "--init")[1:]):
         said = await asyncio.to_thread(failing, tmp_path, *words)

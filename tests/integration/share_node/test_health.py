@@ -138,7 +138,7 @@ def test_a_port_that_is_not_known_is_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("arguments", "environ", "expected"),
     [
-        (["readyness"], {}, "'readyness' is no health service; expected one of startup, liveness, readiness"),
+        (["readyness"], {}, "'readyness' is not a health service; expected one of startup, liveness, readiness"),
         ([], {"SHAREGROUPS_LISTEN_PROT": "1"}, "Did you mean 'SHAREGROUPS_LISTEN_PORT'?"),
         ([], {}, "listen.port is 0"),
     ],

@@ -120,7 +120,7 @@ def test_what_is_wrong_is_said_with_the_file_and_the_setting(
     others.write_bytes(SecuredStore(tmp_path).authority.certificate)
     wrong.write_text("not-the-password-4711")
     for changed, said in (
-        ({"ssl_ca_location": str(others)}, f"of no authority in store.ssl.ca.location={others}"),
+        ({"ssl_ca_location": str(others)}, f"not issued by an authority in store.ssl.ca.location={others}"),
         ({"ssl_ca_location": "nowhere.crt"}, "store.ssl.ca.location=nowhere.crt: it cannot be used (No such file"),
         ({"ssl_certificate_location": "nowhere.crt"}, "store.ssl.certificate.location=nowhere.crt and store.ssl.key"),
         ({"password_location": "nowhere"}, "store.password.location=nowhere: it cannot be read"),

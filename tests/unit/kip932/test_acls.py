@@ -408,7 +408,7 @@ def test_an_entry_with_an_operation_of_its_resource_can_be_added_and_no_other(ki
     assert refused == {*Operation} - usable - {Operation.ANY}
     for each in refused:
         said = refused_binding(rule(each, kind, NAMES[kind]))
-        assert said.startswith(f"{each.name} is no operation on {kind.name}; expected one of ALL, ")
+        assert said.startswith(f"{each.name} is not an operation on {kind.name}; expected one of ALL, ")
 
 
 @pytest.mark.rule("CM-61", "CM-62")

@@ -84,7 +84,7 @@ def test_what_it_keeps_is_named_with_its_state(tmp_path: Path) -> None:
     assert alice.startswith("kept: alice.crt, valid until 2")
     assert alice.endswith("; to renew it, remove alice.crt and alice.key first")
     assert old.startswith("kept: old.crt, of another authority than ca.crt, so no node accepts it;")
-    assert bad.startswith("kept: bad.crt, which is no certificate in PEM;")
+    assert bad.startswith("kept: bad.crt, which is not a certificate in PEM;")
 
 
 @pytest.mark.rule("CT-136")

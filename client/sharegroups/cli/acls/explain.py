@@ -129,7 +129,7 @@ def _questions(principal: str, host: str, operations: Sequence[Operation], given
         for operation in operations:
             if operation not in OPERATIONS[resource.type]:
                 expected = ", ".join(each.name for each in OPERATIONS[resource.type])
-                found = f"{operation.name} is no operation on {resource.type.name}"
+                found = f"{operation.name} is not an operation on {resource.type.name}"
                 raise UsageFailure(f"{found}; expected one of {expected}")
     return [Question(principal, host, operation, each) for each in given.resources for operation in operations]
 

@@ -68,7 +68,7 @@ class Text(Name):
         try:
             value.encode()
         except UnicodeEncodeError:
-            self.fail("it is no UTF-8, which all names in access control entries are", param, ctx)
+            self.fail("it is not UTF-8, which all names in access control entries are", param, ctx)
         return super().convert(value, param, ctx)
 
 
@@ -86,7 +86,7 @@ class Principal(Text):
         kind, colon, user = value.partition(":")
         if kind != PRINCIPAL_TYPE or not user.strip():
             expected = f"{PRINCIPAL_TYPE}:NAME" + (f", or {ANY_PRINCIPAL} for everyone" if self._everyone else "")
-            self.fail(f"{value!r} is no principal; expected {expected}.{_meant(kind, colon, user)}", param, ctx)
+            self.fail(f"{value!r} is not a principal; expected {expected}.{_meant(kind, colon, user)}", param, ctx)
         if value == ANY_PRINCIPAL and not self._everyone:
             self.fail(f"{value!r} is everyone; expected one caller, {PRINCIPAL_TYPE}:NAME", param, ctx)
         return value
@@ -126,7 +126,7 @@ class Host(Text):
             if self._any_text:
                 return value
             other = ", or * for any" if self._any_host else ""
-            self.fail(f"{value!r} is no IP address; expected the address that calls come from{other}", param, ctx)
+            self.fail(f"{value!r} is not an IP address; expected the address that calls come from{other}", param, ctx)
 
 
 TEXT: Final = Text()

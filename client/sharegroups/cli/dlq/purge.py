@@ -122,7 +122,7 @@ class PurgePlan:
 @click.option("--older-than", metavar="DURATION", help="What was stored longer ago: 90s, 15m, 2h, 7d.")
 @click.option("--dry-run", is_flag=True, help="Say what would be deleted; delete nothing.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--force", is_flag=True, help="Also of a topic that is no dead-letter queue.")
+@click.option("--force", is_flag=True, help="Also of a topic that is not a dead-letter queue.")
 @connection_options
 @output_option
 def purge(

@@ -184,7 +184,7 @@ def queue_of(admin: Admin, choice: Choice, *, changes: bool, force: bool = False
         refuse(f"Topic {where.topic} has {count} partitions, from 0 on, and no partition {where.partition}.")
     enabled = _is_enabled(admin, where.topic)
     if not enabled and not force:
-        said = f"{where.topic} is no dead-letter queue: its config {ENABLE} is not true"
+        said = f"{where.topic} is not a dead-letter queue: its config {ENABLE} is not true"
         if changes:
             refuse(f"{said}. Nothing was done. If it is to be one: {_set(where.topic)}; else --force")
         print_stderr(f"Note: {said}.")

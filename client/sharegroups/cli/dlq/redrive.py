@@ -67,7 +67,7 @@ class Span(NamedTuple):
 @click.option("--again", is_flag=True, help="Also letters that were redriven before.")
 @click.option("--purge", is_flag=True, help="Delete the beginning of the DLQ partition in which all are redriven.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; send and delete nothing.")
-@click.option("--force", is_flag=True, help="Also from a topic that is no dead-letter queue.")
+@click.option("--force", is_flag=True, help="Also from a topic that is not a dead-letter queue.")
 @connection_options
 @output_option
 def redrive(

@@ -154,7 +154,7 @@ class Redriving:
         target = target_of(letter)
         content = self._targets.faults.get(target) or self._content(item.found)
         if isinstance(content, ReadRecord) and abs(content.timestamp_ms) >= _TIMESTAMP_MAX:
-            content = f"its timestamp {content.timestamp_ms} is no time that a record may have"
+            content = f"its timestamp {content.timestamp_ms} is not a time that a record may have"
         if isinstance(content, str):
             self._fail(item, content)
             return

@@ -64,7 +64,7 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
         for text in _lines(queue, where.partition, found, origin):
             click.echo(text)
     if letter is None:
-        print_stderr("Note: this record is no dead letter: it does not end with the headers of one.")
+        print_stderr("Note: this record is not a dead letter: it does not end with the headers of one.")
 
 
 def _record(admin: Admin, queue: Queue, where: Where, offset: int) -> ReadRecord:

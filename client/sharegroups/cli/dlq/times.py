@@ -23,7 +23,7 @@ def duration_ms(option: str, text: str) -> int:
     """Parse `90s`, `15m`, `2h` or `7d` into ms. Raises UsageFailure."""
     found = _DURATION.fullmatch(text.strip())
     if found is None:
-        raise UsageFailure(f"{option} {text!r} is no duration; {_DURATION_FORM}")
+        raise UsageFailure(f"{option} {text!r} is not a duration; {_DURATION_FORM}")
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
@@ -32,11 +32,11 @@ def time_ms(option: str, text: str, now_ms: int) -> int:
     if _DURATION.fullmatch(text.strip()) is not None:
         return now_ms - duration_ms(option, text)
     if _DATETIME.fullmatch(text.strip()) is None:
-        raise UsageFailure(f"{option} {text!r} is no time; {_TIME_FORM}")
+        raise UsageFailure(f"{option} {text!r} is not a time; {_TIME_FORM}")
     try:
         found = datetime.fromisoformat(text.strip())
     except ValueError as error:
-        raise UsageFailure(f"{option} {text!r} is no date and time: {error}; {_TIME_FORM}") from error
+        raise UsageFailure(f"{option} {text!r} is not a date and time: {error}; {_TIME_FORM}") from error
     return int((found if found.tzinfo is not None else found.replace(tzinfo=UTC)).timestamp() * 1_000)
 
 

@@ -39,7 +39,7 @@ Errors = Mapping[TopicPartition, KafkaError | None]
 @click.command("reset-offsets", cls=NamedByOptions, epilog=legend("sharegroups groups reset-offsets"))
 @click.option("--group", "names", multiple=True, type=NAME, help="The group; it must have no members.")
 @click.option("--topic", multiple=True, type=NAME, metavar="TOPIC[:0,1]", help="Topic, or some partitions; repeatable.")
-@click.option("--all-topics", is_flag=True, help="Every partition that the group has begun with.")
+@click.option("--all-topics", is_flag=True, help="Every partition that the group has started on.")
 @click.option("--from-file", type=FILE, help="CSV: topic,partition,offset, or group,topic,partition,offset.")
 @click.option("--to-earliest", is_flag=True, help="To the beginning of the log.")
 @click.option("--to-latest", is_flag=True, help="To the end of the log.")

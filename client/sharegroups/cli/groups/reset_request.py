@@ -115,7 +115,7 @@ def plan_from_file(file: Path, group: str) -> dict[TopicPartition, int]:
         with file.open(encoding="utf-8-sig", newline="") as text:  # skip a spreadsheet's byte order mark
             plan = plan_from_lines(text, group)
     except UnicodeDecodeError as error:
-        raise click.ClickException(f"{file} is no UTF-8 text: {error.reason} at byte {error.start}") from error
+        raise click.ClickException(f"{file} is not UTF-8 text: {error.reason} at byte {error.start}") from error
     except OSError as error:
         raise click.ClickException(f"{file} cannot be read: {error.strerror}") from error
     except ValueError as error:
@@ -205,7 +205,7 @@ def timestamp_of(text: str) -> int:
     try:
         found = datetime.fromisoformat(text)
     except ValueError as error:
-        raise UsageFailure(f"--to-datetime {text!r} is no date and time: {error}; {_DATETIME_FORM}") from error
+        raise UsageFailure(f"--to-datetime {text!r} is not a date and time: {error}; {_DATETIME_FORM}") from error
     at = found if found.tzinfo is not None else found.replace(tzinfo=UTC)
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000

@@ -19,7 +19,7 @@ from sharegroups.cli.top.views import Source
 #: How often a screen asks, in seconds.
 PERIOD_S: Final = 2.0
 _HELP: Final = (
-    "l largest lag, o oldest, a arriving, f finishing, t time to drain, n name · / filter · Enter goes on, Esc back"
+    "l largest lag, o oldest, a arriving, f finishing, t time to drain, n name · / filter · Enter opens, Esc back"
 )
 
 

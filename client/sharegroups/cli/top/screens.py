@@ -1,7 +1,7 @@
 """The screens of `sharegroups top`: all groups, one group, one record, and a group's dead letters (CT-157 to CT-159).
 
 Each screen asks while it is the one that is shown, once per period, and never twice at a time. When the cluster does
-not answer, the last figures stay, with their age and the reason, and it goes on asking. All text of others is escaped
+not answer, the last figures stay, with their age and the reason, and it keeps asking. All text of others is escaped
 before it gets here, and is never read as markup.
 """
 
@@ -401,7 +401,7 @@ class GroupScreen(LiveScreen[GroupView]):
         if self.view is not None and part is not None:
             lines = _partition_lines(self.view, part, self._room)
         elif self.view is not None:
-            lines = ["It has begun with no partition, as far as its leaders know."]
+            lines = ["It has not started on any partition, as far as its leaders know."]
         self.query_one("#detail", Static).update(Text("\n".join(lines), overflow="fold"))
 
     def on_data_table_row_selected(self) -> None:

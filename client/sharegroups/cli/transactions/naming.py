@@ -31,7 +31,7 @@ class TransactionalId(Name):
         try:
             value.encode()
         except UnicodeEncodeError:
-            self.fail("it is no UTF-8, which a transactional id is", param, ctx)
+            self.fail("it is not UTF-8, which a transactional id is", param, ctx)
         return super().convert(value, param, ctx)
 
 

@@ -130,7 +130,7 @@ def _only_line(data: bytes, where: str) -> str:
     try:
         text = data.decode().removesuffix("\n").removesuffix("\r")
     except UnicodeDecodeError:
-        raise UsageFailure(f"the password in {where} is no UTF-8 text") from None
+        raise UsageFailure(f"the password in {where} is not UTF-8 text") from None
     if "\n" in text:
         raise UsageFailure(f"{where} has several lines; expected one, the password")
     try:

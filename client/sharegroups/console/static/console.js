@@ -76,7 +76,7 @@ function watch() {
   source.addEventListener("trouble", (event) => { lost = 0; say(JSON.parse(event.data)); });
   source.addEventListener("ended", () => {
     source.close();
-    say("Your session has ended; open the page again to sign in.");
+    say("Your session has ended; reload the page to sign in.");
   });
   source.addEventListener("error", () => {
     lost += 1;

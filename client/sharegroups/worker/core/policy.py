@@ -239,7 +239,7 @@ def described(error: BaseException) -> str:
     try:
         text = one_line(str(error))
     except BaseException as problem:
-        text = f"(its text cannot be made: {class_name(problem)})"
+        text = f"(its text cannot be read: {class_name(problem)})"
     name = class_name(error)
     return f"{name}: {text}" if text else name
 

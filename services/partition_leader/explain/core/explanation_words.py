@@ -174,7 +174,7 @@ def _start_not_set(fate: Fate, asked: Question, place: Place) -> str:
 
 def _no_state(fate: Fate, asked: Question, place: Place) -> str:
     return (
-        f"group {asked.group_id!r} has not begun with this partition: there is no such group, or none of its members "
+        f"group {asked.group_id!r} has not started on this partition: there is no such group, or none of its members "
         "has subscribed to the topic yet"
     )
 

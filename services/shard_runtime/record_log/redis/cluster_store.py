@@ -295,7 +295,7 @@ class StoreClusterStore:
         try:
             replication = await connection.run([INFO_REPLICATION], self._settings.reply_ms)
             if parse_replication(replication[0]).role != "master":
-                raise ConnectionLostError(f"store node {node} is no master")
+                raise ConnectionLostError(f"store node {node} is not a master")
             (heard,) = await connection.run([("SUBSCRIBE", WAKE_CHANNEL)], self._settings.reply_ms)
             if isinstance(heard, ErrorReply):  # without a subscription, no message would ever arrive
                 raise ConnectionLostError(f"store node {node} refuses the subscription: {heard}")

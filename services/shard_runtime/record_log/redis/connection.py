@@ -33,7 +33,7 @@ class StoreAccessError(ConnectionLostError):
 
 _DISK: Final = (
     "[the file system of the store's data cannot be written: `CONFIG GET dir` names the directory, with `sharegroups "
-    "up` it is store in the data directory. Make room there; the store goes on by itself]"
+    "up` it is store in the data directory. Make room there; the store recovers by itself]"
 )
 _FULL: Final = (  # CM-212
     "[the store has reached its memory limit (maxmemory; `sharegroups topics describe` shows it) and takes no write, "

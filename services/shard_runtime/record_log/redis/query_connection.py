@@ -128,7 +128,7 @@ class QueryConnection:
             (r for r in answered.replies if isinstance(r, ErrorReply) and r.code in REROUTE_CODES | {"READONLY"}), None
         )
         if rerouted is not None or stale:
-            self._fail([call], f"store node {self._node}: {rerouted or 'it is no master any more'}")
+            self._fail([call], f"store node {self._node}: {rerouted or 'it is no longer a master'}")
             return True
         if not call.answer.done():
             call.answer.set_result(answered)

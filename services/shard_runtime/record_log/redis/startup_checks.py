@@ -47,7 +47,7 @@ Show = Callable[[str], None]
 _WORDS: Final = {
     "store_loading": "waiting: the store loads its data",
     "store_replicas_awaited": "the store's replicas are awaited",
-    "store_unreachable": "the store cannot be reached yet; trying on",
+    "store_unreachable": "the store cannot be reached yet; still trying",
     "cause": "why",
 }
 

@@ -223,7 +223,7 @@ def test_an_old_authority_left_beside_a_valid_one_is_named_and_stops_nothing(tmp
             AUTHORITY,
             "not for clients",
         ),
-        (NODE, Authority.made(), "is of no authority in"),
+        (NODE, Authority.made(), "was not issued by an authority in"),
         (odd_pair(AUTHORITY, P256, common="web"), AUTHORITY, ""),
     ],
     ids=["for servers alone", "of another authority", "for anything"],

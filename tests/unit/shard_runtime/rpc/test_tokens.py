@@ -118,7 +118,7 @@ def test_a_token_that_is_not_accepted_hears_which_check_failed(made: str, reason
 def test_an_end_that_is_no_time_is_refused(end: object) -> None:
     text = json.dumps({"sub": "alice", "exp": end, "aud": "jobs", "iss": "https://issuer"}).encode()
     signed = jwt.PyJWS().encode(text, RSA, "RS256", headers={"kid": "r"})
-    with pytest.raises(RefusedTokenError, match="exp is no number"):
+    with pytest.raises(RefusedTokenError, match="exp is not a number"):
         check_token(signed, KEYS, POLICY, NOW)
 
 

@@ -58,7 +58,7 @@ def test_another_format_or_a_newer_version_is_refused_before_anything_else(
 
 @pytest.mark.parametrize("text", [b"", b"[]", b"{}", b"{", b"\xff\xfe"])
 def test_what_is_no_manifest_is_refused(text: bytes) -> None:
-    with pytest.raises(ManifestError, match="it is no manifest of a backup, or damaged"):
+    with pytest.raises(ManifestError, match="it is not a manifest of a backup, or damaged"):
         decode(text)
 
 

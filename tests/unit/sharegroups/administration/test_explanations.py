@@ -63,7 +63,7 @@ def test_a_record_that_no_member_fetches_shows_whether_a_member_should(
 def test_a_group_that_is_there_has_not_begun_rather_than_does_not_exist() -> None:
     found = only(completed(reported("no_state"), group((0,))))
     assert found.obstacle == "no_state"
-    assert found.explanation.startswith("Group 'g' has not begun with this partition. The group has 1 member, and none")
+    assert found.explanation.startswith("Group 'g' has not started on this partition. The group has 1 member, and none")
     unset = only(completed(reported("start_not_set"), group()))
     assert (unset.obstacle, unset.explanation) == (
         "start_not_set",

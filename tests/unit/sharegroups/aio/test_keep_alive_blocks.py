@@ -170,5 +170,5 @@ async def test_a_deserializer_that_exits_fails_its_record_only(fake: FakeCluster
         (message,) = await c.poll(5)
         error = message.error()
         assert error is not None
-        assert f"the {part} deserializer failed: NoText: (its text cannot be made: SystemExit)" in error.message
+        assert f"the {part} deserializer failed: NoText: (its text cannot be read: SystemExit)" in error.message
         c.acknowledge(message)

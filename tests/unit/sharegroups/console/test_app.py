@@ -164,7 +164,7 @@ def test_fields_that_cannot_be_are_refused_by_name(browser: OwnConsole) -> None:
         "/records": "does not say which topic",
         "/group?group=%20": "does not say which group",
         "/dlq/letters": "which letters?",
-        "/dlq/letters?topic=dlq.orders&since=x": "is no time",
+        "/dlq/letters?topic=dlq.orders&since=x": "is not a time",
         "/dlq/letters?topic=dlq.orders&at=1": "expected partition:offset",
         "/configs": "Whose configs?",
     }.items():

@@ -48,7 +48,7 @@ def test_what_cannot_be_changed_is_refused(browser: OwnConsole, fake: FakeCluste
     assert browser.send(page, "/configs/change", status=400, value="x" * 10_001)
     secret = page.partition('name="csrf" value="')[2].partition('"')[0]
     for address, said in {
-        "/configs/change?topic=orders&name=retention.m": "is no config of a topic. Did you mean 'retention.ms'?",
+        "/configs/change?topic=orders&name=retention.m": "is not a config of a topic. Did you mean 'retention.ms'?",
         "/configs/change?node=0&name=log.level": "in their settings files",
         "/configs/change?topic=orders": "does not say which name",
     }.items():

@@ -166,7 +166,7 @@ def test_a_purge_deletes_what_was_shown(browser: OwnConsole, fake: FakeCluster, 
 def test_a_purge_by_age(browser: OwnConsole, fake: FakeCluster) -> None:
     page = browser.until(TOPIC, lambda page: "Counted to the end" in page)
     wrong = browser.send(page, "/dlq/purge", status=400, older_than="soon")
-    assert "'soon' is no duration" in text_of(wrong.text)
+    assert "'soon' is not a duration" in text_of(wrong.text)
     none = browser.task(browser.send(page, "/dlq/purge", older_than="36500d"))
     assert "There is no such dead letter in dlq.orders." in none
     assert "Delete them" not in none
@@ -197,7 +197,7 @@ def test_what_is_missing_is_named(browser: OwnConsole, fake: FakeCluster) -> Non
     assert "Counting" not in task
     fake.configs[RESOURCE_TOPIC, DLQ] = {}
     refused = browser.task(browser.post(f"/dlq/redrive?topic={DLQ}", csrf=csrf(browser)))
-    assert "is no dead-letter queue" in refused
+    assert "is not a dead-letter queue" in refused
     assert "Redrive them" not in refused
 
 

@@ -58,7 +58,7 @@ def test_targets(world: FakeCluster, browser: OwnConsole, fields: dict[str, Any]
         ({}, "To where?"),
         ({"target": "to-offset"}, "To which offset?"),
         ({"target": "to-offset", "offset": "-1"}, "expected a whole number"),
-        ({"target": "to-datetime", "time": "yesterday"}, "is no time"),
+        ({"target": "to-datetime", "time": "yesterday"}, "is not a time"),
         ({"target": "to-latest", "topics": "order"}, "Topic 'order' does not exist. Did you mean 'orders'?"),
         ({"target": "to-latest", "topics": "orders:9"}, "do not exist"),
     ],

@@ -89,7 +89,7 @@ async def test_a_thread_goes_on_after_an_exception_whose_text_ends_the_thread() 
     pool.submit([job(fails), job(lambda _: None)])
     await until(lambda: len(reported) == 2)
     assert [one.verdict.kind for one in reported] == [Kind.FAILED, Kind.DONE]
-    assert reported[0].verdict.why == "NoText: (its text cannot be made: SystemExit)"
+    assert reported[0].verdict.why == "NoText: (its text cannot be read: SystemExit)"
     await pool.stop()
 
 

@@ -337,7 +337,7 @@ def test_without_a_start_offset_nothing_belongs_to_the_group_yet() -> None:
     assert "share.auto.offset.reset, which is earliest" in unset.records[1][1]
     none = explain_stored(StateSummary(), question(bench, 3))
     assert fates(none) == [(3, 3, Is.NOT_INITIALIZED, Obstacle.NO_STATE)]
-    assert only(none)[1].startswith("Group 'g' has not begun with this partition: there is no such group")
+    assert only(none)[1].startswith("Group 'g' has not started on this partition: there is no such group")
 
 
 @pytest.mark.parametrize(("first", "last"), [(-1, 4), (5, 4), (0, EXPLAINED_OFFSETS_MAX)])

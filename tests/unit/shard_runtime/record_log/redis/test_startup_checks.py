@@ -54,7 +54,7 @@ def test_a_person_reads_the_same_in_words() -> None:
         run(story())
     assert logged == []
     assert shown == [
-        "the store cannot be reached yet; trying on (why: 127.0.0.1:6379: connection refused, tries_for_s: 10.0)"
+        "the store cannot be reached yet; still trying (why: 127.0.0.1:6379: connection refused, tries_for_s: 10.0)"
     ]
 
 

@@ -112,36 +112,36 @@ def test_without_an_operation_it_says_that_an_entry_is_about_all(fake: FakeClust
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--allow-principal alice --topic t", "'alice' is no principal; expected User:NAME, or User:* for everyone. "
+        ("--allow-principal alice --topic t", "'alice' is not a principal; expected User:NAME, or User:* for everyone. "
          "Did you mean 'User:alice'?"),
-        ("--allow-principal user:alice --topic t", "'user:alice' is no principal"),
+        ("--allow-principal user:alice --topic t", "'user:alice' is not a principal"),
         ("--allow-principal Usr:alice --topic t", "Did you mean 'User:alice'?"),
-        ("--deny-principal User: --topic t", "'User:' is no principal"),
-        ("--allow-principal Group:staff --topic t", "'Group:staff' is no principal; expected User:NAME, or User:* for "
+        ("--deny-principal User: --topic t", "'User:' is not a principal"),
+        ("--allow-principal Group:staff --topic t", "'Group:staff' is not a principal; expected User:NAME, or User:* for "
          "everyone.\n"),
-        ("--allow-principal User:a --operation Reed --topic t", "'Reed' is no operation; expected one of All, Alter, "
+        ("--allow-principal User:a --operation Reed --topic t", "'Reed' is not an operation; expected one of All, Alter, "
          "AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write. Did "
          "you mean 'Read'?"),
-        ("--allow-principal User:a --operation Any --topic t", "'Any' is no operation"),
-        ("--allow-principal User:a --operation Create --group g", "CREATE is no operation on GROUP; expected one of "
+        ("--allow-principal User:a --operation Any --topic t", "'Any' is not an operation"),
+        ("--allow-principal User:a --operation Create --group g", "CREATE is not an operation on GROUP; expected one of "
          "ALL, READ,"),
         ("--allow-principal User:a --operation Read", "no resource is given; expected --topic, --group, "
          "--transactional-id or --cluster"),
         ("--operation Read --topic t", "no principal is given; expected --allow-principal or --deny-principal"),
         ("--deny-host ::1 --allow-principal User:a --topic t", "--deny-host is given without --deny-principal"),
-        ("--allow-host pc7 --allow-principal User:a --topic t", "'pc7' is no IP address; expected the address that "
+        ("--allow-host pc7 --allow-principal User:a --topic t", "'pc7' is not an IP address; expected the address that "
          "calls come from, or * for any"),
         ("--allow-principal User:a --topic orders*", "no topic can be named 'orders*': a name has 1 to 249 of a-z, "
          "A-Z, 0-9, '.', '_' and '-', and is not '.' or '..'; for all that begin with 'orders': --topic orders "
          "--resource-pattern-type prefixed"),
-        ("--allow-host fe80::1%eth0 --allow-principal User:a --topic t", "'fe80::1%eth0' is no IP address"),
+        ("--allow-host fe80::1%eth0 --allow-principal User:a --topic t", "'fe80::1%eth0' is not an IP address"),
         ("--allow-principal User:a --topic or/ders", "no topic can be named 'or/ders'"),
         ("--allow-principal User:a --topic a/ --resource-pattern-type prefixed", "no topic's name begins with 'a/'"),
         ("--allow-principal User:a --group * --resource-pattern-type prefixed", "prefixed '*' means names that begin "
          "with that character; for all names leave out --resource-pattern-type"),
         ("--allow-principal User:a --topic t --resource-pattern-type match", "'match' is not one of 'literal', "
          "'prefixed'"),
-        ("--allow-principal User:a --topic \udcff", "it is no UTF-8"),
+        ("--allow-principal User:a --topic \udcff", "it is not UTF-8"),
         ("--allow-principal User:a --producer --topic t --operation Read", "--operation does not go with --producer"),
         ("--deny-principal User:a --consumer --topic t --group g", "--deny-principal does not go with --consumer"),
         ("--allow-principal User:a --worker --topic t", "--worker needs --group"),

@@ -125,7 +125,7 @@ def test_a_topic_that_is_no_queue_is_refused_unless_it_is_forced(queue: FakeClus
     store(queue, DLQ, copy_of(0))
     del queue.configs[RESOURCE_TOPIC, DLQ]
     for words in (["--yes"], ["--dry-run"]):
-        assert "is no dead-letter queue" in purge("--all", *words, status=1).stderr
+        assert "is not a dead-letter queue" in purge("--all", *words, status=1).stderr
     assert starts(queue) == (0, 0)
     purge("--all", "--yes", "--force")
     assert starts(queue) == (1, 0)

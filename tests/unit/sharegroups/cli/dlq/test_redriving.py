@@ -218,7 +218,7 @@ def test_garbled_letters_and_hostile_ones_are_not_redriven(queue: FakeCluster) -
     store(queue, DLQ, copy_of(4, topic="\x1b[2J"), copy_of(5, topic=DLQ))
     said = redrive("--all", status=1)
     assert "offset 0: not redriven: its headers are garbled" in said.stderr
-    assert f"offset 1: not redriven: its timestamp {2**62} is no time" in said.stderr
+    assert f"offset 1: not redriven: its timestamp {2**62} is not a time" in said.stderr
     assert "offset 4: not redriven: there is no topic \\x1b[2J any more" in said.stderr
     assert [one.timestamp_ms for one in produced(queue)] == [-5, 2**62 - 1]
     assert len(produced(queue, DLQ)) == 7, (

@@ -69,5 +69,5 @@ def test_a_byte_order_mark_is_no_part_of_a_topic_and_another_groups_file_is_refu
     with pytest.raises(click.ClickException, match=r"plan\.csv: line 1: the offset is"):
         plan_from_file(file, "g")
     file.write_bytes(b"t,0,1\n\xff\n")
-    with pytest.raises(click.ClickException, match="is no UTF-8 text"):
+    with pytest.raises(click.ClickException, match="is not UTF-8 text"):
         plan_from_file(file, "g")

@@ -106,7 +106,7 @@ def test_a_date_and_time_is_utc_unless_it_says_otherwise(text: str, milliseconds
         ("hello", "expected YYYY-MM-DDThh:mm:ss.sss"),
         ("2020-01-01 00:00:00.000", "expected YYYY-MM-DDThh:mm:ss.sss"),
         ("2020-01-01T00:00:00.000+0200", "expected YYYY-MM-DDThh:mm:ss.sss"),
-        ("2020-13-41T00:00:00.000", "is no date and time"),
+        ("2020-13-41T00:00:00.000", "is not a date and time"),
         ("1969-12-31T23:59:59.999", "is before 1970"),
     ],
 )

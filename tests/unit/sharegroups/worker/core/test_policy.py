@@ -165,7 +165,7 @@ def test_an_exception_is_reported_in_one_short_line() -> None:
             raise RuntimeError("no text")
 
     assert described(ValueError()) == "ValueError"
-    assert described(MuteError()) == "MuteError: (its text cannot be made: RuntimeError)"
+    assert described(MuteError()) == "MuteError: (its text cannot be read: RuntimeError)"
     assert len(described(ValueError("x" * 10_000))) < 600
 
 
