@@ -27,7 +27,7 @@ _INTRODUCTION = """# Settings
 
 Made from the declarations by `make docs`; do not edit. A process reads its settings from flags (`name=value`, or
 `--set name=value` of `sharegroups up`), from the environment (`SHAREGROUPS_…`), and from a TOML file named by
-`SHAREGROUPS_CONFIG` or `--config`; the first that has one wins. Group and topic configs are changed while the nodes run,
+`SHAREGROUPS_CONFIG` or `--config`; the first that has one wins. Group and topic configs are changed while nodes run,
 with `sharegroups configs alter` or IncrementalAlterConfigs. The clients' settings have
 [a page of their own](client-settings.md).
 """

@@ -53,7 +53,7 @@ GROUP_STATE: Final[Columns] = {
     "ASSIGNMENT-EPOCH": "With --verbose: the version that the assignment was computed for.",
 }
 RESET_OFFSETS: Final[Columns] = {
-    "NEW-OFFSET": "Where the group continues, or with --dry-run would. Records from there on come again, finished or not.",
+    "NEW-OFFSET": "Where the group continues, or with --dry-run would. Records from there on come again.",
 }
 DELETED_OFFSETS: Final[Columns] = {
     "STATUS": "Successful: the group has forgotten the topic. Error: it has not, and why.",

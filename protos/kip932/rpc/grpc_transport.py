@@ -60,7 +60,8 @@ _HANDSHAKES: Final = (
     ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "its certificate has expired, or was not issued by an authority in ssl.ca.location (of the system, if that is not set)",
+        "its certificate has expired, or was not issued by an authority in ssl.ca.location "
+        "(of the system, if that is not set)",
     ),
     (
         "Failed to create security handshaker",

@@ -117,14 +117,15 @@ def test_without_an_operation_it_says_that_an_entry_is_about_all(fake: FakeClust
         ("--allow-principal user:alice --topic t", "'user:alice' is not a principal"),
         ("--allow-principal Usr:alice --topic t", "Did you mean 'User:alice'?"),
         ("--deny-principal User: --topic t", "'User:' is not a principal"),
-        ("--allow-principal Group:staff --topic t", "'Group:staff' is not a principal; expected User:NAME, or User:* for "
-         "everyone.\n"),
-        ("--allow-principal User:a --operation Reed --topic t", "'Reed' is not an operation; expected one of All, Alter, "
-         "AlterConfigs, ClusterAction, Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write. Did "
+        ("--allow-principal Group:staff --topic t", "'Group:staff' is not a principal; expected User:NAME, or User:* "
+         "for everyone.\n"),
+        ("--allow-principal User:a --operation Reed --topic t", "'Reed' is not an operation; expected one of All, "
+         "Alter, AlterConfigs, ClusterAction, "
+         "Create, Delete, Describe, DescribeConfigs, IdempotentWrite, Read, Write. Did "
          "you mean 'Read'?"),
         ("--allow-principal User:a --operation Any --topic t", "'Any' is not an operation"),
-        ("--allow-principal User:a --operation Create --group g", "CREATE is not an operation on GROUP; expected one of "
-         "ALL, READ,"),
+        ("--allow-principal User:a --operation Create --group g", "CREATE is not an operation on GROUP; expected one "
+         "of ALL, READ,"),
         ("--allow-principal User:a --operation Read", "no resource is given; expected --topic, --group, "
          "--transactional-id or --cluster"),
         ("--operation Read --topic t", "no principal is given; expected --allow-principal or --deny-principal"),
