@@ -428,9 +428,9 @@ class Runner:
             self._tally.events["refused_acknowledgements"] += len(found)
             some = ", ".join(map(str, sorted(found)[:10])) + (", …" if len(found) > 10 else "")
             log.warning(
-                "%s-%d@%s: the outcome was not accepted (%s: %s). Unless it took effect anyway, the record is "
-                "redelivered: if its job succeeded and this worker gets it, it is accepted at once; any other job "
-                "runs again",
+                "%s-%d@%s: the outcome was not accepted (%s: %s). Unless it took effect anyway, or the record is "
+                "archived, the record is redelivered: if its job succeeded and this worker gets it, it is accepted at "
+                "once; any other job runs again",
                 partition.topic, partition.partition, some, error.name, error.message,
             )  # fmt: skip
 
