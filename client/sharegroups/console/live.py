@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -82,6 +83,10 @@ class _Poller:
                     viewer.put(_event("ended", ""))
                     viewer.end()
                 return
+            except Exception as error:  # else the viewers would look at old figures without knowing it
+                made = ("trouble", f"The console failed: {type(error).__name__}: {error}")
+                if made != last:
+                    traceback.print_exception(error)
             if made != last:
                 last, self.last = made, _event(*made)
                 for viewer in self.viewers:

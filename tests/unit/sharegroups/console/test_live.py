@@ -75,6 +75,21 @@ async def test_a_page_is_sent_again_when_it_has_changed() -> None:
 
 
 @pytest.mark.rule("CT-168")
+async def test_a_fault_of_a_page_is_said_and_does_not_leave_its_viewers_with_old_figures() -> None:
+    live, source = Live(refresh_s=0.001), Source()
+    stream = live.watch(KEY, source.render)
+    assert await event(stream) == ("figures", "one")
+    source.error = ZeroDivisionError("division by zero")
+    kind, text = await event(stream)
+    assert kind == "trouble"
+    assert "ZeroDivisionError" in text
+    source.html, source.error = "two", None
+    while (said := await event(stream))[0] == "trouble":
+        continue
+    assert said == ("figures", "two")
+
+
+@pytest.mark.rule("CT-168")
 async def test_trouble_is_said_with_the_age_and_ends() -> None:
     live, source = Live(refresh_s=0.001), Source()
     stream = live.watch(KEY, source.render)
