@@ -195,7 +195,8 @@ class LeaderProgress:
     async def _figures(
         self, key: SharePartitionKey, led: LedPartition, cold: ReadAllowance, *, sample: bool
     ) -> Figures | None:
-        """Return the figures of a share-partition; None if it has no state that is known here."""
+        """Return the figures of a share-partition; None if it has no state that is known here. One that was dropped keeps
+        its counts until its state is known again, so that no counter falls meanwhile."""
         host, now_ms = self._partitions.peek(key), self._clock.now_ms()
         tracked = self._tracked.obtain(key, led.log.epoch)
         seen: WindowView | None = None
@@ -203,9 +204,9 @@ class LeaderProgress:
             moment = Moment(now_ms, led.log.high_watermark, led.log.holes_from, host.config.lock_ms)
             seen = view(host.core, moment, tracked.watched)
             tracked.core, tracked.watched = host.core, UNWATCHED if seen is None else seen.watched
-        if seen is None and tracked.stored is None and host is None:
-            return None
         finished = tracked.finished
+        if seen is None and tracked.stored is None and host is None and not finished.records:
+            return None
         arrived = led.log.appended.records
         recent = tracked.recent(now_ms, finished.records, arrived)
         if sample:

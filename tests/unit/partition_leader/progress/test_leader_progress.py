@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from kip932.errors import RequestTimedOutError
+from kip932.errors import CoordinatorNotAvailableError, RequestTimedOutError
 from partition_leader.progress import leader_progress
 from partition_leader.progress.core.figures import Figures
 from partition_leader.progress.leader_progress import FETCHING_MS, FRESH_MS
@@ -188,6 +188,32 @@ def test_what_is_dropped_while_others_are_computed_is_counted_once(monkeypatch: 
         assert len(world.leader.share_partitions) == 0
         await world.leader.progress.round()
         assert world.leader.progress.latest.sums[OF].finished.records == 6
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-952")
+def test_counters_do_not_fall_while_the_state_of_what_was_dropped_is_not_known_again() -> None:
+    async def scenario(world: World) -> None:
+        progress = world.leader.progress
+        for number in range(2):
+            await world.produce(4, number)
+            member = world.member(f"m{number}", connection=number)
+            assert await member.fetch(number, max_wait_ms=100).ranges(number)
+            assert await member.accept(0, 1, number).ack_error(number) is None
+        world.starts.groups = {TOPIC: {GROUP: dict.fromkeys(range(2), 2)}}
+        await progress.round()
+        assert progress.latest.sums[OF].finished.records == 4
+        world.persister.stored[key(1)].state_epoch += 1  # the group's offsets were reset
+        assert await member.accept(2, 2, 1).ack_error(1) is not None
+        assert world.leader.share_partitions.peek(key(1)) is None
+        world.starts.refusal = CoordinatorNotAvailableError("away")
+        await progress.round()
+        found = progress.latest
+        assert (found.sums[OF].finished.records, found.sums[OF].lag) == (4, None)
+        world.starts.refusal, world.starts.groups = None, {TOPIC: {GROUP: {0: 2}}}
+        await progress.round()
+        assert list(progress.latest.parts) == [key(0)], "it has no state any more"
 
     run(scenario)
 
