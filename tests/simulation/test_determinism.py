@@ -245,6 +245,7 @@ BEYOND = {
     "client/sharegroups/connection/token_function.py:Thread": "the application's function; a run has no logins",
     "client/sharegroups/administration/user_admin.py:to_thread": "new passwords are salted; a run has no users",
     "services/shard_runtime/metrics/loop_time.py:time.pthread_getcpuclockid": "the thread's own time, read for metrics",
+    "protos/kip932/log_lines.py:UTC, datetime": "writes a time that it is given",
     "protos/kip932/metrics_page.py:to_thread": "the port for metrics, which is not opened",
     "services/partition_leader/topic_rpc/produce.py:run_in_executor": "batches too large to be checked in one step",
     "services/partition_leader/topic_rpc/produce_batches.py:time.sleep": "in that thread",

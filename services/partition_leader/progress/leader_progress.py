@@ -195,8 +195,8 @@ class LeaderProgress:
     async def _figures(
         self, key: SharePartitionKey, led: LedPartition, cold: ReadAllowance, *, sample: bool
     ) -> Figures | None:
-        """Return the figures of a share-partition; None if it has no state that is known here. One that was dropped keeps
-        its counts until its state is known again, so that no counter falls meanwhile."""
+        """Return the figures of a share-partition; None if it has no state that is known here. One that was dropped
+        keeps its counts until its state is known again, so that no counter falls meanwhile."""
         host, now_ms = self._partitions.peek(key), self._clock.now_ms()
         tracked = self._tracked.obtain(key, led.log.epoch)
         seen: WindowView | None = None

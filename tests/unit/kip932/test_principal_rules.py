@@ -38,7 +38,7 @@ def test_the_first_rule_that_matches_the_whole_name_decides(text: str, name: str
         ("RULE:a/b/X", 10, "expected L, U, a comma"),
         ("DEFAULT DEFAULT", 8, "expected a comma"),
         ("DEFAULT,", 8, "nothing follows the comma"),
-        ("RULE:a(/b/", 7, "no regular expression"),
+        ("RULE:a(/b/", 7, "not a regular expression"),
         ("RULE:a/$1/", 8, "names no group"),
         ("RULE:a/$/", 8, "names no group"),
         ("rule:a/b/", 1, "expected DEFAULT"),

@@ -51,7 +51,7 @@ class OperationName(click.ParamType[Operation]):
         if found is None or SPELLINGS[found] not in self._known:
             meant = nearest_name(plain, [known.lower() for known in self._known])
             hint = "" if meant is None else f" Did you mean {SPELLINGS[_BY_SPELLING[meant]]!r}?"
-            what = "no operation" if found is None else "not one operation"
+            what = "not an operation" if found is None else "not one operation"
             self.fail(f"{value!r} is {what}; expected one of {', '.join(self._known)}.{hint}", param, ctx)
         return found
 

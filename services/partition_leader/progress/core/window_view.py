@@ -6,6 +6,7 @@ It changes nothing. Its cost grows with the batches of the window, and only at C
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from kip932.ids import STATE_ACQUIRED
@@ -33,7 +34,7 @@ class Holding(NamedTuple):
 
 #: The holders of watched records, by offset.
 Watched = Mapping[int, Holding]
-UNWATCHED: Final[Watched] = {}
+UNWATCHED: Final[Watched] = MappingProxyType({})
 
 
 class Moment(NamedTuple):

@@ -80,7 +80,7 @@ def test_a_letter_has_its_record_or_the_original(browser: OwnConsole) -> None:
     assert "About orders:0:2" in text
     assert "The letter has no copy of its record" in text
     assert "job 2" in text
-    assert "is no dead letter" in text_of(browser.get(f"/dlq/letter?topic={DLQ}&partition=0&offset=3"))
+    assert "is not a dead letter" in text_of(browser.get(f"/dlq/letter?topic={DLQ}&partition=0&offset=3"))
     missing = text_of(browser.get(f"/dlq/letter?topic={DLQ}&partition=0&offset=9", status=404))
     assert "has no record at offset 9; it has 0 to 3" in missing
 

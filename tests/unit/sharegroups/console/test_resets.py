@@ -55,7 +55,7 @@ def test_targets(world: FakeCluster, browser: OwnConsole, fields: dict[str, Any]
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({}, "To where?"),
+        ({}, "Where to?"),
         ({"target": "to-offset"}, "To which offset?"),
         ({"target": "to-offset", "offset": "-1"}, "expected a whole number"),
         ({"target": "to-datetime", "time": "yesterday"}, "is not a time"),
