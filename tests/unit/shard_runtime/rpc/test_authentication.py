@@ -115,8 +115,8 @@ async def test_tokens_name_callers_and_bad_ones_are_no_one(node: Node) -> None:
     assert await node.who(lasting(sub="carol")) == "User:carol"
     with capture_logs() as logs:
         for bad, said in (
-            ("Bearer three", "no JWT"),
-            ("Bearer one, Bearer two", "no JWT"),
+            ("Bearer three", "not a JWT"),
+            ("Bearer one, Bearer two", "not a JWT"),
             ("", "neither"),
             ("Digest x", "neither"),
             ("Basic " + base64.b64encode(b"alice:secret").decode(), "takes no passwords"),
@@ -124,7 +124,7 @@ async def test_tokens_name_callers_and_bad_ones_are_no_one(node: Node) -> None:
             (lasting(-1), "the token expired at"),
         ):
             assert said in await node.refusal(bad)
-        assert "no JWT" in await node.refusal("Bearer one", "Bearer two")
+        assert "not a JWT" in await node.refusal("Bearer one", "Bearer two")
     refused = [line for line in logs if line["event"] == "authentication_refused"]
     assert refused
     assert {line["host"] for line in refused} == {"127.0.0.1"}
@@ -162,7 +162,7 @@ async def test_a_changed_file_of_tokens_counts_at_once_and_a_bad_one_does_not(no
     node.write_static("User:carol one\n")
     assert await node.static.reload()
     assert await node.who("Bearer one") == "User:carol"
-    assert "no JWT" in await node.refusal("Bearer two")
+    assert "not a JWT" in await node.refusal("Bearer two")
     with capture_logs() as logs:
         node.write_static("garbage")
         assert not await node.static.reload()
@@ -258,7 +258,7 @@ async def test_a_stream_ends_when_its_token_is_taken_away(node: Node, text: str)
 
     tasks: set[Any] = set()
     said = await _ended(node, "Bearer one", take_away)
-    assert "no JWT" in said or "another user's" in said
+    assert "not a JWT" in said or "another user's" in said
 
 
 @pytest.mark.rule("CM-186")

@@ -99,10 +99,10 @@ PUBLIC = RSA.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicK
         (by_hand({"alg": "HS256", "kid": "r"}, PUBLIC), "algorithm", "'HS256'"),
         (by_hand({"alg": "RS256", "kid": "r"}, PUBLIC), "signature", "signature"),
         (by_hand({"alg": ["RS256"], "kid": "r"}, None), "algorithm", "RS256"),
-        ("", "malformed", "no JWT"),
-        ("a.b.c", "malformed", "no JWT"),
-        ("a" * 10_000, "malformed", "no JWT"),
-        ("é.b.c", "malformed", "no JWT"),
+        ("", "malformed", "not a JWT"),
+        ("a.b.c", "malformed", "not a JWT"),
+        ("a" * 10_000, "malformed", "not a JWT"),
+        ("é.b.c", "malformed", "not a JWT"),
     ],
 )
 def test_a_token_that_is_not_accepted_hears_which_check_failed(made: str, reason: str, said: str) -> None:
@@ -142,7 +142,7 @@ def test_clocks_may_differ_by_the_skew() -> None:
         (json.dumps({"keys": [jwk(RSA, "r") | {"kty": "EC", "crv": {}}]}).encode(), "its crv is not a string"),
         (json.dumps({"keys": [jwk(RSA, "r", alg="HS256")]}).encode(), "its algorithm"),
         (json.dumps({"keys": [jwk(RSA, "r"), jwk(OTHER, "r")]}).encode(), "two keys"),
-        (json.dumps({"keys": [jwk(RSA, "r", n="!")]}).encode(), "make no key"),
+        (json.dumps({"keys": [jwk(RSA, "r", n="!")]}).encode(), "do not form a key"),
         (json.dumps({"keys": [{}] * 101}).encode(), "at most 100"),
     ],
 )
