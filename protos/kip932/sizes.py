@@ -22,7 +22,7 @@ def size_text(size: int) -> str:
 
 
 def size_bytes(text: str) -> int:
-    """Return the bytes that a text like `512MiB`, `2g` or `1048576` stands for. Raises ValueError for any other."""
+    """Return the bytes that a text like `512MiB`, `2g` or `1048576` means. Raises ValueError for any other."""
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"{text!r} is not a size; expected bytes, or a number with KiB, MiB or GiB, as 512MiB")

@@ -69,8 +69,8 @@ class StoreTime:
         """Note the store's time, which was requested at `asked_ms` (deadline clock) and has just arrived.
 
         The store's time is adopted, unless the store's clock has jumped and the host's has not: then the host's is. A
-        reply is known to within half of the time that it took: if the time so far lies within, it is kept, so that a
-        slow reply does not move it. One that took longer than the bound is ignored.
+        reply is known to within half of the time that it took: if the time so far agrees with that, it is kept, so that
+        a slow reply does not move it. One that took longer than the bound is ignored.
         """
         host_ms, now_ms = self._host.wall_ms(), self._host.now_ms()
         if now_ms - asked_ms > self._bound_ms:

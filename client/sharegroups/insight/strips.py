@@ -10,7 +10,7 @@ from sharegroups.admin_values import RecordExplanation, RecordsExplained
 from sharegroups.insight.figures import duration
 
 LOCKED, WRITTEN, DELAYED, AVAILABLE, ARCHIVED, FINISHED = "#", "w", "z", "o", "x", "."
-#: What each character means. If a cell stands for several records, it shows the first of these that one of them has.
+#: What each character means. If a cell covers several records, it shows the first of these that one of them has.
 LEGEND: Final = {
     LOCKED: "locked",
     WRITTEN: "being written",
@@ -33,7 +33,7 @@ def legend() -> str:
 
 
 def strip(answer: RecordsExplained, width: int) -> tuple[str, int]:
-    """Return the strip, at most `width` characters, and how many records each of them stands for."""
+    """Return the strip, at most `width` characters, and how many records each of them covers."""
     symbols = "".join(symbol * count for symbol, count in _runs(answer))
     if not symbols or width < 1:
         return "", 1

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
 
 from kip932.ids import RESOURCE_GROUP, RESOURCE_TOPIC, topic_id_text
-from sharegroups import Admin, NewTopic, Producer, TopicPartition
+from sharegroups import Admin, NewTopic, Producer, ShareConsumer, TopicPartition
 from sharegroups.admin_values import AlterConfig, ConfigResource
-from tests.support.node import QUICK, Cluster, unique
+from tests.support.node import BOUND_S, QUICK, Cluster, unique
 
 
 def _lines(cluster: Cluster, client: str) -> list[tuple[str, str]]:
@@ -64,6 +65,7 @@ def _play(cluster: Cluster) -> None:
 
 @pytest.mark.rule("CM-213")
 def test_no_line_of_a_run_has_a_topics_id_without_its_name() -> None:
+    """Not shown: lines of dead letters, transactions, retention and failures; a topic that the node does not know."""
     with Cluster(QUICK, "--log-level", "debug") as cluster:
         names = [unique("t"), unique("t")]
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
@@ -73,6 +75,11 @@ def test_no_line_of_a_run_has_a_topics_id_without_its_name() -> None:
                 for name in names:
                     for partition in (0, 1):
                         producer.produce(name, "v", partition=partition)
+            with ShareConsumer({"bootstrap.servers": cluster.bootstrap, "group.id": unique("read")}) as consumer:
+                consumer.subscribe([names[1]])
+                deadline = time.monotonic() + BOUND_S
+                while not consumer.poll(0.5):
+                    assert time.monotonic() < deadline
             admin.alter_share_group_offsets(unique("g"), {TopicPartition(name, 0): 0 for name in names})
             admin.delete_records({TopicPartition(name, 0): 1 for name in names})
             admin.delete_topics([names[0]])
@@ -80,5 +87,6 @@ def test_no_line_of_a_run_has_a_topics_id_without_its_name() -> None:
         lines = cluster.node.errors.splitlines()
     about = [(line, name) for line in lines for topic_id, name in ids.items() if topic_id in line or name in line]
     assert [line for line, name in about if name not in line] == []
+    assert any(json.loads(line)["event"] == "share_partition_dropped" for line, _ in about)
     led = {json.loads(line)["partition"] for line, _ in about if json.loads(line)["event"] == "partition_led"}
     assert led == {f"{name}:{partition}" for name in names for partition in (0, 1)}

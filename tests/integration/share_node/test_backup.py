@@ -191,6 +191,8 @@ def require_restored(bootstrap: str, before: Books, after: Books) -> None:
 def test_what_was_confirmed_before_a_backup_under_load_is_there_when_the_store_is_gone(
     saved: tuple[Path, Books, Books], tmp_path: Path
 ) -> None:
+    """Of CM-140, (d) for records, acknowledgements and offsets. Not shown here: (b) for damaged entries, (c), nor notes
+    of `state skip` and per-node configs in (a)."""
     directory, before, after = saved
     data = tmp_path / "data"
     found = command(tmp_path, "restore", str(directory), "--data", str(data))

@@ -463,7 +463,7 @@ def _partition_lines(view: GroupView, part: TopicPartition, room: int) -> list[s
             f"offset {start}, log {answer.log_start_offset} to {answer.high_watermark}"
         )
         _, each = strip(answer, room)
-        lines += [f"each character stands for {each} records"] if each > 1 else []
+        lines += [f"each character is {each} records"] if each > 1 else []
         held = list(holders(answer))
         lines += held[:HOLDERS_SHOWN]
         lines += [f"… and {len(held) - HOLDERS_SHOWN} more"] if len(held) > HOLDERS_SHOWN else []

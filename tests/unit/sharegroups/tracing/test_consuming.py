@@ -18,6 +18,7 @@ from tests.support.telemetry import context, linked, parent_id, telemetry
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", 0xB7AD6B7169203331
 CONSUMED = "messaging.client.consumed.messages"
+DURATION = "messaging.client.operation.duration"
 
 
 def produce_traced(fake: FakeCluster, *spans: int, topic: str = "t") -> None:
@@ -140,6 +141,7 @@ async def test_renewals_have_spans_and_count_no_delivery(fake: FakeCluster) -> N
 @pytest.mark.rule("CL-173", "CL-175")
 @on_fake_cluster()
 async def test_a_refused_acknowledgement_says_so(fake: FakeCluster) -> None:
+    """Of CL-175, the duration of a refused acknowledgement, with its error."""
     with telemetry() as found:
         async with consumer(fake, **EXPLICIT) as c:
             c.subscribe(["t"])
@@ -151,6 +153,9 @@ async def test_a_refused_acknowledgement_says_so(fake: FakeCluster) -> None:
         span = found.one("ack t")
         assert span.status.status_code is StatusCode.ERROR
         assert (span.attributes or {})["error.type"] == "INVALID_RECORD_STATE"
+        failed = [point for point in found.points(DURATION) if "error.type" in point.attributes]
+        assert [point.attributes["error.type"] for point in failed] == ["INVALID_RECORD_STATE"]
+        assert [point.count for point in failed] == [1]
 
 
 @pytest.mark.rule("CL-173")

@@ -96,8 +96,9 @@ def test_records_without_the_fields_of_extensions_are_rows_too() -> None:
     assert (row["record_type"], row["tombstone"], row["ts"], row["reason"]) == ("member", True, None, None)
 
 
-@pytest.mark.rule("PM-20", "X11", "SC-117", "PM-78")
+@pytest.mark.rule("PM-16", "PM-20", "X11", "SC-117", "PM-78")
 def test_reasons_of_failures_come_back_and_light_rows_have_none() -> None:
+    """Of PM-16, only that reasons change none of its columns."""
     failures = (Failure(111, 112, 1, "ValueError: a\n  in pay"), Failure(114, 114, 2, "<b>\u202e\x1b[31m" + "é" * 400))
     for record in (snapshot(110, 3), update(112)):
         plain = decode_page(Kind.SHARE_STATE, [state_entry(AT, record)])
