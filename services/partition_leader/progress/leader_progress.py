@@ -198,6 +198,8 @@ class LeaderProgress:
         """Return the figures of a share-partition; None if it has no state that is known here. One that was dropped
         keeps its counts until its state is known again, so that no counter falls meanwhile."""
         host, now_ms = self._partitions.peek(key), self._clock.now_ms()
+        if host is not None and host.log.epoch != led.log.epoch:
+            host = None  # it retires with an earlier epoch of the partition, under which its counts are kept
         tracked = self._tracked.obtain(key, led.log.epoch)
         seen: WindowView | None = None
         if host is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Final
 
 import pytest
@@ -242,5 +243,27 @@ def test_those_who_ask_at_the_same_time_share_the_work(monkeypatch: pytest.Monke
         await progress.board()
         await progress.round()
         assert computed == [False, False, True]
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-952")
+def test_an_object_that_retires_under_an_earlier_epoch_is_not_counted_under_the_present_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def scenario(world: World) -> None:
+        progress = world.leader.progress
+        await world.produce(4, 0)
+        member = world.member("m", connection=0)
+        assert await member.fetch(0, max_wait_ms=100).ranges(0)
+        assert await member.accept(0, 1, 0).ack_error(0) is None
+        world.starts.groups = {TOPIC: {GROUP: {0: 2}}}
+        await progress.round()
+        assert progress.latest.sums[OF].finished.records == 2
+        old = world.host(0)
+        monkeypatch.setattr(old, "log", SimpleNamespace(epoch=old.log.epoch - 1))
+        found = await figures(world)
+        assert (found.lag, found.in_flight) == (2, 0), "what is stored, not what the old object holds"
+        monkeypatch.undo()
 
     run(scenario)
