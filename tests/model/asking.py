@@ -15,18 +15,20 @@ from tests.model.records import Rules
 DELAYS: Final = (-1, -1, -1, 0, 0, 300, 1_000, 4_000, 15_000)
 #: Why records are given up; "": not said (PL-942).
 REASONS: Final = ("", "", "", "ValueError: a", "ValueError: b", "KeyError: 'ä'")
+_TAKES_BACK: Final = frozenset({RELEASE, RENEW})
 KINDS: Final = [ACCEPT] * 8 + [RELEASE] * 4 + [REJECT] * 4 + [RENEW] * 2 + [GAP] * 2
 
 
 def draw_ack(rng: Random, rules: Rules, first: int, last: int) -> Ack:
     """Draw types for these offsets, one for all or one each, and often delays for the released ones. Some releases take
-    the delivery back, as a client does for records that it never processed. Half of the rest say why."""
+    the delivery back, as a client does for records that it never processed, and so do some renewals, as for those that
+    it still processes. Half of the rest say why."""
     size = last - first + 1
     types = (rng.choice(KINDS),) if rng.random() < 0.6 else tuple(rng.choices(KINDS, k=size))
     reason = rng.choice(REASONS) if RELEASE in types or REJECT in types else ""
-    if RELEASE not in types:
-        return first, last, types, (), (), reason
-    return first, last, types, _delays(rng, rules, types, size), _undelivered(rng, types, size), reason
+    delays = _delays(rng, rules, types, size) if RELEASE in types else ()
+    undelivered = _undelivered(rng, types, size) if _TAKES_BACK.intersection(types) else ()
+    return first, last, types, delays, undelivered, reason
 
 
 def _delays(rng: Random, rules: Rules, types: tuple[int, ...], size: int) -> tuple[int, ...]:
@@ -41,9 +43,9 @@ def _delays(rng: Random, rules: Rules, types: tuple[int, ...], size: int) -> tup
 def _undelivered(rng: Random, types: tuple[int, ...], size: int) -> tuple[bool, ...]:
     if rng.random() < 0.5:
         return ()
-    if types == (RELEASE,) and rng.random() < 0.5:
+    if len(types) == 1 and rng.random() < 0.5:
         return (True,)
-    return tuple(kind_at(types, at) == RELEASE and rng.random() < 0.7 for at in range(size))
+    return tuple(kind_at(types, at) in _TAKES_BACK and rng.random() < 0.7 for at in range(size))
 
 
 def kind_at(types: tuple[int, ...], at: int) -> int:

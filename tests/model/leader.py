@@ -211,7 +211,7 @@ class Leader(Writing):
                 counts[kind] += 1
                 delay = -1 if not delays else delays[0] if len(delays) == 1 else delays[offset - first]
                 if undelivered and (undelivered[0] if len(undelivered) == 1 else undelivered[offset - first]):
-                    self.take_back(offset, asked)
+                    self.take_back(offset, asked, kind)
                     delay = max(delay, 0)
                 self.take(offset, kind, asked, rules, delay)
                 if reason and kind in (RELEASE, REJECT):
@@ -248,14 +248,16 @@ class Leader(Writing):
                 delay = rules.back_off(record.count, self.chance) if delay == -1 else delay
                 record.until = self.now + delay if delay else 0
 
-    def take_back(self, offset: int, asked: Asked) -> None:
+    def take_back(self, offset: int, asked: Asked, kind: int) -> None:
         """PL-941."""
         record = self.records.all[offset]
         before = record.count - 1
         times = record.taken_back[1] if record.taken_back[0] == before else 0
-        if times < self.in_a_row_max:
+        continued = record.taken_back[1] and record.taken_back[0] == record.count
+        if times < self.in_a_row_max and not continued and (kind != RENEW or before):
             record.count, record.taken_back = before, (before, times + 1)
-            asked.taken_back.add(offset)
+            if kind != RENEW:
+                asked.taken_back.add(offset)
 
     def mark(self, offset: int, asked: Asked, letter: str, cause: str) -> None:
         record = self.records.all[offset]

@@ -12,6 +12,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final
 
 from kip932.armed_timer import ArmedTimer
@@ -53,6 +54,9 @@ class Kept:
         self._lost: list[tuple[Delivered, frozenset[int]]] = []
         self._renewing: dict[Delivered, _Renewing] = {}
         self._clock: Callable[[], float] | None = None
+        #: Records whose job this application began in an earlier delivery, and what to call when this one does not
+        #: count. Add them before the block begins.
+        self.continued: list[tuple[Message, Callable[[], None]]] = []
 
     @property
     def lost(self) -> bool:
@@ -189,6 +193,8 @@ class Keeper:
             renewing.owners[offset] = (*renewing.owners.get(offset, ()), kept)
             part.kept = part.kept or {}
             part.kept[offset] = part.kept.get(offset, 0) + 1
+        if kept.continued:
+            self._continue(kept.continued)
         self._timer.cancel()
         self._check()
 
@@ -215,14 +221,8 @@ class Keeper:
 
     def settled(self, ack: PendingAck, error: KafkaError | None) -> None:
         """Handle the final outcome of a renewal."""
-        part, locks = ack.delivered, ack.delivered.locks
-        asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
-        lock = Lock(ack.sent_ms, ack.lock_ms or part.lock_ms)
-        assert locks is not None
-        for offset in asked:
-            # A lock whose renewal was refused may have been renewed anyway (PL-326), and for less time than was left.
-            if error is None or (lock.ends_ms < locks[offset].ends_ms and isinstance(error, InvalidRecordStateError)):
-                locks[offset] = lock
+        part = ack.delivered
+        asked, lock = _note_locks(ack, error)
         renewing = self._parts.get(part)
         if renewing is None:
             return
@@ -287,6 +287,25 @@ class Keeper:
         ack = PendingAck(part, renewal_batches(held), 0, unseen=True, on_outcome=self.settled)
         self._ledger.send([ack], max(1, left_ms), now_ms)
 
+    def _continue(self, continued: list[tuple[Message, Callable[[], None]]]) -> None:
+        """Renew these records at once and have their present delivery taken back (CL-126a). A leader that does not
+        support this refuses such a renewal, which changes nothing."""
+        asked: dict[Delivered, dict[int, Callable[[], None]]] = {}
+        for message, confirmed in continued:
+            asked.setdefault(delivered_of(message), {})[message.offset()] = confirmed
+        now_ms = _now_ms()
+        for part, by_offset in asked.items():
+            batches = [batch._replace(undelivered=(True,)) for batch in renewal_batches(sorted(by_offset))]
+            outcome = partial(self._continued, list(by_offset.values()))
+            ack = PendingAck(part, batches, 0, unseen=True, on_outcome=outcome, alone=True)
+            self._ledger.send([ack], max(1, part.acquired_ms + (part.lock_ms or _CHECK_MS) - now_ms), now_ms)
+
+    def _continued(self, confirmed: list[Callable[[], None]], ack: PendingAck, error: KafkaError | None) -> None:
+        _note_locks(ack, error)
+        if error is None:
+            for call in confirmed:
+                call()
+
     def _renewed(self, part: Delivered, renewing: _Renewing, lock: Lock) -> None:
         """Update the delivery after a renewal. Renewed locks last from the sending of the request for the time that the
         response gives; other locks end as before."""
@@ -332,6 +351,19 @@ class Keeper:
             lost_lock = type(error)(f"the lock of {part.place} offset {numbers} is lost: {error.message}")
             log.warning("%s. It may be delivered again, and the rest of its job may run twice.", lost_lock.message)
             owner.lose(part, lost, lost_lock)
+
+
+def _note_locks(ack: PendingAck, error: KafkaError | None) -> tuple[list[int], Lock]:
+    """Note the locks that a renewal's outcome implies. Returns its offsets and the lock that it asked for."""
+    locks = ack.delivered.locks
+    asked = [offset for batch in ack.batches for offset in range(batch.first, batch.last + 1)]
+    lock = Lock(ack.sent_ms, ack.lock_ms or ack.delivered.lock_ms)
+    assert locks is not None
+    for offset in asked:
+        # A lock whose renewal was refused may have been renewed anyway (PL-326), and for less time than was left.
+        if error is None or (lock.ends_ms < locks[offset].ends_ms and isinstance(error, InvalidRecordStateError)):
+            locks[offset] = lock
+    return asked, lock
 
 
 def _now_ms() -> int:

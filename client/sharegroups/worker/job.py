@@ -74,7 +74,7 @@ class JobInfo:
     def of(cls, job: Job) -> JobInfo:
         """Return the info of a job in this process, which knows whether its lock is lost."""
         message = job.message
-        place = (message.topic(), message.partition(), message.offset(), message.delivery_count())
+        place = (message.topic(), message.partition(), message.offset(), job.delivery_count)
         return cls(*place, message.key(), message.headers(), job)
 
     @property
@@ -85,20 +85,28 @@ class JobInfo:
 
 
 class Job:
-    """A record that this worker holds. `waits_since`: when it arrived; `kept`: keeps its lock alive."""
+    """A record that this worker holds. `waits_since`: when it arrived; `kept`: keeps its lock alive;
+    `delivery_count`: without the deliveries that came while it was running and were taken back (CL-126a)."""
 
-    __slots__ = ("kept", "message", "spec", "waits_since")
+    __slots__ = ("delivery_count", "kept", "message", "spec", "waits_since")
 
     def __init__(self, spec: JobSpec, message: Message, kept: Kept, waits_since: float) -> None:
         self.spec = spec
         self.message = message
         self.kept = kept
         self.waits_since = waits_since
+        self.delivery_count = message.delivery_count()
 
     def deliver(self, message: Message, kept: Kept) -> None:
         """Replace the delivery that is acknowledged when the job ends, because the record was delivered again."""
         self.message = message
         self.kept = kept
+        self.delivery_count = message.delivery_count()
+
+    def continue_delivery(self, message: Message) -> None:
+        """Note that the leader has taken this delivery back, because the job was running before it."""
+        if self.message is message:
+            self.delivery_count -= 1
 
     @property
     def is_lost(self) -> bool:

@@ -46,7 +46,7 @@ class OutcomeLog:
             tail += f"; it becomes a dead letter in {letters_to}"
         message, name = job.message, job.spec.name
         why = printable(verdict.why)  # it may contain foreign data
-        count = message.delivery_count()
+        count = job.delivery_count
         text = f"{job.place}: {name}, delivery {count} of {limit}, {_HOW[verdict.kind]}: {why}{tail}"
         fields = {
             "group": self._group_id,

@@ -155,7 +155,7 @@ class ProcessPool:
         job = slot.job = self._ready.popleft()
         slot.began = self._loop.time()
         message = job.message
-        info = (message.topic(), message.partition(), message.offset(), message.delivery_count())
+        info = (message.topic(), message.partition(), message.offset(), job.delivery_count)
         try:
             slot.work.send((job.spec.topic, (*info, message.key(), message.headers()), message.value()))
         except OSError:  # this process has just ended, so another one will get the job

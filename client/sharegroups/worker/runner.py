@@ -10,6 +10,7 @@ import logging
 import random
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from kip932.telemetry import context_of
@@ -96,10 +97,13 @@ class UnacknowledgedJobs:
         job.kept.forget(job.message)
         log.warning(
             "%s was redelivered (delivery %d) while %s is still working on it: the job is not started a second time, "
-            "and its outcome counts for this delivery",
+            "and its outcome is that of this delivery",
             job.place, message.delivery_count(), job.spec.name,
         )  # fmt: skip
+        before = job.delivery_count
         job.deliver(message, kept)
+        if job.delivery_count > before:
+            kept.continued.append((message, partial(job.continue_delivery, message)))
         return True
 
     def remember(self, message: Message) -> None:
@@ -266,7 +270,7 @@ class Runner:
     def _is_isolated(self, job: Job) -> bool:
         """Return whether the job must run alone. A job in a separate process need not, since its crash affects no other
         job."""
-        return not job.spec.in_process and runs_alone(job.message.delivery_count(), self._group_limit)
+        return not job.spec.in_process and runs_alone(job.delivery_count, self._group_limit)
 
     @property
     def _group_limit(self) -> int:
@@ -364,7 +368,7 @@ class Runner:
         finished, self._finished = self._finished, []
         for job, verdict, seconds in finished:
             self._prefetch.finished(seconds)
-            count = job.message.delivery_count()
+            count = job.delivery_count
             decision = decide(verdict, count, job.spec.retry, self._group_limit, random.random())
             self._jobs.remove(job)
             self._isolation.ended(job, self._loop.time())
@@ -485,7 +489,7 @@ class Runner:
         if not job.is_lost:
             reason = f"its job {how} within {self._grace:g} s of the stop of its worker"
             self._acknowledging.release(job, 0, reason)
-        count = job.message.delivery_count()
+        count = job.delivery_count
         if count < self._group_limit or job.is_lost:
             log.warning("%s: %s %s within %g s; its job will run again", job.place, job.spec.name, how, self._grace)
             return
@@ -519,7 +523,7 @@ class Runner:
     def _may_release(self, job: Job) -> bool:
         """Return whether the record may be released without running its job. At its last delivery, a release could
         archive it."""
-        return job.message.delivery_count() < self._group_limit
+        return job.delivery_count < self._group_limit
 
     def _pools_for(self, concurrency: int) -> dict[str, Pool]:
         """Return the pool of each topic; handlers of one kind share a pool."""

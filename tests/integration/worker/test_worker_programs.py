@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from sharegroups import Admin, AlterConfig, ConfigResource, Producer
+from sharegroups import Admin, AlterConfig, ConfigResource, Producer, TopicPartition
 from tests.support.node import BOUND_S, Cluster
 
 
@@ -101,6 +101,71 @@ def test_five_deployments_in_the_middle_of_a_job_leave_it_all_its_tries(tmp_path
             finally:
                 running.kill()
         assert running.returncode == 0, logged
+
+
+@pytest.mark.rule("CL-126a", "PL-941")
+def test_a_worker_that_is_suspended_more_often_than_the_group_delivers_finishes_its_job(
+    tmp_path: Path, cluster: Cluster
+) -> None:
+    program = tmp_path / "suspended.py"
+    program.write_text(
+        "from sharegroups import Worker\n"
+        "from sharegroups.worker import current_job\n"
+        f"worker = Worker(bootstrap_servers='{cluster.bootstrap}', group_id='suspended', concurrency=2)\n"
+        "@worker.job('long-job')\n"
+        "def one(value):\n"
+        "    print('begun', flush=True)\n"
+        "    input()\n"
+        "    print('ended', current_job().delivery_count, current_job().lost, flush=True)\n"
+        "worker.run()\n"
+    )
+    configs = {
+        "share.auto.offset.reset": "earliest",
+        "share.record.lock.duration.ms": "1000",
+        "share.delivery.count.limit": "2",
+    }
+    with Admin(bootstrap_servers=cluster.bootstrap) as admin:
+        admin.create_topics(["long-job"])
+        group = ConfigResource.group("suspended")
+        admin.incremental_alter_configs({group: [AlterConfig(*config) for config in configs.items()]})
+        with Producer(bootstrap_servers=cluster.bootstrap) as producer:
+            producer.produce("long-job", "job")
+        running = subprocess.Popen(
+            [sys.executable, str(program)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with running:
+            try:
+                assert running.stdout is not None
+                assert running.stdout.readline() == "begun\n"
+                for _ in range(4):
+                    running.send_signal(signal.SIGSTOP)
+                    until_record(admin, "suspended", "long-job", "available")
+                    running.send_signal(signal.SIGCONT)
+                    until_record(admin, "suspended", "long-job", "acquired", count=1)
+                assert running.stdin is not None
+                running.stdin.write("\n")
+                running.stdin.flush()
+                assert running.stdout.readline() == "ended 1 False\n"
+                until_record(admin, "suspended", "long-job", "finished")
+                running.send_signal(signal.SIGTERM)
+                said, logged = running.communicate(timeout=BOUND_S)
+            finally:
+                running.kill()
+    assert (running.returncode, said) == (0, ""), logged
+    assert logged.count("was redelivered") == 4
+    assert "stopped: 1 done, 0 released, 0 rejected, 0 archived" in logged
+
+
+def until_record(admin: Admin, group: str, topic: str, state: str, count: int | None = None) -> None:
+    """Wait until the group's record 0 has this state, and this delivery count if one is given."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        (record,) = admin.explain_record(group, TopicPartition(topic, 0), 0).records
+        if record.state == state and count in (None, record.delivery_count):
+            return
+        assert time.monotonic() < deadline, record
+        time.sleep(0.05)
 
 
 @pytest.mark.rule("CL-146", "PL-243")

@@ -53,7 +53,7 @@ _CLOCKS: Final[tuple[tuple[str, str, tuple[str, ...], tuple[Edit, ...]], ...]] =
         "kept-lock-of-former-length",
         "a renewal by keep_alive is taken for as long as the lock before",
         ("CL-82", "CL-94"),
-        (Edit(_KEEPING, "ack.lock_ms or part.lock_ms", "part.lock_ms"),),
+        (Edit(_KEEPING, "ack.lock_ms or ack.delivered.lock_ms", "ack.delivered.lock_ms"),),
     ),
     (
         "renewed-lock-of-former-length",

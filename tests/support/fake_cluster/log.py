@@ -31,6 +31,8 @@ INVALID_RECORD_STATE: Final = 121
 
 #: The number of deliveries after which a record is archived: the default of group.share.delivery.count.limit.
 DELIVERIES_MAX: Final = 5
+#: The acknowledge types that may take a delivery back.
+TAKES_BACK: tuple[int, ...] = (ACK_RELEASE, ACK_RENEW)
 TAKEN_BACK_MAX: Final = 10
 #: The longest delay of a release, ms (PL-931): the default of sharegroups.retry.delay.max.ms. There is no back-off.
 DELAY_MAX_MS: Final = 86_400_000
@@ -215,6 +217,8 @@ class Log:
                 else:
                     self.give_back(request.group_id, offset)
                 continue
+            if kind == ACK_RENEW and offset in undelivered and count > 1:
+                count -= self.take_back(request.group_id, offset, count - 1)
             states[offset] = {
                 ACK_GAP: ("archived", "", count),
                 ACK_ACCEPT: ("acknowledged", "", count),
@@ -230,6 +234,8 @@ class Log:
     def take_back(self, group: str, offset: int, count: int) -> bool:
         """Reduce a delivery count by one if that is allowed again; return whether it was (PL-941)."""
         former, times = self.taken_back[group].get(offset, (count, 0))
+        if former == count + 1:
+            return False  # by a renewal of this delivery
         times = times + 1 if former == count else 1
         if times > TAKEN_BACK_MAX:
             return False
@@ -265,7 +271,7 @@ def _malformed(batches: Any, is_renew_ack: bool) -> bool:  # noqa: PLR0911 - one
     kinds = dict(_each(batches))
     if any(len(batch.undelivered) not in (0, 1, batch.last_offset - batch.first_offset + 1) for batch in batches):
         return True
-    if any(said and kinds[offset] != ACK_RELEASE for offset, said in _undelivered(batches)):
+    if any(said and kinds[offset] not in TAKES_BACK for offset, said in _undelivered(batches)):
         return True
     return any(delay != POLICY_DELAY and kinds[offset] != ACK_RELEASE for offset, delay in _delays(batches))
 

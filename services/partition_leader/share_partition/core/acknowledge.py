@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import compress, islice
+from operator import and_, gt
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidRecordStateError, InvalidRequestError
@@ -40,7 +41,7 @@ from partition_leader.share_partition.core.events import AckBatch, Acknowledge
 from partition_leader.share_partition.core.given_up import GivenUp
 from partition_leader.share_partition.core.in_flight import Window
 from partition_leader.share_partition.core.operations import Operation, refusal_of, revert
-from partition_leader.share_partition.core.spans import stretches
+from partition_leader.share_partition.core.spans import Span, stretches
 from partition_leader.share_partition.core.transitions import (
     ACKNOWLEDGE,
     DELAYED,
@@ -255,18 +256,27 @@ class Acknowledgement:
         """Restore the previous delivery count of the undelivered records of `first`…`last`, within the bounds of
         PL-941. Returns the delays: an undelivered record without a delay of its own does not wait."""
         size, low = last - first + 1, first - ack.first_offset
-        said = ack.undelivered
+        said, types = ack.undelivered, ack.types
         back = bytes(said[low : low + size] if len(said) > 1 else [said[0]] * size)
+        renewed = bytes(types[low : low + size] if len(types) > 1 else types * size).translate(_IS_RENEW)
+        for span in stretches(bytes(map(and_, back, renewed)), first):
+            self._lower(batch, *span, least=1)  # like the renewal itself, this is never undone
         waits = list(delays if len(delays) > 1 else [delays[0] if delays else POLICY_DELAY] * size)
-        window = self._window
-        for begin, end in stretches(back, first):
-            for run_first, run_last, _, count in list(batch.runs(begin, end)):
-                for span in window.undelivered.take_back(run_first, run_last, count, window.start_offset):
-                    batch.set_counts(*span, count - 1)
-                    self.operation.taken_back.append(span)
+        for begin, end in stretches(bytes(map(gt, back, renewed)), first):
+            self.operation.taken_back += self._lower(batch, begin, end, least=0)
             for at in range(begin - first, end - first + 1):
                 waits[at] = max(waits[at], 0)
         return tuple(waits)
+
+    def _lower(self, batch: InFlightBatch, first: int, last: int, *, least: int) -> list[Span]:
+        """Restore the previous delivery count of the records that PL-941 permits, to `least` or more. Returns them."""
+        window, lowered = self._window, list[Span]()
+        for low, high, _, count in list(batch.runs(first, last)):
+            if count > least:
+                for span in window.undelivered.take_back(low, high, count, window.start_offset):
+                    batch.set_counts(*span, count - 1)
+                    lowered.append(span)
+        return lowered
 
     def _note_reason(self, ack: AckBatch, batch: InFlightBatch, first: int, last: int) -> None:
         """Note why the member gives up those of `first`…`last` that it releases or rejects (PL-942)."""

@@ -1,4 +1,5 @@
-"""Deliveries that did not happen: a release may take its delivery back, which restores the delivery count (PL-941).
+"""Deliveries that did not happen, or that continue an earlier one: a release or a renewal may take its delivery back,
+which restores the delivery count (PL-941).
 
 Counts how many times in a row each record's delivery was taken back, up to a bound. The counts are in memory only: a
 leader that loads the share-partition starts again from zero.
@@ -19,8 +20,8 @@ RECORDS_MAX: Final = 20_000
 
 class Undelivered:
     """Keeps, by offset, the delivery count to which the record was last taken back, and how many times in a row. Over
-    the object's life, `granted` counts the records whose delivery was taken back, and `refused` those whose release
-    counted as a delivery because a bound was reached; failed writes are not subtracted."""
+    the object's life, `granted` counts the records whose delivery was taken back, and `refused` those whose delivery
+    counted because a bound was reached; failed writes are not subtracted."""
 
     __slots__ = ("_taken_back", "granted", "in_a_row_max", "records_max", "refused")
 
@@ -32,24 +33,26 @@ class Undelivered:
         self._taken_back: dict[int, tuple[int, int]] = {}
 
     def take_back(self, first: int, last: int, count: int, start_offset: int) -> list[Span]:
-        """Note that `first`…`last`, whose delivery count is `count`, were not delivered after all. Returns the spans
-        for which the bounds allow this. After a delivery that counted, a new series starts."""
+        """Note that the present delivery of `first`…`last`, whose delivery count is `count`, does not count. Returns
+        the spans for which it was not taken back yet and for which the bounds allow this. After a delivery that
+        counted, a new series starts."""
         if len(self._taken_back) + last - first + 1 > self.records_max:
             self.forget(start_offset)
         back, granted = self._taken_back, list[Span]()
         for offset in range(first, last + 1):
             former, times = back.get(offset, (count - 1, 0))
+            if former == count:
+                continue  # by a renewal: the record is still held, and its count is the one from before
             times = times + 1 if former == count - 1 else 1
             if times > self.in_a_row_max or (offset not in back and len(back) >= self.records_max):
+                self.refused += 1
                 continue
             back[offset] = count - 1, times
             if granted and granted[-1][1] + 1 == offset:
                 granted[-1] = granted[-1][0], offset
             else:
                 granted.append((offset, offset))
-        taken = sum(end - begin + 1 for begin, end in granted)
-        self.granted += taken
-        self.refused += last - first + 1 - taken
+        self.granted += sum(end - begin + 1 for begin, end in granted)
         return granted
 
     def undo(self, first: int, last: int) -> None:

@@ -25,6 +25,8 @@ from partition_leader.fetch.core.fetch_policy import FetchLimits
 from partition_leader.share_partition.core.events import AckBatch
 
 MEMBER_ID_LENGTH_MAX: Final = 36
+#: The acknowledge types that may take a delivery back (PL-941).
+_TAKES_BACK: Final = frozenset({ACK_RELEASE, ACK_RENEW})
 _ACK_RANGES_HINT: Final = "acknowledge the ranges of acquired_records as they came"
 
 
@@ -134,14 +136,14 @@ def _check_undelivered(first: int, last: int, types: Sequence[int], undelivered:
         raise InvalidRequestError(
             f"{len(undelivered)} values of undelivered for offsets {first}-{last}; expected none, one for all or {size}"
         )
-    if set(types) == {ACK_RELEASE} or not any(undelivered):
+    if not any(undelivered) or _TAKES_BACK.issuperset(types):
         return
     for at in range(size):
         kind = types[at if len(types) > 1 else 0]
-        if undelivered[at if len(undelivered) > 1 else 0] and kind != ACK_RELEASE:
+        if undelivered[at if len(undelivered) > 1 else 0] and kind not in _TAKES_BACK:
             raise InvalidRequestError(
-                f"undelivered for offset {first + at}, whose acknowledge type is {kind}; only type {ACK_RELEASE} "
-                "(release) takes its delivery back: expected false"
+                f"undelivered for offset {first + at}, whose acknowledge type is {kind}; only types {ACK_RELEASE} "
+                f"(release) and {ACK_RENEW} (renew) take a delivery back: expected false"
             )
 
 

@@ -30,6 +30,10 @@ class Record:
         """The record's value."""
         return self._value
 
+    def delivery_count(self) -> int:
+        """The number of this delivery."""
+        return 1
+
 
 def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
     """Run the test on its own event loop."""

@@ -1,4 +1,4 @@
-"""Releases that take their delivery back, on one share-partition's core (PL-941)."""
+"""Releases and renewals that take a delivery back, on one share-partition's core (PL-941)."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from kip932.errors import CoordinatorNotAvailableError, InvalidRecordStateError
-from kip932.ids import ACK_ACCEPT, ACK_RELEASE
+from kip932.ids import ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
 from partition_leader.share_partition.core import effects as fx
 from partition_leader.share_partition.core.undelivered import IN_A_ROW_MAX, Undelivered
 from shard_runtime.config.group_config import Backoff, GroupConfig
 from tests.unit.partition_leader.share_partition.core.bench import LOCK_MS, Bench
 
-ACCEPT, RELEASE = ACK_ACCEPT, ACK_RELEASE
+ACCEPT, RELEASE, RENEW = ACK_ACCEPT, ACK_RELEASE, ACK_RENEW
 BACK = ((), True)
 
 
@@ -90,6 +90,50 @@ def test_a_refused_request_takes_nothing_back() -> None:
     assert isinstance(bench.acked("M", (0, 3, RELEASE, *BACK), (4, 4, ACCEPT), (12, 12, ACCEPT)), Exception)
     assert counts(bench) == [1] * 10
     assert len(bench.core._state.window.undelivered) == 0
+
+
+@pytest.mark.rule("PL-941")
+def test_a_renewal_takes_the_delivery_back_once_and_keeps_the_record() -> None:
+    bench = fetched(delivery_count_limit=3)
+    bench.pass_time(LOCK_MS)
+    bench.persisted()
+    assert bench.fetch("M", until=9) == [(0, 9, 2)]
+    bench.pass_time(LOCK_MS // 2)
+    assert bench.acked("M", (0, 3, RENEW, *BACK), (4, 6, (RENEW, RELEASE, RENEW), (), (True, False, False))) is None
+    assert counts(bench) == [1, 1, 1, 1, 1, 2, 2, 2, 2, 2]
+    assert bench.acked("M", (0, 3, RENEW, *BACK)) is None, "it may come twice"
+    assert counts(bench)[:4] == [1] * 4
+    bench.pass_time(LOCK_MS // 2 + 1)
+    assert [bench.holds("M", at) for at in (0, 4, 6, 7)] == [True, True, True, False], "the renewed ones"
+    assert bench.acked("M", (0, 0, RELEASE, *BACK), (1, 1, RELEASE)) is None
+    assert counts(bench)[:2] == [1, 1], "the delivery that counts is the one in which the work began"
+
+
+@pytest.mark.rule("PL-941")
+def test_a_renewal_leaves_the_first_delivery_and_those_beyond_the_bound_counted() -> None:
+    bench = Bench(log=[(0, 0)], settings=GroupConfig(lock_ms=LOCK_MS, delivery_count_limit=3))
+    assert bench.fetch("M", until=0) == [(0, 0, 1)]
+    assert bench.acked("M", (0, 0, RENEW, *BACK)) is None
+    assert counts(bench) == [1]
+    lost = 0
+    while bench.spso == 0:
+        bench.pass_time(LOCK_MS)
+        bench.persisted()
+        if bench.fetch("M", until=0):
+            assert bench.acked("M", (0, 0, RENEW, *BACK)) is None
+        lost += 1
+        assert lost < 100, "it comes to its limit"
+    assert lost == 2 * (IN_A_ROW_MAX + 1) + 1
+
+
+@pytest.mark.rule("PL-941")
+def test_a_renewal_of_a_refused_request_has_taken_its_delivery_back() -> None:
+    bench = fetched()
+    bench.pass_time(LOCK_MS)
+    bench.persisted()
+    bench.fetch("M", until=9)
+    assert isinstance(bench.acked("M", (0, 3, RENEW, *BACK), (4, 4, ACCEPT), (12, 12, ACCEPT)), Exception)
+    assert counts(bench) == [1] * 4 + [2] * 6, "as the renewal itself has taken effect"
 
 
 def test_what_is_remembered_has_a_bound_and_forgets_what_is_finished() -> None:

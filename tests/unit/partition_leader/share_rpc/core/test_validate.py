@@ -58,16 +58,17 @@ def test_delays_that_cannot_be(batches: list[tuple[Any, ...]], says: str) -> Non
 
 
 @pytest.mark.rule("PL-941")
-def test_what_was_not_delivered_is_said_of_releases_only() -> None:
+def test_only_a_release_or_a_renewal_takes_a_delivery_back() -> None:
     for batches, says in (
         ([(0, 4, (2,), (), (True, True))], "2 values of undelivered for offsets 0-4; expected none, one for all or 5"),
-        ([(0, 1, (2, 1), (), (True,))], "undelivered for offset 1, whose acknowledge type is 1; only type 2"),
+        ([(0, 1, (2, 1), (), (True,))], "undelivered for offset 1, whose acknowledge type is 1; only types 2"),
         ([(0, 2, (2, 3, 2), (), (False, True, False))], "undelivered for offset 1, whose acknowledge type is 3"),
     ):
         with pytest.raises(InvalidRequestError, match=says):
             check_acknowledgements([AckBatch(*batch) for batch in batches], is_renew_ack=False)
     for batch in ((0, 1, (2,), (), (True,)), (0, 1, (2, 1), (5, -1), (True, False)), (0, 1, (3,), (), (False,))):
         check_acknowledgements([AckBatch(*batch)], is_renew_ack=False, delay_max_ms=60_000)
+    check_acknowledgements([AckBatch(0, 2, (4, 2, 4), (), (True, True, False))], is_renew_ack=True)
 
 
 @pytest.mark.rule("PL-942")
