@@ -83,6 +83,10 @@ class UnacknowledgedJobs:
         """Add a job that this worker will run."""
         self._by_place[_place(job.message)] = job
 
+    def all(self) -> Iterable[Job]:
+        """Return all of them."""
+        return self._by_place.values()
+
     def remove(self, job: Job) -> None:
         """Remove a job that is acknowledged, or whose record goes back to the group."""
         place = _place(job.message)
@@ -227,6 +231,7 @@ class Runner:
         self._turned_s = self._loop.time()
         self._outcomes.write_due(self._turned_s)
         self._settle()
+        self._outcomes.long(self._jobs.all(), self._turned_s)
         self._give_back()
         await self._begin_isolated()
         now = self._loop.time()

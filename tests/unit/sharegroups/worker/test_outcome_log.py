@@ -59,3 +59,35 @@ async def test_the_count_is_written_at_the_end_of_the_minute_and_at_the_end_of_t
     assert len(said) == 2
     assert said[0].startswith("t-0@20: "), "a new minute begins with a line"
     assert said[1].startswith("4 more jobs ended for the same cause within 1 s; the last: t-0@24: ")
+
+
+@pytest.mark.rule("CL-186")
+@on_fake_cluster()
+async def test_a_job_that_takes_long_is_named_after_a_minute_ten_and_each_hour(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handler(value: bytes) -> None:
+        await asyncio.sleep(9_000 if value == b"v0" else 100 if value == b"v1" else 1)
+
+    def said() -> list[str]:
+        return [record.getMessage() for record in caplog.records if "is not finished after" in record.getMessage()]
+
+    worker = _worker(fake, monkeypatch, handler)
+    running = asyncio.create_task(worker.run())
+    produce(fake, 3)
+    await asyncio.sleep(55)
+    assert said() == []
+    await asyncio.sleep(15)
+    (line,) = said()
+    assert line.startswith(f"t-0@0: {handler.__qualname__}, delivery 1, is not finished after 6")
+    assert line.endswith(
+        " s, nor are 1 more after a shorter time; the job has no timeout: if the handler hangs, its record is "
+        "held for ever"
+    )
+    await asyncio.sleep(8_930)
+    assert [text.split(" after ")[1].split(" s")[0][:-1] for text in said()] == ["6", "60", "360", "720"]
+    assert not [text for text in said()[1:] if "more jobs" in text]
+    (fields,) = {record.fields["running_s"] for record in caplog.records if "after 72" in record.getMessage()}  # type: ignore[attr-defined]
+    assert 7_200 <= fields < 7_210
+    worker.stop()
+    await running
