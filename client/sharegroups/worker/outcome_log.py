@@ -14,10 +14,10 @@ from sharegroups.worker.job import Job
 
 log = logging.getLogger("sharegroups.worker")
 
-#: A worker names a job that it has had for these times, in seconds, and then each hour. It looks this often.
+#: A worker names a job that it has had for these times, in seconds, and then each hour. It checks this often.
 _MARKS_S: Final = (60, 600)
 _HOUR_S: Final = 3_600
-_LOOK_S: Final = 5.0
+_CHECK_S: Final = 5.0
 
 _HOW: Final = {
     Kind.DONE: "counts as done",
@@ -41,7 +41,7 @@ class OutcomeLog:
     def __init__(self, group_id: str) -> None:
         self._group_id = group_id
         self._repeats = Repeats[_Line]()
-        self._looked_s = 0.0
+        self._checked_s = 0.0
 
     def job(self, job: Job, verdict: Verdict, decision: Decision, *, limit: int, letters_to: str, now_s: float) -> None:
         """Log how a job ended and what happens next, or count it. `limit`, `letters_to`: the group's delivery count
@@ -72,10 +72,10 @@ class OutcomeLog:
             log.log(level, "%s%s", text, trace, extra={"fields": fields})
 
     def long(self, jobs: Iterable[Job], now_s: float) -> None:
-        """Log which of the worker's jobs have reached a time since the last look, one line for all."""
-        if now_s < self._looked_s + _LOOK_S:
+        """Log which of the worker's jobs have reached a time since the last call, one line for all."""
+        if now_s < self._checked_s + _CHECK_S:
             return
-        before_s, self._looked_s = self._looked_s, now_s
+        before_s, self._checked_s = self._checked_s, now_s
         found = [job for job in jobs if marks(now_s - job.waits_since) > marks(before_s - job.waits_since)]
         if not found:
             return
