@@ -141,7 +141,6 @@ class _Delivery(ComputedMetrics):
 
 
 class _Delays(ComputedMetrics):
-    waiting = gauge("sharegroups_share_group_delayed_records", "Records that wait for the end of a delay.", "group")
     full = gauge(
         "sharegroups_share_group_delayed_full", "Share-partitions held up by delayed records.", "group"
     )  # PL-935
@@ -157,17 +156,14 @@ class _Delays(ComputedMetrics):
         self._reports = delays
 
     def collect(self) -> Iterable[Metric]:
-        """Return how many records are delayed now, and how many ever were, by group (PL-938)."""
-        found: dict[str, tuple[int, int]] = {}
+        """Return what delayed records hold up, and how many ever were delayed, by group (PL-938)."""
+        found: dict[str, int] = {}
         for host in self._partitions.hosts():
             self._reports.count(host.key, host.core)
-            records, bound = found.get(host.key.group_id, (0, 0))
-            is_full = host.core.delayed_full(host.config)
-            found[host.key.group_id] = (records + host.core.delays().records, bound + is_full)
-        waiting, full, ever = self.waiting.empty(), self.full.empty(), self.ever.empty()
-        for group, (records, bound) in found.items():
-            waiting.add_metric([group], records)
+            found[host.key.group_id] = found.get(host.key.group_id, 0) + host.core.delayed_full(host.config)
+        full, ever = self.full.empty(), self.ever.empty()
+        for group, bound in found.items():
             full.add_metric([group], bound)
         for (group, cause), records in self._reports.ever.items():
             ever.add_metric([group, cause.value], records)
-        return waiting, full, ever
+        return full, ever

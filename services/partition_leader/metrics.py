@@ -14,7 +14,6 @@ from partition_leader.delivery_metrics import DeliveryMetrics
 from partition_leader.meter import LeaderMeter
 from partition_leader.progress.metrics import ProgressMetrics
 from partition_leader.sessions.core.session import Removed, SessionCache
-from partition_leader.share_partition.core.archived import CAUSES
 from partition_leader.share_partition.core.status import DropReason
 from partition_leader.share_partition.leader_parts import LedPartition
 from partition_leader.share_partition.partitions import SharePartitions
@@ -40,9 +39,9 @@ class Led(Protocol):
 class Letters(Protocol):
     """The dead letters of this process that are not written yet."""
 
-    def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
-        """Yield, for each share-partition with unwritten dead letters: its group, their number, the age of the oldest
-        (ms), and whether they have reached the bound."""
+    def all_waiting(self) -> Iterable[tuple[str, int, bool]]:
+        """Yield, for each share-partition with unwritten dead letters: its group, the age of the oldest (ms), and
+        whether they have reached the bound."""
         ...
 
 
@@ -63,41 +62,7 @@ class PartitionLeaderMetrics(LeaderMeter):
         self.progress: Final = ProgressMetrics(registry, by_partition=by_partition, rows_max=rows_max)
         self.delivery, self.consumed = DeliveryMetrics(registry), ConsumedMetrics(registry)
         self._host = host or HostMeter()
-        self._batches = Counter(
-            "sharegroups_topic_log_appended_batches_total", "Record batches appended.", registry=registry
-        )
-        self._records = Counter("sharegroups_topic_log_appended_records_total", "Records appended.", registry=registry)
-        self._bytes = Counter(
-            "sharegroups_topic_log_appended_bytes_total", "Bytes of record batches appended.", registry=registry
-        )
-        self._loads = Counter(
-            "sharegroups_topic_log_loads_total", "Topic logs loaded after a claim.", registry=registry
-        )
-        self._jumps = Counter(
-            "sharegroups_topic_log_end_jumps_total",
-            "Loads that moved the log end up because a tail may be lost.",
-            registry=registry,
-        )
-        self._raised = Counter(
-            "sharegroups_topic_log_end_raised_offsets_total",
-            "Offsets by which log ends were raised to match share-partition state.",
-            registry=registry,
-        )
-        self._not_raised = Counter(
-            "sharegroups_topic_log_end_not_raised_total",
-            "Loads of share-partitions refused because their state is further beyond the log than a lost tail.",
-            registry=registry,
-        )
-        self._refused_full = Counter(
-            "sharegroups_produce_refused_store_full_total",
-            "Records refused, one for each try, because the store is nearly full (store.produce.memory.percent).",
-            registry=registry,
-        )
-        self._unreadable = Counter(
-            "sharegroups_topic_log_unreadable_offsets_total",
-            "Offsets whose records cannot be read, because their entries in the store are damaged or missing.",
-            registry=registry,
-        )
+        self._logs = _LogCounters(registry)
         reasons = [reason.value for reason in DropReason]
         self._drops = _labelled(
             registry,
@@ -106,8 +71,6 @@ class PartitionLeaderMetrics(LeaderMeter):
             "reason",
             reasons,
         )
-        text = "Records that will not be delivered again though no consumer accepted them, by cause."
-        self._archived = _labelled(registry, "sharegroups_archived_records_total", text, "cause", CAUSES)
         text = "Reports to group coordinators about members that lost their connection, or are back, by outcome."
         outcomes = (REPORTED, REFUSED, DROPPED)
         self._member_reports = _labelled(
@@ -130,19 +93,19 @@ class PartitionLeaderMetrics(LeaderMeter):
 
     def appended(self, batches: int, records: int, size: int) -> None:
         """Count one confirmed flush."""
-        self._batches.inc(batches)
-        self._records.inc(records)
-        self._bytes.inc(size)
+        self._logs.batches.inc(batches)
+        self._logs.records.inc(records)
+        self._logs.bytes.inc(size)
 
     def loaded(self, indexed: int, jumped: bool) -> None:
         """Count a log that was rebuilt."""
         del indexed
-        self._loads.inc()
-        self._jumps.inc(int(jumped))
+        self._logs.loads.inc()
+        self._logs.jumps.inc(int(jumped))
 
     def end_raised(self, offsets: int) -> None:
         """Count the offsets by which a log end was raised to match a share-partition's state (CM-47)."""
-        self._raised.inc(offsets)
+        self._logs.raised.inc(offsets)
 
     def refused(self, records: int) -> None:
         """Count refused topic writes, together with the refused writes of the other services."""
@@ -150,23 +113,19 @@ class PartitionLeaderMetrics(LeaderMeter):
 
     def refused_store_full(self, records: int) -> None:
         """Count records that were refused because the store nears its memory limit (CM-214)."""
-        self._refused_full.inc(records)
+        self._logs.refused_full.inc(records)
 
     def end_not_raised(self) -> None:
         """Count a stored state that is too far beyond a log's end to be trusted (CM-83)."""
-        self._not_raised.inc()
+        self._logs.not_raised.inc()
 
     def unreadable(self, offsets: int) -> None:
         """Count offsets that damage in the store made unreadable (CM-102)."""
-        self._unreadable.inc(offsets)
+        self._logs.unreadable.inc(offsets)
 
     def share_partition_dropped(self, reason: DropReason) -> None:
         """Count one share-partition object that was dropped (PL-604, PL-631)."""
         self._drops.labels(reason.value).inc()
-
-    def records_archived(self, cause: str, records: int) -> None:
-        """Count archived records (PL-810)."""
-        self._archived.labels(cause).inc(records)
 
     def letters_written(self, group_id: str, letters: int) -> None:
         """Count dead letters that are in their topic (PL-904)."""
@@ -189,6 +148,45 @@ class PartitionLeaderMetrics(LeaderMeter):
     def watch_transactions(self, led: Led, clock: Clock) -> None:
         """Compute the gauges of open transactions at each scrape."""
         self._registry.register(_TransactionGauges(led, clock))
+
+
+class _LogCounters:
+    """Counts what topic logs report."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.batches = Counter(
+            "sharegroups_topic_log_appended_batches_total", "Record batches appended.", registry=registry
+        )
+        self.records = Counter("sharegroups_topic_log_appended_records_total", "Records appended.", registry=registry)
+        self.bytes = Counter(
+            "sharegroups_topic_log_appended_bytes_total", "Bytes of record batches appended.", registry=registry
+        )
+        self.loads = Counter("sharegroups_topic_log_loads_total", "Topic logs loaded after a claim.", registry=registry)
+        self.jumps = Counter(
+            "sharegroups_topic_log_end_jumps_total",
+            "Loads that moved the log end up because a tail may be lost.",
+            registry=registry,
+        )
+        self.raised = Counter(
+            "sharegroups_topic_log_end_raised_offsets_total",
+            "Offsets by which log ends were raised to match share-partition state.",
+            registry=registry,
+        )
+        self.not_raised = Counter(
+            "sharegroups_topic_log_end_not_raised_total",
+            "Loads of share-partitions refused because their state is further beyond the log than a lost tail.",
+            registry=registry,
+        )
+        self.refused_full = Counter(
+            "sharegroups_produce_refused_store_full_total",
+            "Records refused, one for each try, because the store is nearly full (store.produce.memory.percent).",
+            registry=registry,
+        )
+        self.unreadable = Counter(
+            "sharegroups_topic_log_unreadable_offsets_total",
+            "Offsets whose records cannot be read, because their entries in the store are damaged or missing.",
+            registry=registry,
+        )
 
 
 class _LetterCounters:
@@ -250,9 +248,6 @@ class _Gauges(ComputedMetrics):
 
 
 class _LetterGauges(ComputedMetrics):
-    waiting = gauge(
-        "sharegroups_share_group_dead_letters_unwritten", "Dead letters that wait or are being written.", "group"
-    )
     age = gauge(
         "sharegroups_share_group_dead_letters_oldest_age_seconds", "Age of the oldest dead letter that waits.", "group"
     )
@@ -264,17 +259,16 @@ class _LetterGauges(ComputedMetrics):
         self._letters = letters
 
     def collect(self) -> Iterable[Metric]:
-        """Yield the dead letters that are not written yet, by group (PL-920)."""
-        found: dict[str, tuple[int, int, int]] = {}
-        for group, letters, age_ms, full in self._letters.all_waiting():
-            waiting, oldest_ms, bound = found.get(group, (0, 0, 0))
-            found[group] = (waiting + letters, max(oldest_ms, age_ms), bound + full)
-        waiting_gauge, age_gauge, full_gauge = self.waiting.empty(), self.age.empty(), self.full.empty()
-        for group, (waiting, oldest_ms, bound) in found.items():
-            waiting_gauge.add_metric([group], waiting)
+        """Yield how long dead letters have waited, and what they hold up, by group (PL-920)."""
+        found: dict[str, tuple[int, int]] = {}
+        for group, age_ms, full in self._letters.all_waiting():
+            oldest_ms, bound = found.get(group, (0, 0))
+            found[group] = (max(oldest_ms, age_ms), bound + full)
+        age_gauge, full_gauge = self.age.empty(), self.full.empty()
+        for group, (oldest_ms, bound) in found.items():
             age_gauge.add_metric([group], oldest_ms / 1000)
             full_gauge.add_metric([group], bound)
-        yield from (waiting_gauge, age_gauge, full_gauge)
+        yield from (age_gauge, full_gauge)
 
 
 class _TransactionGauges(ComputedMetrics):

@@ -110,7 +110,7 @@ class PartitionLeader:
         self._deadlines = Deadlines(around.clock)
         self.led: Final = LedPartitions(around.clock, around.facts, around.topic_log, around.caches, around.clock_doubt)
         self._delays = DelayReports(around.facts.name)
-        self._archived = ArchivedRecords(around.facts.name, around.metrics.records_archived)
+        self._archived = ArchivedRecords(around.facts.name)
         self.letters: Final = _letter_post(around, self.led, self._deadlines)
         self._tracked = TrackedPartitions()
         self.share_partitions: Final = SharePartitions(self._parts())

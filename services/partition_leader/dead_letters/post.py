@@ -171,16 +171,16 @@ class LetterPost:
             return LettersWaiting(found.count, max(0, now_ms - oldest), found.attempts, topic, reason, due_ms)
         return None if left is None else left.waiting(topic, now_ms)
 
-    def all_waiting(self) -> Iterable[tuple[str, int, int, bool]]:
-        """Yield, for each share-partition with unwritten dead letters: its group, their number, the age of the oldest
-        (ms), and whether they have reached the bound."""
+    def all_waiting(self) -> Iterable[tuple[str, int, bool]]:
+        """Yield, for each share-partition with unwritten dead letters: its group, the age of the oldest (ms), and
+        whether they have reached the bound."""
         now_ms = self._clock.now_ms()
         for box in self._outboxes.values():
             oldest = box.letters.oldest_ms
             if oldest is not None:
-                yield box.sender.key.group_id, box.letters.count, now_ms - oldest, box.sender.letters_full()
+                yield box.sender.key.group_id, now_ms - oldest, box.sender.letters_full()
         for key, left in self.left.items():
-            yield key.group_id, left.letters, now_ms - left.oldest_ms, False
+            yield key.group_id, now_ms - left.oldest_ms, False
 
     def retry(self) -> None:
         """Retry failed dead letters now, because topics or configs changed (PL-912)."""

@@ -1,4 +1,4 @@
-"""Reports records that were archived without being accepted, with a log line and a count by cause (PL-810)."""
+"""Reports records that were archived without being accepted, with a log line (PL-810)."""
 
 from __future__ import annotations
 
@@ -18,18 +18,15 @@ _RANGES_SHOWN: Final = 20
 
 
 class ArchivedRecords:
-    """Makes the reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic; `count`
-    adds a number of records to a cause."""
+    """Makes the reports for all share-partitions of a process. `topic_name` returns "" for an unknown topic."""
 
-    def __init__(self, topic_name: Callable[[bytes], str], count: Callable[[str, int], None]) -> None:
+    def __init__(self, topic_name: Callable[[bytes], str]) -> None:
         self._topic_name = topic_name
-        self._count = count
         self._lines = RateLimitedLog(log)
 
     def __call__(self, key: SharePartitionKey, effect: Archived) -> None:
-        """Count the records, and log at most one line per share-partition and cause every ten seconds, with the offsets
-        of the newest write."""
-        self._count(effect.cause, effect.records)
+        """Log at most one line per share-partition and cause every ten seconds, with the number of records since the
+        last one and the offsets of the newest write."""
         self._lines.warning(
             "records_archived",
             key=(key, effect.cause),

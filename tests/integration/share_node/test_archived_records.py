@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.support.ports import free_port
 
 GROUP = "workers\x1b[31m"
 DELIVERIES = 5
+ARCHIVED = "sharegroups_share_group_records_archived_total"
 
 
 def consumed(cluster: Cluster) -> None:
@@ -56,10 +58,23 @@ def described(cluster: Cluster) -> dict[str, Any]:
     return found
 
 
+def until_counted(port: int, expected: dict[str, int]) -> None:
+    """Wait until the metrics count so many archived records of the group, by cause."""
+    deadline = time.monotonic() + BOUND_S
+    while True:
+        shown = series(scrape(port))
+        of = {"group": GROUP, "topic": "orders"}
+        found = {cause: shown.get((ARCHIVED, frozenset((of | {"cause": cause}).items()))) for cause in expected}
+        if found == expected:
+            return
+        assert time.monotonic() < deadline, found
+        time.sleep(0.1)
+
+
 @pytest.mark.rule("PL-810", "PL-811")
 def test_an_archived_record_is_logged_counted_and_described_also_after_a_restart() -> None:
     port = free_port()
-    settings = {**QUICK, "metrics.port": str(port)}
+    settings = {**QUICK, "metrics.port": str(port), "metrics.progress.interval.ms": "300"}
     with Cluster(settings) as cluster:
         with Admin(bootstrap_servers=cluster.bootstrap) as admin:
             admin.create_topics([NewTopic("orders")])
@@ -77,9 +92,7 @@ def test_an_archived_record_is_logged_counted_and_described_also_after_a_restart
         assert limit["level"] == "warning"
         assert (rejected["offsets"], rejected["records"], rejected["delivery_count"]) == ("1-2", 2, 1)
         assert "\x1b" not in errors
-        found = series(scrape(port))
-        for cause, records in (("delivery_limit", 1), ("rejected", 2)):
-            assert found["sharegroups_archived_records_total", frozenset({("cause", cause)})] == records
+        until_counted(port, {"delivery_limit": 1, "rejected": 2})
         before = described(cluster)
         assert (before["archived_by_limit"], before["archived_by_reject"], before["lag"]) == (1, 2, 0)
         cluster.node.kill()

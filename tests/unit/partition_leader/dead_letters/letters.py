@@ -7,9 +7,10 @@ import asyncio
 from typing import Any
 
 from kip932.api.v1.record_batch_pb2 import Record, RecordBatch
+from kip932.state_values import StoredStart
 from partition_leader.topic_log.core.batch import NewBatch
 from tests.unit.partition_leader.share_partition.letter_facts import DLQ
-from tests.unit.partition_leader.share_partition.worlds import Member, World, key, settle
+from tests.unit.partition_leader.share_partition.worlds import TOPIC, Member, World, key, settle
 
 REJECT = 3
 
@@ -64,6 +65,17 @@ def start(world: World, partition: int = 0) -> int:
 
 def counted(world: World, name: str, **labels: str) -> float:
     return world.registry.get_sample_value(name, {"group": "g", **labels}) or 0.0
+
+
+async def unwritten(world: World) -> float:
+    """Return how many dead letters the metrics show as not written after a round, in which the share coordinator
+    returns the stored start offsets."""
+    starts: dict[str, dict[int, int | StoredStart]] = {}
+    for one, stored in world.persister.stored.items():
+        starts.setdefault(one.group_id, {})[one.partition] = stored.start
+    world.starts.groups = {TOPIC: starts}
+    await world.leader.progress_round()
+    return counted(world, "sharegroups_share_group_dead_letters_waiting", topic="t")
 
 
 async def passes(seconds: float) -> None:

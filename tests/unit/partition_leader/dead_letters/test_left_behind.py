@@ -33,11 +33,11 @@ from tests.unit.partition_leader.dead_letters.letters import (
     sent,
     start,
     states,
+    unwritten,
 )
 from tests.unit.partition_leader.share_partition.persister import Fault, Stored
 from tests.unit.partition_leader.share_partition.worlds import Member, World, key, run, settle
 
-WAITING = "sharegroups_share_group_dead_letters_unwritten"
 AGE = "sharegroups_share_group_dead_letters_oldest_age_seconds"
 AGAIN_S = AGAIN_MS / 1000 + 1
 
@@ -67,7 +67,7 @@ def test_letters_that_a_group_left_behind_are_written_when_its_next_member_comes
             "Offset rejected by client.",
             "Offset delivery count exceeded the threshold.",
         ]
-        assert (start(world), counted(world, WAITING)) == (2, 0)
+        assert (start(world), await unwritten(world)) == (2, 0)
 
     run(scenario)
 
@@ -77,7 +77,7 @@ def test_without_a_member_letters_are_seen_and_written_at_once_when_a_config_let
     async def scenario(world: World) -> None:
         await left_behind(world)
         await passes(7)  # attempts are made meanwhile, since they follow soon after a change
-        assert counted(world, WAITING) == 2
+        assert await unwritten(world) == 2
         assert 7 <= counted(world, AGE) < 8
         waiting = world.leader.letters.waiting(key())
         assert waiting is not None
@@ -86,7 +86,7 @@ def test_without_a_member_letters_are_seen_and_written_at_once_when_a_config_let
         assert "sharegroups configs alter --topic dlq.t --add-config" in waiting.reason
         configure(world)
         await settle()
-        assert (offsets(world), start(world), counted(world, WAITING)) == ([0, 1], 2, 0)
+        assert (offsets(world), start(world), await unwritten(world)) == ([0, 1], 2, 0)
         assert world.leader.letters.waiting(key()) is None
         assert world.host() is None, "loaded only for its dead letters, so it must be unloaded again"
 
@@ -102,7 +102,7 @@ def test_without_a_member_letters_are_tried_every_half_minute_and_their_share_pa
         await gone(world, await rejected(world, 2, keep=True))
         tries = []
         for _ in range(4):
-            tries.append((len(world.elsewhere.requests), counted(world, WAITING), world.host()))
+            tries.append((len(world.elsewhere.requests), await unwritten(world), world.host()))
             await passes(AGAIN_S)
         assert tries == [(1, 2, None), (2, 2, None), (3, 2, None), (4, 0, None)]
         assert (offsets(world), start(world)) == ([0, 1], 2)
@@ -134,9 +134,9 @@ def test_after_a_change_they_are_tried_again_soon_since_a_new_topic_has_no_leade
         world.elsewhere.answers.append(errors.NotLeaderOrFollowerError.code)
         configure(world)
         await settle()
-        assert (len(world.elsewhere.requests), counted(world, WAITING)) == (1, 2)
+        assert (len(world.elsewhere.requests), await unwritten(world)) == (1, 2)
         await passes(SOON_RETRY_MS / 1000 + 1)
-        assert (len(world.elsewhere.requests), counted(world, WAITING), start(world)) == (2, 0, 2)
+        assert (len(world.elsewhere.requests), await unwritten(world), start(world)) == (2, 0, 2)
 
     run(scenario)
 
@@ -192,9 +192,9 @@ def test_letters_whose_state_is_gone_are_forgotten_and_others_are_tried_again(ho
             world.persister.faults["read"].append(Fault(errors.CoordinatorNotAvailableError()))
         configure(world)
         await passes(5)
-        assert (counted(world, WAITING), len(world.elsewhere.requests)) == (2 if how == "read in vain" else 0, 0)
+        assert (await unwritten(world), len(world.elsewhere.requests)) == (2 if how == "read in vain" else 0, 0)
         await passes(AGAIN_S)
-        assert (counted(world, WAITING), len(world.elsewhere.requests)) == (0, how == "read in vain")
+        assert (await unwritten(world), len(world.elsewhere.requests)) == (0, how == "read in vain")
 
     run(scenario)
 
@@ -204,12 +204,12 @@ def test_letters_that_a_retiring_share_partition_had_no_time_for_are_left_behind
     async def scenario(world: World) -> None:
         world.elsewhere.held = asyncio.Event()
         await gone(world, await rejected(world, 3))
-        assert counted(world, WAITING) == 3
+        assert await unwritten(world) == 3
         await passes(6)
-        assert counted(world, WAITING) == 3
+        assert await unwritten(world) == 3
         world.elsewhere.held.set()
         await passes(AGAIN_S)
-        assert (start(world), counted(world, WAITING)) == (3, 0)
+        assert (start(world), await unwritten(world)) == (3, 0)
 
     run(scenario, operation_timeout_ms=5_000)
 

@@ -177,17 +177,23 @@ def test_explanations_say_what_delayed_records_hold_up() -> None:
     run(scenario)
 
 
+async def delayed(world: World) -> tuple[float | None, float | None]:
+    """Return the metrics after a round: the delayed records, and the share-partitions at the bound."""
+    await world.leader.progress_round()
+    sample = world.registry.get_sample_value
+    records = sample("sharegroups_share_group_records_delayed", {"group": "g", "topic": "t"})
+    return records, sample("sharegroups_share_group_delayed_full", {"group": "g"})
+
+
 @pytest.mark.rule("PL-938", "PL-935")
 def test_delayed_records_and_share_partitions_at_the_bound_are_in_the_metrics() -> None:
     async def scenario(world: World) -> None:
         world.configure(delayed_max=2)
         member = await begun(world, 4)
-        labels = {"group": "g"}
-        assert world.registry.get_sample_value("sharegroups_share_group_delayed_records", labels) == 0
+        assert await delayed(world) == (0, 0)
         await member.acknowledge({0: [release(0, 1, 30_000)]}).answer()
-        assert world.registry.get_sample_value("sharegroups_share_group_delayed_records", labels) == 2
-        assert world.registry.get_sample_value("sharegroups_share_group_delayed_full", labels) == 1
+        assert await delayed(world) == (2, 1)
         await asyncio.sleep(31)
-        assert world.registry.get_sample_value("sharegroups_share_group_delayed_records", labels) == 0
+        assert await delayed(world) == (0, 0)
 
     run(scenario)
