@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
-import urllib.request
+import time
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -21,8 +21,9 @@ from sharegroups import AcknowledgeType
 from sharegroups import config as client
 from sharegroups.consuming.metrics import ConsumerMetrics
 from tests.integration.dead_letters.queues import Queues
+from tests.integration.share_node.test_scrapes import scrape
 from tests.packaging.metrics_listed import listed
-from tests.support.node import QUICK, Cluster
+from tests.support.node import BOUND_S, QUICK, Cluster
 from tests.support.ports import free_port
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "kafka-names.md"
@@ -73,14 +74,20 @@ def rows(section: str) -> tuple[tuple[str, str, str], ...]:
 def text() -> str:
     """Return what a node serves once its group `workers` has rejected five records of the topic `orders`."""
     port = free_port()
-    with Cluster({**QUICK, "metrics.port": str(port)}) as cluster:
+    with Cluster({**QUICK, "metrics.port": str(port), "metrics.progress.interval.ms": "300"}) as cluster:
         queues = Queues(cluster)
         queues.produce(5)
         with queues.consumer() as consumer:
             queues.settle(consumer, AcknowledgeType.REJECT, 5)
             queues.until_letters(5)
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30) as answer:
-                served: str = answer.read().decode()
+            queues.until_start(5)
+            lag = f'sharegroups_share_group_lag{{group="{queues.group}",topic="{queues.topic}"}} 0.0\n'
+            deadline = time.monotonic() + BOUND_S
+            served = scrape(port)
+            while lag not in served:  # the figures of groups are made in rounds
+                assert time.monotonic() < deadline, [line for line in served.splitlines() if "group_lag" in line]
+                time.sleep(0.1)
+                served = scrape(port)
         queues.close()
     return served.replace(queues.topic, "orders").replace(queues.group, "workers")
 
@@ -137,7 +144,9 @@ def test_each_of_them_has_a_line_of_a_scrape_which_a_node_serves(scraped: list[M
     assert names == {here for _, here, _ in rows("Metrics of the services")} - {"—"}
     rejected = ("sharegroups_record_acknowledgements_total", frozenset({("ack_type", "reject")}))
     letters = ("sharegroups_share_group_dead_letters_written_total", frozenset({("group", "workers")}))
-    assert [real[one] for one in (rejected, letters)] == [page[one] for one in (rejected, letters)] == [5, 5]
+    lag = ("sharegroups_share_group_lag", frozenset({("group", "workers"), ("topic", "orders")}))
+    known = (rejected, letters, lag)
+    assert [real[one] for one in known] == [page[one] for one in known] == [5, 5, 0]
 
 
 @pytest.mark.rule("CM-174")
