@@ -52,6 +52,18 @@ def test_a_group_with_strips(world: FakeCluster, browser: OwnConsole) -> None:
 
 
 @pytest.mark.rule("CT-168")
+def test_an_assignment_is_being_computed_only_while_there_are_members(world: FakeCluster, browser: OwnConsole) -> None:
+    """The epochs of a group that its members have left differ until one comes."""
+    computed = "a new assignment is being computed"
+    world.add_member("m-1")
+    assert computed not in text_of(browser.get("/group?group=g"))
+    world.unassigned.add("g")
+    assert computed in text_of(browser.get("/group?group=g"))
+    world.members.clear()
+    assert computed not in text_of(browser.get("/group?group=g"))
+
+
+@pytest.mark.rule("CT-168")
 def test_share_partitions_and_members_are_paged(fake: FakeCluster, browser: OwnConsole) -> None:
     for topic, number in (("orders", 0), ("orders", 1), ("dlq.orders", 0), ("dlq.orders", 1)):
         plant(fake, topic, number, HELD)
