@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -24,9 +24,14 @@ from sharegroups.errors import BufferFullError, ConfigError, KafkaError, Network
 
 F = TypeVar("F", bound=Callable[..., Any])
 DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
+_BOOTSTRAP: Final = "bootstrap.servers"
+_OPTION: Final = "--bootstrap-server"
+_VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
 #: What failed, as kafka-share-groups.sh calls it and writes that it did (CT-28).
 SHARE_GROUP_COMMAND = "Executing share group command"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+#: Where `settings` keeps what names the nodes of a command.
+_SERVERS: Final = "sharegroups.servers"
 #: Gets the lines of `print_stderr` in this thread or task; None: they go to standard error.
 _listener: ContextVar[Callable[[str], None] | None] = ContextVar("listener", default=None)
 
@@ -60,8 +65,8 @@ def connection_options(function: F) -> F:
         help="File with client settings, one name=value per line.",
     )(function)
     return click.option(
-        "--bootstrap-server",
-        envvar="SHAREGROUPS_BOOTSTRAP",
+        _OPTION,
+        envvar=_VARIABLE,
         default=DEFAULT_BOOTSTRAP,
         show_default=True,
         show_envvar=True,
@@ -85,12 +90,30 @@ def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence
 
     Raises UsageFailure for a line that is not name=value.
     """
-    given = click.get_current_context().get_parameter_source("bootstrap_server") is ParameterSource.COMMANDLINE
-    said = {"bootstrap.servers": bootstrap_server}
+    context = click.get_current_context()
+    source = context.get_parameter_source("bootstrap_server")
+    given = source is ParameterSource.COMMANDLINE
+    said = {_BOOTSTRAP: bootstrap_server}
     # A person at a terminal should not have to wait for the client's default of 60 s to learn that the cluster is
     # unreachable.
     usual = said | {"default.api.timeout.ms": "10000"}
-    return usual | pairs(lines_of(command_config)) | (said if given else {}) | pairs(extra)
+    in_file, others = pairs(lines_of(command_config)), pairs(extra)
+    found = usual | in_file | (said if given else {}) | others
+    named = _OPTION
+    if _BOOTSTRAP in others:
+        named = _BOOTSTRAP
+    elif _BOOTSTRAP in in_file and not given:
+        named = f"{_BOOTSTRAP} in {command_config}"
+    elif source is ParameterSource.ENVIRONMENT:
+        named = _VARIABLE
+    context.meta[_SERVERS] = named
+    return found
+
+
+def servers_name() -> str:
+    """Return what names the nodes of this command: an option, a variable, or a line of its file (CT-2)."""
+    context = click.get_current_context(silent=True)
+    return str(context.meta.get(_SERVERS, _OPTION)) if context else _OPTION
 
 
 def lines_of(file: Path | None) -> list[str]:
@@ -214,12 +237,14 @@ def failures(what: str, status: int = 1) -> Iterator[None]:
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
         from kip932.rpc.grpc_transport import is_about_handshake  # noqa: PLC0415 - gRPC is imported with the clients
+        from sharegroups.connection.coordinator_calls import SILENT  # noqa: PLC0415 - as the line above
 
         # No hint is needed here: the producer's errors already contain it, and a cluster that refuses a call, or whose
         # TLS does, is up.
-        said = any(words in str(error) for words in ("sharegroups up", "has refused for"))
+        said = any(words in str(error) for words in ("sharegroups up", "has refused for", SILENT))
         said = said or is_about_handshake(str(error))
-        hint = ". Is the cluster up (`sharegroups up`), and is --bootstrap-server right?" if silent and not said else ""
+        asked = f". Is the cluster up (`sharegroups up`), and is {servers_name()} right?"
+        hint = asked if silent and not said else ""
         failed = "failed due to" if what == SHARE_GROUP_COMMAND else "failed:"
         print_stderr(f"Error: {what} {failed} {error}{hint}")
         sys.exit(status)

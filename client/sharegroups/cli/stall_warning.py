@@ -18,7 +18,7 @@ from kip932.errors import (
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
-from sharegroups.cli.output import print_stderr
+from sharegroups.cli.output import print_stderr, servers_name
 from sharegroups.config import ADMIN
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
@@ -85,7 +85,7 @@ def _about(topic: TopicDescription, where: str) -> Trouble | None:
 
 def text_of(trouble: Trouble, topic: str = "--topic") -> str:
     """Return the trouble as text that refers to the command line; `topic`: the option or argument for the topic."""
-    return trouble.text("--bootstrap-server", topic)
+    return trouble.text(servers_name(), topic)
 
 
 def warn(text: str) -> None:

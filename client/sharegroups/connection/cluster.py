@@ -33,6 +33,7 @@ from sharegroups.connection import wire
 from sharegroups.connection.core.backoff import Backoff
 from sharegroups.connection.core.throttle import Throttle
 from sharegroups.connection.silent_nodes import first_answer
+from sharegroups.connection.waits import Wait
 from sharegroups.errors import IllegalStateError
 from sharegroups.forks import another_process
 
@@ -71,11 +72,14 @@ class ThrottledTransport:
             if left_s >= timeout_s:
                 text = f"{method.name} was not sent: the node asked to be left alone for {left_s:.1f} s more"
                 raise TransportError(TransportStatus.RESOURCE_EXHAUSTED, address, text)
+        wait = Wait(f"the answer of {address} to {method.name}")
         try:
             response = await self._transport.call(address, method, request, timeout_s - left_s)
         except TransportError as error:
             self.note_throttle(address, error.throttle_ms)
             raise
+        finally:
+            wait.end()
         throttle_ms = int(getattr(response, "throttle_time_ms", 0))
         self.note_throttle(address, throttle_ms)
         if getattr(response, "error_code", 0) == ThrottlingQuotaExceededError.code:

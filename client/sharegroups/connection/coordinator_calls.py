@@ -16,6 +16,7 @@ from kip932.errors import (
     InvalidRequestError,
     KafkaError,
     NetworkError,
+    NotCoordinatorError,
     RequestTimedOutError,
     RetriableError,
     SaslAuthenticationFailedError,
@@ -26,9 +27,14 @@ from kip932.rpc.transport import Method, TransportError, TransportStatus
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.silent_nodes import while_in_charge
+from sharegroups.connection.waits import Wait
 
 T = TypeVar("T")
 
+#: Begins what an error says of a node that takes calls and leaves them without an answer.
+SILENT: Final = "Such a node may be"
+#: How many nodes an error names.
+_NAMED_MAX: Final = 5
 #: Requests that change nothing, so several nodes may be asked in parallel.
 _QUESTIONS: Final = frozenset(
     method.path for method in (wire.METADATA, wire.FIND_COORDINATOR, wire.DESCRIBE_CLUSTER, wire.DESCRIBE_CONFIGS)
@@ -74,6 +80,7 @@ async def at_coordinator(
     last: Exception = NetworkError("no coordinator answered")
     address: str | None = None
     refused = False
+    wait = Wait(f"the coordinator of group {group_id!r}")
 
     def find() -> Coroutine[Any, Any, str]:
         return cluster.find_coordinator(group_id)
@@ -97,11 +104,20 @@ async def at_coordinator(
                     if (fatal := fatal_error(error)) is not None:
                         raise fatal from error
                     last, address, refused = error, None, False
+                wait.last = str(last)
                 await asyncio.sleep(backoff.next_ms() / 1000)
     except TimeoutError:
         heard = f"has refused for {timeout_s:g} s" if refused else f"did not answer within {timeout_s:g} s"
-        text = f"the coordinator of group {group_id!r} {heard}; last: {last}"
+        text = f"the coordinator of group {group_id!r} {heard}; last: {last}{_unled(last)}"
         raise RequestTimedOutError(text) from None
+    finally:
+        wait.end()
+
+
+def _unled(last: Exception) -> str:
+    """Return what to try when nodes refuse because none coordinates the group."""
+    hint = " No node has taken the group over: do the nodes reach their store? Their logs say why"
+    return hint if isinstance(last, NotCoordinatorError) else ""
 
 
 async def at_any(
@@ -117,7 +133,8 @@ async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Ca
     """Retry `call()` until it succeeds. Raises a KafkaError that a retry cannot help, or RequestTimedOutError after
     `timeout_s`. `what` names the request in that error."""
     backoff = cluster.backoff()
-    last: KafkaError = NetworkError("no node answered")
+    last: KafkaError | None = None
+    wait = Wait(what)
     try:
         async with asyncio.timeout(timeout_s):
             while True:
@@ -125,11 +142,25 @@ async def until_answered(cluster: Cluster, what: str, timeout_s: float, call: Ca
                     return await call()
                 except RetriableError as error:
                     last = error
+                    wait.last = str(error)
                 except TransportError as error:
                     raise fatal_error(error) or NetworkError(str(error)) from error
                 await asyncio.sleep(backoff.next_ms() / 1000)
     except TimeoutError:
-        raise RequestTimedOutError(f"{what} was not answered within {timeout_s:g} s; last: {last}") from None
+        found = f"last: {last}" if last else _silence(cluster)
+        raise RequestTimedOutError(f"{what} was not answered within {timeout_s:g} s; {found}") from None
+    finally:
+        wait.end()
+
+
+def _silence(cluster: Cluster) -> str:
+    """Describe nodes that did not even fail within the time: a node that is not there refuses a connection at once."""
+    known = sorted(cluster.addresses())
+    more = f" and {len(known) - _NAMED_MAX} more" if len(known) > _NAMED_MAX else ""
+    return (
+        f"neither an answer nor a refusal came from {', '.join(known[:_NAMED_MAX])}{more}. {SILENT} overloaded, "
+        "paused, or without its store; its log says more"
+    )
 
 
 async def while_no_room(cluster: Cluster, timeout_s: float, call: Callable[[], Awaitable[T]]) -> T:

@@ -27,6 +27,8 @@ BUSY: Final = "handlers busy"
 ONLY_DELAYED: Final = "only delayed records"
 DEAD_LETTERS: Final = "dead letters wait"
 KEEPS_UP: Final = "keeps up"
+#: Of a group without a member and without a lag: nothing is wrong.
+NOTHING_WAITS: Final = "nothing waits"
 NOTHING_GIVEN: Final = "members fetch, but get no record"
 
 
@@ -76,7 +78,7 @@ def _of_none_left(progress: ShareProgress, group: Group, missing: tuple[str, ...
         return DEAD_LETTERS
     if missing:
         return _silent(missing)
-    return NO_MEMBER if group.is_empty else KEEPS_UP
+    return NOTHING_WAITS if group.is_empty else KEEPS_UP
 
 
 def _held(progress: ShareProgress) -> str:

@@ -68,6 +68,10 @@ _HANDSHAKES: Final = (
         "gRPC cannot use the files in ssl.*: is the key the certificate's and not encrypted, and are all of them PEM?",
     ),
     (
+        "Handshake read failed (FD Shutdown",  # of this side, when the time for connecting is over
+        "it took the connection, but did not go on with the TLS handshake in time; is it overloaded or paused?",
+    ),
+    (
         "Handshake read failed",
         "it ended the connection during the TLS handshake; is it a port without TLS, such as metrics.port?",
     ),

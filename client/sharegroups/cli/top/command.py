@@ -25,7 +25,7 @@ from sharegroups.cli.output import (
     print_table,
     settings,
 )
-from sharegroups.cli.reaching import require_answer
+from sharegroups.cli.reaching import lateness_said, require_answer
 from sharegroups.cli.top.cluster_source import ClusterSource
 from sharegroups.cli.top.views import Overview
 from sharegroups.config import ADMIN, Config
@@ -56,7 +56,8 @@ def top(*, once: bool, bootstrap_server: str, command_config: Path | None, outpu
     if once or output == "json":
         with failures("Listing what waits"):
             require_answer(given)
-            found = asyncio.run(_with_source(given, ClusterSource.overview))
+            with lateness_said():
+                found = asyncio.run(_with_source(given, ClusterSource.overview))
         _print(found, output)
         return
     shown = _screen()

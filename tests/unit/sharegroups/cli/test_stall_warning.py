@@ -175,7 +175,7 @@ def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tm
     status, reported = result.exit_code, result.output
     assert status == 1
     assert reported.startswith("Error: Listing topics failed: ")
-    assert reported.endswith("Is the cluster up (`sharegroups up`), and is --bootstrap-server right?\n")
+    assert reported.endswith(f"Is the cluster up (`sharegroups up`), and is bootstrap.servers in {hurried} right?\n")
 
 
 @pytest.mark.rule("CM-72")
@@ -185,6 +185,8 @@ def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tm
     [
         ("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed", False),
         ("Ssl handshake failed: SSL_ERROR_SSL: WRONG_VERSION_NUMBER", False),
+        ("ipv4:127.0.0.1:1: Handshake read failed (Socket closed)", False),
+        ("ipv4:127.0.0.1:1: Handshake read failed (FD Shutdown (endpoint shutdown))", False),
         ("SSL_ERROR_SSL: CERTIFICATE_VERIFY_FAILED: self signed certificate", False),
         ("failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Connection refused", True),
     ],

@@ -21,7 +21,8 @@ HOUR = 60 * MIN
     ("figures", "group", "cause"),
     [
         ({"lag": 5, "oldest_ms": MIN, "fetching": 0}, Group("Empty", 0), "no member"),
-        ({"lag": 0, "fetching": 0}, Group("Empty", 0), "no member"),
+        ({"lag": 0, "fetching": 0}, Group("Empty", 0), "nothing waits"),
+        ({"lag": 0, "fetching": 0}, Group("Empty", None), "nothing waits"),
         # An older coordinator does not count members, but names the state.
         ({"lag": 5, "oldest_ms": MIN, "fetching": 0}, Group("Empty", None), "no member"),
         ({"lag": 5, "oldest_ms": MIN, "fetching": 0}, Group("Stable", None), "members, but none fetches"),
