@@ -18,7 +18,7 @@ import anyio
 import anyio.to_thread
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
@@ -141,7 +141,7 @@ class Console:
         ]
         app = Starlette(
             routes=[*reading, *asking, *changing, *own],
-            exception_handlers={404: self._not_found, Exception: self._broken},
+            exception_handlers={404: self._not_found, ClientDisconnect: self._gone, Exception: self._broken},
             lifespan=self._lifespan,
             max_body_size=BODY_MAX,
         )
@@ -309,6 +309,11 @@ class Console:
     def _not_found(self, request: Request, _error: Exception) -> Response:
         return self._refused(request, self._session(request), RefusedError("There is no such page.", 404))
 
+    @staticmethod
+    def _gone(_request: Request, _error: Exception) -> Response:
+        """Return what is sent to a client that left within its form: it arrives nowhere, and nothing has failed."""
+        return PlainTextResponse("", 408)
+
     def _broken(self, request: Request, error: Exception) -> Response:
         """Return a page for a fault of the console; the server logs it with its traceback."""
         text = f"The console failed: {type(error).__name__}. Its log has more; please report it."
@@ -350,6 +355,8 @@ class Console:
             raise TroubleError(_words(error)[0]) from error
         if not isinstance(page, Page):
             raise TroubleError("This page is somewhere else now.")
+        if not self._rendering.is_live(page):
+            raise TroubleError("This page does not change while it is open; reload it.")
         visit.session.keep(address, page, visit.now_ms)
         values = {"session": visit.session, "as_of": time_text(visit.now_ms)}
         return self._rendering.live(page, **values)
