@@ -47,6 +47,7 @@ def group_page(visit: Visit) -> Page:
         "members_page": visit.number("members", 1) or 1, "lag": _total_lag(offsets), "offsets": offsets,
         "in_flight": sum((each.in_flight or 0) for each in offsets.values() if each),
         "dead_letters": sum((each.dead_letters or 0) for each in offsets.values() if each),
+        "rebalance": rebalance_of(group),
     }  # fmt: skip
     return Page("group.html", values)
 
@@ -59,6 +60,18 @@ def described(admin: Admin, name: str) -> ShareGroupDescription:
     if isinstance(found, KafkaError):
         raise found
     return found
+
+
+def rebalance_of(group: ShareGroupDescription) -> str:
+    """Return in words whether members are moving to another assignment now. The epochs of a group that its members have
+    left differ until one comes."""
+    if not group.members:
+        return "none"
+    if group.group_epoch != group.assignment_epoch:
+        return "going on: a new assignment is being computed"
+    behind = sum(member.member_epoch < group.assignment_epoch for member in group.members)
+    many = f"{behind:,} of {len(group.members):,} members have"
+    return f"going on: {many} not taken over the new assignment yet" if behind else "none"
 
 
 def _lag(offset: ShareGroupOffset | None) -> int:

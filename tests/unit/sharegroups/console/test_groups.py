@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kip932.api.v1 import explain_record_pb2 as pb
+from sharegroups.admin_values import MemberDescription, ShareGroupDescription
+from sharegroups.console.groups import rebalance_of
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.stories import consumed, produce
 
@@ -52,15 +54,30 @@ def test_a_group_with_strips(world: FakeCluster, browser: OwnConsole) -> None:
 
 
 @pytest.mark.rule("CT-168")
-def test_an_assignment_is_being_computed_only_while_there_are_members(world: FakeCluster, browser: OwnConsole) -> None:
-    """The epochs of a group that its members have left differ until one comes."""
-    computed = "a new assignment is being computed"
-    world.add_member("m-1")
-    assert computed not in text_of(browser.get("/group?group=g"))
-    world.unassigned.add("g")
-    assert computed in text_of(browser.get("/group?group=g"))
-    world.members.clear()
-    assert computed not in text_of(browser.get("/group?group=g"))
+def test_a_group_that_has_nothing_left_is_no_alarm(world: FakeCluster, browser: OwnConsole) -> None:
+    for number in (0, 1):
+        consumed(world, "orders", number, 8)
+    text = text_of(browser.get("/group?group=g"))
+    assert "Lag 0" in text
+    assert "No member, and nothing waits." in text
+
+
+@pytest.mark.rule("CT-168")
+@pytest.mark.parametrize(
+    ("group_epoch", "member_epochs", "words"),
+    [
+        (4, (4, 4), "none"),
+        (5, (), "none"),
+        (5, (4, 4), "going on: a new assignment is being computed"),
+        (4, (4, 3, 0), "going on: 2 of 3 members have not taken over the new assignment yet"),
+    ],
+)
+def test_a_rebalance_is_named(group_epoch: int, member_epochs: tuple[int, ...], words: str) -> None:
+    members = tuple(
+        MemberDescription(f"m-{number}", "c", "/127.0.0.1", None, epoch, (), {})
+        for number, epoch in enumerate(member_epochs)
+    )
+    assert rebalance_of(ShareGroupDescription("g", "Stable", group_epoch, 4, "simple", members, None)) == words
 
 
 @pytest.mark.rule("CT-168")
