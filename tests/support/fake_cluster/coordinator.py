@@ -131,7 +131,7 @@ class Coordinator(GroupChanges):
             group = response.groups.add(
                 group_id=name,
                 group_state=self._state(name),
-                group_epoch=epoch + (name in fake.unassigned),
+                group_epoch=epoch,
                 assignment_epoch=epoch,
                 assignor_name="simple",
                 authorized_operations=OPERATIONS if request.include_authorized_operations else NOT_ASKED,

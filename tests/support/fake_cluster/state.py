@@ -93,8 +93,6 @@ class FakeState(Faults):
         self.questions: list[explain_record_pb2.ExplainRecordRequest] = []
         #: The duration of a lock.
         self.lock_ms = 30_000
-        #: Groups that have changed since their assignment was computed.
-        self.unassigned: set[str] = set()
         #: Whether the nodes support delayed releases (PL-931).
         self.knows_delays = True
         #: The group's delivery limit and dead-letter topic in responses (PL-258); None imitates older nodes, which send
