@@ -161,6 +161,31 @@ def test_what_a_fetch_of_a_replaced_session_acquired_is_given_back() -> None:
     run(scenario)
 
 
+@pytest.mark.rule("PL-505", "PL-508")
+@pytest.mark.parametrize("epoch", [0, -1])
+def test_what_a_request_of_an_ended_session_acquired_is_free_also_in_a_partition_forgotten_since(epoch: int) -> None:
+    """The end of the session does not release what it forgot (PL-508); the request itself has to."""
+
+    async def scenario(world: World) -> None:
+        await world.produce(3)
+        await world.produce(2, 1)
+        member, other = world.member(), world.member("other")
+        assert await other.fetch(2, max_wait_ms=0).ranges(2) == []
+        assert await member.fetch(0, max_records=3).ranges() == [(0, 2, 1)]
+        world.persister.hold("write")
+        both = member.fetch(1, max_records=2, acks={0: [AckBatch(0, 2, (1,))]})
+        await settle()
+        assert (both.done, world.host(1).core.in_flight) == (False, 2), "its answer waits for the write"
+        await member.fetch(forgotten=(part(1),), max_wait_ms=0).answer()
+        await member.fetch(*([0] if epoch == 0 else []), epoch=epoch, max_wait_ms=0).answer()
+        world.persister.let_go("write")
+        answer = await both.answer()
+        assert (code(answer.error), list(answer.partitions)) == ("INVALID_SHARE_SESSION_EPOCH", [])
+        assert await other.fetch(1, max_wait_ms=1_000).ranges(1) == [(0, 1, 2)], "long before their locks expire"
+
+    run(scenario)
+
+
 @pytest.mark.rule("PL-505", "PL-1201")
 def test_giving_back_late_does_not_take_from_the_new_session_what_it_was_given_since() -> None:
     async def scenario(world: World) -> None:

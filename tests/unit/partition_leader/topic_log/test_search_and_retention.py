@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import itertools
 import threading
 
 import pytest
@@ -318,3 +319,22 @@ async def test_pages_of_the_index_are_followed_over_their_borders(monkeypatch: p
         assert await found(log, 0) == (6, 1_006)
         size = len(batch(1, timestamps=[1_000]).data)
         assert 20 <= await log.retain(WALL_MS, -1, 5 * size) <= 25
+
+
+@pytest.mark.rule("CM-45")
+@pytest.mark.parametrize(("retention_ms", "retention_bytes"), [(1, -1), (-1, 0)])
+async def test_one_sweep_checks_a_bounded_number_of_batches_and_the_next_ones_trim_the_rest(
+    monkeypatch: pytest.MonkeyPatch, retention_ms: int, retention_bytes: int
+) -> None:
+    """The bound on the work of one sweep, by age and by size."""
+    small_pages(monkeypatch)
+    monkeypatch.setattr("partition_leader.topic_log.trim._SWEEP_BATCHES", 6)
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
+        for _ in range(20):
+            await log.append([batch(1)], 1000)
+        starts = [await log.retain(WALL_MS + 86_400_000, retention_ms, retention_bytes) for _ in range(5)]
+        steps = [after - before for before, after in itertools.pairwise([0, *starts])]
+        assert max(steps) < 6 + 4, f"{starts}: the bound, and at most the rest of a page"
+        assert starts[1] > starts[0], "a sweep goes on where the last one ended"
+        assert starts[-1] == 20

@@ -28,6 +28,9 @@ from share_node.node.up import (
     _warn_of_few_processors,
     role_processes,
 )
+from share_node.node.up import up as run_up
+from share_node.store.data_directory import DataDirectory, DataDirectoryError
+from share_node.store.embedded_store import EmbeddedStore
 from share_node.store.store_limit import StoreLimit
 from sharegroups.cli.main import main as tools
 
@@ -223,3 +226,42 @@ def test_a_size_that_is_none_and_a_limit_for_a_store_of_the_users_are_refused(tm
 def test_without_the_option_the_limit_is_a_share_of_the_memory_here() -> None:
     assert _store_limit(None) == StoreLimit.share_of(memory_bytes())
     assert (_store_limit(0), _store_limit(5)) == (StoreLimit(0), StoreLimit(5))
+
+
+@pytest.mark.rule("CM-73")
+def test_the_directory_is_locked_until_its_store_has_ended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Otherwise an `up` that starts meanwhile would take the store that is ending for an orphan. Shows the end."""
+    taken: list[str] = []
+
+    def take(when: str) -> None:
+        lock = DataDirectory(tmp_path).lock("up")
+        try:
+            lock.acquire("another process")
+        except DataDirectoryError:
+            return
+        taken.append(when)
+        lock.release()
+
+    class EndingStore(EmbeddedStore):
+        @property
+        def url(self) -> str:
+            return "unix:///s"
+
+        async def start(self) -> None:
+            take("at its start")
+
+        async def stop(self) -> None:
+            await asyncio.sleep(0)  # it writes its files
+            take("at its end")
+
+    async def serve_nothing(options: UpOptions, *_: object) -> str:
+        take("while it serves")
+        return ""
+
+    monkeypatch.setattr("share_node.node.up.configure_logs", lambda *_, **__: lambda: None)
+    monkeypatch.setattr("share_node.node.up.EmbeddedStore", EndingStore)
+    monkeypatch.setattr("share_node.node.up._in_one", serve_nothing)
+    options = UpOptions(data=tmp_path, host="127.0.0.1", port=0)
+    assert asyncio.run(run_up(options, lambda ready: None, asyncio.Event())) == ""
+    take("afterwards")
+    assert taken == ["afterwards"]
