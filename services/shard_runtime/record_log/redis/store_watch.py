@@ -144,7 +144,7 @@ class StoreWatch:
         await asyncio.sleep(gap_s)
         left_s = max(at_most_s - gap_s, 0)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(left_s, _READ_NEAR_S) if self.room.near() else left_s):
+            async with asyncio.timeout(min(left_s, _READ_NEAR_S - gap_s) if self.room.near() else left_s):
                 await self._read_soon.wait()
         self._read_soon.clear()
 
