@@ -1,6 +1,7 @@
-"""Stands in for a role process: records its ports, becomes ready unless a file `hold` exists, and fails if a file
-`refuse` exists."""
+"""Stands in for a role process: records its ports, becomes ready unless a file `hold` exists, fails if a file `refuse`
+exists, and ignores SIGTERM if a file `deaf` exists."""
 
+import signal
 import sys
 import time
 from pathlib import Path
@@ -17,6 +18,8 @@ def main() -> int:
         ports.write(given.get("metrics.port", "0") + "\n")
     if (folder / "refuse").exists():
         return 1
+    if (folder / "deaf").exists():
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if not (folder / "hold").exists():
         print(f"ready 127.0.0.1:{int(given['listen.port']) or 4242} 127.0.0.1:4343 127.0.0.1:4444", flush=True)
     time.sleep(30)
