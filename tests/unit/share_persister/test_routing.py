@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from random import Random
 
 import pytest
 
@@ -11,6 +12,7 @@ from kip932.ids import TopicIdPartition, state_shard
 from kip932.state_values import ReadState, StateSummary, StoredState
 from shard_runtime.cluster.owners import OwnerAddress
 from share_persister import PersisterError, PersisterSettings
+from share_persister.finder import CoordinatorFinder
 from tests.support.coordinator_nodes import CLUSTER_SERVICE, Cluster, Net, change, failure_of, key
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import TOPIC
@@ -120,6 +122,23 @@ async def test_the_hint_of_a_refusal_is_followed_at_once_but_not_in_a_circle() -
     assert now_s() > 0.5
     await persister.close()
     await other.close()
+
+
+@pytest.mark.rule("SC-93")
+@virtual
+async def test_a_late_failure_of_the_former_coordinator_does_not_discard_the_present_one() -> None:
+    """Shows which cached address a failure discards."""
+    net = Net()
+    finder = CoordinatorFinder(net.network.transport(), lambda: ["seed:1"], None, Random(1), 1.0)
+    finder.note(3, "one:1")
+    finder.note(3, "two:1")  # a first refusal by `one` named it
+    finder.doubt(3, "one:1")  # a second request to `one` fails later
+    assert await finder.find(3, key(0)) == "two:1"
+    assert net.cluster.asked == [], "no node had to be asked"
+    finder.doubt(3, "two:1")
+    net.scripted()
+    assert await finder.find(3, key(0)) == "one:1"
+    assert len(net.cluster.asked) == 1
 
 
 @pytest.mark.rule("P-12", "SC-29a")

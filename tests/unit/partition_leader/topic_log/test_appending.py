@@ -424,4 +424,6 @@ async def test_closing_answers_everybody_and_draining_writes_first() -> None:
         await log.close()
         assert isinstance((await failed).error, NotLeaderOrFollowerError)
         assert (log.log_end, log.memory().log_end) == (3, 2)
+        left = [task.get_name() for task in asyncio.all_tasks() if task.get_name().startswith("topic-log")]
+        assert left == [], "none of its flushes or trims runs when the log is released"
         gate.set()

@@ -89,6 +89,34 @@ async def test_a_plain_fetch_without_room_for_its_answer_reads_nothing(monkeypat
         assert budget.used_bytes == 0
 
 
+@pytest.mark.rule("CM-92")
+async def test_a_plain_fetch_that_fails_or_whose_client_goes_returns_the_room_for_its_answer() -> None:
+    """The room of a Fetch that gives no answer: a client that breaks off its fetches must not use up its part."""
+    async with Cluster() as cluster:
+        log = await cluster.node().lead(TopicLogSettings(tail_cache_bytes=0))
+        await produce(log, 2)
+        budget, reading = Budget(1 << 20), asyncio.Event()
+        caller = CallContext("peer", "connection", lambda: None, share=Share(budget, Holder("connection")))
+        unreadable = asked(0)
+        unreadable.topics[0].topic_id = b"short"
+        with pytest.raises(InvalidRequestError):
+            await OffsetsService(Directory(log)).fetch(unreadable, caller)
+        assert budget.used_bytes == 0
+
+        async def hold(point: FaultPoint) -> None:
+            if point.stage is Stage.SEND and point.has("XRANGE"):
+                reading.set()
+                await asyncio.sleep(3_600)
+
+        cluster.store.hook = hold
+        fetching = asyncio.ensure_future(OffsetsService(Directory(log)).fetch(asked(0), caller))
+        await reading.wait()
+        assert budget.used_bytes > 0
+        fetching.cancel()
+        await asyncio.wait({fetching})
+        assert budget.used_bytes == 0
+
+
 @pytest.mark.rule("CM-94")
 async def test_large_answers_of_fetches_are_built_one_per_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part (d) for Fetch."""
