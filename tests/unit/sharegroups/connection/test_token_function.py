@@ -165,6 +165,26 @@ async def test_a_function_that_fails_or_hangs_leaves_the_last_token(
     assert of(source) == "token-2"
 
 
+@pytest.mark.rule("CL-158")
+async def test_a_failure_that_comes_back_after_a_success_is_logged_again(
+    caplog: pytest.LogCaptureFixture, clock: Clock
+) -> None:
+    """Each outage of what issues the tokens has its line, though the reason is the same."""
+    returned: list[object] = []
+    source = tokens(lambda: returned[0])
+    for found in ("", "", "a-token", "", "", "b-token"):
+        returned[:] = [found]
+        source.refused()
+        clock.now_s += PAUSE_S
+        if found or of(source):
+            await source.prepare(AT)
+        else:
+            with pytest.raises(TransportError):
+                await source.prepare(AT)
+    assert of(source) == "b-token"
+    assert len([line for line in caplog.messages if "it returned str" in line]) == 2
+
+
 async def test_only_a_jwt_says_when_it_ends() -> None:
     assert seconds_left(jwt(110), 100.0) == 10.0
     for token in ("opaque", "a.b.c", "a..c", jwt("soon"), jwt(None)):

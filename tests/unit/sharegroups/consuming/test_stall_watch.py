@@ -192,6 +192,24 @@ def test_a_group_that_no_coordinator_serves_is_reported_once_and_its_return_ends
     assert "sharegroups state check" in reported
 
 
+def test_a_member_with_partitions_is_not_said_to_lack_its_coordinator(caplog: pytest.LogCaptureFixture) -> None:
+    """It reads on from its leaders, so an absent coordinator is not why a poll returns nothing."""
+
+    async def story(fake: FakeCluster) -> None:
+        produce(fake)
+        async with consumer(fake) as c:
+            c.subscribe(["t"])
+            assert await c.poll(5)
+            fake.errors["heartbeat"].extend([NotCoordinatorError.code] * 10_000)
+            assert not await c.poll(20)
+            produce(fake)
+            assert await c.poll(5)
+            fake.errors["heartbeat"].clear()
+
+    play(story)
+    assert not _reported(caplog)
+
+
 def test_a_coordinator_that_loads_for_a_second_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     async def story(fake: FakeCluster) -> None:
         produce(fake)
