@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from dataclasses import replace
+from math import inf
 from random import Random
 from typing import Any
 
@@ -330,6 +331,7 @@ class World:
 
     async def end(self) -> None:
         await self.leader.stop()
+        assert self.leader._deadlines._timer.at == inf, "a stopped leader would still wake up"
         for number in list(self.leases):
             self.lose(number)
         await settle()
