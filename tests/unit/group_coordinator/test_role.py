@@ -36,3 +36,16 @@ def test_a_role_that_stopped_has_no_call_under_way(monkeypatch: pytest.MonkeyPat
         assert under_way == []
 
     play(body)
+
+
+def test_a_role_that_stopped_has_no_background_work_left() -> None:
+    async def body(world: GroupCluster) -> None:
+        def running() -> list[str]:
+            names = sorted(str(task.get_coro()) for task in asyncio.all_tasks())
+            return [name for name in names if "Sweeper." in name or "PeerNotices." in name]
+
+        assert len(running()) == 2, "the sweep, and the orders about removed members"
+        await world.stop()
+        assert running() == []
+
+    play(body)
