@@ -7,14 +7,14 @@ queued in that call remembers `current`. Off, `current` is always None.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from kip932.telemetry import context_of, tracer
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import Span, Tracer
+    from opentelemetry.trace import Span, SpanContext, Tracer
 
 T = TypeVar("T")
 
@@ -83,27 +83,61 @@ class Tracing:
     @contextmanager
     def append(self, spans: Iterable[Span | None], shard: str, entries: int) -> Iterator[None]:
         """A span for an append to the store, inside the block, if one of the requests that it serves is traced."""
-        parents = list(dict.fromkeys(span for span in spans if span is not None)) if self.on else []
-        if not parents or self._tracer is None:
+        parents = dict.fromkeys(span for span in spans if span is not None) if self.on else {}
+        if not parents:
             yield
             return
+        attributes: dict[str, str | int] = {
+            "db.system.name": "redis",
+            "db.operation.name": "XADD",
+            "db.operation.batch.size": entries,
+            "sharegroups.shard": shard,
+        }
+        with self._shared("append", "CLIENT", [span.get_span_context() for span in parents], attributes):
+            yield
+
+    @contextmanager
+    def letters(
+        self, contexts: Sequence[SpanContext | None], topic: str, partition: int, group: str
+    ) -> Iterator[Span | None]:
+        """A span for the writing of dead letters, inside the block, if one of their records has a sampled context.
+        `contexts`: that of each record, None for one without."""
+        known = [one for one in contexts if one is not None and one.trace_flags.sampled]
+        sampled = {(one.trace_id, one.span_id): one for one in known}
+        if not sampled:
+            yield None
+            return
+        attributes: dict[str, str | int] = {
+            "messaging.system": "kafka",
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+            "messaging.destination.name": topic,
+            "messaging.destination.partition.id": str(partition),
+            "messaging.consumer.group.name": group,
+        }
+        if len(contexts) != 1:
+            attributes["messaging.batch.message_count"] = len(contexts)
+        with self._shared(f"send {topic}", "PRODUCER", list(sampled.values()), attributes) as span:
+            yield span
+
+    @contextmanager
+    def _shared(
+        self, name: str, kind: str, above: Sequence[SpanContext], attributes: Mapping[str, str | int]
+    ) -> Iterator[Span]:
+        """A span for work that several spans have caused: the child of the first, linked to the others."""
+        assert self._tracer is not None, "there is a span"
         from opentelemetry.context import Context  # noqa: PLC0415 - see kip932.telemetry
-        from opentelemetry.trace import Link, SpanKind, set_span_in_context  # noqa: PLC0415
+        from opentelemetry.trace import Link, NonRecordingSpan, SpanKind, set_span_in_context  # noqa: PLC0415
 
         span = self._tracer.start_span(
-            "append",
-            set_span_in_context(parents[0], Context()),
-            kind=SpanKind.CLIENT,
-            attributes={
-                "db.system.name": "redis",
-                "db.operation.name": "XADD",
-                "db.operation.batch.size": entries,
-                "sharegroups.shard": shard,
-            },
-            links=[Link(other.get_span_context()) for other in parents[1 : _LINKS_MAX + 1]],
+            name,
+            set_span_in_context(NonRecordingSpan(above[0]), Context()),
+            kind=SpanKind[kind],
+            attributes=attributes,
+            links=[Link(other) for other in above[1 : _LINKS_MAX + 1]],
         )
         try:
-            yield
+            yield span
         except BaseException as error:
             failed(span, error)
             raise

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip932.api.v1 import partition_leader_service_pb2 as service_pb
 from kip932.api.v1 import produce_pb2 as pb
@@ -27,6 +27,9 @@ from kip932.rpc.transport import Method, Transport, TransportError
 from partition_leader.dead_letters.letter_codec import Packed
 from partition_leader.led_partitions import LedPartitions
 from partition_leader.topic_log.core.batch import NewBatch
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 TIMEOUT_MS: Final = 8_000
 #: The maximum number of rounds in flight to one node or queued for it. A round has at most about 1 MiB, or one larger
@@ -62,16 +65,17 @@ class NodeSenders:
         self._rounds_by_node: dict[str, int] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def carry(self, partition: TopicIdPartition, packed: Packed) -> None:
-        """Append all batches or none, and return once they are stored. Raises KafkaError; it is a
-        ThrottlingQuotaExceededError if ROUNDS_MAX rounds for the leader are pending already."""
+    async def carry(self, partition: TopicIdPartition, packed: Packed, span: Span | None = None) -> None:
+        """Append all batches or none, and return once they are stored. `span`: that of their writing, if it is traced.
+        Raises KafkaError; it is a ThrottlingQuotaExceededError if ROUNDS_MAX rounds for the leader are pending
+        already."""
         try:
             log = self._led.log(partition)
         except NotLeaderOrFollowerError:
             await self._send(partition, packed)
             return
         with self._place(_LOCAL):
-            await log.append(packed.batches, TIMEOUT_MS)
+            await log.append(packed.batches, TIMEOUT_MS, span)
 
     async def _send(self, partition: TopicIdPartition, packed: Packed) -> None:
         address = self._leader_of(partition)

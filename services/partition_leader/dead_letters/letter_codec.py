@@ -4,13 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from kip932.api.v1.record_batch_pb2 import Header, Record, RecordBatch
 from kip932.errors import KafkaError
 from kip932.record_batches import open_batch
+from kip932.telemetry import TRACEPARENT, context_in
 from partition_leader.share_partition.core.effects import DLQ_CLIENT_REJECT, DLQ_DELIVERY_COUNT_EXCEEDED
 from partition_leader.topic_log.core.batch import LogBatch, NewBatch
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import SpanContext
 
 #: Prefix of the headers that the server adds; a source record's headers with this prefix are not copied.
 PREFIX: Final = "__dlq.errors."
@@ -48,11 +52,12 @@ class Origin(NamedTuple):
 
 
 class Letter(NamedTuple):
-    """One dead letter, ready to be packed."""
+    """One dead letter, ready to be packed. `context`: that of its record's trace, if it is known."""
 
     offset: int
     record: Record
     timestamp_ms: int
+    context: SpanContext | None = None
 
     @property
     def size(self) -> int:
@@ -129,6 +134,15 @@ def hops_of(source: Source | None) -> int:
         return 0
     value = own[-1].value if own[-1].key == _HOPS else b""
     return int(value) if value.isdigit() and len(value) <= _HOPS_DIGITS_MAX else 1
+
+
+def context_of(source: Source) -> SpanContext | None:
+    """Return the context of the trace that a source record belongs to; None without a well-formed one. Call it only
+    once OpenTelemetry is set up."""
+    headers = source.record.headers
+    if not any(header.key == TRACEPARENT for header in headers):
+        return None
+    return context_in((header.key, header.value) for header in headers)
 
 
 def fits(found: Letter, max_message_bytes: int) -> bool:

@@ -39,7 +39,7 @@ from partition_leader.dead_letters.core.destination import (
 )
 from partition_leader.dead_letters.core.waiting import DROP_ATTEMPTS, Stretch, WaitingLetters, by_letter, pause_ms
 from partition_leader.dead_letters.left_behind import LeftBehindLetters
-from partition_leader.dead_letters.letter_codec import Origin, packed
+from partition_leader.dead_letters.letter_codec import Origin, Packed, packed
 from partition_leader.dead_letters.preparing import LetterBuilder, Prepared
 from partition_leader.dead_letters.reports import LetterReports, Reported, Who
 from partition_leader.share_partition.core.effects import DeadLetter
@@ -47,6 +47,7 @@ from partition_leader.share_partition.dead_letter_port import LetterSender, Lett
 from partition_leader.share_partition.deadlines import Deadlines
 from shard_runtime.clock import Clock
 from shard_runtime.record_log.protocol import LogError
+from shard_runtime.tracing import tracing
 
 log = structlog.get_logger(__name__)
 
@@ -286,7 +287,7 @@ class LetterPost:
                 text = f"the source records cannot be read now: {error}"
                 self._failed(box, stretches, Failure(Reason.SOURCE_UNREADABLE, text, _SOURCE_ADVICE))
                 return
-        failure = await self._carry(box, prepared, topic) if prepared.letters else None
+        failure = await self._carry(box, prepared, where, topic) if prepared.letters else None
         if failure is None:
             self._written(box, prepared, topic, self._who(box, where.name))
         elif failure.reason is Reason.REFUSED:
@@ -294,11 +295,15 @@ class LetterPost:
         else:
             self._failed(box, stretches, failure)
 
-    async def _carry(self, box: _Outbox, prepared: Prepared, topic: QueueTopic) -> Failure | None:
+    async def _carry(self, box: _Outbox, prepared: Prepared, where: Destination, topic: QueueTopic) -> Failure | None:
         partition = TopicIdPartition(topic.topic_id, box.sender.key.partition % topic.partitions)
         failure: Failure | None = None
         try:
-            await self._carriers.carry(partition, packed(prepared.letters, topic.max_message_bytes))
+            load = packed(prepared.letters, topic.max_message_bytes)
+            if tracing.on:
+                await self._carry_traced(box, prepared, where.name, partition, load)
+            else:
+                await self._carriers.carry(partition, load)
         except ThrottlingQuotaExceededError as error:
             return Failure(Reason.BUSY, error.message, "nothing: it continues when they have responses")
         except _REFUSALS as error:
@@ -307,6 +312,14 @@ class LetterPost:
             failure = Failure(Reason.UNREACHABLE, str(error), _UNREACHABLE_ADVICE)
         self._reports.meter.letter_request(box.sender.key.group_id, failure is not None)
         return failure
+
+    async def _carry_traced(
+        self, box: _Outbox, prepared: Prepared, topic: str, partition: TopicIdPartition, load: Packed
+    ) -> None:
+        """Send one round under a span, if the trace of one of its records is sampled (CM-216)."""
+        contexts = [found.context for found in prepared.letters]
+        with tracing.letters(contexts, topic, partition.partition, box.sender.key.group_id) as span:
+            await self._carriers.carry(partition, load, span)
 
     def _written(self, box: _Outbox, prepared: Prepared, topic: QueueTopic, who: Who) -> None:
         """Note that the round's dead letters are in their topic. Those that were too large are handled on their own;

@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final
 
-from kip932.errors import OffsetOutOfRangeError
+from kip932.errors import KafkaError, OffsetOutOfRangeError
 from partition_leader.dead_letters.core.destination import HOPS_MAX
 from partition_leader.dead_letters.core.waiting import Stretch
 from partition_leader.dead_letters.letter_codec import (
@@ -17,13 +18,17 @@ from partition_leader.dead_letters.letter_codec import (
     Letter,
     Origin,
     Source,
+    context_of,
     decoded,
     fits,
     hops_of,
     letter,
 )
 from partition_leader.topic_log.core.batch import LogBatch
+from partition_leader.topic_log.state import ReadResult
 from partition_leader.topic_log.topic_log import TopicLog
+from shard_runtime.record_log.protocol import LogError
+from shard_runtime.tracing import tracing
 
 ROUND_BYTES: Final = 1 << 20
 _READ_BYTES: Final = 1 << 20
@@ -46,14 +51,15 @@ class SourceRecords:
         self._decoded: LogBatch | None = None
         self._records: DecodedBatch | None = None
 
-    async def at(self, offset: int) -> Source | None:
-        """Return the record; None if the log no longer has it, or if it cannot be decoded.
+    async def at(self, offset: int, *, cached: bool = False) -> Source | None:
+        """Return the record; None if the log no longer has it, or if it cannot be decoded. `cached`: also None if it is
+        not in memory.
 
         Raises KafkaError or LogError if the log cannot be read now or this node no longer leads it.
         """
         batch = self._in_memory(offset)
         if batch is None and offset > self._missing_to:
-            await self._load(offset)
+            await self._load(offset, cached=cached)
             batch = self._in_memory(offset)
         if batch is None:
             return None
@@ -75,11 +81,16 @@ class SourceRecords:
                 return batch
         return None
 
-    async def _load(self, offset: int) -> None:
+    async def _load(self, offset: int, *, cached: bool) -> None:
         self._read = ()
-        try:
-            result = await self._log.read(offset, _READ_BYTES, self._through - offset + 1)
-        except OffsetOutOfRangeError:
+        result: ReadResult | None = None
+        count = self._through - offset + 1
+        with suppress(OffsetOutOfRangeError):
+            if cached:
+                result = self._log.read_cached(offset, _READ_BYTES, count)
+            else:
+                result = await self._log.read(offset, _READ_BYTES, count)
+        if result is None:
             self._missing_to = offset
             return
         self._read = result.batches
@@ -103,8 +114,8 @@ class Prepared:
 class LetterBuilder:
     """Builds the dead letters of one share-partition for one topic.
 
-    `log`: the log with the source records; unused if neither copies nor hops are needed. `copies`: whether dead letters
-    get copies. `counts_hops`: whether the source records may be dead letters themselves.
+    `log`: the log with the source records; unused if neither copies nor hops are needed and nothing is traced.
+    `copies`: whether dead letters get copies. `counts_hops`: whether the source records may be dead letters themselves.
     """
 
     def __init__(
@@ -118,7 +129,7 @@ class LetterBuilder:
         counts_hops: bool = False,
     ) -> None:
         self._origin = origin
-        self._log = log if copies or counts_hops else None
+        self._log = log if copies or counts_hops or tracing.on else None
         self._copies = copies
         self._counts_hops = counts_hops
         self._max = max_message_bytes
@@ -150,17 +161,30 @@ class LetterBuilder:
         """Return the dead letter for an offset; None if its chain of dead letters is too long."""
         source, hops = None, 1
         if sources is not None:
-            source = None if stretch.bare and not self._counts_hops else await sources.at(offset)
+            source = await self._source(stretch, offset, sources)
             hops = 1 + (hops_of(source) if self._counts_hops else 0)
             if hops > HOPS_MAX:
                 return None
+        context = context_of(source) if source is not None and tracing.on else None
         if self._copies:
             if source is not None and not stretch.bare:
                 copy = self._made(stretch, offset, source, hops)
                 if fits(copy, self._max):
-                    return copy
+                    return copy._replace(context=context)
             prepared.without_copy.append(offset)
-        return self._made(stretch, offset, None, hops)
+        return self._made(stretch, offset, None, hops)._replace(context=context)
+
+    async def _source(self, stretch: Stretch, offset: int, sources: SourceRecords) -> Source | None:
+        """Return the source record, or None. If it is needed for nothing but its trace, it is not read from the store,
+        and no failure counts."""
+        if self._counts_hops or (self._copies and not stretch.bare):
+            return await sources.at(offset)
+        if not tracing.on:
+            return None
+        try:
+            return await sources.at(offset, cached=True)
+        except (KafkaError, LogError):
+            return None
 
     def _made(self, stretch: Stretch, offset: int, source: Source | None, hops: int) -> Letter:
         """Return the dead letter with its reason, or without it if only that fits (PL-943)."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -40,6 +41,10 @@ from shard_runtime.ownership.lease import Lease
 from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.record_log.protocol import Claimed, LogError, RecordLog, ShardId, ShardLostError, StreamId
 from shard_runtime.record_log.store_room import StoreRoom
+from shard_runtime.tracing import tracing
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
 
 __all__ = [
     "AppendOutcome", "BeyondLogError", "FoundOffset", "LogBatch", "LogListener", "NewBatch",
@@ -251,9 +256,10 @@ class TopicLog:
         self._commit.submit(operation)
         return operation.future
 
-    async def append(self, batches: Sequence[NewBatch], timeout_ms: int) -> AppendOutcome:
-        """Append as `submit` does, and wait for the outcome. Raises KafkaError."""
-        return _checked(await self.submit(batches, timeout_ms))
+    async def append(self, batches: Sequence[NewBatch], timeout_ms: int, span: Span | None = None) -> AppendOutcome:
+        """Append as `submit` does, and wait for the outcome. `span`: what it is a part of, if that is traced. Raises
+        KafkaError."""
+        return _checked(await tracing.within(span, self.submit, batches, timeout_ms))
 
     def read_cached(
         self, offset: int, max_bytes: int, max_offsets: int = 0, *, committed: bool = False

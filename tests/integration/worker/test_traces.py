@@ -168,7 +168,7 @@ def test_a_job_is_one_trace_from_its_producer_through_a_redelivery_to_the_databa
     assert poll.trace != request.trace
 
 
-@pytest.mark.rule("CL-176")
+@pytest.mark.rule("CL-176", "CM-216")
 def test_a_context_survives_a_dead_letter_and_its_redrive(traced: Traced) -> None:
     worker = traced.run("tests.integration.worker.traced", "work")
     try:
@@ -182,10 +182,14 @@ def test_a_context_survives_a_dead_letter_and_its_redrive(traced: Traced) -> Non
     finally:
         worker.stop()
     spans = traced.spans()
+    letter = next(span for span in spans if span.name == f"send {traced.letters}")
     jobs = [span for span in spans if span.name == f"process {traced.topic}"]
     (first,) = [span for span in spans if span.name == f"send {traced.topic}" and not span.links]
     (again,) = [span for span in spans if span.name == f"send {traced.topic}" and span.links]
     assert (again.links, again.kind) == ([first.id], "PRODUCER")
+    assert (letter.parent, letter.trace, letter.kind, letter.failed) == (first.id, first.trace, "PRODUCER", False)
+    assert letter.attributes["messaging.consumer.group.name"] == traced.group
+    assert chain(spans, letter)[1:] == ["append"]
     assert [(job.parent, job.failed) for job in jobs] == [(first.id, True), (first.id, False)]
 
 
