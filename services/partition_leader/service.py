@@ -44,7 +44,7 @@ from partition_leader.topic_rpc.log_dirs import LogDirsService
 from partition_leader.topic_rpc.produce import ProduceService
 from partition_leader.topic_rpc.produce_transactions import Transactions
 from shard_runtime.rpc.binding import CallContext, ServerStream
-from shard_runtime.tracing import failed, tracing
+from shard_runtime.tracing import abandoned, failed, tracing
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
@@ -204,6 +204,8 @@ class _ShareStream:
         self._requests = requests
         self._connection_id = requests.connection_made()
         self._running: dict[int, object] = {}
+        #: The spans of those that are traced.
+        self._spans: dict[int, Span] = {}
         self._ready: deque[_Answered] = deque()
         self._slots = asyncio.Semaphore(IN_FLIGHT_PER_STREAM)
         self._reserved_bytes = 0
@@ -237,6 +239,8 @@ class _ShareStream:
                 timer.cancel()
             for handle in list(self._running.values()):
                 self._requests.abandon(handle)
+            while self._spans:
+                abandoned(self._spans.popitem()[1])
             self._requests.connection_lost(self._connection_id)
             for task in (reader, writer):
                 task.cancel()
@@ -291,10 +295,12 @@ class _ShareStream:
         span = None
         if tracing.on and message.traceparent:
             span = tracing.begin(message.traceparent, f"{_SERVICE}/{'ShareFetch' if is_fetch else 'ShareAcknowledge'}")
+            if span is not None:
+                self._spans[sequence] = span
 
         def answered(answer: ShareAnswer) -> None:
             self._running.pop(sequence, None)
-            if span is not None:
+            if span is not None and self._spans.pop(sequence, None) is not None:
                 _end_span(span, answer)
             size = batch_bytes(answer) if is_fetch else 0
             self._reserved_bytes -= promised

@@ -164,5 +164,14 @@ def failed(span: Span, error: BaseException) -> None:
     span.set_status(Status(StatusCode.ERROR, str(error)))
 
 
+def abandoned(span: Span) -> None:
+    """End the span of a request whose stream ended before it had an outcome. Its work may go on."""
+    from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415 - see kip932.telemetry
+
+    span.set_attribute("error.type", "CANCELLED")
+    span.set_status(Status(StatusCode.ERROR, "its stream ended before it was answered"))
+    span.end()
+
+
 #: The tracing of this process.
 tracing: Final = Tracing()

@@ -57,7 +57,7 @@ from shard_runtime.rate_limited_log import RateLimitedLog
 from shard_runtime.rpc.binding import CallContext, ServerStream
 from shard_runtime.rpc.bounds import Turns, check_partitions, check_state_batches, check_state_spans
 from shard_runtime.rpc.status import expected, invalid_argument
-from shard_runtime.tracing import failed, tracing
+from shard_runtime.tracing import abandoned, failed, tracing
 from share_coordinator.dispatch import Begun, Dispatcher
 
 if TYPE_CHECKING:
@@ -290,6 +290,10 @@ class ShareCoordinatorService:
             self._failed(kind, stream.context.peer, error)
             if span is not None:
                 failed(span, error)
+        except asyncio.CancelledError:
+            if span is not None:
+                abandoned(span)
+            raise
         if span is not None:
             span.end()
         await self._write(answer, stream, kind)

@@ -7,15 +7,35 @@ from contextlib import contextmanager
 from typing import Any
 
 from opentelemetry import metrics, trace
+from opentelemetry.context import Context
 from opentelemetry.metrics import _internal as metrics_state
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanContext
 from opentelemetry.util._once import Once
+
+
+class _Open(SpanProcessor):
+    """The recorded spans that have begun and not ended."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, str] = {}
+        self.begun = 0
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        self.begun += 1
+        self.names[_number(span)] = span.name
+
+    def on_end(self, span: ReadableSpan) -> None:
+        del self.names[_number(span)]
+
+
+def _number(span: ReadableSpan) -> int:
+    return context(span).span_id
 
 
 class Collected:
@@ -25,6 +45,8 @@ class Collected:
         self._spans = InMemorySpanExporter()
         self.provider = TracerProvider(sampler=sampler)
         self.provider.add_span_processor(SimpleSpanProcessor(self._spans))
+        self.open = _Open()
+        self.provider.add_span_processor(self.open)
         self._reader = InMemoryMetricReader()
         self.meters = MeterProvider([self._reader])
 
@@ -37,6 +59,11 @@ class Collected:
 
     def spans(self, name: str = "") -> list[ReadableSpan]:
         return [span for span in self._spans.get_finished_spans() if not name or span.name == name]
+
+    def unended(self) -> list[str]:
+        """Return the names of the spans that have begun and not ended; those that ended did so once."""
+        assert self.open.begun == len(self._spans.get_finished_spans()) + len(self.open.names)
+        return sorted(self.open.names.values())
 
     def one(self, name: str) -> ReadableSpan:
         (span,) = self.spans(name)

@@ -255,6 +255,7 @@ class Sender:
         stored it. Returns True if the record is certainly not stored. `watcher`: its on_delivery, which is not called
         if the record is withdrawn."""
         with self.lock:
+            place = self.buffer.waiting(topic, watcher)
             found = self.buffer.take_back(topic, watcher, size_of, renumbers=self.transaction is None)
         if found is False:
             with self.lock:
@@ -264,7 +265,9 @@ class Sender:
                 self._unwanted.add(watcher)  # if its request fails without storing it, it is not sent again
                 return False
             with self.lock:
-                return not self.buffer.waits(topic, watcher)
+                return self.buffer.waiting(topic, watcher) is None
+        if place is not None and (trace := place[1].trace) is not None:  # the batch was sent, and had no other record
+            trace.over(place[0], 1, asyncio.CancelledError("its record was taken back"))
         self._unwanted.discard(watcher)
         if found is not True and found == self.identity:
             self.identity = None

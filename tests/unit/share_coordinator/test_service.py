@@ -16,10 +16,12 @@ from kip932.records.v1.state_batch_pb2 import Failure, StateBatch
 from kip932.rpc.transport import TransportError, TransportStatus, service_methods
 from kip932.state_values import InitializeState, ReadState, StoredState, WriteState
 from shard_runtime.cluster.owners import OwnerAddress
+from shard_runtime.tracing import tracing
 from share_coordinator.core.commands import CommandBatch
 from share_coordinator.service import KEYS_SLICE
 from tests.support.share_coordinators import SHARDS, CoordinatorProcess
 from tests.support.share_state import OTHER_TOPIC, TOPIC
+from tests.support.telemetry import telemetry
 from tests.support.virtual_time import now_s, virtual
 from tests.twin.transport import InMemoryNetwork
 
@@ -319,6 +321,30 @@ async def test_answers_on_a_stream_overtake_a_slow_one() -> None:
     last = await stream.read()
     assert (last.correlation_id, _codes(last.write)) == (1, {names[0]: 0})
     await stream.close()
+
+
+@pytest.mark.rule("CM-216")
+@virtual
+async def test_the_span_of_a_write_whose_stream_ends_before_its_answer_ends_with_a_status() -> None:
+    world = CoordinatorProcess()
+    client = Client(world)
+    await client.call("InitializeShareGroupState", (TOPIC, 0))
+    world.directory.hosts[_shard(TOPIC, 0)].held = True
+    with telemetry() as found:
+        tracing.refresh()
+        stream: Any = await client.transport.open_stream(_ADDRESS, _METHODS["StateStream"])
+        write = _request("WriteShareGroupState", (TOPIC, 0))
+        sender = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+        for traceparent in (sender, "no", "0" * 100_000):
+            await stream.write(StateStreamRequest(correlation_id=1, write=write, traceparent=traceparent))
+        await asyncio.sleep(1)
+        name = "kip932.internal.v1.ShareCoordinatorService/WriteShareGroupState"
+        assert found.unended() == [name]
+        await stream.close()
+        await asyncio.sleep(1)
+        assert found.unended() == []
+        assert (found.one(name).attributes or {})["error.type"] == "CANCELLED"
+    tracing.refresh()
 
 
 @virtual

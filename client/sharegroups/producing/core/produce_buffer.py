@@ -377,15 +377,14 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
                 return True
         return False
 
-    def waits(self, topic: str, watcher: WatcherT) -> bool:
-        """Return whether a watcher's record is waiting to be sent or resent."""
-        return any(
-            each is watcher
-            for key, lane in self._lanes.items()
-            if key[0] == topic
-            for batch in lane.waiting
-            for _, each in batch.watchers
-        )
+    def waiting(self, topic: str, watcher: WatcherT) -> tuple[TopicPartition, Batch[RecordT, WatcherT]] | None:
+        """Return the batch, and its partition, in which a watcher's record waits to be sent or resent; None if it does
+        not wait."""
+        for key, lane in self._lanes.items():
+            for batch in lane.waiting if key[0] == topic else ():
+                if any(each is watcher for _, each in batch.watchers):
+                    return TopicPartition(*key), batch
+        return None
 
     def take_outdated(self, meaning_of: Callable[[str], Meaning | None]) -> tuple[list[Group[RecordT, WatcherT]], bool]:
         """Remove and return the batches that are unconfirmed for a topic id that no longer exists.

@@ -46,6 +46,7 @@ class Stream:
         epoch: int,
         *,
         session_id: int | None = None,
+        traceparent: str = "",
         max_wait_ms: int = 500,
         group: str = GROUP,
         member_epoch: int = 0,
@@ -64,7 +65,9 @@ class Stream:
             request.session_id = session_id
         if epoch == 0:
             request.topics.add(topic_id=TOPIC).partitions.add(partition_index=0)
-        self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, fetch=request))
+        self.incoming.put_nowait(
+            share_stream_pb2.ShareStreamRequest(correlation_id=number, fetch=request, traceparent=traceparent)
+        )
 
     def move(self, number: int, epoch: int, session_id: int) -> None:
         request = share_acknowledge_pb2.ShareAcknowledgeRequest(
@@ -72,7 +75,16 @@ class Stream:
         )
         self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, acknowledge=request))
 
-    def accept(self, number: int, epoch: int, first: int, last: int, session_id: int | None = None) -> None:
+    def accept(
+        self,
+        number: int,
+        epoch: int,
+        first: int,
+        last: int,
+        *,
+        session_id: int | None = None,
+        traceparent: str = "",
+    ) -> None:
         request = share_acknowledge_pb2.ShareAcknowledgeRequest(
             group_id=GROUP, member_id="m", share_session_epoch=epoch
         )
@@ -82,21 +94,26 @@ class Stream:
         partition.acknowledgement_batches.append(
             common_pb2.AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=[1])
         )
-        self.incoming.put_nowait(share_stream_pb2.ShareStreamRequest(correlation_id=number, acknowledge=request))
+        self.incoming.put_nowait(
+            share_stream_pb2.ShareStreamRequest(correlation_id=number, acknowledge=request, traceparent=traceparent)
+        )
 
 
 def play(
-    scenario: Callable[[World, Stream, asyncio.Task[None]], Coroutine[Any, Any, None]], move_in_s: float | None = None
+    scenario: Callable[[World, Stream, asyncio.Task[None]], Coroutine[Any, Any, None]],
+    move_in_s: float | None = None,
+    kind: type[Stream] = Stream,
+    **settings: Any,
 ) -> None:
     async def body(world: World) -> None:
-        stream = Stream(move_in_s)
+        stream = kind(move_in_s)
         served = asyncio.get_running_loop().create_task(world.leader.service.share_stream(stream))
         await scenario(world, stream, served)
         served.cancel()
         await asyncio.gather(served, return_exceptions=True)
         assert world.leader.requests.sessions._by_connection == {}
 
-    run(body)
+    run(body, **settings)
 
 
 @pytest.mark.rule("P-4", "PL-420")
@@ -304,7 +321,7 @@ def test_a_session_moves_to_another_stream_with_its_locks_and_the_former_stream_
         served.cancel()
         await asyncio.gather(served, return_exceptions=True)
         assert await other.ranges() == [], "the records are still the first member's"
-        newer.accept(2, 2, 0, 2, session_id)
+        newer.accept(2, 2, 0, 2, session_id=session_id)
         await settle()
         assert newer.answers[2].acknowledge.responses[0].partitions[0].error_code == 0
         second.cancel()

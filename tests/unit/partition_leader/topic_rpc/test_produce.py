@@ -17,6 +17,8 @@ from kip932.errors import (
 )
 from partition_leader.topic_rpc.produce import ProduceService
 from shard_runtime.rpc.binding import CallContext
+from shard_runtime.tracing import tracing
+from tests.support.telemetry import telemetry
 from tests.twin import FaultPoint, Stage
 from tests.unit.partition_leader.topic_log.harness import Cluster, record_bytes, until
 
@@ -180,6 +182,49 @@ async def test_a_stream_whose_answers_cannot_be_written_ends() -> None:
         with pytest.raises(ConnectionResetError):
             await service.produce_stream(requests(), write)
         assert log.high_watermark == 1
+
+
+@pytest.mark.rule("CM-216")
+async def test_the_spans_of_a_stream_that_is_cancelled_end_when_the_outcome_is_known() -> None:
+    """Two requests wait for the store; a third one is refused as a whole."""
+    sender = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    async with Cluster() as cluster:
+        log = await cluster.node().lead()
+        gate = asyncio.Event()
+
+        async def hold(point: FaultPoint) -> None:
+            if point.stage is Stage.REPLY and point.has("MULTI"):
+                await gate.wait()
+
+        async def requests() -> AsyncIterator[produce_pb2.ProduceStreamRequest]:
+            for _ in range(2):
+                yield produce_pb2.ProduceStreamRequest(request=request(wire_batch()), traceparent=sender)
+            await gate.wait()
+
+        async def bad() -> AsyncIterator[produce_pb2.ProduceStreamRequest]:
+            yield produce_pb2.ProduceStreamRequest(request=request(wire_batch(), topic=b"?"), traceparent=sender)
+
+        async def write(answer: produce_pb2.ProduceStreamResponse) -> None:
+            raise AssertionError("no response may be sent")
+
+        cluster.store.hook = hold
+        with telemetry() as found:
+            tracing.refresh()
+            service = ProduceService(Directory(log))
+            serving = asyncio.ensure_future(service.produce_stream(requests(), write))
+            await until(lambda: found.open.begun >= 2)
+            serving.cancel()
+            await asyncio.gather(serving, return_exceptions=True)
+            with pytest.raises(InvalidRequestError):
+                await service.produce_stream(bad(), write)
+            assert "kip932.api.v1.PartitionLeaderService/Produce" in found.unended(), "they are still appended"
+            gate.set()
+            await until(lambda: not found.unended())
+            produced = found.spans("kip932.api.v1.PartitionLeaderService/Produce")
+            assert [(span.attributes or {}).get("error.type") for span in produced] == [
+                "INVALID_REQUEST", None, None
+            ]  # fmt: skip
+        tracing.refresh()
 
 
 async def test_a_stream_with_an_undecodable_request_ends_with_its_error() -> None:

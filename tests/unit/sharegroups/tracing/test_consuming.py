@@ -221,3 +221,32 @@ async def interrupted(c: ShareConsumer) -> None:
     c.wakeup()
     with pytest.raises(WakeupError):
         c._engine.raise_background()
+
+
+@pytest.mark.rule("CL-173")
+@on_fake_cluster()
+async def test_acknowledgements_whose_streams_break_end_their_spans(fake: FakeCluster) -> None:
+    """Streams break while acknowledgements are sent, and while the consumer closes."""
+    with telemetry() as found:
+        async with consumer(fake, **EXPLICIT) as c:
+            c.subscribe(["t"])
+            for number in range(6):
+                produce_traced(fake, SPAN + number)
+                while not (messages := list(await c.poll(5))):
+                    pass
+                for message in messages:
+                    c.acknowledge(message, AcknowledgeType.RENEW if number == 0 else AcknowledgeType.ACCEPT)
+                committing = asyncio.ensure_future(c.commit_sync(timeout=5))
+                for _ in range(number):
+                    await asyncio.sleep(0)
+                for node in list(fake.stream_tasks):
+                    fake.drop_streams(node)
+                await asyncio.gather(committing, return_exceptions=True)
+            produce_traced(fake, SPAN)
+            while not (messages := list(await c.poll(5))):
+                pass
+            c.acknowledge(messages[0])
+            for node in list(fake.stream_tasks):
+                fake.drop_streams(node)
+        assert found.open.begun > 12
+        assert found.unended() == []

@@ -6,7 +6,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, Decision, Sampler, SamplingResult
 from opentelemetry.trace import SpanKind, StatusCode
 
 from kip932.api.v1.record_batch_pb2 import RecordBatch
@@ -225,3 +225,28 @@ async def test_full_batches_have_room_for_contexts(fake: FakeCluster) -> None:
             await p.flush()
         assert all(span_id(headers) is not None for headers in stored(fake))
         assert len(stored(fake)) == 150
+
+
+class _OfBatches(Sampler):
+    """Samples the spans of batches, but not those of the `send` calls whose records they have."""
+
+    def should_sample(self, *given: Any, **more: Any) -> SamplingResult:
+        attributes = more.get("attributes") or given[4]
+        is_batch = "messaging.destination.partition.id" in attributes
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if is_batch else Decision.DROP, attributes)
+
+    def get_description(self) -> str:
+        return "of batches"
+
+
+@pytest.mark.rule("CL-172")
+@on_fake_cluster()
+async def test_a_batch_whose_only_record_is_taken_back_ends_its_span(fake: FakeCluster) -> None:
+    with telemetry(_OfBatches()) as found:
+        async with producer(fake) as p:
+            fake.errors["produce"].extend([19] * 1_000)  # NOT_ENOUGH_REPLICAS: nothing was written
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(3):
+                    await p.send("t", b"gone")
+            assert found.unended() == []
+        assert (found.one("send t").attributes or {})["error.type"] == "CancelledError"
