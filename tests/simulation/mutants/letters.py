@@ -64,8 +64,8 @@ LETTERS: Final = (
         (
             Edit(
                 "partition_leader.dead_letters.preparing",
-                "        return self._made(stretch, offset, None, hops)\n",
-                "        return self._made(stretch, stretch.first, None, hops)\n",
+                "        return self._made(stretch, offset, None, hops)._replace(context=context)\n",
+                "        return self._made(stretch, stretch.first, None, hops)._replace(context=context)\n",
             ),
         ),
     ),
