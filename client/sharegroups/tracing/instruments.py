@@ -110,7 +110,9 @@ class Instruments:
         """Record how long a job took. `error_type`: "" if it was done."""
         if self._process is not None:
             attributes = self._metric_attributes("process", "process", topic)
-            self._process.record(seconds, attributes | ({"error.type": error_type} if error_type else {}))
+            if error_type:
+                attributes = attributes | {"error.type": error_type}
+            self._process.record(seconds, attributes)
 
     def _metric_attributes(self, operation: str, kind: str, topic: str | None) -> Attributes:
         found = self._known.get((operation, topic))
