@@ -62,23 +62,30 @@ def of(group: str, topic: str = "orders", **values: float | None) -> dict[tuple[
 
 
 @contextlib.contextmanager
-def consumer(cluster: Cluster, group: str, **options: Any) -> Iterator[ShareConsumer]:
+def consumer(cluster: Cluster, group: str, topic: str = "orders", **options: Any) -> Iterator[ShareConsumer]:
     options = {"share_acquire_mode": "record_limit", "share_acknowledgement_mode": "explicit"} | options
     with ShareConsumer(bootstrap_servers=cluster.bootstrap, group_id=group, **options) as made:
-        made.subscribe(["orders"])
+        made.subscribe([topic])
         yield made
 
 
-def work(made: ShareConsumer, records: int, *, rejected: int = 0) -> int:
-    """Finish so many records, the first ones with REJECT; return how many that were."""
+def work(
+    made: ShareConsumer,
+    records: int,
+    kind: AcknowledgeType = AcknowledgeType.ACCEPT,
+    *,
+    rejected: int = 0,
+    delay: float | None = None,
+) -> int:
+    """Acknowledge so many records, the first ones with REJECT; return how many that were."""
     finished = 0
     deadline = time.monotonic() + BOUND_S
     while finished < records:
         assert time.monotonic() < deadline
         for message in made.poll(timeout=1):
-            made.acknowledge(message, AcknowledgeType.REJECT if finished < rejected else AcknowledgeType.ACCEPT)
+            made.acknowledge(message, AcknowledgeType.REJECT if finished < rejected else kind, delay=delay)
             finished += 1
-        made.commit_sync()
+        assert not any(made.commit_sync().values())
     return finished
 
 
@@ -92,10 +99,10 @@ def taken(made: ShareConsumer, records: int) -> None:
     assert held == records
 
 
-def produce(cluster: Cluster, records: int, partition: int | None = None) -> None:
+def produce(cluster: Cluster, records: int, partition: int | None = None, topic: str = "orders") -> None:
     with Producer(bootstrap_servers=cluster.bootstrap) as producer:
         for number in range(records):
-            producer.produce("orders", str(number), partition=number % 2 if partition is None else partition)
+            producer.produce(topic, str(number), partition=number % 2 if partition is None else partition)
 
 
 def described(admin: Admin, group: str) -> int:

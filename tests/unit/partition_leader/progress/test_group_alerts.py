@@ -51,6 +51,13 @@ def memory(used: Values, limit: Values | None = 1_000.0) -> Series:
     return found if limit is None else {**found, **made("store_memory_limit_bytes", limit, node="store:6379")}
 
 
+def volume(available: float) -> Series:
+    """What the kubelet shows of a volume of 1,000 bytes."""
+    claim = labelled(namespace="ns", persistentvolumeclaim="data-store-0")
+    values = {"available": available, "capacity": 1_000.0}
+    return {(f"kubelet_volume_stats_{name}_bytes", claim): [value] * MINUTES for name, value in values.items()}
+
+
 def moving(at: int) -> float:
     return 100.0 * at
 
@@ -82,6 +89,14 @@ LEFT_OUT: Final = labelled(alertname="ShareGroupsLeftOut", namespace="ns", sever
 MEMORY: Final = labelled(alertname="ShareGroupsStoreMemory", namespace="ns", node="store:6379", severity="critical")
 FSYNC: Final = labelled(alertname="ShareGroupsStoreFsyncDelayed", namespace="ns", node="store:6379", severity="warning")
 WAIT: Final = of_group("ShareGroupsDeadLettersWait")
+VOLUME: Final = labelled(
+    alertname="ShareGroupsVolumeFills", namespace="ns", persistentvolumeclaim="data-store-0", severity="warning"
+)
+DAMAGED: Final = labelled(alertname="ShareGroupsStoreDamaged", namespace="ns", kind="tp", severity="critical")
+UNREADABLE: Final = labelled(alertname="ShareGroupsRecordsUnreadable", namespace="ns", severity="critical")
+OF_SHARDS: Final = {"namespace": "ns", "service": "group_coordinator", "severity": "critical"}
+QUARANTINE: Final = labelled(alertname="ShareGroupsStateInQuarantine", **OF_SHARDS)
+FAILED: Final = labelled(alertname="ShareGroupsShardFailed", **OF_SHARDS)
 
 
 class Case(NamedTuple):
@@ -92,7 +107,13 @@ class Case(NamedTuple):
     minute: int = 100
 
 
-def of(lag: Values | None, finished: Values, delayed: float = 0.0, scraped: dict[str, str] = ONE) -> Series:
+def of(
+    lag: Values | None,
+    finished: Values,
+    delayed: float = 0.0,
+    letters: float = 0.0,
+    scraped: dict[str, str] = ONE,
+) -> Series:
     """What a leader shows of group g; a lag of None is unknown."""
     known = {} if lag is None else group(scraped, lag=lag)
 
@@ -101,8 +122,9 @@ def of(lag: Values | None, finished: Values, delayed: float = 0.0, scraped: dict
         return lambda at: None if callable(finished) and finished(at) is None else value
 
     rest = group(
-        scraped, records_finished_total=finished, records_delayed=beside(delayed), records_in_flight=beside(0.0)
-    )
+        scraped, records_finished_total=finished, records_delayed=beside(delayed), records_in_flight=beside(0.0),
+        dead_letters_waiting=beside(letters),
+    )  # fmt: skip
     return {**known, **rest}
 
 
@@ -130,6 +152,8 @@ CASES: Final = {
     "another leader finishes": Case({**WELL, **of(5.0, 700.0), **of(5.0, moving, scraped=TWO)}),
     "all of its lag waits for delays": Case({**WELL, **of(5.0, 700.0, 5.0)}),
     "a part of its lag waits for delays": Case({**WELL, **of(5.0, 700.0, 4.0)}, (STALLED,)),
+    "the rest of it waits for dead letters": Case({**WELL, **of(5.0, 700.0, 3.0, 2.0)}),
+    "all but one does": Case({**WELL, **of(5.0, 700.0, 2.0, 2.0)}, (STALLED,)),
     "its members are not known": Case({**UP, **of(5.0, 700.0)}),
     "its members are not known, and its records old": Case(
         {**UP, **of(5.0, 700.0), **group(oldest_unfinished_seconds=4_000.0)}, (OLD,)
@@ -183,6 +207,23 @@ CASES: Final = {
     "it was late before the node began": Case(
         {**WELL, **made("store_fsync_delayed_total", since(95, 40.0), node="store:6379")}
     ),
+    "a volume is nearly full": Case({**WELL, **volume(140.0)}, (VOLUME,)),
+    "a volume has room": Case({**WELL, **volume(160.0)}),
+    "an entry was damaged before the first scrape": Case(
+        {**WELL, **made("damaged_entries_total", since(95, 1.0), kind="tp")}, (DAMAGED,)
+    ),
+    "no entry is": Case({**WELL, **made("damaged_entries_total", 0.0, kind="tp")}),
+    "records cannot be read": Case(
+        {**WELL, **made("topic_log_unreadable_offsets_total", from_minute(95, 0, 2))}, (UNREADABLE,)
+    ),
+    "an entry waits for an operator": Case(
+        {**WELL, **made("quarantined_entries", 1.0, service="group_coordinator")}, (QUARANTINE,)
+    ),
+    "none does": Case({**WELL, **made("quarantined_entries", 0.0, service="group_coordinator")}),
+    "a shard is not served": Case(
+        {**WELL, **made("shards", 1.0, service="group_coordinator", state="failed")}, (FAILED,)
+    ),
+    "all shards are": Case({**WELL, **made("shards", 4.0, service="group_coordinator", state="active")}),
     "dead letters wait": Case(
         {**WELL, **made("share_group_dead_letters_oldest_age_seconds", 400.0, group="g")}, (WAIT,)
     ),
