@@ -84,8 +84,10 @@ WAITING: Final[Columns] = {
     "never at this rate: no more are finished than arrive.",
     "IN-FLIGHT": "Records that members hold.",
     "DELAYED": "Records that wait until their delay ends.",
-    "DEAD-LETTERS": "Records that wait until their dead letter is written.",
-    "WHY": "Why the group is behind. held by: one member has held a record for a minute or longer, and nothing else is "
+    "GIVEN-UP": "Records rejected, or archived at the delivery limit, since the leaders count; their dead letters are "
+    "in `dlq list`.",
+    "UNWRITTEN": "Those of them whose dead letter is not written yet.",
+    "WHY": "Why the group is behind. held: one member has held a record for a minute or longer, and nothing else is "
     "left or was finished since. members fetch, but get no record: groups explain says why.",
 }
 DELETED_RECORDS: Final[Columns] = {

@@ -89,7 +89,7 @@ def _held(progress: ShareProgress) -> str:
     is_rest = progress.in_flight + progress.delayed >= (progress.lag or 0)
     if not is_rest and since is not None and since < progress.longest_held_ms:
         return ""
-    return f"held by {short_id(progress.longest_member)} for {duration(progress.longest_held_ms)}"
+    return f"held {duration(progress.longest_held_ms)} by {short_id(progress.longest_member)}"
 
 
 def _of_what_waits(progress: ShareProgress) -> str:

@@ -21,22 +21,23 @@ class Column(NamedTuple):
 GROUP: Final = Column("GROUP", 14, lambda row: printable(row.group), is_figure=False)
 TOPIC: Final = Column("TOPIC", 11, lambda row: printable(row.topic) or NONE, is_figure=False)
 LAG: Final = Column("LAG", 8, lambda row: row.lag.text)
-OLDEST: Final = Column("OLDEST", 10, lambda row: row.oldest_text)
+OLDEST: Final = Column("OLDEST", 11, lambda row: row.oldest_text)
 ARRIVING: Final = Column("ARRIVING/s", 10, lambda row: row.arriving.text)
 FINISHING: Final = Column("FINISHING/s", 11, lambda row: row.finishing.text)
 DRAINED_IN: Final = Column("DRAINED-IN", 18, lambda row: row.drained.text)
 IN_FLIGHT: Final = Column("IN-FLIGHT", 9, lambda row: row.in_flight.text)
 DELAYED: Final = Column("DELAYED", 7, lambda row: row.delayed.text)
-DEAD_LETTERS: Final = Column("DEAD-LETTERS", 12, lambda row: row.dead_letters.text)
+GIVEN_UP: Final = Column("GIVEN-UP", 8, lambda row: row.given_up.text)
+UNWRITTEN: Final = Column("UNWRITTEN", 9, lambda row: row.dead_letters.text)
 MEMBERS: Final = Column("MEMBERS", 7, lambda row: row.members.text)
 WHY: Final = Column("WHY", 22, lambda row: row.why, is_figure=False)
 
 ALL: Final = (
-    GROUP, TOPIC, LAG, OLDEST, ARRIVING, FINISHING, DRAINED_IN, IN_FLIGHT, DELAYED, DEAD_LETTERS, MEMBERS, WHY,
+    GROUP, TOPIC, LAG, OLDEST, ARRIVING, FINISHING, DRAINED_IN, IN_FLIGHT, DELAYED, GIVEN_UP, UNWRITTEN, MEMBERS, WHY,
 )  # fmt: skip
 _ALWAYS: Final = (GROUP, TOPIC, LAG, OLDEST, WHY)
 #: The others, in the order in which they get their place when the screen is wide enough.
-_IF_ROOM: Final = (DRAINED_IN, MEMBERS, FINISHING, ARRIVING, IN_FLIGHT, DEAD_LETTERS, DELAYED)
+_IF_ROOM: Final = (DRAINED_IN, MEMBERS, GIVEN_UP, FINISHING, ARRIVING, IN_FLIGHT, DELAYED, UNWRITTEN)
 #: What a column takes beside its text.
 GAP: Final = 2
 
@@ -114,7 +115,7 @@ def detail(row: Row) -> Sequence[str]:
         f"{row.finishing.text}/s, to drain: {row.drained.text}"
     )
     rest = (
-        f"in flight {row.in_flight.text}, delayed {row.delayed.text}, dead letters {row.dead_letters.text}, members "
-        f"{row.members.text}{f' ({row.state})' if row.state else ''}"
+        f"in flight {row.in_flight.text}, delayed {row.delayed.text}, given up {row.given_up.text} (letters to write "
+        f"{row.dead_letters.text}), members {row.members.text}{f' ({row.state})' if row.state else ''}"
     )
     return (f"{GROUP.text(row)} · {TOPIC.text(row)}: {row.why}", figures, rest)

@@ -36,7 +36,8 @@ class Drained(NamedTuple):
 
 class Row(NamedTuple):
     """What waits for one group in one topic. `topic` is empty, and all figures are unknown, for a group that no leader
-    counts. `state` is None if no coordinator lists the group."""
+    counts. `state` is None if no coordinator lists the group. `given_up`: records rejected, or archived at the delivery
+    limit, since their leaders count; `dead_letters`: those whose dead letter is not written yet."""
 
     group: str
     topic: str
@@ -49,6 +50,7 @@ class Row(NamedTuple):
     drained: Drained
     in_flight: Count
     delayed: Count
+    given_up: Count
     dead_letters: Count
     why: str
 
@@ -162,6 +164,7 @@ def _row(progress: ShareProgress, group: Group, page: ProgressPage, partial: boo
         _drained(lag, arriving, finishing, keeps_up=cause == KEEPS_UP),
         Count(progress.in_flight, partial),
         Count(progress.delayed, partial),
+        Count(progress.archived, partial),
         Count(progress.dead_letters, partial),
         cause,
     )
@@ -172,7 +175,7 @@ def _uncounted(name: str, group: Group, page: ProgressPage) -> Row:
     cause = why(None, group, page.missing)
     return Row(
         name, "", group.state, Count(group.members), unknown, unknown, rate, rate, Drained(None), unknown, unknown,
-        unknown, cause,
+        unknown, unknown, cause,
     )  # fmt: skip
 
 

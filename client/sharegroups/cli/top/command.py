@@ -109,7 +109,7 @@ def _print(found: Overview, output: str) -> None:
 
 
 def _document(row: Row) -> dict[str, object]:
-    counts: Sequence[str] = ("lag", "oldest_ms", "in_flight", "delayed", "dead_letters")
+    counts: Sequence[str] = ("lag", "oldest_ms", "in_flight", "delayed", "given_up", "dead_letters")
     return {
         "group": row.group,
         "topic": row.topic or None,

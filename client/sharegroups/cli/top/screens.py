@@ -378,7 +378,7 @@ class GroupScreen(LiveScreen[GroupView]):
         self._parts = self._first_of_topic(view)[:ROWS_MAX]
         room = max(self.size.width - _BESIDE_STRIP, _STRIP_AT_LEAST)
         table.clear(columns=True)
-        for name, width in (("PARTITION", _NAME), ("LEADER", 6), ("LAG", 8), ("OLDEST", 10)):
+        for name, width in (("PARTITION", _NAME), ("LEADER", 6), ("LAG", 8), ("OLDEST", 11)):
             table.add_column(plain(name if name == "PARTITION" else name.rjust(width)), width=width)
         table.add_column(plain("FROM THE START OFFSET ON"), width=room)
         self._room = room
@@ -442,7 +442,7 @@ def _partition_cells(view: GroupView, part: TopicPartition, room: int) -> list[s
         name if len(name) <= _NAME else f"…{name[1 - _NAME :]}",
         (UNKNOWN if answer is None else str(answer.leader.node_id)).rjust(6),
         lag.text.rjust(8),
-        oldest.rjust(10),
+        oldest.rjust(11),
         text or ("nothing left" if lag.value == 0 else ""),
     ]
 
@@ -455,7 +455,7 @@ def _partition_lines(view: GroupView, part: TopicPartition, room: int) -> list[s
     else:
         counts = (("in flight", progress.in_flight), ("delayed", progress.delayed), ("archived", progress.archived))
         listed = ", ".join(f"{what} {count:,}" for what, count in counts)
-        lines = [f"{name}: {listed}, dead letters {progress.dead_letters:,}, sessions {progress.fetching}"]
+        lines = [f"{name}: {listed}, letters to write {progress.dead_letters:,}, sessions {progress.fetching}"]
     if answer is not None:
         start = "not set" if answer.start_offset is None else answer.start_offset
         lines.append(
@@ -575,7 +575,7 @@ class FailuresScreen(LiveScreen[Failures]):
         yield Static(id="status")
         yield Static(id="problem")
         yield DataTable(cursor_type="row", id="rows")
-        yield Static(plain("Esc back  r read again  q quit"), id="keys")
+        yield Static(plain("Esc back  r read again  q quit  (`sharegroups dlq redrive` sends them back)"), id="keys")
 
     def on_mount(self) -> None:
         """Give the keys to the table."""
@@ -599,7 +599,7 @@ class FailuresScreen(LiveScreen[Failures]):
         name = f"Dead letters of group {printable(self._group)}"
         if view is None or view.problem:
             return name
-        return f"{name} in the last 24 hours: {view.letters:,}, in {printable(view.topic)}"
+        return f"{view.letters:,} dead letters in {printable(view.topic)}, 24 hours, group {printable(self._group)}"
 
     def show(self, view: Failures) -> None:
         """Fill the table."""

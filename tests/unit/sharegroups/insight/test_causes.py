@@ -56,10 +56,10 @@ def test_each_cause_has_its_words(figures: dict[str, Any], group: Group, cause: 
     ("figures", "cause"),
     [
         # All that is left is held.
-        ({"lag": 1, "in_flight": 1, "since_finish_ms": 100, "recent_finished": 9}, "held by w-7 for 31 min"),
+        ({"lag": 1, "in_flight": 1, "since_finish_ms": 100, "recent_finished": 9}, "held 31 min by w-7"),
         # Nothing else has been finished since.
-        ({"lag": 50, "in_flight": 1, "since_finish_ms": HOUR}, "held by w-7 for 31 min"),
-        ({"lag": 50, "in_flight": 1, "since_finish_ms": None}, "held by w-7 for 31 min"),
+        ({"lag": 50, "in_flight": 1, "since_finish_ms": HOUR}, "held 31 min by w-7"),
+        ({"lag": 50, "in_flight": 1, "since_finish_ms": None}, "held 31 min by w-7"),
         # Others are finished meanwhile, so one long job does not explain the other 49.
         ({"lag": 50, "in_flight": 9, "since_finish_ms": 100}, "handlers busy"),
         ({"lag": 1, "in_flight": 1, "longest_held_ms": 59_999}, "handlers busy"),

@@ -18,7 +18,7 @@ def rows() -> list[Row]:
     return rows_of(
         page(
             progress("a", lag=9, oldest_ms=1_000, recent_arrived=5, recent_finished=9),
-            progress("b", lag=5, oldest_ms=9_000, recent_arrived=9, recent_finished=8),
+            progress("b", lag=5, oldest_ms=9_000, recent_arrived=9, recent_finished=8, archived=2, dead_letters=1),
             progress("c", lag=None, recent_ms=0),
         ),
         groups(a=1, b=1, c=1),
@@ -67,5 +67,5 @@ def test_a_narrow_screen_has_the_rest_of_the_chosen_row_below() -> None:
     assert detail(rows()[1]) == (
         "b · orders: keeps up",
         "lag 5, oldest 9 s, arriving 0.9/s, finishing 0.8/s, to drain: never at this rate",
-        "in flight 0, delayed 0, dead letters 0, members 1 (Stable)",
+        "in flight 0, delayed 0, given up 2 (letters to write 1), members 1 (Stable)",
     )

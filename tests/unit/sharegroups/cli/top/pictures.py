@@ -50,7 +50,7 @@ def overview() -> Overview:
                     "mailer", "parcels", lag=41, oldest_ms=33 * MIN, in_flight=1, delayed=40, recent_arrived=3,
                     recent_finished=3, longest_member="w-7", longest_held_ms=31 * MIN,
                 ),
-                progress("audit", "orders", lag=0, dead_letters=3, recent_arrived=800, recent_finished=800),
+                progress("audit", "orders", lag=0, archived=7, dead_letters=3, recent_arrived=800, recent_finished=800),
                 progress(
                     "search", "orders", lag=9, oldest_ms=400, in_flight=9, recent_arrived=800, recent_finished=800,
                 ),

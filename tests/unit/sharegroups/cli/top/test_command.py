@@ -53,8 +53,8 @@ def test_json_is_for_programs(fake: FakeCluster, shown: Callable[[Overview], Non
     assert (result.exit_code, list(rows)) == (0, ["billing", "workers", "mailer", "search", "nightly", "audit"])
     assert rows["mailer"] == {
         "group": "mailer", "topic": "parcels", "state": "Stable", "members": 1, "lag": 41, "oldest_ms": 1_980_000,
-        "in_flight": 1, "delayed": 40, "dead_letters": 0, "at_least": False, "arriving_per_s": 0.3,
-        "finishing_per_s": 0.3, "drained_in_ms": None, "drains_never": True, "why": "held by w-7 for 31 min",
+        "in_flight": 1, "delayed": 40, "given_up": 0, "dead_letters": 0, "at_least": False, "arriving_per_s": 0.3,
+        "finishing_per_s": 0.3, "drained_in_ms": None, "drains_never": True, "why": "held 31 min by w-7",
     }  # fmt: skip
     nightly = rows["nightly"]
     assert (nightly["topic"], nightly["lag"], nightly["arriving_per_s"], nightly["members"]) == (None, None, None, 0)

@@ -36,10 +36,10 @@ async def test_keys_choose_the_order_and_the_chosen_row_is_described() -> None:
         assert "name first" in text_of(pilot)
         assert text_of(pilot).index("audit") < text_of(pilot).index("billing")
         await pilot.press("down", "down")
-        assert "mailer · parcels: held by w-7 for 31 min" in text_of(pilot)
+        assert "mailer · parcels: held 31 min by w-7" in text_of(pilot)
         await pilot.press("r")
         await pilot.pause()
-        assert "mailer · parcels: held by w-7 for 31 min" in text_of(pilot), "the row stays chosen"
+        assert "mailer · parcels: held 31 min by w-7" in text_of(pilot), "the row stays chosen"
 
 
 @pytest.mark.rule("CT-157")
