@@ -236,8 +236,8 @@ def warn_of_plain_credentials(settings: Settings, *, takes: bool) -> None:
         log.warning(
             "credentials_in_plaintext",
             host=host,
-            cause="this node takes tokens or passwords, and listens without TLS beyond this machine",
-            effect="anyone anyone who can read the network can use them",
+            cause="this node accepts tokens or passwords, and other machines can reach its port without TLS",
+            effect="anyone who can read the network can use them",
             try_next=f"turn TLS on: {SSL_CERTIFICATE.name}, {SSL_KEY.name}, {SSL_CA.name}",
         )
 

@@ -210,5 +210,5 @@ def timestamp_of(text: str) -> int:
     since = at - datetime(1970, 1, 1, tzinfo=UTC)
     milliseconds = (since.days * 86_400 + since.seconds) * 1_000 + since.microseconds // 1_000
     if milliseconds < 0:
-        raise UsageFailure(f"--to-datetime {text!r} is before 1970, and so does no record; expected a later time")
+        raise UsageFailure(f"--to-datetime {text!r} is before 1970, and no record is that old; expected a later time")
     return milliseconds
