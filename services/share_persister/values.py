@@ -41,7 +41,7 @@ class PersisterError(Exception):
 class PeerRefusedError(UnknownServerError):
     """Another node does not serve this node, because of its certificate; a log line says why.
 
-    It is no refusal of a client's own rights or credentials, so clients see UNKNOWN_SERVER_ERROR (PL-731).
+    It is not a refusal of a client's own rights or credentials, so clients see UNKNOWN_SERVER_ERROR (PL-731).
     `address`: the other node; `cause`: what it said; `remedy`: what to change.
     """
 

@@ -75,7 +75,7 @@ def job_faults(docs: list[Doc]) -> list[str]:
     if not given["store"].startswith("redis"):
         found.append(f"--store is {given['store']}, which no variable stands for")
     if given["password_env"] not in seen:
-        found.append(f"--password-env names {given['password_env']}, which is no variable of the pod")
+        found.append(f"--password-env names {given['password_env']}, which is not a variable of the pod")
     ports = {port["name"]: port["containerPort"] for port in one["ports"]}
     if (given["metrics_port"], given["metrics_host"]) != (ports.get("metrics"), "0.0.0.0"):
         found.append(f"gauges are served at {given['metrics_host']}:{given['metrics_port']}, the port is {ports}")

@@ -70,7 +70,7 @@ def seeds_of(ranges: str) -> list[int]:
         try:
             seeds += range(int(first), int(last or first) + 1)
         except ValueError:
-            raise SystemExit(f"{ranges!r} are no seeds; try 1-2000 or 3,17,20-29") from None
+            raise SystemExit(f"{ranges!r} are not seeds; try 1-2000 or 3,17,20-29") from None
     return seeds
 
 

@@ -30,7 +30,7 @@ def test_other_words_get_what_is_expected(text: str) -> None:
     if text == "1-":
         assert module.seeds_of(text) == [1]
         return
-    with pytest.raises(SystemExit, match=r"are no seeds; try 1-2000 or 3,17,20-29"):
+    with pytest.raises(SystemExit, match=r"are not seeds; try 1-2000 or 3,17,20-29"):
         module.seeds_of(text)
 
 

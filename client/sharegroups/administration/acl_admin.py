@@ -28,7 +28,7 @@ class AclAdmin:
 
     async def create_acls(self, acls: Iterable[Acl]) -> dict[Acl, KafkaError | None]:
         """Add access control entries, all in one request (CL-157). Returns the error of each entry, or None; an entry
-        that exists already is no error.
+        that already exists is not an error.
 
         Raises KafkaError; after a RequestTimedOutError the entries may or may not exist.
         """

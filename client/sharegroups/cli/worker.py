@@ -138,7 +138,7 @@ def find_worker(target: str) -> Worker:
     module_name, colon, path = target.partition(":")
     if not colon or not module_name or not path:
         raise UsageFailure(f"{target!r} names no worker. {_SEE}")
-    if module_name.endswith(".py"):  # importing it would run the file, and fail because it is no package
+    if module_name.endswith(".py"):  # importing it would run the file, and fail because it is not a package
         meant = os.path.normpath(module_name.removesuffix(".py")).replace(os.sep, ".")
         is_name = all(part.isidentifier() for part in meant.split("."))
         hint = f"Did you mean {meant}:{path}?" if is_name else _SEE

@@ -52,7 +52,7 @@ class AclAdmin:
     # ---- create
 
     async def create_acls(self, request: CreateAclsRequest, context: CallContext) -> CreateAclsResponse:
-        """Add entries. One that exists already is no error and no change."""
+        """Add entries. One that already exists is not an error, and changes nothing."""
         _bounded(len(request.creations), "entries")
         if refusal := context.refusal(ResourceType.CLUSTER, CLUSTER_NAME):
             return _created([refusal] * len(request.creations))

@@ -101,7 +101,7 @@ async def _keep_from(
     keep_from, malformed = tenure.retention.keep_from(clock.now_ms(), notes)
     if malformed:
         examples = ", ".join(name[:_LOGGED_NAME_CHARS_MAX] for name in malformed[:_LOGGED_NAMES_MAX])
-        trouble = f"{len(malformed)} fields are no reader's, as {examples}"
+        trouble = f"{len(malformed)} fields belong to no reader, such as {examples}"
     if trouble and trouble != tenure.readers_trouble:
         log.warning(
             "stream_readers_ignored",

@@ -163,7 +163,7 @@ def call_of(context: GrpcContext) -> Call:
             client_id = str(value)[:CLIENT_ID_MAX]
         elif key == _AUTHORIZATION:
             text = value if isinstance(value, str) else value.decode("latin-1")
-            # Two of them are no credentials that anyone accepts.
+            # Two of them are not credentials that anyone accepts.
             authorization = text if authorization is None else f"{authorization},{text}"
         elif tracing.on and key == TRACEPARENT:
             traceparent = str(value)

@@ -60,7 +60,7 @@ class CallContext:
     move_in_s: float | None = None
 
     def quota(self, key: str) -> CallerQuota | None:
-        """Return the quota that applies to the caller; None without one."""
+        """Return the quota that applies to the caller; None if there is none."""
         return None if self.quotas is None else self.quotas.of(key, self.principal, self.client_id)
 
     def may(self, resource: ResourceType, name: str, operation: Operation | None = None) -> bool:
@@ -96,7 +96,7 @@ class CallContext:
             raise error
 
     def refused_lately(self, group_id: str, topic: str = "") -> str:
-        """Return which consumers of the group were refused it, or the topic, lately; "" if none (PL-820, GC-127)."""
+        """Return which consumers have recently been refused the group, or the topic; "" if none (PL-820, GC-127)."""
         named = {ResourceType.GROUP: group_id} | ({ResourceType.TOPIC: topic} if topic else {})
         return "" if self.rights is None else self.rights.access.refused_lately(named)
 

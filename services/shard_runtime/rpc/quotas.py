@@ -28,8 +28,8 @@ from kip932.quotas import (
     user_of,
 )
 
-#: How much of a quota that was not used lately may be used at once, in ms. As in Kafka, where the window of a quota is
-#: 1 s, and that of mutations is some ten times as long.
+#: How much of a quota may be used at once if it has not been used recently, in ms. As in Kafka, where the window of a
+#: quota is 1 s, and that of mutations is some ten times as long.
 BURST_MS: Final = {PRODUCER_BYTE_RATE: 1_000, CONSUMER_BYTE_RATE: 1_000, MUTATION_RATE: 10_000}
 #: For how long a client is asked to wait at most. It is asked again afterwards.
 THROTTLE_MAX_MS: Final = 30_000
@@ -107,7 +107,7 @@ class CallerQuota:
 
     @property
     def at_once(self) -> int:
-        """How much may be used at once of a quota that was not used lately; at least 1."""
+        """How much of a quota may be used at once if it has not been used recently; at least 1."""
         return max(1, int(self._use.rate * self._use.burst_ms / 1000))
 
     def delay_ms(self, pending: float = 0) -> int:
@@ -152,7 +152,7 @@ class CallerQuota:
 
 
 class Mutations:
-    """The mutations of one request, against its caller's quota (CM-193). `quota`: None without one."""
+    """The mutations of one request, against its caller's quota (CM-193). `quota`: None if there is none."""
 
     __slots__ = ("_pending", "_quota", "_refused")
 
@@ -209,7 +209,7 @@ class ClientQuotas:
             self._shared.clear()
 
     def of(self, key: str, principal: str | None, client_id: str) -> CallerQuota | None:
-        """Return the quota of this key that applies to a caller; None without one."""
+        """Return the quota of this key that applies to a caller; None if there is none."""
         if not self._quotas:
             return None
         found = applied(self._quotas, key, user_of(principal or ANONYMOUS), client_id)

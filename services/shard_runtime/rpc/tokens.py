@@ -134,9 +134,9 @@ def parse_keys(contents: bytes) -> KeySet:
 
 
 def _checked(entry: Any) -> dict[str, Any]:
-    """Return a key of a set if its fields can be compared. Raises ContentsError."""
+    """Return `entry`, one key of a key set, if its fields can be compared. Raises ContentsError."""
     if not isinstance(entry, dict):
-        raise ContentsError("it is no object")
+        raise ContentsError("it is not an object")
     if odd := [name for name in ("kty", "crv", "use") if not isinstance(entry.get(name), str | None)]:
         raise ContentsError(f"its {odd[0]} is not a string")
     return entry

@@ -108,7 +108,7 @@ def test_requests_are_counted_once_for_each_topic_and_those_that_failed_there_ap
         assert requests(world, "fetch") == (4, 1)
         refused = await member.fetch(epoch=77).answer()
         assert refused.error is not None
-        assert requests(world, "fetch") == (4, 1), "a refused request counts for no topic"
+        assert requests(world, "fetch") == (4, 1), "a refused request is not counted for any topic"
 
     run(scenario)
 

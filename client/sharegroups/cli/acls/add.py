@@ -50,11 +50,11 @@ _ALL_NOTE: Final = (
 @connection_options
 @output_option
 def add(*, bootstrap_server: str, command_config: Path | None, output: str, **given: Any) -> None:
-    """Add access control entries: for each principal, host, operation and resource one.
+    """Add access control entries: one for each principal, host, operation and resource.
 
     Without --operation an entry is about all operations, without a host about any. --producer, --consumer, --worker,
-    --operator and --redrive stand for the operations that such a user needs. An entry that exists already is no error,
-    and is named.
+    --operator and --redrive stand for the operations that such a user needs. An entry that already exists is not an
+    error, and is named.
     """
     chosen = Given(**given)
     wanted = entries(chosen)

@@ -1,7 +1,7 @@
 """Gives acquired records back: expired locks (T12, PL-303 … PL-307) and closed share sessions (T13, T14, PL-520).
 
-Owns which records are due and which state they get, delayed ones too (PL-932). Expiry takes effect at once; a session's
-release waits for its write.
+Decides which records are due and which state they get, delayed ones too (PL-932). Expiry takes effect at once; a
+session's release waits for its write.
 """
 
 from __future__ import annotations

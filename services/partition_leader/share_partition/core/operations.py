@@ -1,7 +1,7 @@
 """An operation that waits for its write (one Acknowledge or one session release): its commit and its roll-back.
 
-Owns which spans it changed and how. Records are addressed by offset, never by object, so that a batch that is split
-while the write is outstanding still commits or rolls back (PL-001).
+Keeps the spans that it changed, and how. Records are addressed by offset, never by object, so that a batch that is
+split while the write is outstanding still commits or rolls back (PL-001).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Why members gave records up, as far as the stored state has it: by offset, with the delivery count of that moment
 (PL-942).
 
-Owns which reasons are kept in memory. `kip932.failures` combines them, as the share coordinator does with the stored
+Decides which reasons are kept in memory. `kip932.failures` combines them, as the share coordinator does with the stored
 ones.
 """
 

@@ -1,6 +1,6 @@
 """The work that waits for the persister: queued operations, the outstanding write, and changes not yet stored.
 
-Owns when a write is due (PL-705, PL-621) and what it contains (PL-702 … PL-704). Never changes a record:
+Decides when a write is due (PL-705, PL-621) and what it contains (PL-702 … PL-704). Never changes a record:
 `write_results` commits or rolls back when the result arrives.
 """
 

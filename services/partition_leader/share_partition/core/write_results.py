@@ -1,6 +1,6 @@
 """Handles the results of writes and read-backs: commit, roll back, answer, or drop (PL-412, PL-414, PL-707).
 
-Owns what each outcome means for the operations that wait for it. `SharePartition` calls these functions.
+Decides what each outcome means for the operations that wait for it. `SharePartition` calls these functions.
 """
 
 from __future__ import annotations

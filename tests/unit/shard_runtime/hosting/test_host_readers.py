@@ -105,4 +105,4 @@ async def test_what_no_reader_wrote_is_reported_once(capsys: pytest.CaptureFixtu
     world.note("r", StreamId(1, 3))
     assert await world.compacted() == StreamId(1, 3)
     assert await world.compacted() == StreamId(1, 3)
-    assert capsys.readouterr().out.count("1 fields are no reader's, as foreign") == 1
+    assert capsys.readouterr().out.count("1 fields belong to no reader, such as foreign") == 1
