@@ -113,7 +113,7 @@ class Delivered:
     acquired_ms: int = 0
     #: How long the lock lasts from then on, in ms; 0 while unknown.
     lock_ms: int = 0
-    #: True if a warning that half of the lock has passed was logged or counted for these records.
+    #: True if a warning that half of the lock's duration has passed was logged or counted for these records.
     is_warned: bool = False
     #: By offset given to `keep_alive` (CL-95), the number of blocks that keep it alive.
     kept: dict[int, int] | None = None

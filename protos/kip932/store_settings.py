@@ -66,7 +66,8 @@ _NO_PASSWORD: Final = (
 )
 _PASSWORDS: Final = frozenset({"store.password", "SHAREGROUPS_STORE_PASSWORD"})
 _TLS: Final = (STORE_SSL_CA, STORE_SSL_CERTIFICATE, STORE_SSL_KEY)
-#: Variables of which no other program's begin so; Kubernetes makes SHAREGROUPS_STORE_PORT for a service of that name.
+#: How variables of this project begin, and of no other program: Kubernetes makes SHAREGROUPS_STORE_PORT for a service
+#: of that name.
 _OURS: Final = tuple(f"SHAREGROUPS_STORE_{word}" for word in ("PASSWORD", "SSL", "URL", "USER"))
 #: More than any password; a wrong path may name a large file.
 _PASSWORD_BYTES_MAX: Final = 4_096

@@ -75,8 +75,8 @@ class Size(click.ParamType[int]):
               help="How many partition leaders. A partition is led by one of them, on one core. Each is a process "
               "with all roles; with --processes, with that role alone.")  # fmt: skip
 @click.option("--metrics-port", type=click.IntRange(0, 65_535), metavar="N",
-              help="Serve metrics for Prometheus at this port, 0 for any free one; of several processes, the second at "
-              f"N+1, and so on. The setting {METRICS_PORT.name}.")  # fmt: skip
+              help="Serve metrics for Prometheus at this port, 0 for any free one; with several processes, the second "
+              f"at N+1, and so on. The setting {METRICS_PORT.name}.")  # fmt: skip
 @click.option("--allow", multiple=True, type=click.Choice(ALLOWABLE), help="Accept what a check of the store found.")
 @click.option("--config", type=click.Path(path_type=Path, exists=True), help="Settings file (TOML).")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",

@@ -64,8 +64,9 @@ class TransactionRecords:
     async def change(self, transactional_id: str, decide: Decide) -> ReadRecord:
         """Decide on the present record and write the decision; try again when another change came first.
 
-        The returned record is durable. Raises what `decide` raises, CoordinatorNotAvailableError (the change may be in
-        force), KafkaStorageError, ConcurrentTransactionsError when other changes came first too often.
+        The returned record is durable. Raises what `decide` raises. Also raises CoordinatorNotAvailableError (the
+        change may be in force), KafkaStorageError, or ConcurrentTransactionsError if other changes came first too
+        often.
         """
         for attempt in range(_ATTEMPTS):
             stored = await self._read(transactional_id)

@@ -140,8 +140,8 @@ def _duration(duration_ms: int) -> str:
 
 
 def held(infos: Iterable[ReplicaInfo | None], now_ms: int) -> tuple[str, str, str]:
-    """Return RECORDS, BYTES and OLDEST of these logs together. A number of which a part is not known has `+`, one that
-    is an estimate `~`; `-`: nothing is known."""
+    """Return RECORDS, BYTES and OLDEST of these logs together. A number that is known only in part has `+`, an estimate
+    `~`; `-`: nothing is known."""
     known, missing = [], False
     for info in infos:
         if info is None:

@@ -170,7 +170,7 @@ class _Counts(Report):
 
 
 def redrive(task: Task, admin: Admin, settings: Mapping[str, Any], wish: Wish, shown: Queue | None = None) -> None:
-    """Redrive letters; without `shown` as a dry run. `shown`: what the dry run read, of which no more is redriven.
+    """Redrive letters; without `shown` as a dry run. `shown`: what the dry run read; nothing beyond that is redriven.
     `task.data` is a RedriveOutcome."""
     with parts_of_commands() as lines:
         try:

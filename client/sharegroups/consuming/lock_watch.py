@@ -44,7 +44,7 @@ class HoldWatch:
         self._may_hold_last = False
         self._lock_ms = 0
         self._timer: asyncio.TimerHandle | None = None
-        #: No record that the application holds reaches half of its lock before this time.
+        #: No record that the application holds has used half of its lock's duration before this time.
         self._check_at_ms = _NEVER_MS
 
     def handed(self, delivered: Iterable[Delivered], now_ms: int) -> None:

@@ -46,7 +46,7 @@ class Sampler:
         self._failed = ""
 
     def __call__(self) -> None:
-        """Take one sample. Raises what `Store.call` raises, or OSError; of equal failures in a row, only the first."""
+        """Take one sample. Raises what `Store.call` raises, or OSError; only the first of equal failures in a row."""
         try:
             with self._opened() as store:
                 at, ends = sample(store, self._data)

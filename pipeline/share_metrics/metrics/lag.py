@@ -51,7 +51,7 @@ def with_log_ends(windows: DataFrame, ends: DataFrame | None, window_s: int = 60
 
 
 def _with_samples(windows: DataFrame, ends: DataFrame | None, window_s: int) -> DataFrame:
-    """The rows with `log`, the last sample before the window's end, of any age."""
+    """The rows with `log`, the last sample before the window's end, however old."""
     if ends is None:
         return windows.withColumn("log", F.lit(None).cast(_SAMPLE))
     known = ends.where("high_watermark is not null")

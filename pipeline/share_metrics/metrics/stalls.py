@@ -15,7 +15,7 @@ from share_metrics.metrics.lag import with_log_ends
 #: Counts that are 0 in a window without records; every other number is a gauge.
 COUNTS: Final = ("spso_delta", "finished_count", "writes", "updates", "snapshots", "cold_snapshots", "entries", "bytes")
 GAUGES: Final = ("spso", "done", "hwm", "speo", "in_flight_width", "state_epoch")
-#: The values that lag is computed from, of any age.
+#: The values that lag is computed from, however old.
 _OF_LAG: Final = ("done", "done_at", "hwm", "hwm_at")
 #: A share-partition with lag that finishes nothing for this long, s, is stalled.
 STALL_AFTER_S: Final = 300
@@ -90,7 +90,7 @@ def _still_shown(name: str) -> Column:
 
 
 def last_known(name: str) -> Column:
-    """The last known value of a gauge of `fill_windows`, of any age, within one life and state epoch."""
+    """The last known value of a gauge of `fill_windows`, however old, within one life and state epoch."""
     return F.last(name, ignorenulls=True).over(_so_far(*KEY, "era"))
 
 

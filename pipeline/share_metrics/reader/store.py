@@ -116,8 +116,8 @@ class Store:
             )
         if parts.password or "password" in dict(parse_qsl(parts.query)):
             raise ValueError(
-                "the store URL holds a password, which plans and logs would show; name the environment variable that "
-                "holds it, passwordEnv, or the file, store.password.location"
+                "the store URL holds a password, which would appear in plans and logs; name the environment variable "
+                "that holds it, passwordEnv, or the file, store.password.location"
             )
         if password_env and password_env not in env:
             raise ValueError(f"environment variable {password_env} (passwordEnv) is not set")

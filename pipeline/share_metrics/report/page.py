@@ -342,7 +342,7 @@ def _late(behind_s: int) -> str:
     hours, minutes = divmod(behind_s // 60, 60)
     span = f"{hours:,} h {minutes} min" if hours else f"{minutes} min"
     running = "Is <code>sharegroups metrics ingest</code> running, and does it keep up?"
-    return f"<p><b>Of the last {span} not everything was read yet.</b> {running}</p>"
+    return f"<p><b>Not everything from the last {span} has been read yet.</b> {running}</p>"
 
 
 def _partitions(lines: Sequence[PartitionLine]) -> str:

@@ -119,8 +119,8 @@ JWKS_REFRESH_MS = integer(
 )  # fmt: skip
 TOKEN_AUDIENCES: Setting[tuple[str, ...]] = listing(
     "sasl.oauthbearer.expected.audience", (),
-    "Audiences (aud), of which a token must have one. Without it tokens for other services of the issuer are "
-    "accepted, too.",
+    "Audiences (aud); a token must have one of them. Without this setting tokens for other services of the issuer "
+    "are accepted, too.",
 )  # fmt: skip
 TOKEN_ISSUER = string("sasl.oauthbearer.expected.issuer", "", "Issuer (iss) that a token must have; empty for any.")
 TOKEN_NAME_CLAIM = string("sasl.oauthbearer.sub.claim.name", "sub", "Claim of a token that has the name of its user.")

@@ -36,7 +36,8 @@ class StoreFullError(Exception):
 
 
 class Charge:
-    """Bytes that were taken and are not known to be stored yet. Call it, with anything, when the append has ended."""
+    """Bytes that were taken and are not known to be stored yet. Call it when the append has ended; the argument is
+    ignored."""
 
     __slots__ = ("_bytes", "_node")
 
@@ -141,7 +142,7 @@ class StoreRoom:
         )
 
     def asking(self) -> tuple[str, ...]:
-        """Return the nodes of which a new reading is needed now."""
+        """Return the nodes that need a new reading now."""
         return tuple(node for node, known in self._nodes.items() if self._asks(known))
 
     # -- for topic logs -----------------------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ NO_ADMINISTRATOR: Final = (
     "No one may change entries on this cluster: set super.users=User:NAME on the nodes, with the common name of an "
     "administrator's certificate, and restart them"
 )
-#: Of a caller at a port that asks no one for a certificate.
+#: For a caller at a port that does not ask for certificates.
 NO_PRINCIPALS: Final = "this port asks no caller for a certificate"
 
 

@@ -124,8 +124,8 @@ class Budget:
         return bool(self._waiting)
 
     def above_share(self) -> dict[Holder, int]:
-        """Return holder → bytes, for those above their share: it was larger when they took the bytes. Of a user above
-        its share, those that hold more than an equal part of it.
+        """Return holder → bytes, for those above their share: it was larger when they took the bytes. For a user
+        above its share: those that hold more than an equal part of it.
 
         When little is left, also include those that hold more than an equal part of the budget; otherwise many
         connections with a little each could keep everything.

@@ -21,10 +21,10 @@ class ShareState(NamedTuple):
     """The stored state of one share-partition.
 
     `fence`: the largest (leader epoch, generation) ever seen; `fence_state_epoch`: the largest state epoch. They never
-    decrease while the state exists (SC-34). `updates`: updates since the last snapshot of any cause [SC-55 R].
-    `archived_by_…`: records archived without having been accepted, since the state was initialised (PL-811); each
-    update carries its own number, each snapshot the sum. `failures`: why records from the start offset on were given up
-    (SC-117).
+    decrease while the state exists (SC-34). `updates`: the number of updates since the last snapshot, whatever its
+    cause [SC-55 R]. `archived_by_…`: records archived without having been accepted, since the state was initialised
+    (PL-811); each update carries its own number, each snapshot the sum. `failures`: why records from the start offset
+    on were given up (SC-117).
     """
 
     snapshot_epoch: int

@@ -209,7 +209,7 @@ async def _settle(log: StoreRecordLog, each: Damaged, settlement: Settlement) ->
     await log.skip(each.shard, stream_id(each.found.at), settlement)
     click.echo(
         f"Settled: {settlement.choice.value} entry {each.found.at} of {each.found.stream}, by {settlement.by}. "
-        "Nodes that run go by it within 5 s; of a shard that was not served, within 30 s.",
+        "Running nodes apply it within 5 s; for a shard that was not served, within 30 s.",
         err=True,
     )
 

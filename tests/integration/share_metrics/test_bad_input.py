@@ -212,12 +212,12 @@ def test_a_page_of_an_ingest_that_died_says_so_when_it_is_asked_for_the_time_sin
     to_come = ("--to", (now + timedelta(hours=1)).isoformat())
     found, page = report(tmp_path, *to_come)
     assert found["behind_s"] <= since_then()  # the future does not count as unread
-    assert "not everything was read" not in page or since_then() >= BEHIND_S
+    assert "has been read yet" not in page or since_then() >= BEHIND_S
     (tmp_path / "read-up-to").write_text((now - timedelta(minutes=20)).isoformat())
     found, page = report(tmp_path, *to_come)
     assert found["light"] == "amber"
     assert 0 <= found["behind_s"] - 20 * 60 <= since_then()
-    assert f"Of the last {found['behind_s'] // 60:.0f} min not everything was read yet." in page
+    assert f"Not everything from the last {found['behind_s'] // 60:.0f} min has been read yet." in page
     assert report(tmp_path)[0]["behind_s"] == 0  # the newest entry is older
     (tmp_path / "read-up-to").unlink()
     found, _ = report(tmp_path, "--from", (now - timedelta(hours=3)).isoformat(), *to_come)

@@ -1,9 +1,9 @@
 """Connections that end at a maximum age, under load: clients move to new ones with their current certificates, and
 clients that are no longer trusted are disconnected (CM-194, PL-533, PL-534, CL-144).
 
-Of CL-144, tests/unit/sharegroups/aio/test_moving.py shows that no request overtakes another (a), when the old stream is
-closed (b), and what follows if it breaks first (c). No test shows that a replaced connection is closed after 2 minutes
-even if it still has calls (d).
+For CL-144, tests/unit/sharegroups/aio/test_moving.py shows that no request overtakes another (a), when the old stream
+is closed (b), and what follows if it breaks first (c). No test shows that a replaced connection is closed after
+2 minutes even if it still has calls (d).
 """
 
 from __future__ import annotations

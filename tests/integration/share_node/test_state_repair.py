@@ -116,7 +116,7 @@ def test_it_settles_only_what_a_person_agreed_to_and_notes_who(store: Store) -> 
     assert (other.exit_code, other.stdout, store.notes(STATE)) == (0, "", {}), "no entry of that kind waits for repair"
     done = store.repair("--choose", "drop", "--execute", "--by", "kim", "--why", "ticket 7")
     assert done.exit_code == 0, done.output
-    assert "by kim. Nodes that run go by it within 5 s" in done.stderr
+    assert "by kim. Running nodes apply it within 5 s" in done.stderr
     note = store.notes(STATE)["10-3"]
     assert (note["choice"], note["by"], note["why"], note["at_ms"] > 0) == ("drop", "kim", "ticket 7", True)
     assert store.repair().exit_code == 0

@@ -104,7 +104,7 @@ class LockWarnings:
 
 
 _KINDS: Final = {
-    "held": "held for half of their lock and longer",
+    "held": "held for half of their lock duration or longer",
     "refused": "acknowledgement refused because their lock had expired",
     "expired": "not handed out because their lock had expired",
 }

@@ -207,8 +207,8 @@ class ProduceBuffer(Generic[RecordT, WatcherT]):
     def _head(
         self, lane: Lane[RecordT, WatcherT], identity: ProducerIdentity | None, budget_bytes: int, *, full_only: bool
     ) -> list[Batch[RecordT, WatcherT]]:
-        """Remove and return the waiting batches that make one group, all of one identity. `full_only`: leave the last
-        batch, which still takes records.
+        """Remove and return the waiting batches that form one group, all with the same identity. `full_only`: leave
+        the last batch, which still takes records.
 
         From the oldest batch that may have to be sent again to the newest, there are at most five (CM-43), including
         those delivered in between.

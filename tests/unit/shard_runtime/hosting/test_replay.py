@@ -60,7 +60,7 @@ async def test_a_shard_with_a_record_that_does_not_fit_those_before_it_is_not_se
 
 
 async def damaged_world(key: str = "a") -> World:
-    """A world whose log has several entries, of which one with a known key is damaged."""
+    """A world whose log has several entries; one of them, with a known key, is damaged."""
     limits = CompactionLimits(entries_min=10, entries_per_key=1, history_ms=0)
     world = await World(HostOptions(compaction=limits)).gain()
     await world.host.submit(Put("a", 1))

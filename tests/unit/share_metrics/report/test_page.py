@@ -210,7 +210,7 @@ def test_what_was_counted_is_reported_however_few_rows_are_shown() -> None:
 )
 def test_a_page_says_that_its_ingest_is_far_behind(behind_s: int, words: str | None) -> None:
     page = render(report(behind_s=behind_s))
-    assert ("not everything was read yet" in page) == (words is not None)
+    assert ("has been read yet" in page) == (words is not None)
     assert words is None or words in page
 
 
