@@ -34,7 +34,7 @@ with `sharegroups configs alter` or IncrementalAlterConfigs. The clients' settin
 _CLIENT_INTRODUCTION = """# Settings of the clients
 
 Made from the declarations by `make docs`; do not edit. A client takes them as a dict, `Producer({"client.id": "a"})`,
-or as keywords with `_` for `.`, `Producer(client_id="a")`; the command line takes them in the file of
+or as keyword arguments with `_` for `.`, `Producer(client_id="a")`; the command line takes them in the file of
 `--command-config`, one `name=value` per line, and as `--command-property` of `consume` or `--property` of `produce`. An
 unknown name or a value that is out of range is refused. The services' settings have
 [a page of their own](settings.md).

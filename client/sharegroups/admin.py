@@ -43,9 +43,9 @@ T = TypeVar("T")
 class Admin(ProcessBound):
     """Administers topics, configs, groups, transactions and access control entries.
 
-    Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
-    ConfigError. It works only in the process that created it: in a process forked from that one, every call but `close`
-    raises IllegalStateError.
+    Pass the settings as a dict, or as keyword arguments with `_` for `.`. Use it in a `with` statement, or call
+    `close`. Raises ConfigError. It works only in the process that created it: in a process forked from that one, every
+    call but `close` raises IllegalStateError.
 
     A call about several items returns a result or an error for each. It raises KafkaError if it fails as a whole.
     """

@@ -344,7 +344,7 @@ def _expected(setting: Setting[Any], value: Any) -> str:
 def given_settings(
     settings: Mapping[str, Any] | None, keywords: Mapping[str, Any], client: str = "Admin"
 ) -> dict[str, Any]:
-    """Return settings from a dict, from keywords with `_` for `.`, or from both, as one dict (CL-44).
+    """Return settings from a dict, from keyword arguments with `_` for `.`, or from both, as one dict (CL-44).
 
     `client` is the class named in errors. Raises ConfigError for anything else, such as a bare address.
     """

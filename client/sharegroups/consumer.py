@@ -29,10 +29,10 @@ from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_o
 class ShareConsumer(ProcessBound):
     """A member of a share group, for use by one thread at a time.
 
-    Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
-    ConfigError for wrong settings, InvalidGroupIdError without a group. A consumer that has polled and is still open
-    when the program ends is closed at that point, with a warning in the log (CL-141). It works only in the process that
-    created it: in a process forked from that one, every call but `close` raises IllegalStateError.
+    Pass the settings as a dict, or as keyword arguments with `_` for `.`. Use it in a `with` statement, or call
+    `close`. Raises ConfigError for wrong settings, InvalidGroupIdError without a group. A consumer that has polled and
+    is still open when the program ends is closed at that point, with a warning in the log (CL-141). It works only in
+    the process that created it: in a process forked from that one, every call but `close` raises IllegalStateError.
     """
 
     _NOUN = "consumer"

@@ -36,10 +36,10 @@ _CALLBACKS_MAX: Final = 10_000
 class Producer(ProcessBound):
     """Sends records to topics; any number of threads may use it.
 
-    Give the settings as a dict, or as keywords with `_` for `.`. Use it in a `with` statement, or call `close`. Raises
-    ConfigError. If the program ends before all records are delivered, the producer waits for them up to 5 s, and logs a
-    warning (CL-140). It works only in the process that created it: in a process forked from that one, every call but
-    `close` raises IllegalStateError.
+    Pass the settings as a dict, or as keyword arguments with `_` for `.`. Use it in a `with` statement, or call
+    `close`. Raises ConfigError. If the program ends before all records are delivered, the producer waits for them up to
+    5 s, and logs a warning (CL-140). It works only in the process that created it: in a process forked from that one,
+    every call but `close` raises IllegalStateError.
     """
 
     _NOUN = "producer"

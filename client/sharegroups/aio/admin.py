@@ -69,8 +69,8 @@ LEADER_WAIT_S: Final = 2.0
 
 
 class Admin(GroupAdmin, ProgressAdmin, TransactionAdmin, AclAdmin, QuotaAdmin, UserAdmin):
-    """The admin client. Takes settings as a dict, or as keywords with `_` for `.`. Use it as `async with`, or call
-    `close`.
+    """The admin client. Takes settings as a dict, or as keyword arguments with `_` for `.`. Use it as `async with`, or
+    call `close`.
 
     A call about several items returns a result or an error for each. It raises KafkaError if it fails as a whole.
     """

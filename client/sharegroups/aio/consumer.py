@@ -24,7 +24,7 @@ from sharegroups.messages import AcknowledgeType, Message, Messages, delivered_o
 
 
 class ShareConsumer(ProcessBound):
-    """A member of a share group. Takes settings as a dict, or as keywords with `_` for `.` (CL-44).
+    """A member of a share group. Takes settings as a dict, or as keyword arguments with `_` for `.` (CL-44).
 
     Raises ConfigError for invalid settings, InvalidGroupIdError without a group. Use it as `async with`, or call
     `close`.

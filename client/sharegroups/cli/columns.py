@@ -26,7 +26,7 @@ GROUP_OFFSETS: Final[Columns] = {
     "`groups explain` says for how much longer. - when not known.",
     "DEAD-LETTERS": "With --verbose: records that wait until their dead letter is written; `groups explain` and the "
     "leader's log say why. - when not known.",
-    "OLDEST": "With --verbose: how long ago the oldest record was written that is not finished; - without one, or when "
+    "OLDEST": "With --verbose: how long ago the oldest unfinished record was written; - if there is none, or if "
     "not known.",
     "LEADER-EPOCH": "With --verbose: the epoch of the partition's leader that wrote the group's state; - before that.",
 }
@@ -36,7 +36,7 @@ GROUP_LIST: Final[Columns] = {
     "TOPICS": "How many topics it has started on; ? when no leader knows one.",
     "LAG": "Records of these topics that are not finished yet, acquired ones included. ? is unknown; ≥ marks a sum "
     "from which some partitions are missing.",
-    "OLDEST": "How long ago the oldest of them was written; - without one, ? when not known.",
+    "OLDEST": "How long ago the oldest of them was written; - if there is none, ? when not known.",
 }
 GROUP_MEMBERS: Final[Columns] = {
     "CONSUMER-ID": "The member's id, which the consumer generates.",
@@ -65,7 +65,7 @@ TOPICS: Final[Columns] = {
     "nothing is.",
     "BYTES": "What they take as they were sent, which is less than the store needs for them; ~ for an estimate, which "
     "the next call makes better, + and - as above.",
-    "OLDEST": "When the oldest of them was stored, UTC, and how long ago; - without one, or when not known.",
+    "OLDEST": "When the oldest of them was stored, UTC, and how long ago; - if there is none, or if not known.",
     "RETENTION": "After what time, or above which bytes in a partition, the oldest are deleted; consumed: also when "
     "every share group has finished them.",
     "PARTITION": "The partition's number, from 0.",

@@ -84,7 +84,7 @@ def _credentials(form: Mapping[str, str]) -> tuple[str, dict[str, Any]]:
         return _token_name(token), {"sasl.oauthbearer.token": token}
     if user and password and not token:
         return f"User:{user}", {"sasl.username": user, "sasl.password": password}
-    raise RefusedError("Give a name and a password, or a token.")
+    raise RefusedError("Enter a name and a password, or a token.")
 
 
 def _require_accepted(settings: Mapping[str, Any]) -> None:

@@ -63,7 +63,7 @@ class _Node:
         self.taken_at = 0
         #: Taken, and not known to be stored.
         self.pending = 0
-        #: `pending` and `taken` when the reading was sent that has not come yet.
+        #: `pending` and `taken` when the reading that has not come yet was sent.
         self.asked = (0, 0)
         self.closed = False
         self.reported = False

@@ -20,9 +20,9 @@ _FALLS_BY: Final = 5
 
 
 class StoreUsage(NamedTuple):
-    """One node's usage. `used_bytes`: what counts towards its limit; `limit_bytes`: 0 without one. `fsyncs_delayed`:
-    how often a write waited for an earlier fsync since the node started; `fork_s`: how long its last fork took;
-    `rewrite_failed`: whether the last rewrite of its append-only file failed."""
+    """One node's usage. `used_bytes`: what counts towards its limit; `limit_bytes`: 0 if there is no limit.
+    `fsyncs_delayed`: how often a write waited for an earlier fsync since the node started; `fork_s`: how long its last
+    fork took; `rewrite_failed`: whether the last rewrite of its append-only file failed."""
 
     used_bytes: int
     limit_bytes: int

@@ -143,7 +143,7 @@ def method_handlers(methods: Iterable[BoundMethod], gate: Gate) -> dict[str, grp
 
 
 class Call(NamedTuple):
-    """What a call's metadata say of its caller, and where it comes from. `authorization`: None without one."""
+    """What a call's metadata say of its caller, and where it comes from. `authorization`: None if there is none."""
 
     context: GrpcContext
     connection: str

@@ -62,7 +62,7 @@ class CertificateFiles:
 @dataclass(frozen=True, slots=True)
 class Certificates:
     """What the files contain, checked. `ends_at`: when this node's certificate expires; `names`: the names and
-    addresses that it is for; `principal`: `User:` and its common name, None without one; `remarks`: what works less
+    addresses that it is for; `principal`: `User:` and its common name, None if it has none; `remarks`: what works less
     well than it seems, such as an authority that has expired beside others."""
 
     certificate: bytes

@@ -178,12 +178,12 @@ def read_manifest(directory: Path) -> Manifest:
     except FileNotFoundError:
         if not directory.exists():
             raise BackupFilesError(
-                f"there is no directory {directory}. Give the one that `sharegroups backup` was given"
+                f"there is no directory {directory}. Pass the one that `sharegroups backup` was given"
             ) from None
         there = next(iter(directory.glob("segment-*")), None) if directory.is_dir() else None
         why = "the backup was interrupted, or is still being made" if there else "it holds no backup"
         raise BackupFilesError(
-            f"{directory} has no {manifests.NAME}: {why}. Give the directory that `sharegroups backup` was given"
+            f"{directory} has no {manifests.NAME}: {why}. Pass the directory that `sharegroups backup` was given"
         ) from None
     except OSError as error:
         raise BackupFilesError(f"cannot read {path}: {error.strerror}") from error

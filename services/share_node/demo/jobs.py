@@ -160,7 +160,7 @@ def job_for(path: str | None) -> Job:
     if path is None:
         return StandardLibrary()
     if not Path(path).is_file():
-        raise InputError(f"input {path} is not a file. Give a file of lines, JSONL or CSV, plain or gzip.")
+        raise InputError(f"input {path} is not a file. Pass a file of lines, JSONL or CSV, plain or gzip.")
     return FileInput(Path(path))
 
 

@@ -40,8 +40,9 @@ _REDELIVERY_NOTE: Final = "the group gets every record of the partition again th
 
 class Damaged(NamedTuple):
     """One damaged entry. `neighbours`: the entries before and after it. `whole_at`: the last whole copy of its
-    share-partition's state before it, None without one. `later_updates`: how many intact entries of the share-partition
-    follow that copy. `left`: the state of its share-partition without the entry, None when there is none."""
+    share-partition's state before it, None if there is none. `later_updates`: how many intact entries of the
+    share-partition follow that copy. `left`: the state of its share-partition without the entry, None when there is
+    none."""
 
     shard: ShardId
     found: DamagedEntry

@@ -109,7 +109,7 @@ def test_each_user_has_their_own_rights(tmp_path: Path) -> None:
         with running(cluster.bootstrap, tmp_path, "--allowed-host", "console.example") as console:
             assert "its users sign in" in console.said
             browser = console.browser
-            assert "Give the name and password" in browser.get(f"/group?group={GROUP}")
+            assert "Enter the name and password" in browser.get(f"/group?group={GROUP}")
             wrong = browser.post("/sign-in", user="ann", password="wrong password")
             assert wrong.status_code == 401
             inside = browser.post("/sign-in", user="ann", password="correct horse", to=f"/group?group={GROUP}")

@@ -319,7 +319,7 @@ async def test_a_backup_that_is_killed_is_none_and_one_that_is_asked_to_end_leav
     [
         (("backup", "DIR"), "give either --store URL or --data DIR"),
         (("restore", "DIR"), "--config FILE with store.url; --dry-run needs none"),
-        (("restore", "DIR", "--dry-run"), "DIR. Give the one that `sharegroups backup` was given"),
+        (("restore", "DIR", "--dry-run"), "DIR. Pass the one that `sharegroups backup` was given"),
         (("backup", "DIR", "--data", "nowhere"), "nowhere holds no data of `sharegroups up`"),
         (("backup", "DIR", "--store", "redis://127.0.0.1:1"), "Connect"),
         (("restore", "DIR", "--store", "nonsense", "--dry-run"), "there is no directory"),

@@ -88,7 +88,7 @@ class RestoredStreams:
             (found,) = await self._ask(META_CLUSTER_ID, ("GET", META_CLUSTER_ID))
             raise StoreNotEmptyError(
                 f"the store holds cluster {found.decode(errors='replace')} already, from a restore that has ended or "
-                "from nodes that were started on it; a backup is restored into an empty store. Give another --store or "
+                "from nodes that were started on it; a backup is restored into an empty store. Pass another --store or "
                 "--data; or empty this one, when what it holds is not needed"
             )
         if kind != b"hash":

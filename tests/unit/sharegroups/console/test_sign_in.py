@@ -97,9 +97,9 @@ def test_a_token(public: OwnConsole, audit: Path) -> None:
     [
         ({"user": "ann", "password": "wrong"}, 401, "the password of user 'ann' is wrong"),
         ({"token": "wrong"}, 401, "does not accept this"),
-        ({"user": "ann"}, 400, "Give a name and a password, or a token"),
-        ({}, 400, "Give a name and a password, or a token"),
-        ({"user": "ann", "password": "x", "token": "y"}, 400, "Give a name and a password, or a token"),
+        ({"user": "ann"}, 400, "Enter a name and a password, or a token"),
+        ({}, 400, "Enter a name and a password, or a token"),
+        ({"user": "ann", "password": "x", "token": "y"}, 400, "Enter a name and a password, or a token"),
         ({"user": "ann", "password": "x" * 8_000}, 400, "at most 7000 characters"),
     ],
 )
