@@ -49,7 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
 def demo_store(data: Path) -> Iterator[str]:
     """Yield the URL of a demo's store. If the demo is not running, run a store on its files inside the block.
 
-    Raises EmbeddedStoreError, DataDirectoryError.
+    Raises EmbeddedStoreError or DataDirectoryError.
     """
     try:
         url = embedded_url(data)

@@ -86,7 +86,9 @@ class StoreTls:
 def client_context(
     authorities: Path | str | None, certificate: Path | str | None = None, key: Path | str | None = None
 ) -> ssl.SSLContext:
-    """Return what checks a server by these authorities alone, None for those of the system. Raises OSError, ValueError.
+    """Return what checks a server by these authorities alone, None for those of the system.
+
+    Raises OSError or ValueError.
 
     redis-py's own context accepts the system's authorities beside those that are given.
     """

@@ -57,7 +57,10 @@ class TransactionRecords:
         self._expiration_ms = expiration_ms
 
     async def read(self, transactional_id: str) -> ReadRecord:
-        """Read a record; no fail-over can undo what is read. Raises CoordinatorNotAvailableError, KafkaStorageError."""
+        """Read a record; no fail-over can undo what is read.
+
+        Raises CoordinatorNotAvailableError or KafkaStorageError.
+        """
         stored = await self._read(transactional_id)
         return ReadRecord(_value(transactional_id, stored), stored.now_ms)
 

@@ -101,7 +101,7 @@ async def list_groups(cluster: Cluster, request: ListGroupsRequest, timeout_s: f
 
 
 async def _nodes(cluster: Cluster, timeout_s: float) -> list[NodeEndpoint]:
-    """Return the live group coordinators. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
+    """Return the live group coordinators. Raises KafkaError, or RequestTimedOutError after `timeout_s`."""
     metadata = await until_answered(cluster, wire.LIST_GROUPS.name, timeout_s, lambda: cluster.fetch_metadata([]))
     return [node for node in metadata.brokers if not node.roles or _is_coordinator(node)]
 

@@ -30,7 +30,7 @@ def require_answer(given: Mapping[str, Any]) -> None:
 
 @contextmanager
 def open_reachable_admin(given: Mapping[str, Any]) -> Iterator[Admin]:
-    """Open an admin client with these settings, once a node has answered. Raises KafkaError, ConfigError."""
+    """Open an admin client with these settings, once a node has answered. Raises KafkaError or ConfigError."""
     require_answer(given)
     with clients.open_client(Admin, given) as admin, lateness_said():
         yield admin

@@ -315,7 +315,7 @@ class Cluster:
         raise CoordinatorNotAvailableError(f"the answer does not name the coordinator of group {group_id!r}")
 
     async def fetch_metadata(self, names: Iterable[str] | None, ids: Iterable[bytes] = ()) -> MetadataResponse:
-        """Fetch and store the metadata of these topics, or of all for None. Raises KafkaError, TransportError."""
+        """Fetch and store the metadata of these topics, or of all for None. Raises KafkaError or TransportError."""
         request = MetadataRequest()
         if names is not None:
             request.topics.SetInParent()

@@ -123,7 +123,7 @@ def _unled(last: Exception) -> str:
 async def at_any(
     cluster: Cluster, method: Method[wire.RequestT, wire.ResponseT], request: wire.RequestT, timeout_s: float
 ) -> wire.ResponseT:
-    """Call any node, retrying until one answers. Raises KafkaError, RequestTimedOutError after `timeout_s`."""
+    """Call any node, retrying until one answers. Raises KafkaError, or RequestTimedOutError after `timeout_s`."""
     call = cluster.ask_any if method.path in _QUESTIONS else cluster.call_any
     one_s = min(timeout_s, cluster.timeout_s)
     return await until_answered(cluster, method.name, timeout_s, lambda: call(method, request, one_s))

@@ -52,7 +52,7 @@ class Session:
 
     @property
     def admin(self) -> Admin:
-        """The admin client, opened when it is first needed. Raises ConfigError, IllegalStateError."""
+        """The admin client, opened when it is first needed. Raises ConfigError or IllegalStateError."""
         with self._lock:
             if self._closed:
                 raise IllegalStateError("this session has ended; sign in again")

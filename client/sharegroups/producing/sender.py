@@ -233,7 +233,7 @@ class Sender:
 
     async def identify(self, former: ProducerIdentity | None = None) -> ProducerIdentity:
         """Get a new identity (CM-43). `former`: the identity that a transactional producer continues; None for a new
-        instance, which fences all others (CM-152). Raises KafkaError, TransportError."""
+        instance, which fences all others (CM-152). Raises KafkaError or TransportError."""
         # Two requests of a new instance would increment its epoch twice, and the identity in the first response could
         # be fenced.
         fresh = self.transaction is not None and former is None

@@ -382,7 +382,7 @@ def _record_progress(running: Running, shown: tuple[Gauges, Freshness] | None, n
 
 @contextmanager
 def _served(collectors: Sequence[Collector], exposition: Exposition, notify: Notify) -> Iterator[None]:
-    """Serve the gauges inside, and write the text file at the end. Raises ExpositionError, FolderError.
+    """Serve the gauges inside, and write the text file at the end. Raises ExpositionError or FolderError.
 
     If the work inside raises and the file cannot be written either, the second error is only printed.
     """

@@ -158,7 +158,7 @@ class Store:
     def call(self, key: str, *words: str | int | bytes) -> Any:
         """Run a command on the node that holds `key`. Returns the raw reply.
 
-        Raises StoreUnreachableError, StoreReplyError.
+        Raises StoreUnreachableError or StoreReplyError.
         """
         return self.pipeline([(key, words)])[0]
 
@@ -166,7 +166,7 @@ class Store:
         """Run (key, command) pairs, pipelined by node. Returns their replies in order.
 
         If a key has moved or is moving to another node, that node is used (PM-14). Waits for a store that is loading
-        its data (CM-182). Raises StoreUnreachableError, StoreReplyError.
+        its data (CM-182). Raises StoreUnreachableError or StoreReplyError.
         """
         for attempt in range(_LOADING_ATTEMPTS):
             try:

@@ -124,7 +124,7 @@ class _Replay(Generic[CommandT, RecordT]):
         self._settled: Mapping[StreamId, Settlement] | None = None
 
     async def page(self, page: Sequence[Entry]) -> None:
-        """Replay the next entries; only broken ones cause an await (P-2). Raises LogError, BrokenRecordError."""
+        """Replay the next entries; only broken ones cause an await (P-2). Raises LogError or BrokenRecordError."""
         positions, due = self._tenure.positions, self._due
         self.result.entries += len(page)
         for entry in page:

@@ -138,7 +138,7 @@ def _finding(stream: str, entry: str, why: str, skipped: bool, settled: Settleme
 @contextlib.asynccontextmanager
 async def opened(where: StoreChoice) -> AsyncIterator[Store]:
     """Yield the chosen store. A data directory's own store is started when it does not run, since damage may
-    keep `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError, ValueError, LogError."""
+    keep `up` from running. Raises UsageError, EmbeddedStoreError, DataDirectoryError, ValueError or LogError."""
     data = where.checked().data
     if data is None:
         yield await loaded(where.opened())

@@ -10,7 +10,7 @@ from share_metrics.reader.decoding.values import time_us, topic_text
 
 
 def decode_group(letter: str, data: bytes) -> dict[str, Any] | None:
-    """The columns specific to this kind; None for a later build's type or version. Raises ValueError, DecodeError."""
+    """The columns specific to this kind; None for a later build's type or version. Raises ValueError or DecodeError."""
     if letter not in _TYPES:
         return None
     message = pb.GroupRecord.FromString(data)

@@ -19,7 +19,7 @@ def topic_partition(stream: str) -> tuple[str, int]:
 
 
 def decode_log_meta(letter: str, data: bytes) -> dict[str, Any] | None:
-    """The columns specific to this kind; None for a later build's type or version. Raises ValueError, DecodeError."""
+    """The columns specific to this kind; None for a later build's type or version. Raises ValueError or DecodeError."""
     field = {"B": "batch", "M": "marker"}.get(letter)
     if field is None:
         return None

@@ -12,7 +12,7 @@ TYPES: Final = {"S": ("snapshot", "snapshot"), "U": ("update", "update"), "T": (
 
 
 def decode_share_state(letter: str, data: bytes, *, light: bool = False) -> dict[str, Any] | None:
-    """The columns specific to this kind; None for a type or version of a later build. Raises ValueError, DecodeError.
+    """The columns specific to this kind; None for a type or version of a later build. Raises ValueError or DecodeError.
 
     `light`: without the state batches and the reasons of failures, which are most of a record (PM-78).
     """

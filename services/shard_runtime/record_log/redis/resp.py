@@ -328,7 +328,7 @@ class StoreAddress:
         return [{**self._options, **named, "host": one} for one in hosts]
 
     async def _open_known(self, ways: Sequence[Mapping[str, Any]]) -> AbstractConnection:
-        """Connect with each known password until one is accepted. Raises AuthenticationError, PasswordFileError."""
+        """Connect with each known password until one is accepted. Raises AuthenticationError or PasswordFileError."""
         if self._credentials is None:
             return await self._open_first(ways)
         user = {"username": self._credentials.username} if self._credentials.username else {}
