@@ -94,6 +94,23 @@ def test_without_an_answer_what_was_read_gets_too_old_and_never_0() -> None:
 
 
 @pytest.mark.rule("PL-954")
+def test_what_was_read_ages_from_when_it_was_asked_for_however_late_the_answer_came() -> None:
+    async def scenario(world: World) -> None:
+        await world.produce(10)
+        world.starts.groups = {TOPIC: {STOPPED: {0: StoredStart(2, 0)}}}
+        world.starts.meanwhile = lambda: asyncio.sleep(10)
+        await round_of(world)
+        world.starts.refusal = CoordinatorLoadInProgressError("no")
+        await asyncio.sleep(VALID_MS / 1000 - 5)
+        with structlog.testing.capture_logs() as lines:
+            await round_of(world)
+        assert sample(world, "lag") is None
+        assert [each["event"] for each in lines] == ["stored_progress_unknown"], "not absent without a word"
+
+    run(scenario)
+
+
+@pytest.mark.rule("PL-954")
 def test_with_a_longer_interval_what_was_read_stays_valid_for_three_of_them() -> None:
     async def scenario(world: World) -> None:
         await world.produce(10)

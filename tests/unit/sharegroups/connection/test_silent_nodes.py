@@ -4,6 +4,7 @@ reacts."""
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -423,3 +424,21 @@ def test_a_question_that_is_given_up_ends_at_once() -> None:
         assert now_s() == began_s
 
     run(story())
+
+
+def test_a_question_that_failed_before_it_is_given_up_leaves_no_traceback_in_the_log() -> None:
+    said: list[dict[str, Any]] = []
+
+    async def failing() -> None:
+        raise OSError("the node went away")
+
+    async def story() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: said.append(context))
+        task = asyncio.create_task(failing())
+        await asyncio.wait({task})
+        await _end(task)
+        del task
+        gc.collect()
+
+    run(story())
+    assert said == []
