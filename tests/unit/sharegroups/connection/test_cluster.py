@@ -13,7 +13,7 @@ GONE = bytes(range(16))
 
 
 @on_fake_cluster()
-async def test_a_topic_id_that_is_no_longer_wanted_is_no_longer_looked_up(fake: FakeCluster) -> None:
+async def test_a_topic_id_that_is_no_longer_wanted_is_no_longer_requested(fake: FakeCluster) -> None:
     """Shows the end of the requests for a topic that was deleted while it was assigned."""
     cluster = Cluster(fake.transport(), Config(PRODUCER, {"bootstrap.servers": fake.bootstrap}))
     cluster.start()
