@@ -7,8 +7,8 @@ from __future__ import annotations
 class LeaderMeter:
     """Receives the counts. This base class ignores them."""
 
-    def appended(self, batches: int, records: int, size: int) -> None:
-        """Count one confirmed flush."""
+    def appended(self, batches: int, records: int, size: int, elapsed_ms: int) -> None:
+        """Count one confirmed flush of records. `elapsed_ms`: from its append to the confirmation."""
 
     def loaded(self, indexed: int, jumped: bool) -> None:
         """Count a log that was loaded. `indexed`: how many batches its snapshot did not cover; `jumped`: whether its

@@ -91,8 +91,9 @@ class PartitionLeaderMetrics(LeaderMeter):
         """Count a member's removal that a coordinator reported (PL-528)."""
         self._removals.labels(outcome).inc()
 
-    def appended(self, batches: int, records: int, size: int) -> None:
+    def appended(self, batches: int, records: int, size: int, elapsed_ms: int) -> None:
         """Count one confirmed flush."""
+        self._host.flushed(records, elapsed_ms)
         self._logs.batches.inc(batches)
         self._logs.records.inc(records)
         self._logs.bytes.inc(size)

@@ -447,7 +447,7 @@ class TopicLog:
         self._commit.submit(operation)
         _checked(await operation.future)
 
-    def _committed(self, draft: Draft) -> None:
+    def _committed(self, draft: Draft, elapsed_ms: int) -> None:
         """Update memory, then call listeners; callers are answered right afterwards, in the same step of the event
         loop."""
         state, log_start, high_watermark = self._state, self._state.log_start, self._state.high_watermark
@@ -455,7 +455,7 @@ class TopicLog:
         if draft.batches:
             records = sum(batch.record_count for batch in draft.batches if not batch.is_control)
             self.appended.records += records
-            self._meter.appended(len(draft.batches), records, draft.size)
+            self._meter.appended(len(draft.batches), records, draft.size, elapsed_ms)
         if draft.compact_from is not None:
             state.producers.expire(draft.wall_ms - self._settings.producer_expiration_ms)
             self._trim_later(draft.compact_from)

@@ -30,7 +30,8 @@ from shard_runtime.record_log.protocol import Appended, AppendRefusedError, Reco
 from shard_runtime.record_log.store_room import Charge, StoreFullError, StoreRoom
 from shard_runtime.tracing import tracing
 
-Committed = Callable[[Draft], None]
+#: Called with what was written, and how long its append took, ms.
+Committed = Callable[[Draft, int], None]
 Lost = Callable[[KafkaError, BaseException], None]
 #: Called when writes are refused, with the number of their records and the error that their callers get.
 Refused = Callable[[int, KafkaError], None]
@@ -185,6 +186,7 @@ class GroupCommit:
             draft.operations = [operation for operation in draft.operations if operation.outcome.error is None]
         if not draft.empty:
             self.in_flight = draft
+            started_ms = self._clock.now_ms()
             try:
                 appended = await self._append(draft)
             except AppendRefusedError as error:
@@ -194,7 +196,7 @@ class GroupCommit:
             if self._error is not None:
                 return  # closed during the append: all callers have been answered
             self.in_flight = None
-            self._apply(draft, appended)
+            self._apply(draft, appended, self._clock.now_ms() - started_ms)
         for operation in draft.operations:
             self._settle(operation, operation.outcome)
 
@@ -206,11 +208,11 @@ class GroupCommit:
         with tracing.append((operation.span for operation in draft.operations), state.shard.name, entries):
             return await self._log.append(state.shard, state.epoch, draft.appends())
 
-    def _apply(self, draft: Draft, appended: Appended) -> None:
+    def _apply(self, draft: Draft, appended: Appended, elapsed_ms: int) -> None:
         state = self._state
         state.control_seq = max(appended.tip.seq, state.control_seq) if appended.tip.epoch == state.epoch else 0
         state.control_entries += len(draft.control) + appended.noops
-        self._committed(draft)
+        self._committed(draft, elapsed_ms)
 
     def _refused(self, draft: Draft, error: AppendRefusedError) -> None:
         """Undo a flush that the store refused, and refuse all queued operations as well. Otherwise a producer's next

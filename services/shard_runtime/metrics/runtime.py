@@ -36,7 +36,7 @@ class RuntimeMetrics:
         service = ["service"]
         self.flush_time = Histogram(
             "sharegroups_batch_flush_time_seconds",
-            "Time of a flush until its commit.",
+            "Time of a flush until its commit, of records or of a coordinator's entries.",
             service,
             buckets=_SECONDS,
             registry=registry,

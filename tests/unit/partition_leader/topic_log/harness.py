@@ -94,11 +94,16 @@ class Node:
 
 
 class Counted(LeaderMeter):
-    """Records the refused records, and those of them that a full store caused."""
+    """Records the refused records, those of them that a full store caused, and each flush: its batches, records and
+    time."""
 
     def __init__(self) -> None:
+        self.flushes: list[tuple[int, int, int]] = []
         self.records: list[int] = []
         self.full = 0
+
+    def appended(self, batches: int, records: int, size: int, elapsed_ms: int) -> None:
+        self.flushes.append((batches, records, elapsed_ms))
 
     def refused(self, records: int) -> None:
         self.records.append(records)

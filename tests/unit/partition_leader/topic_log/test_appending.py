@@ -251,6 +251,20 @@ async def test_past_its_time_out_a_produce_is_answered_so_and_may_still_be_commi
         assert log.high_watermark == 1
 
 
+async def test_a_flush_is_counted_with_the_time_that_the_store_took() -> None:
+    async with Cluster() as cluster:
+        meter = Counted()
+        log = await cluster.node().lead(meter=meter)
+
+        async def take_time(point: FaultPoint) -> None:
+            if point.stage is Stage.REPLY and point.has("MULTI"):
+                cluster.clock.ms += 40
+
+        cluster.store.hook = take_time
+        await log.append([batch(3), batch(2)], 1000)
+    assert meter.flushes == [(2, 5, 40)]
+
+
 @pytest.mark.rule("SR-9", "CM-19", "CM-40")
 async def test_a_lost_reply_is_resolved_and_the_no_op_goes_to_the_control_log() -> None:
     async with Cluster() as cluster:
