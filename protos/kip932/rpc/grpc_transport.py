@@ -41,6 +41,9 @@ REPLACED_S: Final = 120.0
 #: How often a call checks for newer credentials, in seconds.
 CREDENTIALS_S: Final = 1.0
 
+#: How long an attempt to connect may take, ms. Within this time a node that is silent is not found to be so.
+CONNECT_MS: Final = 3_000
+
 _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_receive_message_length", MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", MESSAGE_MAX_BYTES),
@@ -50,7 +53,9 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.http2.max_pings_without_data", 0),
     # A node restarts within a second; gRPC's default back-off would grow to two minutes.
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1_000),
+    # An attempt to connect may take this long (CL-187). The handshakes of TCP, TLS and HTTP/2 are up to five ways there
+    # and back, so less would keep out a client behind a satellite for ever.
+    ("grpc.min_reconnect_backoff_ms", CONNECT_MS),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # no shared connections: a share session ends with its connection (PL-524)
 )

@@ -293,3 +293,42 @@ async def test_a_caller_that_is_cancelled_as_the_transport_closes_stays_so(names
     await transport.close()
     await asyncio.wait({caller}, timeout=60.0)
     assert caller.cancelled()
+
+
+async def _delayed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, delay_s: float) -> None:
+    while data := await reader.read(65_536):
+        await asyncio.sleep(delay_s)
+        writer.write(data)
+        await writer.drain()
+
+
+@pytest.mark.rule("CL-187")
+def test_a_node_whose_connection_takes_longer_than_a_second_is_reached() -> None:
+    """Shows the time within which it is reached, not when it is given up."""
+
+    async def story() -> None:
+        server = aio.server()
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+
+        async def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            to, back = await asyncio.open_connection("127.0.0.1", port)
+            writers.extend((writer, back))
+            await asyncio.gather(_delayed(reader, back, 0), _delayed(to, writer, 1.1), return_exceptions=True)
+
+        writers: list[asyncio.StreamWriter] = []
+
+        async with await asyncio.start_server(connected, "127.0.0.1", 0) as proxy:
+            transport = GrpcTransport()
+            address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
+            try:
+                with pytest.raises(TransportError) as error:
+                    await transport.call(address, FIND, REQUEST, 20)
+                assert error.value.status is TransportStatus.UNIMPLEMENTED, "the node was reached"
+            finally:
+                await transport.close()
+                for writer in writers:
+                    writer.close()
+                await server.stop(0)
+
+    asyncio.run(story())
