@@ -11,7 +11,7 @@ from kip932.ids import EXPLAINED_OFFSETS_MAX, TopicPartition
 from sharegroups.admin import Admin
 from sharegroups.admin_values import GroupOffsets, RecordsExplained, ShareGroupDescription, ShareGroupOffset
 from sharegroups.cli.groups.asking import not_found
-from sharegroups.cli.groups.explain import first_unfinished
+from sharegroups.cli.groups.explain import first_unfinished, next_checks
 from sharegroups.console.contents import Content, content_of
 from sharegroups.console.strips import Strip, strip_of
 from sharegroups.console.visit import Page, RefusedError, Visit, parts_of_commands, sliced
@@ -125,7 +125,10 @@ def explain_page(visit: Visit) -> Page:
             described(admin, name)
         raise
     content = _content(admin, part, answer.records[0].first_offset if answer.records else None)
-    values = {"answer": answer, "content": content, "strip": strip_of(answer), "form": dict(visit.fields)}
+    notes = next_checks(admin, name, [answer])
+    values = {
+        "answer": answer, "content": content, "strip": strip_of(answer), "notes": notes, "form": dict(visit.fields)
+    }  # fmt: skip
     return Page("explain.html", values)
 
 

@@ -92,7 +92,7 @@ def explain(
         else:
             chosen = [partition] if topic is None else _partitions(admin, topic)
             answers = [first_unfinished(admin, group, one) for one in chosen[:UNFINISHED_PARTITIONS_MAX]]
-        notes = [] if output == "json" else _next_checks(admin, group, answers)
+        notes = [] if output == "json" else next_checks(admin, group, answers)
     if output == "json":
         print_json([_document(answer) for answer in answers])
         return
@@ -248,8 +248,8 @@ def _time(time_ms: int) -> str:
     return datetime.fromtimestamp(time_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def _next_checks(admin: Admin, group: str, answers: Sequence[RecordsExplained]) -> list[str]:
-    """Return hints on what to check next, as lines for standard error: for finished records, and for a topic that the
+def next_checks(admin: Admin, group: str, answers: Sequence[RecordsExplained]) -> list[str]:
+    """Return hints on what to check next, as lines: for finished records, and for a topic that the
     group never used (CT-110). A hint is left out if the cluster does not return what it needs."""
     lines: list[str] = []
     for answer in answers:

@@ -131,6 +131,18 @@ def test_a_record_is_explained_with_its_value_and_reason(world: FakeCluster, bro
     assert "Which record?" in text_of(browser.get("/explain?group=g"))
 
 
+@pytest.mark.rule("CT-110", "CT-168")
+def test_of_a_finished_record_the_command_that_finds_its_letter_is_named(
+    world: FakeCluster, browser: OwnConsole
+) -> None:
+    one = Record(first_offset=4, last_offset=4, state=pb.RECORD_STATE_FINISHED, explanation="Accepted or given up.")
+    plant(world, "orders", 0, one)
+    path = "/explain?group=g&topic=orders&partition=0&offset=4"
+    assert "has a dead letter: sharegroups dlq list --group g --origin orders:0;" in text_of(browser.get(path))
+    plant(world, "orders", 0, WAITING)
+    assert "dlq list" not in text_of(browser.get(path))
+
+
 @pytest.mark.rule("CT-168")
 def test_without_an_offset_the_first_unfinished_are_explained(world: FakeCluster, browser: OwnConsole) -> None:
     text = text_of(browser.get("/explain?group=g&topic=orders&partition=0"))
