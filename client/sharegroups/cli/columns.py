@@ -100,9 +100,11 @@ LETTERS: Final[Columns] = {
     "GROUP": "The group that could not process the record.",
     "ORIGIN": "The record, topic:partition:offset.",
     "DELIVERIES": "How often the record had been delivered to the group.",
-    "REDRIVES": "How often it had been redriven before; - for a letter without a copy, which does not contain it.",
-    "FLAGS": "headers-only: the letter holds no copy. duplicate: an earlier letter has the same origin and group. "
-    "garbled: a header of the letter cannot be read; it cannot be redriven.",
+    "REDRIVES": "How often it had been redriven before it failed again and this letter was written; - for a letter "
+    "without a copy, which does not contain it.",
+    "FLAGS": "sent-back: its record was redriven since; `dlq show` says when. headers-only: the letter holds "
+    "no copy. duplicate: an earlier letter has the same origin and group. garbled: a "
+    "header of the letter cannot be read; it cannot be redriven.",
     "CAUSE": "How it ended: rejected by a consumer, or delivered too often.",
     "REASON": "Why its member last gave it up, the first line of what it said; `dlq show` has all of it. - when it "
     "said nothing: a lock that ran out, a client that gives no reasons.",
@@ -110,6 +112,8 @@ LETTERS: Final[Columns] = {
 LETTER_SUMMARY: Final[Columns] = {
     "ORIGIN": "The topic of the records.",
     "LETTERS": "How many letters, duplicates included.",
+    "SENT-BACK": "How many of them were sent back with `dlq redrive` or in the console, duplicates included; 18+ when "
+    "there may be more, - when it is not known.",
     "DUPLICATES": "How many of them have the same origin and group as an earlier one.",
     "FIRST, LAST": "When the first and the last of them were written, UTC.",
     "CAUSE, REASON": "As in the list. Letters whose reasons begin with the same line are counted together.",

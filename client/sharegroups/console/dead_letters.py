@@ -19,6 +19,7 @@ from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.origins import origin_of
 from sharegroups.cli.dlq.reading import TOPIC_NAME, Bounds, Found, Queue, Reading, found_of, queue_of
 from sharegroups.cli.dlq.rows import flags_of
+from sharegroups.cli.dlq.sent_back import LOOK_S, Sent, SentBack
 from sharegroups.cli.dlq.times import duration_ms
 from sharegroups.console.contents import content_of
 from sharegroups.console.letters import (
@@ -122,6 +123,7 @@ class Row:
     found: Found
     letter: Letter
     flags: list[str]
+    sent: Sent
 
 
 def list_page(visit: Visit) -> Page:
@@ -130,7 +132,14 @@ def list_page(visit: Visit) -> Page:
     at = _place(visit.text("at")) if visit.text("at") else None
     with parts_of_commands() as notes:
         queue = queue_of(visit.admin, wanted, changes=False)
-        rows, following = _some_letters(visit.admin, _from(queue, at), wanted)
+        found, following = _some_letters(visit.admin, _from(queue, at), wanted)
+        look = SentBack(visit.admin, queue, LOOK_S, timed=True)
+        rows = [
+            Row(number, one, letter, flags_of(letter, is_duplicate=False, is_sent=False), sent)
+            for (number, one, letter), sent in zip(found, look.of([one for _, one, _ in found]), strict=True)
+        ]
+        if note := look.note():
+            notes.append(f"Note: {note}.")
     values = {"rows": rows, "queue": queue, "chosen": chosen, "notes": notes, "following": following}
     return Page("letters.html", values)
 
@@ -146,9 +155,9 @@ def _from(queue: Queue, at: tuple[int, int] | None) -> Queue:
     return replace(queue, partitions=left)
 
 
-def _some_letters(admin: Admin, queue: Queue, wanted: Choice) -> tuple[list[Row], str]:
+def _some_letters(admin: Admin, queue: Queue, wanted: Choice) -> tuple[list[tuple[int, Found, Letter]], str]:
     """Return a page of letters, and the place after them; "" at the end."""
-    rows: list[Row] = []
+    rows: list[tuple[int, Found, Letter]] = []
     until_s, scanned = time.monotonic() + SCAN_S, 0
     for page in Reading(admin, queue).pages():
         for found in page.found:
@@ -156,7 +165,7 @@ def _some_letters(admin: Admin, queue: Queue, wanted: Choice) -> tuple[list[Row]
             if letter is not None and wanted.filters.passes(letter, found.stored_ms):
                 if len(rows) == LETTERS_PER_PAGE:
                     return rows, f"{page.partition}:{found.record.offset}"
-                rows.append(Row(page.partition, found, letter, flags_of(letter, is_duplicate=False)))
+                rows.append((page.partition, found, letter))
         scanned += len(page.found)
         if scanned >= SCANNED_MAX or time.monotonic() >= until_s:
             return rows, f"{page.partition}:{page.next_offset}"
@@ -169,12 +178,13 @@ def letter_page(visit: Visit) -> Page:
     with parts_of_commands() as notes:
         queue = queue_of(visit.admin, Choice(Where(place.topic, place.partition), choice(visit).filters), changes=False)
         found = found_of(_record(visit.admin, place, offset, queue))
+        sent = SentBack(visit.admin, queue, LOOK_S, timed=True).of([found])[0]
         letter, origin = found.letter, None
         if letter is not None and letter.is_headers_only and letter.origin is not None:
             origin = origin_of(visit.admin, letter.origin, letter.topic_id, found.stored_ms)
     record, original = found.record, origin if isinstance(origin, ReadRecord) else None
     values = {
-        "place": place, "queue": queue, "found": found, "letter": letter, "notes": notes,
+        "place": place, "queue": queue, "found": found, "letter": letter, "notes": notes, "sent": sent,
         "content": content_of(record, record.headers if letter is None else letter.others),
         "original": None if original is None else content_of(original, original.headers),
         "missing": origin if isinstance(origin, str) else "",

@@ -4,7 +4,7 @@ dry run (CT-166). The parts of `sharegroups dlq` do it."""
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -22,12 +22,15 @@ from sharegroups.cli.dlq.redrive_report import FAILURES_MAX, Report
 from sharegroups.cli.dlq.redriven_before import first_origins, targets_of
 from sharegroups.cli.dlq.redriving import RedriveTask, Redriving
 from sharegroups.cli.dlq.rows import is_duplicate
+from sharegroups.cli.dlq.sent_back import SentBack
 from sharegroups.console.tasks import Task
 from sharegroups.console.visit import RefusedError, parts_of_commands
 from sharegroups.producer import Producer
 
 #: How many characters of a reason's first line letters are grouped by.
 REASON_MAX: Final = 100
+#: How long a count searches for letters that were sent back, in seconds.
+COUNT_LOOK_S: Final = 30.0
 _NOTHING_SENT: Final = "No such dead letter was found; nothing was redriven."
 Places = frozenset[tuple[int, int]]
 
@@ -65,13 +68,15 @@ class RedriveOutcome:
 @dataclass(slots=True)
 class PurgeOutcome:
     """What a purge deleted, or a dry run would delete. `plan`: as `dlq purge --output json` has it; `ends`: the offset
-    before which each partition is deleted."""
+    before which each partition is deleted; `warnings`: how many of the letters were not sent back, or of how many that
+    is not known; empty if all were."""
 
     wish: Wish
     dry_run: bool
     queue: Queue
     ends: Mapping[int, int] = field(default_factory=dict)
     plan: Mapping[str, Any] = field(default_factory=dict)
+    warnings: Sequence[str] = ()
 
     @property
     def text(self) -> str:
@@ -84,24 +89,27 @@ class PurgeOutcome:
 
 
 class Count:
-    """The letters of a queue by group, origin topic, cause and first line of the reason, so far."""
+    """The letters of a queue by group, origin topic, cause and first line of the reason, so far. `note`: of how many it
+    is not known whether they were sent back, and why; "" if it is of all."""
 
     def __init__(self) -> None:
         self.others = 0
+        self.note = ""
         self._tally = Tally()
         self._met = SeenOrigins()
         self._lock = threading.Lock()
 
-    def take(self, found: Found) -> None:
-        """Count one record."""
-        letter = found.letter
-        if letter is None:
-            self.others += 1
-            return
-        topic = "" if letter.origin is None else letter.origin.topic
-        key = (letter.group_text, topic, letter.cause or "", first_line(letter.reason))
-        with self._lock:
-            self._tally.add(key, found.stored_ms, is_duplicate(self._met, found, letter))
+    def take(self, page: Sequence[Found], look: SentBack) -> None:
+        """Count some records."""
+        for found, sent in zip(page, look.of(page), strict=True):
+            letter = found.letter
+            if letter is None:
+                self.others += 1
+                continue
+            topic = "" if letter.origin is None else letter.origin.topic
+            key = (letter.group_text, topic, letter.cause or "", first_line(letter.reason))
+            with self._lock:
+                self._tally.add(key, found.stored_ms, is_duplicate(self._met, found, letter), sent.back)
 
     @property
     def letters(self) -> int:
@@ -130,12 +138,13 @@ def count_letters(task: Task, admin: Admin, choice: Choice) -> None:
         queue = queue_of(admin, choice, changes=False)
         count = task.data = Count()
         task.total = size_of(queue)
-        reading = Reading(admin, queue)
+        reading, look, filters = Reading(admin, queue), SentBack(admin, queue, COUNT_LOOK_S), choice.filters
         for page in reading.pages():
-            for found in page.found:
-                if found.letter is None or choice.filters.passes(found.letter, found.stored_ms):
-                    count.take(found)
+            count.take(
+                [one for one in page.found if one.letter is None or filters.passes(one.letter, one.stored_ms)], look
+            )
             task.step(len(page.found))
+        count.note = look.note()
         task.lines.extend(lines)
 
 
@@ -249,11 +258,12 @@ def plan_purge(task: Task, admin: Admin, wish: Wish) -> None:
         outcome = task.data = PurgeOutcome(wish, True, queue)
         task.total = size_of(queue)
         reading = _Stepping(admin, queue, task)
-        plan = purge_plan(reading, queue.partitions, wish.before_ms)
+        plan = purge_plan(reading, queue.partitions, wish.before_ms, SentBack(admin, queue))
         task.lines.extend(lines)
         if queue.is_partial or not reading.is_readable:
             raise RefusedError(f"Not every partition of {queue.topic} can be read; choose one that can.")
         outcome.ends, outcome.plan = plan.ends, plan.document(queue.topic, True, {})
+        outcome.warnings = plan.warnings
         if not plan.ends:
             raise RefusedError(f"There is no such dead letter in {queue.topic}.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import click
 
@@ -19,7 +19,8 @@ from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.core.letter_tally import Row, Tally
 from sharegroups.cli.dlq.core.seen_origins import SeenOrigins
 from sharegroups.cli.dlq.reading import TOPIC_NAME, Found, Reading, queue_of
-from sharegroups.cli.dlq.rows import LetterTable, document_of, is_duplicate, reason_line, row_of, text_of
+from sharegroups.cli.dlq.rows import LetterTable, document_of, first_line, for_screen, is_duplicate, row_of, text_of
+from sharegroups.cli.dlq.sent_back import LOOK_S, SentBack
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.output import (
@@ -35,12 +36,19 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 
-#: A partition, a dead letter in it, and whether it is a duplicate.
-Listed = tuple[int, Found, Letter, bool]
-
 #: How many groups are checked; how many topics are printed; and how many groups for each topic.
 _GROUPS_MAX: Final = 200
 _NAMED_MAX: Final = 10
+
+
+class Listed(NamedTuple):
+    """A dead letter of a partition. `is_sent`: whether it was sent back; None when that is not known."""
+
+    partition: int
+    found: Found
+    letter: Letter
+    is_duplicate: bool
+    is_sent: bool | None = None
 
 
 @click.command("list", epilog=legend("sharegroups dlq list", "sharegroups dlq list --summary"))
@@ -67,6 +75,9 @@ def list_(
 ) -> None:
     """List the dead letters of a DLQ topic, the oldest of each partition first. Listing changes nothing.
 
+    Those whose records were sent back have the flag sent-back. To find them, it searches the topics that the letters
+    are about, which needs the right READ there, for at most 5 s; then a note says of how many letters it is not known.
+
     With --output json each letter is an object on a line of its own.
     """
     given = settings(bootstrap_server, command_config)
@@ -77,13 +88,16 @@ def list_(
     with failures("Listing dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
         reading, values = Reading(admin, queue), Values(choice.filters)
-        pages = _chosen(reading, choice.filters, values, limit)
+        look = SentBack(admin, queue, LOOK_S)
+        pages = _with_sent(_chosen(reading, choice.filters, values, limit), look)
         if summary:
             _summarise(pages, output)
         else:
             _print(reading, pages, output)
     for line in values.missing():
         print_stderr(line)
+    if note := look.note():
+        print_stderr(f"Note: {note}.")
     reading.note_other_records()
     finish(reading.is_whole and not queue.is_partial)
 
@@ -129,7 +143,7 @@ def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | Non
             values.note(letter)
             twice = is_duplicate(met, found, letter)
             if filters.passes(letter, found.stored_ms):
-                listed.append((page.partition, found, letter, twice))
+                listed.append(Listed(page.partition, found, letter, twice))
         if listed:
             yield listed[:left]
         if left is not None:
@@ -138,15 +152,22 @@ def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | Non
                 return
 
 
+def _with_sent(pages: Iterator[list[Listed]], look: SentBack) -> Iterator[list[Listed]]:
+    """Find out of each page's letters whether they were sent back."""
+    for listed in pages:
+        sent = look.of([one.found for one in listed])
+        yield [one._replace(is_sent=found.back) for one, found in zip(listed, sent, strict=True)]
+
+
 def _print(reading: Reading, pages: Iterator[list[Listed]], output: str) -> None:
     topic, table = reading.queue.topic, LetterTable()
     listed = None
     for listed in pages:
         if output == "json":
-            for partition, found, letter, twice in listed:
-                print_json(document_of(topic, partition, found, letter, twice))
+            for partition, found, letter, twice, is_sent in listed:
+                print_json(document_of(topic, partition, found, letter, twice, is_sent=is_sent))
         else:
-            table.print([row_of(partition, found, letter, twice) for partition, found, letter, twice in listed])
+            table.print([row_of(*one[:4], one.is_sent is True) for one in listed])
     if listed is None and output != "json" and reading.is_whole:  # else there may be some that could not be read
         print_stderr(f"No such dead letter in {topic}.")
 
@@ -154,22 +175,24 @@ def _print(reading: Reading, pages: Iterator[list[Listed]], output: str) -> None
 def _summarise(pages: Iterator[list[Listed]], output: str) -> None:
     tally = Tally()
     for listed in pages:
-        for _, found, letter, twice in listed:
+        for _, found, letter, twice, is_sent in listed:
             topic = "-" if letter.origin is None else letter.origin.topic
-            key = (letter.group_text, topic, letter.cause or "-", reason_line(letter))
-            tally.add(key, found.stored_ms, twice)
+            key = (letter.group_text, topic, letter.cause or "-", first_line(letter))
+            tally.add(key, found.stored_ms, twice, is_sent)
     rows = tally.rows()
     if tally.others.letters:
         rows.append((("(others)", "-", "-", "-"), tally.others))
     if output == "json":
         print_json([_document(key, row) for key, row in rows])
     else:
-        header = ("GROUP", "ORIGIN", "LETTERS", "DUPLICATES", "FIRST", "LAST", "CAUSE", "REASON")
-        cells = [
-            (group, topic, row.letters, row.duplicates, time_text(row.first_ms), time_text(row.last_ms), cause, reason)
-            for (group, topic, cause, reason), row in rows
-        ]
-        print_table(header, cells, (15, 15, 10, 10, 20, 20, 15, 0))
+        header = ("GROUP", "ORIGIN", "LETTERS", "SENT-BACK", "DUPLICATES", "FIRST", "LAST", "CAUSE", "REASON")
+        cells = [_cells(*key, row=row) for key, row in rows]
+        print_table(header, cells, (15, 15, 10, 10, 10, 20, 20, 15, 0))
+
+
+def _cells(group: str, topic: str, cause: str, reason: str, *, row: Row) -> tuple[object, ...]:
+    times = time_text(row.first_ms), time_text(row.last_ms)
+    return group, topic, row.letters, row.sent.text, row.duplicates, *times, cause, for_screen(reason)
 
 
 def _document(key: tuple[str, ...], row: Row) -> dict[str, object]:
@@ -180,6 +203,8 @@ def _document(key: tuple[str, ...], row: Row) -> dict[str, object]:
         "cause": cause,
         "reason": None if reason == "-" else reason,
         "letters": row.letters,
+        "sent_back": row.sent.back,
+        "not_known_whether_sent_back": row.sent.unknown,
         "duplicates": row.duplicates,
         "first_stored_ms": row.first_ms,
         "last_stored_ms": row.last_ms,

@@ -9,7 +9,7 @@ from kip932.errors import KafkaError, OffsetOutOfRangeError, UnknownTopicOrParti
 from kip932.ids import TopicPartition, topic_id_text
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord, RecordsRead
-from sharegroups.cli.dlq.core.dead_letters import Origin
+from sharegroups.cli.dlq.core.dead_letters import Letter, Origin, content_of
 from sharegroups.cli.dlq.reading import SKEW_MS
 
 #: How many pages of origin topics are cached. Dead letters are mostly in the order of their origins, with partitions
@@ -34,6 +34,31 @@ class Origins:
                 f"the one of that name has id {now_id}"
             )
         return self._found(origin, stored_ms)
+
+    def content(self, letter: Letter, record: ReadRecord, stored_ms: int) -> ReadRecord | str:
+        """Return the record that a dead letter is redriven as, which is the copy or the original; or why it is not
+        available. `record`: the letter's. The letter must not be garbled."""
+        if not letter.is_headers_only:
+            return record
+        assert letter.origin is not None
+        try:
+            return self.find(letter.origin, letter.topic_id, stored_ms)
+        except KafkaError as error:
+            return f"its origin cannot be read: {error.message}"
+
+    def fresh_content(self, letter: Letter, record: ReadRecord, stored_ms: int, *, is_claimed: bool) -> int | None:
+        """Return the content of a dead letter's fresh record, whether it already exists or not; None when it is
+        unknown.
+
+        The origin of a letter without a copy is read only if a record claims to be its fresh one (`is_claimed`).
+        """
+        if letter.is_headers_only and not is_claimed:
+            return 0
+        found = self.content(letter, record, stored_ms)
+        if isinstance(found, str):
+            return None
+        headers = found.headers if letter.is_headers_only else letter.others
+        return content_of(found.key, found.value, found.timestamp_ms, headers)
 
     def _found(self, origin: Origin, stored_ms: int) -> ReadRecord | str:
         place = TopicPartition(origin.topic, origin.partition)

@@ -16,9 +16,10 @@ from kip932.ids import OFFSET_MAX
 from kip932.printable import printable
 from sharegroups.cli.columns import legend
 from sharegroups.cli.dlq.choosing import Where, choice_of, where_of
-from sharegroups.cli.dlq.core.letter_tally import Row, Tally
+from sharegroups.cli.dlq.core.letter_tally import Row, SentCounts, Tally
 from sharegroups.cli.dlq.reading import Bounds, Page, Queue, Reading, delete_before, queue_of
 from sharegroups.cli.dlq.rows import text_of
+from sharegroups.cli.dlq.sent_back import SentBack
 from sharegroups.cli.dlq.times import duration_ms, time_text
 from sharegroups.cli.groups.asking import can_ask, refuse, undecided
 from sharegroups.cli.output import (
@@ -45,23 +46,38 @@ class PurgePlan:
     """The dead letters to delete. `ends`: for each partition that loses records, the offset before which they are
     deleted."""
 
-    def __init__(self, whole: Mapping[int, Bounds]) -> None:
+    def __init__(self, whole: Mapping[int, Bounds], look: SentBack | None = None) -> None:
         self.ends: dict[int, int] = {}
+        self.sent = SentCounts()
+        self._look = look
         self._whole = whole
         self._letters = Tally()
         self._other_records = 0
 
     def take(self, page: Page, end: int) -> None:
         """Count the page's records before `end`: they will be deleted."""
-        for record, stored_ms, letter in page.found:
-            if record.offset >= end:
-                break
+        going = [found for found in page.found if found.record.offset < end]
+        for _, stored_ms, letter in going:
             if letter is None:
                 self._other_records += 1
             else:
                 self._letters.add((letter.group_text, letter.cause or "-"), stored_ms)
+        if self._look is not None:
+            for sent in self._look.of([found for found in going if found.letter is not None]):
+                self.sent.add(sent.back)
         if end > self._whole[page.partition].start:
             self.ends[page.partition] = end
+
+    @property
+    def warnings(self) -> list[str]:
+        """How many of the letters were not sent back, and of how many that is not known; empty if `look` was not given
+        or all were."""
+        lines: list[str] = []
+        if self.sent.waiting:
+            lines.append(f"{self.sent.waiting} of the letters {_were(self.sent.waiting)} not sent back")
+        if self._look is not None and (unknown := self._look.note()):
+            lines.append(unknown[0].upper() + unknown[1:])
+        return lines
 
     def show(self, topic: str) -> None:
         """Print what will be deleted, by group and cause, and the offsets of each partition."""
@@ -75,6 +91,10 @@ class PurgePlan:
             print_table(("GROUP", "LETTERS", "FIRST", "LAST", "CAUSE"), rows, (15, 10, 20, 20, 0))
             click.echo()
         click.echo(f"To be deleted: {self._letters.letters} dead letters and {self._other_records} other records.")
+        for warning in self.warnings:
+            click.echo(f"{warning}.")
+        if self._look is not None and self._letters.letters and not self.warnings:
+            click.echo("All of the letters were sent back.")
         for number, end in sorted(self.ends.items()):
             begins, ends = self._whole[number]
             left = f"what is from {end} on stays" if ends > end else "nothing stays"
@@ -86,6 +106,8 @@ class PurgePlan:
             "topic": topic,
             "dry_run": dry_run,
             "letters": self._letters.letters,
+            "not_sent_back": None if self._look is None else self.sent.waiting,
+            "not_known_whether_sent_back": None if self._look is None else self.sent.unknown,
             "other_records": self._other_records,
             "by_cause": [
                 {
@@ -140,7 +162,8 @@ def purge(
 ) -> None:
     """Delete dead letters, starting at the beginning of each partition. This cannot be undone.
 
-    First it prints how many dead letters of each group and cause will be deleted, and asks for confirmation.
+    First it prints how many dead letters of each group and cause will be deleted, and how many of them were not sent
+    back (with --yes only --dry-run looks for that), and asks for confirmation.
     """
     where = where_of("--topic", topic)
     if [before_offset is not None, every, older_than is not None].count(True) != 1:
@@ -154,12 +177,12 @@ def purge(
     with failures("Purging dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice_of(topic, None), changes=True, force=force)
         reading = Reading(admin, queue if before_offset is None else _narrowed(queue, where, before_offset))
-        plan = purge_plan(reading, queue.partitions, before_ms)
+        plan = purge_plan(reading, queue.partitions, before_ms, SentBack(admin, queue) if dry_run or not yes else None)
         if queue.is_partial or not reading.is_readable:
             refuse(f"Not every partition of {queue.topic} can be read. Nothing was deleted; name one, as in {topic}:0")
         if output == "text":
             plan.show(queue.topic)
-        wanted = bool(plan.ends) and not dry_run and (yes or click.confirm("Delete them?", err=True))
+        wanted = bool(plan.ends) and not dry_run and (yes or click.confirm(_question(plan), err=True))
         found: Outcomes = {}
         if wanted:
             with undecided(f"They may still be deleted. See it: sharegroups dlq list --topic {quote(topic)} --summary"):
@@ -173,10 +196,21 @@ def purge(
     finish(not is_declined and not any(isinstance(one, KafkaError) for one in found.values()))
 
 
-def purge_plan(reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None) -> PurgePlan:
+def _question(plan: PurgePlan) -> str:
+    return " ".join([*(f"{warning}." for warning in plan.warnings), "Delete them?"])
+
+
+def _were(count: int) -> str:
+    return "was" if count == 1 else "were"
+
+
+def purge_plan(
+    reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None, look: SentBack | None = None
+) -> PurgePlan:
     """Read the queue and plan the deletion. `whole`: the bounds of the partitions. With `before_ms`, each partition is
-    deleted up to its first record that was stored then or later, or that cannot be decoded."""
-    plan = PurgePlan(whole)
+    deleted up to its first record that was stored then or later, or that cannot be decoded. `look`: finds out how many
+    of the letters were sent back; None not to."""
+    plan = PurgePlan(whole, look)
     for page in reading.pages():
         end = page.next_offset if before_ms is None else _purge_end(page, before_ms)
         plan.take(page, end)

@@ -10,7 +10,7 @@ from typing import Final
 from kip932.errors import KafkaError, RetriableError
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ReadRecord
-from sharegroups.cli.dlq.core.dead_letters import Letter, content_of, fresh_headers, letter_content
+from sharegroups.cli.dlq.core.dead_letters import fresh_headers, letter_content
 from sharegroups.cli.dlq.core.redrive import Fate, Redrive, SettledPrefix
 from sharegroups.cli.dlq.origins import Origins
 from sharegroups.cli.dlq.reading import Found, Page, Reading, delete_before
@@ -125,7 +125,9 @@ class Redriving:
         content, fresh = 0, None
         if letter is not None and chosen and not letter.is_garbled:
             content = letter_content(letter, record.key, record.value, record.timestamp_ms)
-            fresh = self._fresh_content(found, letter)
+            fresh = self._origins.fresh_content(
+                letter, record, found.stored_ms, is_claimed=self._decisions.is_claimed(letter)
+            )
         fate = self._decisions.decide(letter, chosen, content, fresh)
         item = _Item(found, fate, content, fresh)
         if item.fate is Fate.FAILED:
@@ -134,25 +136,13 @@ class Redriving:
             self._send(partition, item)
         return item
 
-    def _fresh_content(self, found: Found, letter: Letter) -> int | None:
-        """Return the content of the dead letter's fresh record, whether it already exists or not; None when it is
-        unknown.
-
-        The origin of a letter without a copy is read only if a record claims to be its fresh one.
-        """
-        if letter.is_headers_only and not self._decisions.is_claimed(letter):
-            return 0
-        record = self._content(found)
-        if isinstance(record, str):
-            return None
-        headers = record.headers if letter.is_headers_only else letter.others
-        return content_of(record.key, record.value, record.timestamp_ms, headers)
-
     def _send(self, partition: int, item: _Item) -> None:
         letter = item.found.letter
         assert letter is not None
         target = target_of(letter)
-        content = self._targets.faults.get(target) or self._content(item.found)
+        content = self._targets.faults.get(target) or self._origins.content(
+            letter, item.found.record, item.found.stored_ms
+        )
         if isinstance(content, ReadRecord) and abs(content.timestamp_ms) >= _TIMESTAMP_MAX:
             content = f"its timestamp {content.timestamp_ms} is not a time that a record may have"
         if isinstance(content, str):
@@ -183,18 +173,6 @@ class Redriving:
         else:
             item.is_open = True
             self.open += 1
-
-    def _content(self, found: Found) -> ReadRecord | str:
-        """Return the record to produce, which is the copy or the original; or why it is not available."""
-        letter = found.letter
-        assert letter is not None
-        if not letter.is_headers_only:
-            return found.record
-        assert letter.origin is not None
-        try:
-            return self._origins.find(letter.origin, letter.topic_id, found.stored_ms)
-        except KafkaError as error:
-            return f"its origin cannot be read: {error.message}"
 
     def _delivered(self, item: _Item, error: KafkaError | None, _report: DeliveryReport) -> None:
         if self._closed:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -46,8 +47,8 @@ class LetterTable:
             click.echo(" ".join([*cells, row[-1]]))
 
 
-def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> tuple[object, ...]:
-    """Return the cells of a dead letter."""
+def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool, is_sent: bool) -> tuple[object, ...]:
+    """Return the cells of a dead letter. `is_sent`: whether it is known to have been sent back."""
     return (
         partition,
         found.record.offset,
@@ -56,19 +57,34 @@ def row_of(partition: int, found: Found, letter: Letter, is_duplicate: bool) -> 
         letter.origin_text,
         "-" if letter.delivery_count is None else letter.delivery_count,
         "-" if letter.redrives is None else letter.redrives,
-        ",".join(flags_of(letter, is_duplicate)) or "-",
+        ",".join(flags_of(letter, is_duplicate, is_sent)) or "-",
         "-" if letter.cause is None else letter.cause,
-        reason_line(letter),
+        for_screen(first_line(letter)),
     )
+
+
+def first_line(letter: Letter) -> str:
+    """Return the first line of a dead letter's reason, escaped; `-` without one."""
+    return printable((letter.reason or "").strip().partition("\n")[0]) or "-"
 
 
 def reason_line(letter: Letter) -> str:
     """Return the first line of a dead letter's reason, escaped and cut; `-` without one."""
-    line = printable((letter.reason or "").strip().partition("\n")[0])
-    return line[: _REASON_MAX - 1] + "…" if len(line) > _REASON_MAX else line or "-"
+    return _cut(first_line(letter))
 
 
-def document_of(topic: str, partition: int, found: Found, letter: Letter, is_duplicate: bool) -> dict[str, Any]:
+def for_screen(line: str) -> str:
+    """Return the first line of a reason, cut if standard output is a terminal: a pipe or a file gets all of it."""
+    return _cut(line) if sys.stdout.isatty() else line
+
+
+def _cut(line: str) -> str:
+    return line[: _REASON_MAX - 1] + "…" if len(line) > _REASON_MAX else line
+
+
+def document_of(
+    topic: str, partition: int, found: Found, letter: Letter, is_duplicate: bool, *, is_sent: bool | None
+) -> dict[str, Any]:
     """Return the JSON object of a dead letter, with null for unknown values."""
     origin = letter.origin
     return {
@@ -88,6 +104,7 @@ def document_of(topic: str, partition: int, found: Found, letter: Letter, is_dup
         "redrives": letter.redrives,
         "headers_only": letter.is_headers_only,
         "duplicate": is_duplicate,
+        "sent_back": is_sent,
         "garbled": text_of(f"{letter.group_text} {letter.origin_text}") if letter.is_garbled else None,
     }
 
@@ -97,9 +114,14 @@ def text_of(text: str | None) -> str | None:
     return None if text is None else text.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
 
 
-def flags_of(letter: Letter, is_duplicate: bool) -> list[str]:
+def flags_of(letter: Letter, is_duplicate: bool, is_sent: bool) -> list[str]:
     """Return the flags of a dead letter: what is special about it."""
-    named = (("headers-only", letter.is_headers_only), ("duplicate", is_duplicate), ("garbled", letter.is_garbled))
+    named = (
+        ("sent-back", is_sent),
+        ("headers-only", letter.is_headers_only),
+        ("duplicate", is_duplicate),
+        ("garbled", letter.is_garbled),
+    )
     return [name for name, holds in named if holds]
 
 

@@ -19,6 +19,7 @@ from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.origins import origin_of
 from sharegroups.cli.dlq.reading import Found, Queue, found_of, queue_of
 from sharegroups.cli.dlq.rows import document_of
+from sharegroups.cli.dlq.sent_back import LOOK_S, Sent, SentBack, sent_text
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import (
@@ -41,7 +42,7 @@ from sharegroups.cli.record_text import content_lines, line, record_document
 @connection_options
 @output_option
 def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | None, output: str) -> None:
-    """Show one dead letter in full: where it comes from and why, its key, value and headers.
+    """Show one dead letter in full: where it comes from and why, whether it was sent back, its key, value and headers.
 
     If it has no copy of its record, the original record is shown while its topic still has it.
     """
@@ -54,14 +55,15 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
         if queue.is_partial:
             raise SystemExit(1)
         found = found_of(_record(admin, queue, where, offset))
+        sent = SentBack(admin, queue, LOOK_S, timed=True).of([found])[0]
         letter = found.letter
         origin = None
         if letter is not None and letter.is_headers_only and letter.origin is not None:
             origin = origin_of(admin, letter.origin, letter.topic_id, found.stored_ms)
     if output == "json":
-        print_json(_document(queue, where.partition, found, origin))
+        print_json(_document(queue, where.partition, found, origin, sent))
     else:
-        for text in _lines(queue, where.partition, found, origin):
+        for text in _lines(queue, where.partition, found, origin, sent):
             click.echo(text)
     if letter is None:
         print_stderr("Note: this record is not a dead letter: it does not end with the headers of one.")
@@ -85,13 +87,13 @@ def _record(admin: Admin, queue: Queue, where: Where, offset: int) -> ReadRecord
     return found
 
 
-def _lines(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None) -> Iterator[str]:
+def _lines(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None, sent: Sent) -> Iterator[str]:
     record, letter = found.record, found.letter
     yield f"{printable(queue.topic)}-{partition} offset {record.offset}"
     yield line("Stored", time_text(found.stored_ms))
     yield line("Timestamp", time_text(record.timestamp_ms))
     if letter is not None:
-        yield from _meaning(letter)
+        yield from _meaning(letter, sent)
     yield from content_lines(record, record.headers if letter is None else letter.others)
     if isinstance(origin, ReadRecord):
         assert letter is not None
@@ -104,7 +106,7 @@ def _lines(queue: Queue, partition: int, found: Found, origin: ReadRecord | str 
         yield f"The record it is about cannot be shown: {printable(origin)}."
 
 
-def _meaning(letter: Letter) -> Iterator[str]:
+def _meaning(letter: Letter, sent: Sent) -> Iterator[str]:
     yield line("Group", letter.group_text)
     yield line("Origin", letter.origin_text)
     if letter.topic_id:
@@ -115,19 +117,23 @@ def _meaning(letter: Letter) -> Iterator[str]:
     yield line("Reason", first)
     yield from (f"    {printable(text)}" for text in more)
     yield line("Redrives", "-" if letter.redrives is None else str(letter.redrives))
+    yield line("Sent back", sent_text(sent))
     if letter.is_garbled:
         yield line("Garbled", "a header of the letter cannot be read")
     if letter.is_headers_only:
         yield line("Copy", "none; the letter has headers only")
 
 
-def _document(queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None) -> dict[str, Any]:
+def _document(
+    queue: Queue, partition: int, found: Found, origin: ReadRecord | str | None, sent: Sent
+) -> dict[str, Any]:
     letter, record = found.letter, found.record
     if letter is None:
         place = {"topic": queue.topic, "partition": partition, "offset": record.offset, "letter": False}
         return place | {"stored_ms": found.stored_ms} | record_document(record, record.headers)
-    document = document_of(queue.topic, partition, found, letter, is_duplicate=False)
+    document = document_of(queue.topic, partition, found, letter, is_duplicate=False, is_sent=sent.back)
     del document["duplicate"]  # unknown here, since only one dead letter is read
+    document |= {"sent_back_ms": sent.at_ms, "sent_back_fault": sent.why or None}
     document |= {"letter": True} | record_document(record, letter.others)
     document["origin_record"] = record_document(origin, origin.headers) if isinstance(origin, ReadRecord) else None
     document["origin_missing"] = origin if isinstance(origin, str) else None

@@ -15,7 +15,7 @@ from tests.support.letters import copy_of, store
 from tests.unit.sharegroups.cli.dlq.sent import produced
 
 from .browser import OwnConsole, text_of
-from .conftest import DLQ, Open, lines_of
+from .conftest import DLQ, T0, Open, lines_of
 
 TOPIC = f"/dlq/topic?topic={DLQ}"
 LIST = f"/dlq/letters?topic={DLQ}"
@@ -40,8 +40,8 @@ def test_letters_are_counted_by_cause_and_reason(browser: OwnConsole) -> None:
     page = browser.until(TOPIC, lambda page: "Counted to the end" in page)
     text = text_of(page)
     assert "4 letters, and 1 other records" in text
-    assert "1 Offset delivery count exceeded the threshold. TimeoutError g orders" in text
-    assert "1 Offset delivery count exceeded the threshold. TimeoutError h orders" in text
+    assert "1 0 Offset delivery count exceeded the threshold. TimeoutError g orders" in text
+    assert "1 0 Offset delivery count exceeded the threshold. TimeoutError h orders" in text
     of_group = text_of(browser.until(f"{TOPIC}&group=h", lambda page: "Counted to the end" in page))
     assert "1 letters" in of_group
 
@@ -160,6 +160,34 @@ def test_a_purge_deletes_what_was_shown(browser: OwnConsole, fake: FakeCluster, 
     assert "Deleted 4 dead letters" in done
     assert [fake.log(DLQ, number).first for number in (0, 1)] == [4, 1]
     assert lines_of(audit)[-1]["outcome"] == "done; letters 4, partitions 0 before 4, 1 before 1"
+
+
+@pytest.mark.rule("CT-166", "CT-177")
+def test_what_was_sent_back_is_said_wherever_letters_are_shown(browser: OwnConsole, fake: FakeCluster) -> None:
+    shown = browser.task(browser.send(browser.get(f"{LIST}&group=g"), "/dlq/redrive?topic=dlq.orders&group=g"))
+    fake.log("orders", 0).now_ms = T0 + 5_000
+    browser.task(browser.send(shown, "/task/confirm"))
+    counts = browser.until(TOPIC, lambda page: "Counted to the end" in page)
+    assert "1 1 Offset delivery count exceeded the threshold. TimeoutError g orders" in text_of(counts)
+    assert "1 0 Offset delivery count exceeded the threshold. TimeoutError h orders" in text_of(counts)
+    rows = browser.get(LIST).split("<tr>")
+    assert ["2023-11-14T22:13:25Z" in row for row in rows if 'value="0:' in row] == [True, True, False]
+    for offset, said in ((0, "Sent back 2023-11-14T22:13:25Z"), (2, "Sent back no")):
+        assert said in text_of(browser.get(f"/dlq/letter?topic={DLQ}&partition=0&offset={offset}"))
+    purge = text_of(browser.task(browser.send(browser.get(TOPIC), "/dlq/purge", every="yes")))
+    assert "Would delete 4 dead letters and 1 other records" in purge
+    assert "1 of the letters was not sent back." in purge
+
+
+@pytest.mark.rule("CT-166", "CT-177")
+def test_where_it_is_not_known_it_is_said_why(browser: OwnConsole, fake: FakeCluster) -> None:
+    del fake.topics["orders"]
+    note = "of 4 letters it is not known whether they were sent back: there is no topic orders any more."
+    assert f"Note: {note}" in text_of(browser.until(TOPIC, lambda page: "Counted to the end" in page))
+    assert f"Note: {note}" in text_of(browser.get(LIST))
+    letter = text_of(browser.get(f"/dlq/letter?topic={DLQ}&partition=0&offset=0"))
+    assert "Sent back not known: there is no topic orders any more" in letter
+    assert f"O{note[1:]}" in text_of(browser.task(browser.send(browser.get(TOPIC), "/dlq/purge", every="yes")))
 
 
 @pytest.mark.rule("CT-166")

@@ -32,6 +32,13 @@ def scope_of(letter: Letter) -> tuple[Scope, int]:
     return Scope(letter.group, topic, partition, letter.topic_id), offset
 
 
+def was_redriven(before: SeenOrigins, letter: Letter, fresh: int | None) -> bool:
+    """Return whether `before`, the origins of fresh records, has that of a dead letter. `fresh`: the content of its
+    fresh record; None when it is unknown, and then any record that claims to be the fresh one is believed."""
+    scope, offset = scope_of(letter)
+    return before.has_any(scope, offset) if fresh is None else before.has(scope, offset, fresh)
+
+
 class Redrive:
     """Decides each dead letter's fate in turn. `before`: the origins whose fresh records already exist.
 
@@ -58,7 +65,7 @@ class Redrive:
         if letter.is_garbled:
             return Fate.FAILED
         scope, offset = scope_of(letter)
-        if self._before.has_any(scope, offset) if fresh is None else self._before.has(scope, offset, fresh):
+        if was_redriven(self._before, letter, fresh):
             return Fate.BEFORE
         return Fate.SENT if self._met.add(scope, offset, content) else Fate.DUPLICATE
 

@@ -58,5 +58,6 @@ def test_a_summary_is_bounded(queue: FakeCluster) -> None:
     assert (len(rows), rows[-1]["group"], rows[-1]["letters"]) == (1_001, "(others)", 200)
     assert rows[0] == {
         "group": "g0", "origin_topic": "orders", "cause": TOO_OFTEN.decode(), "reason": None,
-        "letters": 1, "duplicates": 0, "first_stored_ms": T0, "last_stored_ms": T0,
+        "letters": 1, "sent_back": 0, "not_known_whether_sent_back": 0, "duplicates": 0,
+        "first_stored_ms": T0, "last_stored_ms": T0,
     }  # fmt: skip
