@@ -18,8 +18,8 @@ PURE = frozenset(
 # Pure modules that cores may import: the vocabulary, and the shape of a shard, which a core implements.
 VOCABULARY = frozenset(
     {
-        "kip932.acls", "kip932.errors", "kip932.failures", "kip932.ids", "kip932.printable", "kip932.remedies",
-        "kip932.state_batches", "kip932.state_values",
+        "kip932.acls", "kip932.errors", "kip932.failures", "kip932.handshakes", "kip932.ids", "kip932.printable",
+        "kip932.remedies", "kip932.state_batches", "kip932.state_values",
         "shard_runtime.config.group_config", "shard_runtime.hosting.quarantine", "shard_runtime.hosting.shard",
     }
 )  # fmt: skip

@@ -24,6 +24,7 @@ from kip932.errors import (
     TopicAuthorizationFailedError,
     UnknownTopicOrPartitionError,
 )
+from kip932.handshakes import is_about_handshake
 from kip932.rpc.transport import Transport
 from sharegroups import arguments
 from sharegroups.config import producer_config
@@ -312,10 +313,10 @@ class Producer(ProcessBound):
             if self.cluster.refusal is not None:
                 raise self.cluster.refusal from None
             if topic not in self.cluster.errors:  # no node has reported that the topic does not exist
+                why = self.cluster.trouble or "no node answered within max.block.ms"
+                hint = ". Is the cluster up (sharegroups up), and is bootstrap.servers right?"
                 raise NetworkError(
-                    f"topic {topic!r} could not be looked up: "
-                    f"{self.cluster.trouble or 'no node answered within max.block.ms'}. "
-                    "Is the cluster up (sharegroups up), and is bootstrap.servers right?"
+                    f"topic {topic!r} could not be looked up: {why}{'' if is_about_handshake(why) else hint}"
                 ) from None
             raise UnknownTopicOrPartitionError(
                 f"topic {topic!r} was not found within {self._config['max.block.ms']} ms; "

@@ -17,9 +17,11 @@ from typing import Any, Final, TypeVar
 import click
 from click.core import ParameterSource
 
+from kip932.handshakes import SLOW, is_about_handshake
 from kip932.printable import printable, printable_json
 from sharegroups.admin_values import ListGroupsResult
 from sharegroups.cli.interrupts import status_of
+from sharegroups.connection.core.stall_diagnosis import SOMETHING_LISTENS
 from sharegroups.errors import BufferFullError, ConfigError, KafkaError, NetworkError, RequestTimedOutError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -27,6 +29,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
 _BOOTSTRAP: Final = "bootstrap.servers"
 _OPTION: Final = "--bootstrap-server"
 _VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
+#: What the command line calls the settings for TLS.
+TLS_SETTINGS: Final = "security.protocol and ssl.* in the file that --command-config FILE names"
 #: What failed, as kafka-share-groups.sh calls it and writes that it did (CT-28).
 SHARE_GROUP_COMMAND = "Executing share group command"
 FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
@@ -236,17 +240,16 @@ def failures(what: str, status: int = 1) -> Iterator[None]:
         yield
     except (KafkaError, ConfigError) as error:
         silent = isinstance(error, RequestTimedOutError | NetworkError) and not isinstance(error, BufferFullError)
-        from kip932.rpc.grpc_transport import is_about_handshake  # noqa: PLC0415 - gRPC is imported with the clients
-        from sharegroups.connection.coordinator_calls import SILENT  # noqa: PLC0415 - as the line above
+        from sharegroups.connection.coordinator_calls import SILENT  # noqa: PLC0415 - gRPC is imported with the clients
 
-        # No hint is needed here: the producer's errors already contain it, and a cluster that refuses a call, or whose
-        # TLS does, is up.
-        said = any(words in str(error) for words in ("sharegroups up", "has refused for", SILENT))
-        said = said or is_about_handshake(str(error))
-        asked = f". Is the cluster up (`sharegroups up`), and is {servers_name()} right?"
-        hint = asked if silent and not said else ""
+        # No hint is needed here: the producer's errors already contain it, and a cluster that refuses a call is up.
+        texts = ("sharegroups up", "has refused for", SOMETHING_LISTENS, SILENT, SLOW)
+        said = any(words in str(error) for words in texts)
+        hint = f". Is the cluster up (`sharegroups up`), and is {servers_name()} right?"
+        if is_about_handshake(str(error)):
+            hint = f". {SOMETHING_LISTENS}: check {TLS_SETTINGS}, and {servers_name()}."
         failed = "failed due to" if what == SHARE_GROUP_COMMAND else "failed:"
-        print_stderr(f"Error: {what} {failed} {error}{hint}")
+        print_stderr(f"Error: {what} {failed} {error}{hint if silent and not said else ''}")
         sys.exit(status)
     except KeyboardInterrupt as interrupt:
         sys.exit(status_of(interrupt))

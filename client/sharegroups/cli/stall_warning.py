@@ -18,7 +18,7 @@ from kip932.errors import (
 from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
-from sharegroups.cli.output import print_stderr, servers_name
+from sharegroups.cli.output import TLS_SETTINGS, print_stderr, servers_name
 from sharegroups.config import ADMIN
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
@@ -85,7 +85,7 @@ def _about(topic: TopicDescription, where: str) -> Trouble | None:
 
 def text_of(trouble: Trouble, topic: str = "--topic") -> str:
     """Return the trouble as text that refers to the command line; `topic`: the option or argument for the topic."""
-    return trouble.text(servers_name(), topic)
+    return trouble.text(servers_name(), topic, TLS_SETTINGS)
 
 
 def warn(text: str) -> None:
@@ -120,14 +120,14 @@ class Warnings(logging.Handler):
         trouble = getattr(record, "trouble", None)
         if not isinstance(trouble, Trouble):
             warn(record.getMessage())
-        elif not (self._is_last and self._same(trouble)):
+        elif trouble.lasted_s or not (self._is_last and self._same(trouble)):
             self._printed = trouble
             warn(text_of(trouble, self._topic))
 
     def last(self, trouble: Trouble) -> None:
         """Print the trouble that the command found, unless it was the last one printed.
 
-        The library's warnings about this trouble are suppressed until a different one has been printed.
+        The library's first warning about this trouble is suppressed, until a different one has been printed.
         """
         self.acquire()
         try:

@@ -8,10 +8,12 @@ import math
 import ssl
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kip932.certificate_times import certificate_times, outdated
 from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.loopback import is_loopback
@@ -43,6 +45,7 @@ def transport_for(config: Config) -> GrpcTransport:
     if client_id := config["client.id"]:
         named = ((CLIENT_ID_KEY, client_id.encode("ascii", "replace").decode()),)
     credentials = _Credentials(config) if config["security.protocol"] == "SSL" else None
+    shown = credentials.shown if credentials is not None else str
     refusal = plaintext_refusal(config, authorization.setting) if authorization.setting else None
     if refusal is not None:
         for address in config.bootstrap:
@@ -50,11 +53,11 @@ def transport_for(config: Config) -> GrpcTransport:
                 raise ConfigError(why)
     if authorization.function is not None:
         tokens = TokenFunction(authorization.function, authorization.made)
-        return GrpcTransport(credentials, lambda: (*tokens(), *named), refusal, tokens)
+        return GrpcTransport(credentials, lambda: (*tokens(), *named), refusal, tokens, shown=shown)
     if authorization.setting:
         renewal = authorization if config.renews_credentials else None
-        return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal, renewal)
-    return GrpcTransport(credentials, (lambda: named) if named else None, refusal)
+        return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal, renewal, shown=shown)
+    return GrpcTransport(credentials, (lambda: named) if named else None, refusal, shown=shown)
 
 
 def plaintext_refusal(config: Config, secret: str) -> Callable[[str], str] | None:
@@ -160,6 +163,19 @@ class _Credentials:
         with contextlib.suppress(ConfigError):
             self._read_files()
         return self._last
+
+    def shown(self) -> str:
+        """Return what is known of the client certificate that nodes are shown, which one of them may have refused."""
+        path, pem = self._config["ssl.certificate.location"], self._files[-1]
+        if pem is None:
+            return "perhaps it requires a client certificate, and ssl.certificate.location is not set"
+        found = certificate_times(pem)
+        subject = f"CN={found.common_name}" if found is not None else "an unknown subject"
+        why = found and outdated(subject, path, found.begins, found.ends, datetime.now(UTC))
+        return why or (
+            f"perhaps it did not accept the certificate of {subject} in {path} (ssl.certificate.location); expected "
+            "one of an authority in the node's ssl.ca.location"
+        )
 
     def _read_files(self) -> None:
         import grpc  # noqa: PLC0415 - first imported by grpc_transport, which chooses how

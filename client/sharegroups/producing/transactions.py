@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import math
 from collections.abc import Awaitable, Callable
 from typing import Final, NamedTuple
 
@@ -32,7 +31,7 @@ from kip932.rpc.transport import TransportError, TransportStatus
 from sharegroups.config import Config
 from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
-from sharegroups.connection.core.stall_diagnosis import UNAUTHENTICATED, UNREACHABLE, Trouble
+from sharegroups.connection.core.stall_diagnosis import REPEAT_S, UNAUTHENTICATED, UNREACHABLE, Trouble
 from sharegroups.errors import IllegalStateError
 from sharegroups.producing.core.open_transaction import Transaction
 from sharegroups.producing.core.produce_lane import ProducerIdentity
@@ -253,7 +252,7 @@ class Transactions:
                     except RetriableError as error:
                         last = error
                     if (trouble := self._trouble(last)) and loop.time() >= warn_at_s:
-                        warn_at_s = math.inf
+                        warn_at_s = loop.time() + REPEAT_S
                         wait = f"it waits for default.api.timeout.ms ({timeout_ms} ms)"
                         log.warning("transactional id %r: %s; %s", name, trouble, wait)
                     await asyncio.sleep(backoff.next_ms() / 1000)

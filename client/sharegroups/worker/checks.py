@@ -13,6 +13,7 @@ from sharegroups.admin_values import ConfigEntry, ConfigResource
 from sharegroups.aio import Admin
 from sharegroups.config import ADMIN
 from sharegroups.connection.core.missing_rights import may_not_work
+from sharegroups.connection.core.stall_diagnosis import REPEAT_S
 from sharegroups.errors import (
     GroupAuthorizationFailedError,
     GroupIdNotFoundError,
@@ -64,7 +65,7 @@ async def check_cluster(
     """
     known = {setting.name for setting in ADMIN}
     own = {name: value for name, value in settings.items() if name in known} | {"default.api.timeout.ms": _ASK_MS}
-    where, unreachable_since_s = settings.get("bootstrap.servers"), 0.0
+    where, unreachable_since_s, warn_at_s = settings.get("bootstrap.servers"), 0.0, 0.0
     clock = asyncio.get_running_loop().time
     async with Admin(own) as admin:
         while not stopping.is_set():
@@ -73,9 +74,12 @@ async def check_cluster(
                 limits = await _limits(admin, str(settings["group.id"]), topics)
                 missing = await _topics(admin, topics)
             except (RetriableError, RequestTimedOutError) as error:
-                if not unreachable_since_s:
-                    log.warning("the cluster at %s does not answer yet, waiting for it: %s", where, error)
-                unreachable_since_s = unreachable_since_s or clock()
+                now_s = clock()
+                if now_s >= warn_at_s:
+                    lasted = f", for {now_s - unreachable_since_s:.0f} s now" if unreachable_since_s else ""
+                    log.warning("the cluster at %s does not answer yet, waiting for it%s: %s", where, lasted, error)
+                    warn_at_s = now_s + REPEAT_S
+                unreachable_since_s = unreachable_since_s or now_s
                 await _pause(stopping)
                 continue
             if unreachable_since_s:

@@ -16,6 +16,7 @@ from google.protobuf import any_pb2, duration_pb2, empty_pb2
 from google.protobuf.message import DecodeError
 from google.protobuf.unknown_fields import UnknownFieldSet
 
+from kip932 import handshakes
 from kip932.grpc_library import FORKLESS, choosing
 from kip932.rpc.transport import ClientStream, Method, RequestT, ResponseT, TransportError, TransportStatus
 
@@ -59,40 +60,6 @@ _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.max_reconnect_backoff_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),  # no shared connections: a share session ends with its connection (PL-524)
 )
-#: gRPC's texts for a failed handshake, and what they mean.
-_HANDSHAKES: Final = (
-    ("unsupported certificate purpose", "its certificate is not for servers (extended key usage serverAuth)"),
-    ("WRONG_VERSION_NUMBER", "nothing there speaks TLS; is it a port without TLS, called with security.protocol=SSL?"),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        "its certificate has expired, or was not issued by an authority in ssl.ca.location "
-        "(of the system, if that is not set)",
-    ),
-    (
-        "Failed to create security handshaker",
-        "gRPC cannot use the files in ssl.*: is the key the certificate's and not encrypted, and are all of them PEM?",
-    ),
-    (
-        "Handshake read failed (FD Shutdown",  # of this side, when the time for connecting is over
-        "it took the connection, but did not go on with the TLS handshake in time; is it overloaded or paused?",
-    ),
-    (
-        "Handshake read failed",
-        "it ended the connection during the TLS handshake; is it a port without TLS, such as metrics.port?",
-    ),
-    (
-        "Trying to connect an http1.x server",
-        "an HTTP server is there, not a node's listen.port; is it a node's metrics.port?",
-    ),
-    ("Hostname Verification Check failed", "its certificate is for other names and addresses than the one called"),
-)
-_CLOSED_PLAIN: Final = "it closed the new connection at once; if it serves TLS, security.protocol=SSL is missing here"
-_CLOSED_TLS: Final = (
-    "it closed the new connection at once; perhaps it requires a client certificate (ssl.certificate.location), or did "
-    "not accept this one"
-)
-_UNCONNECTED: Final = "failed to connect"
-_CLOSED: Final = "Socket closed"
 _UNREACHED: Final = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _NOT_FOUND: Final = "Method not found!"
 #: The trailer that carries gRPC's rich errors, and the numbers of the fields Status.details and RetryInfo.retry_delay.
@@ -100,12 +67,6 @@ _STATUS_KEY: Final = "grpc-status-details-bin"
 _DETAILS: Final = 3
 _RETRY_DELAY: Final = 1
 _STATUSES: Final = {status.value: status for status in TransportStatus}
-
-
-def is_about_handshake(text: str) -> bool:
-    """Return whether an error's text says that something was reached, and that TLS failed there or it is not a node."""
-    return any(meaning in text for meaning in (*(meaning for _, meaning in _HANDSHAKES), _CLOSED_PLAIN, _CLOSED_TLS))
-
 
 #: The id of the process, this one or an ancestor, that first opened a channel; None before. grpc.aio does not work in
 #: a process forked from it.
@@ -136,7 +97,8 @@ class GrpcTransport:
     `credentials` turns on TLS for every peer: it returns the newest ones, for each new channel, and the same object
     while they do not change. `metadata` returns the metadata of each call, such as a bearer token.
     `refusal` returns why nothing may be sent to an address, and calls then fail with UNAUTHENTICATED; "" allows them.
-    `renewal` renews what `metadata` returns.
+    `renewal` renews what `metadata` returns. `shown` returns what is known of the certificate that this side shows, for
+    the errors of connections that end during the handshake.
     """
 
     def __init__(
@@ -145,7 +107,10 @@ class GrpcTransport:
         metadata: Callable[[], tuple[tuple[str, str], ...]] | None = None,
         refusal: Callable[[str], str] | None = None,
         renewal: Renewal | None = None,
+        *,
+        shown: Callable[[], str] = str,
     ) -> None:
+        self._shown = shown
         self._renewal = renewal
         self._credentials = credentials
         self._metadata = metadata
@@ -246,10 +211,7 @@ class GrpcTransport:
 
     def explained(self, details: str) -> str:
         """Return gRPC's words for a failure, and what they mean if the connection failed for TLS (CM-60)."""
-        meaning = next((meaning for words, meaning in _HANDSHAKES if words in details), "")
-        if _UNCONNECTED in details and _CLOSED in details:
-            meaning = _CLOSED_PLAIN if self._credentials is None else _CLOSED_TLS
-        return f"{details} ({meaning})" if meaning else details
+        return handshakes.explained(details, tls=self._credentials is not None, shown=self._shown())
 
     def _call_metadata(self) -> tuple[tuple[str, str], ...]:
         return self._metadata() if self._metadata is not None else ()

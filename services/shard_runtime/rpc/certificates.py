@@ -24,6 +24,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from kip932.acls import PRINCIPAL_TYPE
+from kip932.certificate_times import outdated
 from shard_runtime.rpc.rereading import read_for_ever
 
 log = structlog.get_logger(__name__)
@@ -266,15 +267,7 @@ def _check_key(files: CertificateFiles, own: x509.Certificate, key: bytes) -> No
 def _outdated(path: Path, certificate: x509.Certificate, now: datetime) -> str:
     """Return why a certificate is not valid now; "" if it is."""
     begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
-    name = certificate.subject.rfc4514_string()
-    if now > ends:
-        return f"the certificate of {name} in {path} expired at {ends:%Y-%m-%d %H:%M:%S} UTC; renew it"
-    if now < begins:
-        return (
-            f"the certificate of {name} in {path} is valid only from {begins:%Y-%m-%d %H:%M:%S} UTC, and here it is "
-            f"{now:%Y-%m-%d %H:%M:%S} UTC; check this machine's clock"
-        )
-    return ""
+    return outdated(certificate.subject.rfc4514_string(), str(path), begins, ends, now)
 
 
 def _spki(key: object) -> bytes:

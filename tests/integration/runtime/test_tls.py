@@ -16,8 +16,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]  # it ships no types
 
+from kip932.handshakes import is_about_handshake
 from kip932.http_endpoint import HttpEndpoint
-from kip932.rpc.grpc_transport import GrpcTransport, is_about_handshake
+from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.transport import TransportError, TransportStatus
 from shard_runtime.rpc.certificates import NodeCertificates
 from shard_runtime.rpc.server import HealthServer, RpcOptions, RpcServer, accept_probe, watch_accepting

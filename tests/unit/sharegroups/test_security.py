@@ -69,6 +69,26 @@ def test_files_that_cannot_be_used_are_refused_by_name(
         transport_for(config)
 
 
+@pytest.mark.rule("CL-183")
+def test_a_connection_that_a_node_ends_names_the_fault_of_the_clients_certificate(tmp_path: Path) -> None:
+    closed = "failed to connect to all addresses; last error: UNAVAILABLE: ipv4:127.0.0.1:1: Socket closed"
+    config = config_in(tmp_path)
+    path = str(tmp_path / "alice.crt")
+    assert f"did not accept the certificate of CN=alice in {path} (ssl.cert" in transport_for(config).explained(closed)
+    expired = AUTHORITY.issue("alice", days=-1)
+    (tmp_path / "alice.crt").write_bytes(expired[0])
+    (tmp_path / "alice.key").write_bytes(expired[1])
+    said = transport_for(config).explained(closed)
+    assert f"the certificate of CN=alice in {path} expired at 2" in said
+    assert "perhaps" not in said
+    bare = Config(
+        ADMIN,
+        {"bootstrap.servers": "a:1", "security.protocol": "SSL", "ssl.ca.location": str(tmp_path / "ca.crt")},
+    )
+    said = transport_for(bare).explained(closed)
+    assert "perhaps it requires a client certificate, and ssl.certificate.location is not set" in said
+
+
 @pytest.mark.rule("CM-60")
 def test_new_files_are_used_once_they_belong_together(tmp_path: Path) -> None:
     transport = transport_for(config_in(tmp_path))

@@ -1,18 +1,24 @@
 """Describes why no records are received or sent, and decides when to log it. Pure: no clock, cluster or logger.
 
-After some seconds without records the host examines the cluster. It logs a cause once, and again when the cause changes
-or returns.
+After some seconds without records the host examines the cluster. It logs a cause once, again when the cause changes
+or returns; that no cluster responds also from time to time while it lasts.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Final
+
+from kip932.handshakes import is_about_handshake
 
 #: Seconds without records before the host examines the cluster. The interval doubles each time, up to the second value.
 EXAMINE_AFTER_S: Final = 2.0
 EXAMINE_AFTER_MAX_S: Final = 30.0
+#: Seconds after which it is logged again that no cluster responds, at the next examination.
+REPEAT_S: Final = 60.0
+#: What an error says in place of "start one", when a connection was made and ended during the handshake.
+SOMETHING_LISTENS: Final = "Something listens there"
 
 UNREACHABLE: Final = "unreachable"
 UNAUTHENTICATED: Final = "unauthenticated"
@@ -30,7 +36,7 @@ class Trouble:
     `kind` is UNREACHABLE, UNAUTHENTICATED, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's
     error. `where` lists the servers that were asked, `topics` the affected topics. `detail` is the error's text, or the
     partitions without a leader. `group` is the group that no coordinator serves, or whose state of a partition is not
-    available.
+    available. `lasted_s`: the seconds since this was first logged; 0 the first time.
     """
 
     kind: str
@@ -38,17 +44,32 @@ class Trouble:
     topics: tuple[str, ...] = ()
     detail: str = ""
     group: str = ""
+    lasted_s: float = 0.0
 
     @property
-    def cause(self) -> tuple[str, tuple[str, ...]]:
-        """The kind and topics. Two findings with the same cause are the same trouble, even if their details differ."""
-        return self.kind, self.topics
+    def cause(self) -> tuple[str, bool, tuple[str, ...]]:
+        """The kind, whether it is about TLS, and topics. Two findings with the same cause are the same trouble, even if
+        their details differ."""
+        return self.kind, self._is_about_handshake, self.topics
 
-    def text(self, servers: str = "bootstrap.servers", name: str = "the name given to subscribe()") -> str:
-        """Return what was found and what to try. `servers` and `name` are what the text calls the settings that the
-        reader can correct."""
+    @property
+    def _is_about_handshake(self) -> bool:
+        return self.kind == UNREACHABLE and is_about_handshake(self.detail)
+
+    def text(
+        self,
+        servers: str = "bootstrap.servers",
+        name: str = "the name given to subscribe()",
+        tls: str = "the client's security.protocol and ssl.*",
+    ) -> str:
+        """Return what was found, for how long, and what to try. `servers`, `name` and `tls` are what the text calls the
+        settings that the reader can correct."""
+        lasted = f" This has lasted for {self.lasted_s:.0f} s." if self.lasted_s else ""
         if self.kind in {UNREACHABLE, UNAUTHENTICATED, UNCOORDINATED, STATELESS}:
-            return self._without_topics(servers)
+            return self._without_topics(servers, tls) + lasted
+        return self._about_topics(name) + lasted
+
+    def _about_topics(self, name: str) -> str:
         topics = _listed(self.topics)
         if self.kind == UNKNOWN:
             verb = "does" if len(self.topics) == 1 else "do"
@@ -64,7 +85,12 @@ class Trouble:
             )
         return f"{topics} at {self.where}: {self.kind}: {self.detail}"
 
-    def _without_topics(self, servers: str) -> str:
+    def _without_topics(self, servers: str, tls: str) -> str:
+        if self._is_about_handshake:
+            return (
+                f"no connection to the cluster at {self.where} ({self.detail}). "
+                f"{SOMETHING_LISTENS}: check {tls}, and {servers}."
+            )
         if self.kind == UNREACHABLE:
             return (
                 f"no cluster answers at {self.where} ({self.detail}). "
@@ -90,6 +116,8 @@ class StallTimer:
         self._silence_s = EXAMINE_AFTER_S
         self._since_s = now_s
         self._logged: Trouble | None = None
+        #: When that cause was first logged, and when last.
+        self._first_s = self._last_s = now_s
         #: When the loss of the cluster was logged; None if it was not, or if the cluster answers again.
         self._outage_logged_s: float | None = None
 
@@ -108,11 +136,18 @@ class StallTimer:
             self._silence_s, self._since_s = EXAMINE_AFTER_S, now_s
 
     def examined(self, found: Trouble | None, now_s: float) -> Trouble | None:
-        """Note the result of the host's examination. Returns what the host must log now; None if nothing is new."""
+        """Note the result of the host's examination. Returns what the host must log now; None if nothing is
+        new, and the last line about it is not old."""
         self._silence_s, self._since_s = min(self._silence_s * 2, EXAMINE_AFTER_MAX_S), now_s
         before, self._logged = self._logged, found
-        if found is None or (before is not None and before.cause == found.cause):
+        if found is None:
             return None
+        if before is not None and before.cause == found.cause:
+            if found.kind != UNREACHABLE or now_s - self._last_s < REPEAT_S:
+                return None
+            self._last_s = now_s
+            return replace(found, lasted_s=now_s - self._first_s)
+        self._first_s = self._last_s = now_s
         if found.kind == UNREACHABLE and self._outage_logged_s is None:
             self._outage_logged_s = now_s
         return found

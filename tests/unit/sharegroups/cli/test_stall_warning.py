@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
@@ -122,6 +123,22 @@ def test_what_the_library_shows_is_shown_in_the_command_line_s_words(capsys: pyt
     assert second == "Warning: lost"
 
 
+@pytest.mark.rule("CL-182")
+def test_a_cause_that_lasts_is_shown_again_though_the_command_has_shown_it(capsys: pytest.CaptureFixture[str]) -> None:
+    closed = "x (it closed the new connection at once; if it serves TLS, security.protocol=SSL is missing here)"
+    refused = Trouble(UNREACHABLE, "a:1", detail=closed)
+    with Warnings() as warnings:
+        warnings.last(refused)
+        _report(refused)
+        _report(replace(refused, lasted_s=61.2))
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == (
+        f"Warning: no connection to the cluster at a:1 ({closed}). Something listens there: check security.protocol "
+        "and ssl.* in the file that --command-config FILE names, and --bootstrap-server."
+    )
+    assert second == f"{first} This has lasted for 61 s."
+
+
 def test_giving_up_says_why_unless_that_was_shown(capsys: pytest.CaptureFixture[str]) -> None:
     down, again, unknown = (
         Trouble(UNREACHABLE, "a:1", detail="x"),
@@ -197,4 +214,6 @@ def test_a_cluster_whose_tls_refuses_is_up(
     transport = GrpcTransport(grpc.ssl_channel_credentials if secured else None)
     with pytest.raises(SystemExit), failures("Listing topics"):
         raise RequestTimedOutError(f"Metadata was not answered within 4 s; last: {transport.explained(details)}")
-    assert ("Is the cluster up" in capsys.readouterr().err) is asks
+    said = capsys.readouterr().err
+    assert ("Is the cluster up" in said) is asks
+    assert ("check security.protocol and ssl.* in the file that --command-config FILE names" in said) is not asks

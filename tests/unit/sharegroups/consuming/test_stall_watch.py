@@ -102,8 +102,10 @@ def test_a_cluster_that_is_down_is_reported_and_another_cause_too(caplog: pytest
             assert not await c.poll(100)
 
     play(story)
-    down, unknown = _reported(caplog)
+    down, lasts, unknown = _reported(caplog)
     assert down.startswith("no cluster answers at node0:9000 (")
+    assert lasts.startswith("no cluster answers at node0:9000 (")
+    assert " This has lasted for " in lasts
     assert "'nope' does not exist" in unknown
 
 

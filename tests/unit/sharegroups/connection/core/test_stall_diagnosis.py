@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
+import pytest
+
 from sharegroups.connection.core.stall_diagnosis import (
     EXAMINE_AFTER_MAX_S,
     EXAMINE_AFTER_S,
     LEADERLESS,
+    REPEAT_S,
     UNKNOWN,
     UNREACHABLE,
     StallTimer,
@@ -14,6 +19,7 @@ from sharegroups.connection.core.stall_diagnosis import (
 
 DOWN = Trouble(UNREACHABLE, "a:1", detail="down")
 AGAIN = Trouble(UNREACHABLE, "a:1", detail="down!")
+NO_TLS = Trouble(UNREACHABLE, "a:1", detail="x (it closed the new connection at once; if it serves TLS, …)")
 NOPE = Trouble(UNKNOWN, "a:1", ("nope",))
 
 
@@ -47,6 +53,35 @@ def test_each_cause_is_reported_once_and_again_when_it_changes_or_comes_back() -
     lookout = StallTimer(0.0)
     reported = [lookout.examined(found, 1.0) for found in (DOWN, AGAIN, NOPE, NOPE, None, NOPE)]
     assert reported == [DOWN, None, NOPE, None, None, NOPE]
+
+
+@pytest.mark.rule("CL-182")
+def test_a_loss_that_lasts_is_reported_again_at_a_bounded_rate_with_how_long_it_has_lasted() -> None:
+    lookout, now_s = StallTimer(0.0), 0.0
+    reports: list[tuple[float, Trouble]] = []
+    while now_s < 10 * REPEAT_S:
+        now_s = lookout.due_s
+        if (found := lookout.examined(AGAIN if reports else DOWN, now_s)) is not None:
+            reports.append((now_s, found))
+    assert reports[0] == (EXAMINE_AFTER_S, DOWN)
+    assert [found.lasted_s for _, found in reports] == [at_s - EXAMINE_AFTER_S for at_s, _ in reports]
+    pauses = [after - before for (before, _), (after, _) in pairwise(reports)]
+    assert len(pauses) >= 5
+    assert all(REPEAT_S <= pause <= REPEAT_S + EXAMINE_AFTER_MAX_S for pause in pauses)
+    assert reports[1][1].text().endswith(f"bootstrap.servers. This has lasted for {reports[1][1].lasted_s:.0f} s.")
+    assert lookout.examined(NOPE, now_s + 1) is NOPE, "another cause has lasted for no time yet"
+
+
+@pytest.mark.rule("CL-182")
+def test_a_failed_handshake_is_another_cause_than_silence_and_its_advice_is_about_tls() -> None:
+    lookout = StallTimer(0.0)
+    assert [lookout.examined(found, 2.0) for found in (DOWN, NO_TLS, NO_TLS, DOWN)] == [DOWN, NO_TLS, None, DOWN]
+    text = NO_TLS.text()
+    assert text.startswith(f"no connection to the cluster at a:1 ({NO_TLS.detail}). ")
+    assert text.endswith(
+        "Something listens there: check the client's security.protocol and ssl.*, and bootstrap.servers."
+    )
+    assert "sharegroups up" not in text
 
 
 def test_records_make_it_forget_what_it_reported() -> None:
