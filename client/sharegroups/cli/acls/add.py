@@ -9,12 +9,14 @@ from typing import Any, Final
 
 import click
 
-from kip932.acls import Acl
+from kip932.acls import Acl, PatternType, ResourceType
 from kip932.errors import KafkaError
 from kip932.printable import printable
 from sharegroups.admin import Admin
+from sharegroups.cli.acls.absent_names import absence_notes
 from sharegroups.cli.acls.choosing import (
     Given,
+    Resource,
     caller_options,
     entries,
     pattern_option,
@@ -63,9 +65,12 @@ def add(*, bootstrap_server: str, command_config: Path | None, output: str, **gi
         existed = _existing(admin, wanted)
         with undecided("The entries may still be added. See: sharegroups acls list"):
             outcomes = admin.create_acls(wanted)
-        note = off_note(admin)
+        added = [acl for acl, error in outcomes.items() if error is None]
+        literal = [acl for acl in added if acl.resource_pattern_type == PatternType.LITERAL]
+        notes = absence_notes(admin, (Resource(ResourceType(acl.resource_type), acl.resource_name) for acl in literal))
+        notes += filter(None, [off_note(admin)])
     print_failures(outcomes, "added")
-    if note:
+    for note in notes:
         print_stderr(note)
     if not chosen.operations and not chosen.shorthands:
         print_stderr(_ALL_NOTE)

@@ -26,6 +26,7 @@ from kip932.acls import (
 from kip932.errors import KafkaError
 from kip932.ids import TOPIC_NAME_RULE, possible_topic_name
 from kip932.printable import printable
+from sharegroups.cli.acls.absent_names import absence_notes
 from sharegroups.cli.acls.choosing import Given, Resource, named, require_resource, resource_options
 from sharegroups.cli.acls.naming import SPELLINGS, Host, OperationName, Principal, document
 from sharegroups.cli.acls.node_settings import NodeSettings, Settings, node_settings
@@ -98,10 +99,14 @@ def explain(
     with failures("Explaining access", _ERROR_STATUS), open_reachable_admin(connection) as admin:
         acls = admin.describe_acls()
         found = node_settings(admin)
-    known = [each for each in found.values() if isinstance(each, NodeSettings)]
-    is_super_user = bool(known) and all(principal in each.super_users for each in known)
-    rules = AclRules(acls, [principal] if is_super_user else [])
-    asked = {question: _decided(rules, question) for question in questions}
+        known = [each for each in found.values() if isinstance(each, NodeSettings)]
+        is_super_user = bool(known) and all(principal in each.super_users for each in known)
+        rules = AclRules(acls, [principal] if is_super_user else [])
+        asked = {question: _decided(rules, question) for question in questions}
+        denied = {question: decision for question, decision in asked.items() if not decision.allowed}
+        absent = absence_notes(
+            admin, [question.resource for question, decision in denied.items() if decision.rule is None]
+        )
     if output == "json":
         _print_json(asked, found)
     else:
@@ -109,10 +114,11 @@ def explain(
             click.echo(printable(_sentence(question, decision)))
     for note in (*_notes(principal, found), *_other_hosts(rules, acls, asked)):
         print_stderr(f"Note: {note}")
-    for question, decision in asked.items():
-        if not decision.allowed:
-            print_stderr(_remedy(question, decision))
-    finish(all(decision.allowed for decision in asked.values()))
+    for note in absent:
+        print_stderr(note)
+    for question, decision in denied.items():
+        print_stderr(_remedy(question, decision, command_config))
+    finish(not denied)
 
 
 explain.usage_status = _ERROR_STATUS  # type: ignore[attr-defined] # read by ToolGroup
@@ -145,19 +151,20 @@ def _sentence(question: Question, decision: Decision) -> str:
     return f"{verdict}: {question.text}. By the entry {decision.rule.text}{includes}."
 
 
-def _remedy(question: Question, decision: Decision) -> str:
-    """Return the command that takes the denial away, or that adds an entry."""
+def _remedy(question: Question, decision: Decision, command_config: Path | None) -> str:
+    """Return the command that takes the denial away, or that adds an entry, with the caller's file of settings."""
+    file = [] if command_config is None else ["--command-config", str(command_config)]
     if decision.rule is None:
         resource = question.resource
         words = ["add", "--allow-principal", question.principal, "--operation", SPELLINGS[question.operation]]
         words += named(resource.type, question.name)
-        return f"To allow it: sharegroups acls {shlex.join(words)}"
+        return f"To allow it: sharegroups acls {shlex.join([*words, *file])}"
     rule = decision.rule
     words = ["remove", "--deny-principal", rule.principal, "--deny-host", rule.host]
     words += ["--operation", SPELLINGS[Operation(rule.operation)]]
     words += named(ResourceType(rule.resource_type), rule.resource_name)
     words += ["--resource-pattern-type", PatternType(rule.resource_pattern_type).name.lower()]
-    return f"To remove that entry: sharegroups acls {shlex.join(words)}"
+    return f"To remove that entry: sharegroups acls {shlex.join([*words, *file])}"
 
 
 def _notes(principal: str, found: Settings) -> Iterator[str]:

@@ -10,6 +10,7 @@ import click
 
 from kip932.acls import Acl, AclFilter
 from kip932.errors import KafkaError
+from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.cli.acls.choosing import (
     Given,
@@ -38,6 +39,7 @@ from sharegroups.cli.reaching import open_reachable_admin
 
 #: How many entries one request removes; a node accepts 1,000 filters.
 _AT_ONCE: Final = 500
+_ALL_ENTRIES: Final = "All entries: sharegroups acls list"
 
 
 @click.command()
@@ -65,6 +67,7 @@ def remove(*, force: bool, bootstrap_server: str, command_config: Path | None, o
         found = matching(admin, wanted)
         if output == "text" and found:
             print_entries(found)
+        missing = "" if found else f"Error: there is no such entry.{_meant(admin, chosen)} {_ALL_ENTRIES}"
         if note := star_note(chosen, any_found=bool(found)):
             print_stderr(note)
         is_wanted = bool(found) and (force or click.confirm("Remove them?", err=True))
@@ -72,8 +75,15 @@ def remove(*, force: bool, bootstrap_server: str, command_config: Path | None, o
         if is_wanted:
             with undecided("They may still be removed. See: sharegroups acls list"):
                 outcomes = _remove(admin, found)
-    _print(outcomes, bool(found), output)
-    finish(is_wanted == bool(found) and not any(outcomes.values()))
+    _print(outcomes, missing, output)
+    finish(is_wanted and not any(outcomes.values()))
+
+
+def _meant(admin: Admin, chosen: Given) -> str:
+    """Return ` Did you mean 'User:alice'?` if no entry is about one of the principals, but about one like it."""
+    known = {acl.principal for acl in admin.describe_acls()}
+    asked = (*chosen.principals, *chosen.allow_principals, *chosen.deny_principals)
+    return next(filter(None, (did_you_mean(each, known) for each in asked if each not in known)), "")
 
 
 def _remove(admin: Admin, found: Sequence[Acl]) -> dict[Acl, KafkaError | None]:
@@ -94,12 +104,15 @@ def _remove(admin: Admin, found: Sequence[Acl]) -> dict[Acl, KafkaError | None]:
     return outcomes
 
 
-def _print(outcomes: Mapping[Acl, KafkaError | None], any_found: bool, output: str) -> None:
+def _print(outcomes: Mapping[Acl, KafkaError | None], missing: str, output: str) -> None:
+    """Print the outcomes. `missing`: that there is no such entry, or "" if there is."""
     print_failures(outcomes, "removed")
     done = sum(error is None for error in outcomes.values())
     if output == "json":
         print_json(outcome_documents(outcomes))
-    elif not outcomes:
-        print_stderr("Nothing was removed." if any_found else "No such entry.")
     elif done:
         click.echo(f"Removed {done} access control {'entry' if done == 1 else 'entries'}.")
+    elif not outcomes and not missing:
+        print_stderr("Nothing was removed.")
+    if missing:
+        print_stderr(missing)

@@ -101,6 +101,7 @@ def test_it_says_when_access_control_is_off_and_when_it_is_not_known_says_nothin
 @pytest.mark.rule("CT-137")
 def test_without_an_operation_it_says_that_an_entry_is_about_all(fake: FakeCluster) -> None:
     turn_on(fake)
+    fake.add_topic("u", 1)
     added = sharegroups("acls", "add", *ALICE, "--topic", "t")
     assert added.stdout == "Added: ALLOW User:alice from *: ALL on TOPIC 't'\n"
     assert added.stderr.startswith("Note: without --operation, or a shorthand such as --producer")

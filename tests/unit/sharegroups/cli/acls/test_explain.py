@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,6 +69,7 @@ def test_the_command_that_it_proposes_changes_exactly_what_decided(entries: Fake
         Acl(ResourceType.TOPIC, "or", PatternType.PREFIXED, "User:*", "*", Operation.ALL, Permission.DENY),
         Acl(ResourceType.TOPIC, "orders", PatternType.LITERAL, "User:bob", "*", Operation.READ, Permission.DENY),
     ]
+    entries.add_topic("orders", 1)
     turn_on(entries)
     before = frozenset(entries.acls)
     entries.acls |= set(denials)
@@ -165,3 +167,16 @@ def test_a_node_without_the_settings_has_no_access_control(
 ) -> None:
     monkeypatch.setattr("sharegroups.cli.acls.node_settings._ENABLED", "a.setting.of.a.later.version")
     assert "access.control.enable is false" in explain("--topic", "t").stderr
+
+
+@pytest.mark.rule("CT-171")
+def test_the_command_that_it_proposes_has_the_callers_own_file_and_works(fake: FakeCluster, tmp_path: Path) -> None:
+    turn_on(fake)
+    file = tmp_path / "my admin.properties"
+    file.write_text("client.id=administrator\n")
+    fake.add_topic("orders", 1)
+    denied = explain("--topic", "orders", "--command-config", str(file))
+    (line,) = denied.stderr.splitlines()
+    assert line.endswith(f"--topic orders --command-config {shlex.quote(str(file))}")
+    assert sharegroups(*shlex.split(line.removeprefix("To allow it: sharegroups "))).exit_code == 0
+    assert explain("--topic", "orders").exit_code == 0

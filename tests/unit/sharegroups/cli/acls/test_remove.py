@@ -143,5 +143,20 @@ def test_many_are_removed_in_several_requests_and_what_was_removed_before_one_fa
     ],
 )
 def test_only_what_fits_is_removed(entries: FakeCluster, words: str, left: set[Any]) -> None:
-    remove(*words.split(), "--yes")
+    remove(*words.split(), "--yes", status=int(len(left) == 4))  # 1 where nothing fits
     assert entries.acls == left
+
+
+@pytest.mark.rule("CT-171")
+@pytest.mark.parametrize(("option", "name"), [("--principal", "User:alise"), ("--allow-principal", "User:alcie")])
+def test_one_that_finds_nothing_is_an_error_with_the_most_similar_principal(
+    entries: FakeCluster, option: str, name: str
+) -> None:
+    before = set(entries.acls)
+    said = remove("--topic", "orders", option, name, "--force", status=1)
+    wanted = "Error: there is no such entry. Did you mean 'User:alice'? All entries: sharegroups acls list\n"
+    assert (said.stdout, said.stderr) == ("", wanted)
+    said = remove("--topic", "other", option, "User:alice", "--force", "--output", "json", status=1)
+    assert json.loads(said.stdout) == []
+    assert said.stderr == "Error: there is no such entry. All entries: sharegroups acls list\n"
+    assert entries.acls == before
