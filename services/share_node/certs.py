@@ -141,10 +141,13 @@ def _authority_in(folder: Path) -> Authority:
     if certificate.exists() or key.exists():
         try:
             found = Authority(certificate.read_bytes(), key.read_bytes())
+        except PermissionError as error:
+            raise click.ClickException(printable(_unreadable(folder, Path(error.filename or key)))) from error
         except (OSError, ValueError, TypeError) as error:
             raise click.ClickException(
                 f"the authority in {folder} cannot be used: {printable(str(error))}; expected {CA}.crt and {CA}.key "
-                "in PEM, as this command makes them. Try another folder, or remove both files."
+                "in PEM, as this command makes them. Restore them from a copy, or try another folder: clients and "
+                "nodes with certificates of this authority accept none of a new one."
             ) from error
         if found.ends_at < datetime.now(UTC):
             raise click.ClickException(
@@ -156,6 +159,18 @@ def _authority_in(folder: Path) -> Authority:
     folder.mkdir(parents=True, exist_ok=True)
     _write_pair(folder, CA, (made.certificate, made.key))
     return made
+
+
+def _unreadable(folder: Path, file: Path) -> str:
+    """Return what is to be done about a file of the authority that this process may not read."""
+    try:
+        owner = f"it belongs to {file.owner()}, and"
+    except (OSError, KeyError):
+        owner = "its owner is unknown here;"
+    return (
+        f"the authority in {folder} cannot be read: {file}: permission denied; {owner} this is user id {os.geteuid()}. "
+        "Run this as its owner, or have the owner make it readable; nothing was changed."
+    )
 
 
 def _made(folder: Path, name: str, authority: Authority, hosts: Sequence[str], settings: tuple[str, str]) -> Path:
@@ -174,10 +189,16 @@ def _files_in(folder: Path) -> frozenset[str]:
 
 
 def _report_kept(folder: Path, before: frozenset[str], names: Sequence[str]) -> None:
-    """Print which certificates were there already, until when each is valid, and what is wrong with it."""
+    """Print which certificates were there already, until when each is valid, and what is wrong with it; and which were
+    made again since half of them was missing."""
     authority = x509.load_pem_x509_certificate((folder / f"{CA}.crt").read_bytes())
     for name in names:
         file = f"{name}.crt"
+        if len(absent := {file, f"{name}.key"} - before) == 1:
+            missing = printable(absent.pop())
+            click.echo(
+                f"made again: {printable(name)}.crt and {printable(name)}.key, since {missing} was missing", err=True
+            )
         if not {file, f"{name}.key"} <= before:
             continue
         renew = f"to renew it, remove {file} and {name}.key first"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import stat
 import tomllib
 from datetime import UTC, datetime
@@ -131,6 +132,50 @@ def test_half_an_authority_is_refused_and_not_replaced(tmp_path: Path, left: str
     assert refused.exit_code == 1
     assert "the authority in" in refused.output
     assert [path.name for path in tmp_path.iterdir()] == [left]
+
+
+@pytest.mark.rule("CT-136")
+@pytest.mark.parametrize("known", [True, False])
+def test_an_authority_that_may_not_be_read_is_kept_and_its_owner_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    """The superuser may read all files, so the refusal is made here."""
+    run(str(tmp_path), "--client", "alice")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    read = Path.read_bytes
+
+    def refused(path: Path) -> bytes:
+        if path.name == "ca.key":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read(path)
+
+    def owner(path: Path) -> str:
+        if not known:
+            raise KeyError(path)
+        return "carol"
+
+    monkeypatch.setattr(Path, "read_bytes", refused)
+    monkeypatch.setattr(Path, "owner", owner)
+    said = run(str(tmp_path), "--client", "bob")
+    monkeypatch.undo()
+    assert said.exit_code == 1
+    assert f"cannot be read: {tmp_path / 'ca.key'}: permission denied; " in said.stderr
+    assert ("it belongs to carol, and this is user id" in said.stderr) is known
+    assert "Run this as its owner, or have the owner make it readable; nothing was changed." in said.stderr
+    assert "remove" not in said.stderr
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.rule("CT-136")
+@pytest.mark.parametrize("missing", ["alice.key", "alice.crt", "node.crt"])
+def test_a_certificate_that_is_made_again_is_named(tmp_path: Path, missing: str) -> None:
+    run(str(tmp_path), "--client", "alice")
+    (tmp_path / missing).unlink()
+    said = run(str(tmp_path), "--client", "alice").stderr
+    name = missing.partition(".")[0]
+    assert f"made again: {name}.crt and {name}.key, since {missing} was missing\n" in said
+    assert f"kept: {name}.crt" not in said
+    assert "made again" not in run(str(tmp_path), "--client", "alice", "--client", "new").stderr
 
 
 @pytest.mark.rule("CT-136")
