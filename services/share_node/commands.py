@@ -137,6 +137,7 @@ def _run_up(options: UpOptions, output: str, with_parent: bool) -> int:
             click.echo(
                 f"sharegroups is ready at {ready.bootstrap} after {ready.started_in_ms} ms; data in {ready.data}"
             )
+            click.echo(ready.security())
             if options.store is None:
                 if ready.limit is not None:
                     click.echo(ready.limit.text())

@@ -334,7 +334,8 @@ class Producer(ProcessBound):
         kind, where = UNKNOWN if topic in self.cluster.errors else UNREACHABLE, self._config["bootstrap.servers"]
         if self.cluster.refusal is not None:
             kind = UNAUTHENTICATED
-        trouble = Trouble(kind, where, (topic,), self.cluster.trouble or f"no answer within {EXAMINE_AFTER_S:g} s")
+        why = "" if kind == UNKNOWN else self.cluster.trouble or f"no answer within {EXAMINE_AFTER_S:g} s"
+        trouble = Trouble(kind, where, (topic,), why)
         text = f"{trouble.text(name='the name given to the producer')} It waits for max.block.ms"
         log.warning("%s, %d ms.", text, self._config["max.block.ms"], extra={"trouble": trouble})
 

@@ -195,7 +195,7 @@ def legend(*commands: str) -> str:
         lines = ["\b", f"Columns of {command.removeprefix('sharegroups ')}:"]
         for name, meaning in TABLES[command].items():
             lines += textwrap.wrap(
-                meaning, _WIDTH, initial_indent=f"  {name:<{_TERM}}", subsequent_indent=" " * (_TERM + 2)
+                meaning, _WIDTH, initial_indent=f"  {name:<{_TERM - 1}} ", subsequent_indent=" " * (_TERM + 2)
             )
         parts.append("\n".join(lines))
     return "\n\n".join(parts)

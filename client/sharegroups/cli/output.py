@@ -190,13 +190,19 @@ def lines_to(listener: Callable[[str], None]) -> Iterator[None]:
 
 
 def print_errors(
-    errors: Mapping[str, KafkaError | None], usual: str, output: str, done: Mapping[str, str] | None = None
+    errors: Mapping[str, KafkaError | None],
+    usual: str,
+    output: str,
+    done: Mapping[str, str] | None = None,
+    *,
+    hints: Mapping[str, str] | None = None,
 ) -> bool:
     """Print the outcome of each name. Returns True if there was no error.
 
-    A line for a success begins with `usual`, unless `done` has another text for that name.
+    A line for a success begins with `usual`, unless `done` has another text for that name. `hints`: what to
+    try, after the errors of these names.
     """
-    done = done or {}
+    done, hints = done or {}, hints or {}
     if output == "json":
         print_json(
             [
@@ -209,7 +215,7 @@ def print_errors(
             if error is None:
                 click.echo(f"{done.get(name, usual)} {printable(name)}.")
             else:
-                print_stderr(f"Error: {name}: {error.name}: {error.message}")
+                print_stderr(f"Error: {name}: {error.name}: {error.message}{hints.get(name, '')}")
     return all(error is None for error in errors.values())
 
 

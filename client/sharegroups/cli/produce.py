@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from functools import partial
@@ -33,10 +34,15 @@ from sharegroups.reports import DeliveryReport
 
 #: The interval at which the wait for confirmations checks whether a signal was received, in seconds.
 _CHECK_S: Final = 0.2
+#: How many failures of one cause are printed one by one; how many causes are kept apart, and what the others share.
+_SHOWN_MAX: Final = 10
+_CAUSES_MAX: Final = 100
+_OTHER_CAUSES: Final = "records were not delivered for other causes"
 
 
 class _Outcome:
-    """Counts deliveries. Prints each failure as it occurs; for JSON, prints every delivery report."""
+    """Counts deliveries. Prints the first failures of each cause as they occur, and the number of the
+    others at the end; for JSON, prints every delivery report."""
 
     def __init__(self, output: str) -> None:
         self.delivered = 0
@@ -47,6 +53,7 @@ class _Outcome:
         self.giving_up = False
         self._output = output
         self._lock = threading.Lock()
+        self._causes: Counter[str] = Counter()
 
     def give_up(self) -> None:
         """Stop counting and printing failures."""
@@ -57,13 +64,29 @@ class _Outcome:
             self.delivered += error is None
             self.failed += error is not None and not self.giving_up
             self.unsent += self.giving_up and isinstance(error, NotSentError)
-        if error is not None and not self.giving_up:
+            shown = error is not None and not self.giving_up and self._is_shown(error, report.topic())
+        if error is not None and shown:
             print_stderr(
                 f"Error: line {line}: the record for {report.topic()} was not delivered: {error.name}: {error}"
             )
         if self._output == "json":
             document = {"topic": report.topic(), "partition": report.partition(), "offset": report.offset()}
             print_json(document | {"error": error.name if error else None})
+
+    def _is_shown(self, error: KafkaError, topic: str) -> bool:
+        """Count a failure. Returns whether its own line is printed, as one of the first of its cause."""
+        cause = f"the record for {topic} was not delivered: {error.name}: {error}"
+        if cause not in self._causes and len(self._causes) >= _CAUSES_MAX:
+            cause = _OTHER_CAUSES
+        self._causes[cause] += 1
+        return self._causes[cause] <= _SHOWN_MAX
+
+    def print_rest(self) -> None:
+        """Print how many failures of each cause were not printed by themselves."""
+        with self._lock:
+            rest = {cause: count - _SHOWN_MAX for cause, count in self._causes.items() if count > _SHOWN_MAX}
+        for cause, count in rest.items():
+            print_stderr(f"Error: … and {count:,} more for the same cause: {cause}")
 
 
 class _Feed:
@@ -176,7 +199,10 @@ def produce(
             raise
         if found is not None:
             warnings.last(found)
-        attended(lambda: feed.run(producer), lambda ended: leave(producer, ended))
+        try:
+            attended(lambda: feed.run(producer), lambda ended: leave(producer, ended))
+        finally:
+            outcome.print_rest()
     if output == "text" and sys.stderr.isatty():
         click.echo(f"Delivered {outcome.delivered} records to {topic}.", err=True)
     finish(outcome.failed == 0)

@@ -19,6 +19,7 @@ from sharegroups.admin import Admin
 from sharegroups.admin_values import TopicDescription
 from sharegroups.cli import clients
 from sharegroups.cli.output import TLS_SETTINGS, print_stderr, servers_name
+from sharegroups.cli.similar_topics import similar_topics
 from sharegroups.config import ADMIN
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
@@ -42,7 +43,7 @@ def find_trouble(settings: Mapping[str, Any], topic: str) -> Trouble | None:
     try:
         with clients.open_client(Admin, own) as admin:
             described = admin.list_topics([topic])[topic]
-            found = _about(described, where)
+            found = _about(admin, described, where)
             if (group := settings.get("group.id")) and found is None:
                 found = _about_group(admin, group, where) or _about_state(admin, group, topic, where)
             return found
@@ -71,10 +72,10 @@ def _about_state(admin: Admin, group: str, topic: str, where: str) -> Trouble | 
     return None
 
 
-def _about(topic: TopicDescription, where: str) -> Trouble | None:
+def _about(admin: Admin, topic: TopicDescription, where: str) -> Trouble | None:
     named = (topic.name,)
     if isinstance(topic.error, UnknownTopicOrPartitionError):
-        return Trouble(UNKNOWN, where, named)
+        return Trouble(UNKNOWN, where, named, similar_topics(admin, named)[topic.name])
     if isinstance(topic.error, InvalidTopicError):  # waiting does not help
         raise topic.error
     if topic.error is not None:

@@ -4,14 +4,13 @@ module."""
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import click
 
 from kip932.errors import KafkaError, UnknownTopicOrPartitionError
 from kip932.ids import TopicPartition, topic_id_text
-from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.admin_values import ConfigResource, NewTopic, TopicDescription
 from sharegroups.cli.columns import legend
@@ -35,6 +34,7 @@ from sharegroups.cli.output import (
 )
 from sharegroups.cli.reaching import open_reachable_admin
 from sharegroups.cli.read_records import read_records
+from sharegroups.cli.similar_topics import similar_topics
 from sharegroups.cli.topic_sizes import (
     TopicSizes,
     held,
@@ -134,7 +134,8 @@ def delete(names: tuple[str, ...], bootstrap_server: str, command_config: Path |
     """Delete topics with their records."""
     with failures("Deleting topics"), _admin(bootstrap_server, command_config) as admin:
         errors = admin.delete_topics(names)
-    finish(print_errors(errors, "Deleted topic", output))
+        near = similar_topics(admin, [name for name, error in errors.items() if _is_unknown(error)])
+    finish(print_errors(errors, "Deleted topic", output, hints=near))
 
 
 @topics.command("list")
@@ -161,7 +162,7 @@ def describe(names: tuple[str, ...], bootstrap_server: str, command_config: Path
     of the store."""
     with failures("Describing topics"), _admin(bootstrap_server, command_config) as admin:
         found = sorted(admin.list_topics(names or None).values(), key=lambda topic: topic.name)
-        near = _similar_names(admin, found)
+        near = similar_topics(admin, [topic.name for topic in found if _is_unknown(topic.error)])
         good = [topic for topic in found if topic.error is None]
         sizes = sizes_of(admin, good, named=bool(names))
     if not found:
@@ -203,14 +204,8 @@ def _print_partitions(topics: Iterable[TopicDescription], sizes: TopicSizes) -> 
     print_table(header, rows, (15, 10, 10, 13, 15, 15, 0))
 
 
-def _similar_names(admin: Admin, found: Iterable[TopicDescription]) -> dict[str, str]:
-    """For each topic that does not exist, return the hint after its error: the topic that was probably meant."""
-    unknown = [topic.name for topic in found if isinstance(topic.error, UnknownTopicOrPartitionError)]
-    known: list[str] = []
-    if unknown:
-        with suppress(KafkaError):  # only the hint is missing then
-            known = list(admin.list_topics())
-    return {name: did_you_mean(name, known) for name in unknown}
+def _is_unknown(error: KafkaError | None) -> bool:
+    return isinstance(error, UnknownTopicOrPartitionError)
 
 
 def _number(value: int) -> object:

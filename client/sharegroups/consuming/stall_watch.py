@@ -9,10 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from typing import Final
 
-from kip932.errors import TopicAuthorizationFailedError, UnknownTopicOrPartitionError
+from kip932.api.v1.metadata_pb2 import MetadataRequest
+from kip932.errors import KafkaError, TopicAuthorizationFailedError, UnknownTopicOrPartitionError
 from kip932.ids import TopicIdPartition
+from kip932.nearest_name import did_you_mean
+from kip932.rpc.transport import TransportError
+from sharegroups.connection import wire
 from sharegroups.connection.cluster import Cluster
 from sharegroups.connection.core.stall_diagnosis import (
     LEADERLESS,
@@ -31,6 +36,8 @@ log = logging.getLogger(__name__)
 #: A cluster that has not answered after this long, in seconds, counts as unreachable, so the warning is logged within 5
 #: s.
 _ASK_S: Final = 2.0
+#: How long the search for a similar topic may delay the warning that one does not exist, in seconds.
+_HINT_S: Final = 0.5
 
 
 class StallWatch:
@@ -91,7 +98,19 @@ class StallWatch:
                 continue  # records arrived after all
             trouble = self._timer.examined(self._found(answered), self._clock())
             if trouble is not None:
+                if trouble.kind == UNKNOWN:
+                    trouble = replace(trouble, detail=await self._meant(trouble.topics))
                 log.warning("%s", trouble.text(), extra={"trouble": trouble})
+
+    async def _meant(self, unknown: tuple[str, ...]) -> str:
+        """Return the hint at the topic that was probably meant; "" without one, or when the nodes do not say it."""
+        try:
+            async with asyncio.timeout(_HINT_S):
+                response = await self._cluster.ask_any(wire.METADATA, MetadataRequest())
+        except (KafkaError, TransportError, TimeoutError):
+            return ""
+        known = [topic.name for topic in response.topics if not topic.error_code]
+        return next(filter(None, (did_you_mean(name, known) for name in unknown)), "")
 
     async def _ask(self) -> bool:
         """Refresh the metadata. Returns whether the refresh ended, with success or failure, within _ASK_S."""

@@ -38,6 +38,7 @@ from shard_runtime.config.process_settings import (
     METRICS_PORT,
     NODE_NAME,
     NODE_SETTINGS,
+    SSL_CERTIFICATE,
     Settings,
     load_settings,
 )
@@ -94,7 +95,7 @@ class UpOptions:
 class Ready:
     """The report that everything is served. `store_pid`: 0 for a store of the user's. `store`: its URL without a
     password. `metrics`: where the processes serve their metrics, in the order of their starts; empty if they serve
-    none. `limit`: of the embedded store's memory."""
+    none. `limit`: of the embedded store's memory. `tls`, `access_control`: whether they are on."""
 
     bootstrap: str
     data: str
@@ -104,6 +105,14 @@ class Ready:
     started_in_ms: int
     metrics: list[str] = field(default_factory=list)
     limit: StoreLimit | None = None
+    tls: bool = False
+    access_control: bool = False
+
+    def security(self) -> str:
+        """Return one line for people: who can read what is sent, and who may do what."""
+        tls, control = ("on" if each else "off" for each in (self.tls, self.access_control))
+        more = "" if self.access_control else ": everyone who reaches the port may do everything"
+        return f"TLS is {tls}, access control is {control}{more}."
 
     def as_json(self) -> str:
         """Return one line of JSON, for programs."""
@@ -153,7 +162,8 @@ async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asynci
             pages = [f"http://{address}/metrics" for address in metrics if address]
             limit = store.limit if store is not None else None
             shown = without_password(url or "")
-            on_ready(Ready(bootstrap, str(directory.path), shown, pid, pids, elapsed, pages, limit))
+            secured = bool(settings[SSL_CERTIFICATE]), settings[kafka_configs.ACCESS_CONTROL]
+            on_ready(Ready(bootstrap, str(directory.path), shown, pid, pids, elapsed, pages, limit, *secured))
             write_log()
 
         run = _in_processes if options.processes or options.leaders > 1 else _in_one

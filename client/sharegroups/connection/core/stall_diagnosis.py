@@ -34,9 +34,10 @@ class Trouble:
     """A reason why records cannot be sent or fetched.
 
     `kind` is UNREACHABLE, UNAUTHENTICATED, UNKNOWN, LEADERLESS, UNCOORDINATED, STATELESS or the name of the topic's
-    error. `where` lists the servers that were asked, `topics` the affected topics. `detail` is the error's text, or the
-    partitions without a leader. `group` is the group that no coordinator serves, or whose state of a partition is not
-    available. `lasted_s`: the seconds since this was first logged; 0 the first time.
+    error. `where` lists the servers that were asked, `topics` the affected topics. `detail` is the error's text, the
+    partitions without a leader, or the hint at the topic that was probably meant. `group` is the group that no
+    coordinator serves, or whose state of a partition is not available. `lasted_s`: the seconds since this was first
+    logged; 0 the first time.
     """
 
     kind: str
@@ -74,7 +75,7 @@ class Trouble:
         if self.kind == UNKNOWN:
             verb = "does" if len(self.topics) == 1 else "do"
             return (
-                f"{topics} {verb} not exist in the cluster at {self.where}. "
+                f"{topics} {verb} not exist in the cluster at {self.where}.{self.detail} "
                 f"Create it with `sharegroups topics create {quote(self.topics[0])}`, or correct {name}."
             )
         if self.kind == LEADERLESS:

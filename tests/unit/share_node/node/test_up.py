@@ -63,6 +63,30 @@ def test_stopping_says_where_the_data_are(
     assert result.stderr == (f"Error: {reason}\n" if reason else "")
 
 
+@pytest.mark.rule("CT-174")
+@pytest.mark.parametrize(
+    ("secured", "said"),
+    [
+        ((False, False), "TLS is off, access control is off: everyone who reaches the port may do everything.\n"),
+        ((True, False), "TLS is on, access control is off: everyone who reaches the port may do everything.\n"),
+        ((True, True), "TLS is on, access control is on.\n"),
+    ],
+)
+def test_it_says_whether_tls_and_access_control_are_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secured: tuple[bool, bool], said: str
+) -> None:
+    """What a running `up` reports of its settings: tests/integration/share_node/test_up.py."""
+
+    async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
+        on_ready(Ready("h:1", str(options.data), "", 0, {}, 5, [], None, *secured))
+        return ""
+
+    monkeypatch.setattr(commands, "run_up", up)
+    assert said in CliRunner().invoke(commands.up, ["--data", str(tmp_path)]).stdout
+    found = json.loads(CliRunner().invoke(commands.up, ["--data", str(tmp_path), "--output", "json"]).stdout)
+    assert (found["tls"], found["access_control"]) == secured
+
+
 @pytest.mark.rule("CM-70", "CT-81")
 @pytest.mark.parametrize(
     ("flags", "port"), [(("--metrics-port", "9464"), "9464"), (("--set", "metrics.port=9465"), "9465"), ((), None)]
