@@ -3,10 +3,10 @@ are in those partitions (CT-126)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
+from time import monotonic
 from typing import Final, NamedTuple
 
 from kip932.errors import InvalidTopicError, KafkaError, UnknownTopicOrPartitionError
@@ -127,19 +127,19 @@ class FreshRecords:
 
     def find(self, first: First, take: TakeFresh, until_s: float = inf) -> bool:
         """Give to `take` all fresh records that dead letters from `first` on can have, except those given before.
-        Returns False when `until_s` (`time.monotonic`) came first; then some were not given. Raises KafkaError."""
+        Returns False when `until_s` (`monotonic`) came first; then some were not given. Raises KafkaError."""
         begin = at = self._start if self._is_younger(first) else max(self._start, first.offset + 1)
-        printed_s = time.monotonic()
+        printed_s = monotonic()
         while at < self._found_from:
-            if until_s != inf and time.monotonic() >= until_s:
+            if until_s != inf and monotonic() >= until_s:
                 return False
             read = self._admin.read_records(self._target, at)
             self._take(read.records, take)
             if read.next_offset == at:
                 break
             at = read.next_offset
-            if time.monotonic() - printed_s >= _PROGRESS_S:
-                printed_s = time.monotonic()
+            if monotonic() - printed_s >= _PROGRESS_S:
+                printed_s = monotonic()
                 name = f"{self._target.topic}-{self._target.partition}"
                 print_stderr(f"Looking for what was redriven before: {name}, offset {at} of {self._end}.")
         self._found_from = min(begin, self._found_from)

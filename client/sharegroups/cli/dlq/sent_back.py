@@ -3,9 +3,9 @@ in the partitions of their origins (CT-177)."""
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from math import inf
+from time import monotonic
 from typing import Final, NamedTuple
 
 from kip932.errors import KafkaError
@@ -111,7 +111,7 @@ class SentBack:
             if self._left_s <= 0 and target not in self._searches:
                 self._faults[target] = self._out_of_time(target)
                 continue
-            began_s = time.monotonic()
+            began_s = monotonic()
             try:
                 search = self._searches.get(target) or FreshRecords(self._admin, self._topic_id, target)
                 self._searches[target] = search
@@ -121,7 +121,7 @@ class SentBack:
             else:
                 if not is_whole:
                     self._faults[target] = self._out_of_time(target)
-            self._left_s -= time.monotonic() - began_s
+            self._left_s -= monotonic() - began_s
 
     def _check(self, targets: Iterable[TopicPartition]) -> None:
         """Note those of new partitions that cannot be searched."""

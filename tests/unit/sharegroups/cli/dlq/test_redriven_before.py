@@ -105,7 +105,7 @@ def test_a_long_search_is_reported(
     for _ in range(3):
         store(queue, "orders", (None, b"v" * 600_000, (), 5))
     clock = iter(range(0, 100, 5))
-    monkeypatch.setattr("sharegroups.cli.dlq.redriven_before.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("sharegroups.cli.dlq.redriven_before.monotonic", lambda: next(clock))
     checked(queue, {P0: First(-1, T0)})
     assert capsys.readouterr().err.splitlines() == [
         f"Looking for what was redriven before: orders-0, offset {offset} of 3." for offset in (1, 2, 3)

@@ -200,7 +200,7 @@ def test_what_was_not_searched_in_time_is_not_known(queue: FakeCluster, monkeypa
         return clock_s
 
     for module in (sent_back, redriven_before):
-        monkeypatch.setattr(module.time, "monotonic", later)
+        monkeypatch.setattr(module, "monotonic", later)
     with looking(queue, 4.0) as (look, letters):
         clock_s = 0.0
         first, second, third = look.of(letters)
