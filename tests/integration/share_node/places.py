@@ -120,6 +120,7 @@ def one_process(folder: Path) -> Iterator[Place]:
         node = StartedProcess(words, folder)
         stack.callback(node.stop)
         ready = json.loads(node.first_line())
+        assert (ready["tls"], ready["access_control"]) == (True, True)
         place = Place(
             ready["bootstrap"], folder, certificate, issuer, (["--store", ready["store"]], {}),
             lambda user, port: _scaler(folder, place.properties(user), port), [node],

@@ -75,7 +75,7 @@ def test_stopping_says_where_the_data_are(
 def test_it_says_whether_tls_and_access_control_are_on(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secured: tuple[bool, bool], said: str
 ) -> None:
-    """What a running `up` reports of its settings: tests/integration/share_node/test_up.py."""
+    """What a running `up` reports of its settings is in tests/integration/share_node: test_up.py, places.py."""
 
     async def up(options: UpOptions, on_ready: Callable[[Ready], None], stop: asyncio.Event) -> str:
         on_ready(Ready("h:1", str(options.data), "", 0, {}, 5, [], None, *secured))
