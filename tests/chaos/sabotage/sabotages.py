@@ -106,10 +106,10 @@ SABOTAGES: Final = (
         (
             Edit(
                 "partition_leader.topic_log.writer",
-                "            self.in_flight = draft\n            try:\n",
+                "            self.in_flight = draft\n            started_ms = self._clock.now_ms()\n            try:\n",
                 "            self.in_flight = draft\n            for operation in draft.operations:\n"
                 "                operation.answer(operation.outcome)\n            await asyncio.sleep(0.3)\n"
-                "            try:\n",
+                "            started_ms = self._clock.now_ms()\n            try:\n",
             ),
         ),
         LEADER_DIES,
@@ -171,8 +171,9 @@ SABOTAGES: Final = (
             ),
             Edit(
                 "partition_leader.topic_log.writer",
-                "            self._apply(draft, appended)\n",
-                "            self._apply(draft, appended)\n            await asyncio.sleep(0.3)\n",
+                "            self._apply(draft, appended, self._clock.now_ms() - started_ms)\n",
+                "            self._apply(draft, appended, self._clock.now_ms() - started_ms)\n"
+                "            await asyncio.sleep(0.3)\n",
             ),
         ),
         LEADER_DIES,
