@@ -32,9 +32,9 @@ SCHEDULES: Final = (
         (
             Edit(
                 "partition_leader.topic_log.writer",
-                "            self.in_flight = draft\n            try:\n",
+                "            self.in_flight = draft\n            started_ms",
                 "            self.in_flight = draft\n            for operation in draft.operations:\n"
-                "                operation.answer(operation.outcome)\n            try:\n",
+                "                operation.answer(operation.outcome)\n            started_ms",
             ),
         ),
     ),
