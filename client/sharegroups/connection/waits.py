@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Final
 
-_waits: Final[dict[int, Wait]] = {}
+_waits: Final[set[Wait]] = set()
 
 
 class Wait:
@@ -18,13 +18,13 @@ class Wait:
     def __init__(self, what: str) -> None:
         self.what, self.last = what, ""
         self.since_s = time.monotonic()
-        _waits[id(self)] = self
+        _waits.add(self)
 
     def end(self) -> None:
         """Remove it."""
-        _waits.pop(id(self), None)
+        _waits.discard(self)
 
 
 def longest() -> Wait | None:
     """Return what has been waited for the longest; None if nothing is."""
-    return min(list(_waits.values()), key=lambda wait: wait.since_s, default=None)
+    return min(_waits.copy(), key=lambda wait: wait.since_s, default=None)
