@@ -87,6 +87,7 @@ def counts_page(visit: Visit) -> Page | Moved:
     key = ("count", *chosen.values())
     task = visit.tasks.latest(visit.session, key)
     is_old = task is not None and task.ended_ms is not None and visit.now_ms - task.ended_ms > COUNT_MS
+    is_old = is_old or (task is not None and task.is_over and visit.tasks.has_changed(task))
     if task is None or is_old or visit.text("again"):
         task = _begin_count(visit, wanted, key, task)
         if visit.text("again"):

@@ -116,6 +116,12 @@ class Tasks:
             found = [task for task in self._tasks.values() if task.session is session and task.key == key]
         return found[-1] if found else None
 
+    def has_changed(self, task: Task) -> bool:
+        """Return whether a change of the task's topic, by any user of this console, has ended since the task began."""
+        with self._lock:
+            changes = [each for each in self._tasks.values() if each.changes and each.subject == task.subject]
+        return any(each.ended_ms is not None and each.ended_ms >= task.began_ms for each in changes)
+
     def stop_of(self, session: Session) -> None:
         """Stop the tasks of a session."""
         with self._lock:

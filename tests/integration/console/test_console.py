@@ -48,13 +48,15 @@ def test_letters_are_put_back(cluster: Cluster, tmp_path: Path) -> None:
     with running(cluster.bootstrap, tmp_path) as console:
         browser = console.browser
         counted = browser.until(f"/dlq/topic?topic={DLQ}", lambda page: "Counted to the end" in page)
-        assert "5 Offset rejected by client. ConnectionError: the mail server is not there mail" in text_of(counted)
+        assert "5 0 Offset rejected by client. ConnectionError: the mail server is not there mail" in text_of(counted)
         listed = f"/dlq/letters?topic={DLQ}&reason=ConnectionError"
         shown = browser.task(browser.send(browser.get(listed), f"/dlq/redrive?topic={DLQ}"))
         done = text_of(browser.task(browser.send(shown, "/task/confirm")))
         assert "mail orders 5 0 0 0" in done
         again = browser.task(browser.send(browser.get(listed), f"/dlq/redrive?topic={DLQ}"))
         assert "mail orders 0 5 0 0" in text_of(again)
+        counted = browser.until(f"/dlq/topic?topic={DLQ}", lambda page: "5 5 Offset rejected" in text_of(page))
+        assert "5 5 Offset rejected by client. ConnectionError: the mail server is not there mail" in text_of(counted)
         records = text_of(browser.get(f"/records?topic={TOPIC}&offset={RECORDS}"))
         assert "Its offsets are 0 to 64." in records
         begin, end = map(json.loads, console.audit.read_text().splitlines())
