@@ -18,6 +18,8 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON, Sampler
 from opentelemetry.trace import SpanContext
 from opentelemetry.util._once import Once
 
+from shard_runtime.tracing import tracing
+
 
 class _Open(SpanProcessor):
     """The recorded spans that have begun and not ended."""
@@ -91,6 +93,15 @@ def telemetry(sampler: Sampler = ALWAYS_ON, *, set_up: bool = True) -> Iterator[
         metrics_state._PROXY_METER_PROVIDER = metrics_state._ProxyMeterProvider()
         found.provider.shutdown()
         found.meters.shutdown()
+
+
+@contextmanager
+def node_telemetry() -> Iterator[Collected]:
+    """As `telemetry`, and this process's services record spans."""
+    with telemetry() as found:
+        tracing.refresh()
+        yield found
+    tracing.refresh()
 
 
 def context(span: ReadableSpan) -> SpanContext:

@@ -14,7 +14,7 @@ from kip932.errors import NotLeaderOrFollowerError
 from partition_leader.dead_letters import preparing
 from partition_leader.topic_log.core.batch import NewBatch
 from shard_runtime.tracing import tracing
-from tests.support.telemetry import Collected, linked, parent_id, telemetry
+from tests.support.telemetry import Collected, linked, node_telemetry, parent_id, telemetry
 from tests.unit.partition_leader.dead_letters.letters import REJECT, configure, passes
 from tests.unit.partition_leader.share_partition.letter_facts import DLQ
 from tests.unit.partition_leader.share_partition.worlds import World, run, settle
@@ -31,10 +31,8 @@ HOSTILE = {
 
 @pytest.fixture
 def collected() -> Iterator[Collected]:
-    with telemetry() as found:
-        tracing.refresh()
+    with node_telemetry() as found:
         yield found
-    tracing.refresh()
 
 
 def traceparent(span: int, flags: int = 1) -> bytes:

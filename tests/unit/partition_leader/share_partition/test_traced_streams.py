@@ -11,8 +11,7 @@ from google.protobuf.message import Message
 from opentelemetry.trace import StatusCode
 
 from kip932.api.v1 import share_stream_pb2
-from shard_runtime.tracing import tracing
-from tests.support.telemetry import Collected, telemetry
+from tests.support.telemetry import Collected, node_telemetry
 
 from .test_stream import Stream, play
 from .worlds import World, settle
@@ -35,10 +34,8 @@ class Broken(Stream):
 
 @pytest.fixture
 def collected() -> Iterator[Collected]:
-    with telemetry() as found:
-        tracing.refresh()
+    with node_telemetry() as found:
         yield found
-    tracing.refresh()
 
 
 def outcomes(collected: Collected) -> list[tuple[str, object]]:

@@ -16,7 +16,7 @@ from kip932.errors import InvalidRequestError
 from kip932.rpc.transport import CLIENT_ID_KEY, service_methods
 from shard_runtime.rpc.adapter import Call, _traced, call_of
 from shard_runtime.tracing import tracing
-from tests.support.telemetry import Collected, parent_id, telemetry
+from tests.support.telemetry import Collected, node_telemetry, parent_id
 
 SENDER = 0xB7AD6B7169203331
 TRACEPARENT = f"00-0af7651916cd43dd8448eb211c80319c-{SENDER:016x}-01"
@@ -25,10 +25,8 @@ METHOD = service_methods(DESCRIPTOR.services_by_name["ClusterService"])["Metadat
 
 @pytest.fixture
 def collected() -> Iterator[Collected]:
-    with telemetry() as found:
-        tracing.refresh()
+    with node_telemetry() as found:
         yield found
-    tracing.refresh()
 
 
 def call(*metadata: tuple[str, str]) -> Call:
