@@ -111,7 +111,7 @@ class Ready:
     def security(self) -> str:
         """Return one line for people: who can read what is sent, and who may do what."""
         tls, control = ("on" if each else "off" for each in (self.tls, self.access_control))
-        more = "" if self.access_control else ": everyone who reaches the port may do everything"
+        more = "" if self.access_control else ": everyone who can connect may do everything"
         return f"TLS is {tls}, access control is {control}{more}."
 
     def as_json(self) -> str:

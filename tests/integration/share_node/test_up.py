@@ -64,7 +64,7 @@ def test_the_first_screen_is_the_banner_and_the_log_follows(tmp_path: Path, extr
     if waited_ms < FIRST_SCREEN_S * 1_000:  # otherwise the log explains the wait
         assert banner == 0, screen
     assert any(line.startswith("Press Ctrl-C") for line in lines[banner + 3 : banner + 7])
-    assert "TLS is off, access control is off: everyone who reaches the port may do everything." in lines
+    assert "TLS is off, access control is off: everyone who can connect may do everything." in lines
     assert "INFO production_default_overridden effect=" in screen
     assert "\x1b" not in screen
 

@@ -67,8 +67,8 @@ def test_stopping_says_where_the_data_are(
 @pytest.mark.parametrize(
     ("secured", "said"),
     [
-        ((False, False), "TLS is off, access control is off: everyone who reaches the port may do everything.\n"),
-        ((True, False), "TLS is on, access control is off: everyone who reaches the port may do everything.\n"),
+        ((False, False), "TLS is off, access control is off: everyone who can connect may do everything.\n"),
+        ((True, False), "TLS is on, access control is off: everyone who can connect may do everything.\n"),
         ((True, True), "TLS is on, access control is on.\n"),
     ],
 )
