@@ -55,7 +55,7 @@ async def test_a_store_behind_tls_is_checked_and_used(tmp_path: Path) -> None:
             assert b"c-1" in [await plain.get(name) for name in await plain.keys("*")]
             await plain.aclose()
             with pytest.raises(StoreCheckError, match=r"certificate verify failed"):
-                await check_store(open_store(f"rediss://127.0.0.1:{port}"), None, 0, wait_ms=500)
+                await check_store(open_store(f"rediss://127.0.0.1:{port}"), None, 0, wait_ms=1_000)
     finally:
         await store.stop()
 
@@ -71,11 +71,11 @@ async def test_a_certificate_must_be_for_the_name_that_was_given_not_for_the_add
         async with behind_tls(store.socket_path, found, key) as port:
             await check_store(open_store(f"rediss://localhost:{port}?ssl_ca_certs={found}"), None, 0)
             with pytest.raises(StoreCheckError, match=r"not valid for '127\.0\.0\.1'"):
-                await check_store(open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=500)
+                await check_store(open_store(f"rediss://127.0.0.1:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=1_000)
         certificate(tmp_path, "DNS:another")
         async with behind_tls(store.socket_path, found, key) as port:
             with pytest.raises(StoreCheckError, match=r"not valid for 'localhost'"):
-                await check_store(open_store(f"rediss://localhost:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=500)
+                await check_store(open_store(f"rediss://localhost:{port}?ssl_ca_certs={found}"), None, 0, wait_ms=1_000)
     finally:
         await store.stop()
 

@@ -19,7 +19,7 @@ from sharegroups.cli.dlq.core.redrive import Fate
 from sharegroups.cli.dlq.origins import origin_of
 from sharegroups.cli.dlq.reading import TOPIC_NAME, Bounds, Found, Queue, Reading, found_of, queue_of
 from sharegroups.cli.dlq.rows import flags_of
-from sharegroups.cli.dlq.sent_back import LOOK_S, Sent, SentBack
+from sharegroups.cli.dlq.sent_back import SEARCH_S, Sent, SentBack
 from sharegroups.cli.dlq.times import duration_ms
 from sharegroups.console.contents import content_of
 from sharegroups.console.letters import (
@@ -134,12 +134,12 @@ def list_page(visit: Visit) -> Page:
     with parts_of_commands() as notes:
         queue = queue_of(visit.admin, wanted, changes=False)
         found, following = _some_letters(visit.admin, _from(queue, at), wanted)
-        look = SentBack(visit.admin, queue, LOOK_S, timed=True)
+        search = SentBack(visit.admin, queue, SEARCH_S, timed=True)
         rows = [
             Row(number, one, letter, flags_of(letter, is_duplicate=False, is_sent=False), sent)
-            for (number, one, letter), sent in zip(found, look.of([one for _, one, _ in found]), strict=True)
+            for (number, one, letter), sent in zip(found, search.of([one for _, one, _ in found]), strict=True)
         ]
-        if note := look.note():
+        if note := search.note():
             notes.append(f"Note: {note}.")
     values = {"rows": rows, "queue": queue, "chosen": chosen, "notes": notes, "following": following}
     return Page("letters.html", values)
@@ -179,7 +179,7 @@ def letter_page(visit: Visit) -> Page:
     with parts_of_commands() as notes:
         queue = queue_of(visit.admin, Choice(Where(place.topic, place.partition), choice(visit).filters), changes=False)
         found = found_of(_record(visit.admin, place, offset, queue))
-        sent = SentBack(visit.admin, queue, LOOK_S, timed=True).of([found])[0]
+        sent = SentBack(visit.admin, queue, SEARCH_S, timed=True).of([found])[0]
         letter, origin = found.letter, None
         if letter is not None and letter.is_headers_only and letter.origin is not None:
             origin = origin_of(visit.admin, letter.origin, letter.topic_id, found.stored_ms)

@@ -30,7 +30,7 @@ from sharegroups.producer import Producer
 #: How many characters of a reason's first line letters are grouped by.
 REASON_MAX: Final = 100
 #: How long a count searches for letters that were sent back, in seconds.
-COUNT_LOOK_S: Final = 30.0
+COUNT_SEARCH_S: Final = 30.0
 _NOTHING_SENT: Final = "No such dead letter was found; nothing was redriven."
 Places = frozenset[tuple[int, int]]
 
@@ -99,9 +99,9 @@ class Count:
         self._met = SeenOrigins()
         self._lock = threading.Lock()
 
-    def take(self, page: Sequence[Found], look: SentBack) -> None:
+    def take(self, page: Sequence[Found], search: SentBack) -> None:
         """Count some records."""
-        for found, sent in zip(page, look.of(page), strict=True):
+        for found, sent in zip(page, search.of(page), strict=True):
             letter = found.letter
             if letter is None:
                 self.others += 1
@@ -138,13 +138,13 @@ def count_letters(task: Task, admin: Admin, choice: Choice) -> None:
         queue = queue_of(admin, choice, changes=False)
         count = task.data = Count()
         task.total = size_of(queue)
-        reading, look, filters = Reading(admin, queue), SentBack(admin, queue, COUNT_LOOK_S), choice.filters
+        reading, search, filters = Reading(admin, queue), SentBack(admin, queue, COUNT_SEARCH_S), choice.filters
         for page in reading.pages():
             count.take(
-                [one for one in page.found if one.letter is None or filters.passes(one.letter, one.stored_ms)], look
+                [one for one in page.found if one.letter is None or filters.passes(one.letter, one.stored_ms)], search
             )
             task.step(len(page.found))
-        count.note = look.note()
+        count.note = search.note()
         task.lines.extend(lines)
 
 

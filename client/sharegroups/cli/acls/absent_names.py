@@ -13,13 +13,13 @@ from sharegroups.admin import Admin
 from sharegroups.cli.acls.choosing import Resource
 
 #: More names than this are not looked up: a script that adds entries for many knows what they are called.
-_LOOKED_UP_MAX: Final = 100
+_DESCRIBED_MAX: Final = 100
 
 
 def absence_notes(admin: Admin, resources: Iterable[Resource]) -> list[str]:
     """Return a note for each of these topics and groups that does not exist. Nothing is said of those that this caller
     may not see, or that could not be looked up."""
-    wanted = list(dict.fromkeys(each for each in resources if each.name not in {None, WILDCARD}))[:_LOOKED_UP_MAX]
+    wanted = list(dict.fromkeys(each for each in resources if each.name not in {None, WILDCARD}))[:_DESCRIBED_MAX]
     topics, groups = (
         [each.name or "" for each in wanted if each.type is kind] for kind in (ResourceType.TOPIC, ResourceType.GROUP)
     )

@@ -20,7 +20,7 @@ from sharegroups.cli.dlq.core.letter_tally import Row, Tally
 from sharegroups.cli.dlq.core.seen_origins import SeenOrigins
 from sharegroups.cli.dlq.reading import TOPIC_NAME, Found, Reading, queue_of
 from sharegroups.cli.dlq.rows import LetterTable, document_of, first_line, for_screen, is_duplicate, row_of, text_of
-from sharegroups.cli.dlq.sent_back import LOOK_S, SentBack
+from sharegroups.cli.dlq.sent_back import SEARCH_S, SentBack
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.dlq.values import Values
 from sharegroups.cli.output import (
@@ -88,15 +88,15 @@ def list_(
     with failures("Listing dead letters"), open_reachable_admin(given) as admin:
         queue = queue_of(admin, choice, changes=False)
         reading, values = Reading(admin, queue), Values(choice.filters)
-        look = SentBack(admin, queue, LOOK_S)
-        pages = _with_sent(_chosen(reading, choice.filters, values, limit), look)
+        search = SentBack(admin, queue, SEARCH_S)
+        pages = _with_sent(_chosen(reading, choice.filters, values, limit), search)
         if summary:
             _summarise(pages, output)
         else:
             _print(reading, pages, output)
     for line in values.missing():
         print_stderr(line)
-    if note := look.note():
+    if note := search.note():
         print_stderr(f"Note: {note}.")
     reading.note_other_records()
     finish(reading.is_whole and not queue.is_partial)
@@ -152,10 +152,10 @@ def _chosen(reading: Reading, filters: Filters, values: Values, limit: int | Non
                 return
 
 
-def _with_sent(pages: Iterator[list[Listed]], look: SentBack) -> Iterator[list[Listed]]:
+def _with_sent(pages: Iterator[list[Listed]], search: SentBack) -> Iterator[list[Listed]]:
     """Find out of each page's letters whether they were sent back."""
     for listed in pages:
-        sent = look.of([one.found for one in listed])
+        sent = search.of([one.found for one in listed])
         yield [one._replace(is_sent=found.back) for one, found in zip(listed, sent, strict=True)]
 
 

@@ -46,10 +46,10 @@ class PurgePlan:
     """The dead letters to delete. `ends`: for each partition that loses records, the offset before which they are
     deleted."""
 
-    def __init__(self, whole: Mapping[int, Bounds], look: SentBack | None = None) -> None:
+    def __init__(self, whole: Mapping[int, Bounds], search: SentBack | None = None) -> None:
         self.ends: dict[int, int] = {}
         self.sent = SentCounts()
-        self._look = look
+        self._search = search
         self._whole = whole
         self._letters = Tally()
         self._other_records = 0
@@ -62,20 +62,20 @@ class PurgePlan:
                 self._other_records += 1
             else:
                 self._letters.add((letter.group_text, letter.cause or "-"), stored_ms)
-        if self._look is not None:
-            for sent in self._look.of([found for found in going if found.letter is not None]):
+        if self._search is not None:
+            for sent in self._search.of([found for found in going if found.letter is not None]):
                 self.sent.add(sent.back)
         if end > self._whole[page.partition].start:
             self.ends[page.partition] = end
 
     @property
     def warnings(self) -> list[str]:
-        """How many of the letters were not sent back, and of how many that is not known; empty if `look` was not given
+        """How many of the letters were not sent back, and of how many that is not known; empty if nothing was searched,
         or all were."""
         lines: list[str] = []
         if self.sent.waiting:
             lines.append(f"{self.sent.waiting} of the letters {_were(self.sent.waiting)} not sent back")
-        if self._look is not None and (unknown := self._look.note()):
+        if self._search is not None and (unknown := self._search.note()):
             lines.append(unknown[0].upper() + unknown[1:])
         return lines
 
@@ -93,7 +93,7 @@ class PurgePlan:
         click.echo(f"To be deleted: {self._letters.letters} dead letters and {self._other_records} other records.")
         for warning in self.warnings:
             click.echo(f"{warning}.")
-        if self._look is not None and self._letters.letters and not self.warnings:
+        if self._search is not None and self._letters.letters and not self.warnings:
             click.echo("All of the letters were sent back.")
         for number, end in sorted(self.ends.items()):
             begins, ends = self._whole[number]
@@ -106,8 +106,8 @@ class PurgePlan:
             "topic": topic,
             "dry_run": dry_run,
             "letters": self._letters.letters,
-            "not_sent_back": None if self._look is None else self.sent.waiting,
-            "not_known_whether_sent_back": None if self._look is None else self.sent.unknown,
+            "not_sent_back": None if self._search is None else self.sent.waiting,
+            "not_known_whether_sent_back": None if self._search is None else self.sent.unknown,
             "other_records": self._other_records,
             "by_cause": [
                 {
@@ -205,12 +205,12 @@ def _were(count: int) -> str:
 
 
 def purge_plan(
-    reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None, look: SentBack | None = None
+    reading: Reading, whole: Mapping[int, Bounds], before_ms: int | None, search: SentBack | None = None
 ) -> PurgePlan:
     """Read the queue and plan the deletion. `whole`: the bounds of the partitions. With `before_ms`, each partition is
-    deleted up to its first record that was stored then or later, or that cannot be decoded. `look`: finds out how many
-    of the letters were sent back; None not to."""
-    plan = PurgePlan(whole, look)
+    deleted up to its first record that was stored then or later, or that cannot be decoded. `search`: finds out how
+    many of the letters were sent back; None not to."""
+    plan = PurgePlan(whole, search)
     for page in reading.pages():
         end = page.next_offset if before_ms is None else _purge_end(page, before_ms)
         plan.take(page, end)

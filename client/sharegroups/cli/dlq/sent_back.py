@@ -28,7 +28,7 @@ from sharegroups.cli.dlq.redriven_before import (
 from sharegroups.cli.dlq.times import time_text
 
 #: How long commands and pages that show letters search in all, in seconds.
-LOOK_S: Final = 5.0
+SEARCH_S: Final = 5.0
 #: How many partitions that cannot be searched are named in a note.
 _NAMED_MAX: Final = 3
 

@@ -19,7 +19,7 @@ from sharegroups.cli.dlq.core.dead_letters import Letter
 from sharegroups.cli.dlq.origins import origin_of
 from sharegroups.cli.dlq.reading import Found, Queue, found_of, queue_of
 from sharegroups.cli.dlq.rows import document_of
-from sharegroups.cli.dlq.sent_back import LOOK_S, Sent, SentBack, sent_text
+from sharegroups.cli.dlq.sent_back import SEARCH_S, Sent, SentBack, sent_text
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.groups.asking import refuse
 from sharegroups.cli.output import (
@@ -55,7 +55,7 @@ def show(topic: str, offset: int, bootstrap_server: str, command_config: Path | 
         if queue.is_partial:
             raise SystemExit(1)
         found = found_of(_record(admin, queue, where, offset))
-        sent = SentBack(admin, queue, LOOK_S, timed=True).of([found])[0]
+        sent = SentBack(admin, queue, SEARCH_S, timed=True).of([found])[0]
         letter = found.letter
         origin = None
         if letter is not None and letter.is_headers_only and letter.origin is not None:

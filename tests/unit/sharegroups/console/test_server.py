@@ -44,8 +44,12 @@ def _serve(folder: Path, use: Callable[[int], Awaitable[None]]) -> None:
             signal.raise_signal(signal.SIGINT)
             await serving
 
-    with pytest.raises(KeyboardInterrupt):
-        asyncio.run(run())
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever earlier tests have left
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asyncio.run(run())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 async def _status(port: int, path: str) -> str:

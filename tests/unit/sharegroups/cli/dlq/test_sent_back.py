@@ -39,8 +39,8 @@ def looking(fake: FakeCluster, within_s: float = inf, *, timed: bool = False) ->
 
 
 def sent(fake: FakeCluster, within_s: float = inf, *, timed: bool = False) -> list[Sent]:
-    with looking(fake, within_s, timed=timed) as (look, letters):
-        return look.of(letters)
+    with looking(fake, within_s, timed=timed) as (search, letters):
+        return search.of(letters)
 
 
 def run(*words: str, status: int = 0, stdin: str | None = None) -> Any:
@@ -159,9 +159,9 @@ def test_a_partition_that_cannot_be_read_makes_it_unknown(queue: FakeCluster) ->
 @pytest.mark.rule("CT-177")
 def test_a_topic_that_the_user_may_not_see_is_not_called_gone(queue: FakeCluster) -> None:
     store(queue, DLQ, copy_of(0))
-    with looking(queue) as (look, letters):
+    with looking(queue) as (search, letters):
         queue.denied.add("DESCRIBE on topic 'orders'")
-        (found,) = look.of(letters)
+        (found,) = search.of(letters)
     assert found.back is None
     assert found.why.startswith("orders cannot be described: User:alice has no right"), found.why
 
@@ -173,9 +173,9 @@ def test_the_search_goes_back_for_an_earlier_origin(queue: FakeCluster) -> None:
     store(queue, "orders", *((b"k", b"v", (), 5_000) for _ in range(3)), at_ms=T0 + 1)
     store(queue, "orders", fresh(queue, 5), at_ms=T0 + 2)
     store(queue, DLQ, copy_of(5), copy_of(1), copy_of(4), at_ms=T0)
-    with looking(queue, timed=True) as (look, letters):
-        assert [look.of([one])[0] for one in letters] == [Sent(True, T0 + 2), Sent(True, T0 + 1), Sent(False)]
-        assert look.note() == ""
+    with looking(queue, timed=True) as (search, letters):
+        assert [search.of([one])[0] for one in letters] == [Sent(True, T0 + 2), Sent(True, T0 + 1), Sent(False)]
+        assert search.note() == ""
 
 
 @pytest.mark.rule("CT-177")
@@ -201,13 +201,13 @@ def test_what_was_not_searched_in_time_is_not_known(queue: FakeCluster, monkeypa
 
     for module in (sent_back, redriven_before):
         monkeypatch.setattr(module, "monotonic", later)
-    with looking(queue, 4.0) as (look, letters):
+    with looking(queue, 4.0) as (search, letters):
         clock_s = 0.0
-        first, second, third = look.of(letters)
+        first, second, third = search.of(letters)
         assert first == Sent(True), "what was found in time is known"
         place = "was not searched to its end within 4 s, as dlq redrive --dry-run does"
         assert (second, third) == (Sent(None, None, f"orders-0 {place}"), Sent(None, None, f"orders-1 {place}"))
-        assert look.note().startswith("of 2 letters it is not known whether they were sent back: orders-0 was not")
+        assert search.note().startswith("of 2 letters it is not known whether they were sent back: orders-0 was not")
 
 
 def test_only_so_many_partitions_are_searched(queue: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
