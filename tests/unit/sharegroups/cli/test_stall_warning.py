@@ -188,7 +188,7 @@ def test_produce_says_at_once_that_the_topic_is_not_there(fake: FakeCluster) -> 
 @pytest.mark.rule("CM-72")
 def test_a_tool_names_what_to_try_when_the_cluster_is_down(fake: FakeCluster, tmp_path: Path) -> None:
     hurried = tmp_path / "client.properties"
-    hurried.write_text("default.api.timeout.ms=1\nbootstrap.servers=unknown:1\n")
+    hurried.write_text("default.api.timeout.ms=500\nbootstrap.servers=unknown:1\n")
     result = CliRunner().invoke(main, ["topics", "list", "--command-config", str(hurried)])
     status, reported = result.exit_code, result.output
     assert status == 1
