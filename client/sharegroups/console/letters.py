@@ -29,7 +29,7 @@ from sharegroups.producer import Producer
 
 #: How many characters of a reason's first line letters are grouped by.
 REASON_MAX: Final = 100
-#: How long a count searches for letters that were sent back, in seconds.
+#: How long a count, or the dry run of a purge, searches for letters that were sent back, in seconds.
 COUNT_SEARCH_S: Final = 30.0
 _NOTHING_SENT: Final = "No such dead letter was found; nothing was redriven."
 Places = frozenset[tuple[int, int]]
@@ -258,7 +258,7 @@ def plan_purge(task: Task, admin: Admin, wish: Wish) -> None:
         outcome = task.data = PurgeOutcome(wish, True, queue)
         task.total = size_of(queue)
         reading = _Stepping(admin, queue, task)
-        plan = purge_plan(reading, queue.partitions, wish.before_ms, SentBack(admin, queue))
+        plan = purge_plan(reading, queue.partitions, wish.before_ms, SentBack(admin, queue, COUNT_SEARCH_S))
         task.lines.extend(lines)
         if queue.is_partial or not reading.is_readable:
             raise RefusedError(f"Not every partition of {queue.topic} can be read; choose one that can.")

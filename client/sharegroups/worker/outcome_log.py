@@ -81,7 +81,7 @@ class OutcomeLog:
             return
         job = min(found, key=lambda one: one.waits_since)
         seconds = round(now_s - job.waits_since)
-        more = f", nor are {len(found) - 1} more after a shorter time" if len(found) > 1 else ""
+        more = f" ({len(found) - 1} more after a shorter time)" if len(found) > 1 else ""
         how = "has no timeout: if the handler hangs, its record is held for ever"
         if job.spec.timeout is not None:
             how = f"ends after {job.spec.timeout:g} s"
@@ -92,7 +92,7 @@ class OutcomeLog:
             extra={"fields": {
                 "group": self._group_id, "topic": message.topic(), "partition": message.partition(),
                 "offset": message.offset(), "delivery_count": job.delivery_count, "handler": job.spec.name,
-                "running_s": seconds, "jobs": len(found),
+                "held_s": seconds, "jobs": len(found),
             }},
         )  # fmt: skip
 

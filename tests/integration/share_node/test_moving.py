@@ -1,9 +1,12 @@
 """Connections that end at a maximum age, under load: clients move to new ones with their current certificates, and
 clients that are no longer trusted are disconnected (CM-194, PL-533, PL-534, CL-144).
 
-For CL-144, tests/unit/sharegroups/aio/test_moving.py shows that no request overtakes another (a), when the old stream
-is closed (b), and what follows if it breaks first (c). No test shows that a replaced connection is closed after
-2 minutes even if it still has calls (d).
+Of CL-144, these tests show that clients of both streams move without an error, a lost record or a second delivery,
+and that the new connection has the new certificates (d). tests/unit/sharegroups/aio/test_moving.py shows that no
+request overtakes another (a), when the old stream is closed (b), what follows if it breaks first (c), and that a
+producer's next request goes over the new stream (e). No test shows that a replaced connection is closed after 2
+minutes even if it still has calls, that calls that are not streams use new files within a second (d), or that a
+producer that has no request does nothing more (e).
 """
 
 from __future__ import annotations

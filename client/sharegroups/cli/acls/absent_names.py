@@ -11,6 +11,7 @@ from kip932.errors import GroupIdNotFoundError, KafkaError, UnknownTopicOrPartit
 from kip932.nearest_name import did_you_mean
 from sharegroups.admin import Admin
 from sharegroups.cli.acls.choosing import Resource
+from sharegroups.cli.similar_topics import similar_topics
 
 #: More names than this are not looked up: a script that adds entries for many knows what they are called.
 _DESCRIBED_MAX: Final = 100
@@ -32,8 +33,7 @@ def _topic_notes(admin: Admin, names: list[str]) -> Iterator[str]:
     with suppress(KafkaError):
         found = admin.list_topics(names)
         absent = [name for name in names if isinstance(found[name].error, UnknownTopicOrPartitionError)]
-        known = list(admin.list_topics()) if absent else []
-        yield from (_note("topic", name, known) for name in absent)
+        yield from (_note("topic", name, hint) for name, hint in similar_topics(admin, absent).items())
 
 
 def _group_notes(admin: Admin, names: list[str]) -> Iterator[str]:
@@ -43,8 +43,8 @@ def _group_notes(admin: Admin, names: list[str]) -> Iterator[str]:
         found = admin.describe_share_groups(names)
         absent = [name for name in names if isinstance(found[name], GroupIdNotFoundError)]
         known = [group.group_id for group in admin.list_groups(None, ["share"]).valid()] if absent else []
-        yield from (_note("group", name, known) for name in absent)
+        yield from (_note("group", name, did_you_mean(name, known)) for name in absent)
 
 
-def _note(noun: str, name: str, known: Iterable[str]) -> str:
-    return f"Note: {noun} {name!r} does not exist (yet).{did_you_mean(name, known)}"
+def _note(noun: str, name: str, hint: str) -> str:
+    return f"Note: {noun} {name!r} does not exist (yet).{hint}"

@@ -1,6 +1,7 @@
 """When a process reads its store's memory, and when it checks all of it: on virtual time.
 
-What it finds there is shown by tests/contracts/test_store_watch.py.
+What it finds there is shown by tests/contracts/test_store_watch.py. Of CM-215 these tests show (b); what a leader
+counts between two readings, and the part that falls to it (a), are shown by test_store_room.py beside this folder.
 """
 
 from __future__ import annotations
@@ -78,27 +79,34 @@ async def watched(used_bytes: int, meanwhile: Callable[[Watch], Awaitable[None]]
 @pytest.mark.rule("CM-215")
 @virtual
 async def test_far_from_the_limit_the_memory_is_read_once_for_each_request() -> None:
+    # An eighth of what is left up to 95 % of the limit is 106,250 bytes; a batch counts as a quarter and 256 more.
     async def meanwhile(watch: Watch) -> None:
-        await asyncio.sleep(3)
-        watch.room.take("key", LIMIT // 4, 1)
+        await asyncio.sleep(2)
+        watch.room.take("key", 84_000, 1)
+        await asyncio.sleep(1)
+        watch.room.take("key", 800, 1)
         await asyncio.sleep(3)
         watch.room.take("key", LIMIT // 4, 1)
         await asyncio.sleep(6)
 
     store, watch = await watched(LIMIT // 10, meanwhile)
-    assert store.read == [3.0, 6.0]
+    assert store.read == [3.0, 6.0], "not at 2: that is less than an eighth"
     assert watch.woken == 2, "nothing is left to do in between"
     assert watch.checked == [10.0], "readings do not delay the checks"
 
 
 @pytest.mark.rule("CM-215")
 @virtual
-async def test_near_the_limit_the_memory_is_read_four_times_a_second() -> None:
+async def test_from_80_percent_of_the_limit_on_the_memory_is_read_four_times_a_second() -> None:
     async def meanwhile(watch: Watch) -> None:
         await asyncio.sleep(2.1)
 
-    store, _ = await watched(LIMIT * 9 // 10, meanwhile)
-    assert store.read == [0.25 * number for number in range(1, 9)]
+    for percent in (80, 90):
+        began = now_s()
+        store, _ = await watched(LIMIT * percent // 100, meanwhile)
+        assert store.read == [round(began + 0.25 * number, 3) for number in range(1, 9)]
+    store, _ = await watched(LIMIT * 80 // 100 - 1, meanwhile)
+    assert store.read == []
 
 
 @pytest.mark.rule("CM-215")

@@ -107,6 +107,8 @@ def test_show_says_when_it_was_sent_back(some_sent: FakeCluster, offset: int, sa
 
 @pytest.mark.rule("CT-128", "CT-177")
 def test_a_purge_says_how_many_were_not_sent_back(some_sent: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of CT-128 this shows the number in (a), and that neither a dry run nor the answer no deletes anything. Which
+    letters are deleted, by offset, age or all of them, and (b) to (e) are in test_purge.py."""
     said = "To be deleted: 5 dead letters and 0 other records.\n3 of the letters were not sent back.\n"
     assert said in run("purge", "--topic", DLQ, "--all", "--dry-run").stdout
     document = json.loads(run("purge", "--topic", DLQ, "--all", "--dry-run", "--output", "json").stdout)
@@ -116,16 +118,19 @@ def test_a_purge_says_how_many_were_not_sent_back(some_sent: FakeCluster, monkey
     monkeypatch.setattr("sharegroups.cli.dlq.purge.can_ask", lambda: True)
     asked = run("purge", "--topic", DLQ, "--all", status=1, stdin="n\n")
     assert "3 of the letters were not sent back. Delete them?" in asked.stderr
+    assert some_sent.log(DLQ).first == 0
 
 
 @pytest.mark.rule("CT-128", "CT-177")
 def test_a_purge_without_a_question_does_not_search(some_sent: FakeCluster) -> None:
+    """Of CT-128 this shows that `--all` with `--yes` deletes all; the rest is in test_purge.py."""
     reads, log = list[int](), some_sent.log("orders")
     read = log.read
     log.read = lambda offset, max_bytes: reads.append(offset) or read(offset, max_bytes)  # type: ignore[func-returns-value, method-assign]
     document = json.loads(run("purge", "--topic", DLQ, "--all", "--yes", "--output", "json").stdout)
     assert (document["not_sent_back"], document["not_known_whether_sent_back"]) == (None, None)
     assert reads == []
+    assert some_sent.log(DLQ).first == 5
 
 
 @pytest.mark.rule("CT-177")
