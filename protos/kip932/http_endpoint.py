@@ -18,6 +18,8 @@ ANSWER_S: Final = 30.0
 _HEAD_BYTES_MAX: Final = 8 * 1024
 #: How many responses are built at a time; each may hold a whole copy of its text.
 _ANSWERS_MAX: Final = 2
+#: The event loop needs so many turns to pass an accepted connection to `_connected`.
+_ACCEPT_TURNS: Final = 3
 
 
 class Request(NamedTuple):
@@ -66,17 +68,18 @@ class HttpEndpoint:
         """Stop serving and close all connections now."""
         if self._server is None:
             return
+        loop = asyncio.get_running_loop()
+        for listener in self._server.sockets:
+            loop.remove_reader(listener.fileno())
+        for _ in range(_ACCEPT_TURNS):
+            await asyncio.sleep(0)
         self._server.close()
         for writer in list(self._open):
             writer.transport.abort()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._server.wait_closed()
 
-    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open.add(writer)
         self._unrequested[writer] = None
         if len(self._open) > CONNECTIONS_MAX:
@@ -84,6 +87,11 @@ class HttpEndpoint:
             del self._unrequested[silent]
             self._open.discard(silent)
             silent.transport.abort()
+        task = asyncio.get_running_loop().create_task(self._serve(reader, writer))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(self._request_s):
                 head = await reader.readuntil(b"\r\n\r\n")

@@ -11,6 +11,8 @@ from tests.chaos.trial import Trial
 
 #: The errors that a producer gets if the store accepts no more: at once, or when its timeout for a record ends.
 REFUSED: Final = frozenset({"KAFKA_STORAGE_ERROR", "REQUEST_TIMED_OUT"})
+#: In a leader's log: the store refused a write, or the leader refused records before that happened (CM-214).
+REFUSALS: Final = ("OOM", "records_refused_store_full")
 #: Space for about a second of work.
 STORE_ROOM: Final = 64 * 1024
 DISK_MIB: Final = 64
@@ -22,12 +24,16 @@ BIG: Final = LoadOptions(rate=40, value_bytes=400_000)
 
 
 def store_full(trial: Trial) -> None:
-    """Let the store's master reach its maxmemory: nothing more is confirmed until the limit is lifted."""
+    """Let the store's master near its maxmemory, so that leaders refuse records or it does; then leave no write any
+    room at once: nothing more is confirmed until the limit is lifted."""
     trial.pass_time(0.5, 1.0)
     master = trial.master()
     trial.leave_store(master, STORE_ROOM)
-    trial.until(lambda: _logged(trial, "OOM"), "refusal of a write in the log of a leader")
+    trial.until(lambda: _logged(trial, *REFUSALS), "refusal of a write in the log of a leader")
+    trial.give_store_back(master)
+    trial.load.wait_working(trial.load.consumers())
     trial.leave_store(master, -STORE_ROOM)  # buffers vary in size; from here on no write has room, not even by chance
+    trial.until(lambda: _logged(trial, "OOM"), "refusal by the store in the log of a leader")
     error = trial.refused_produce()
     assert error in REFUSED, f"a record that the full store cannot take failed with {error or 'no error'}"
     trial.pass_time(3.5, 4.0)  # longer than a lease, whose renewals are writes too
@@ -79,15 +85,15 @@ def leader_short(trial: Trial) -> None:
     trial.load.wait_working(trial.load.consumers())
 
 
-def _logged(trial: Trial, word: str) -> bool:
+def _logged(trial: Trial, *words: str) -> bool:
     logs = trial.deployment.logs()
-    return any(word in logs[name] for name in trial.names(PARTITION_LEADER))
+    return any(word in logs[name] for name in trial.names(PARTITION_LEADER) for word in words)
 
 
 EXPERIMENTS: Final = (
     Definition(
         "store-memory-full",
-        "The store reaches its maxmemory and is given room again",
+        "The store nears its maxmemory, is given room again, has none at once, and is given room again",
         ("schedule: a full store",),
         store_full,
     ),

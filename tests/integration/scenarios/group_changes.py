@@ -11,7 +11,6 @@ from kip932.api.v1 import delete_groups_pb2 as groups_pb
 from kip932.api.v1 import delete_share_group_offsets_pb2 as delete_pb
 from kip932.api.v1 import describe_share_group_offsets_pb2 as offsets_pb
 from kip932.api.v1 import share_group_describe_pb2 as describe_pb
-from kip932.rpc.transport import TransportError
 from tests.integration.scenarios.wire import Wire, attempts
 
 _AGAIN: Final = {
@@ -21,20 +20,10 @@ _AGAIN: Final = {
 }
 
 
-async def _call(wire: Wire, name: str, request: Any, group: str) -> Any:
-    """Call the group's coordinator once; None while the coordinator is gone and its successor is not known."""
-    try:
-        return await wire.call(name, request, await wire.coordinator(group or "any"))
-    except TransportError as error:
-        if not error.retriable:
-            raise
-        return None
-
-
 async def _until_coordinated(wire: Wire, name: str, request: Any, group: str) -> Any:
     answer = None
     async for _ in attempts():
-        answer = await _call(wire, name, request, group)
+        answer = await wire.call_coordinator(name, request, group)
         if answer is not None and answer.error_code not in _AGAIN:
             return answer
     raise AssertionError(f"no coordinator answers {name} of {group}: {answer}")
@@ -69,7 +58,7 @@ async def delete_groups(wire: Wire, *groups: str) -> dict[str, int]:
         left = [group for group in groups if found.get(group, -2) in {-2, *_AGAIN}]
         if not left:
             return found
-        answer = await _call(wire, "DeleteGroups", groups_pb.DeleteGroupsRequest(groups_names=left), left[0])
+        answer = await wire.call_coordinator("DeleteGroups", groups_pb.DeleteGroupsRequest(groups_names=left), left[0])
         if answer is not None:
             found |= {result.group_id: int(result.error_code) for result in answer.results}
     raise AssertionError(f"no coordinator deletes {groups}: {found}")
@@ -105,7 +94,7 @@ async def described(wire: Wire, group: str) -> Any:
     answer = None
     async for _ in attempts():
         request = describe_pb.ShareGroupDescribeRequest(group_ids=[group])
-        answer = await _call(wire, "ShareGroupDescribe", request, group)
+        answer = await wire.call_coordinator("ShareGroupDescribe", request, group)
         if answer is not None and answer.groups[0].error_code not in _AGAIN:
             return answer.groups[0]
     raise AssertionError(f"no coordinator describes {group}: {answer}")

@@ -35,7 +35,7 @@ from kip932.internal.v1 import read_share_group_state_pb2 as read_pb
 from kip932.internal.v1 import read_share_group_state_summary_pb2 as summary_pb
 from kip932.internal.v1 import share_coordinator_service_pb2 as state_pb
 from kip932.rpc.grpc_transport import GrpcTransport
-from kip932.rpc.transport import Method, service_methods
+from kip932.rpc.transport import Method, TransportError, service_methods
 
 BOUND_S = 30
 CALL_S = 20
@@ -211,20 +211,28 @@ class Wire:
                 return f"{found.host}:{found.port}"
         raise AssertionError(f"no coordinator for {key}: {errors.error_class(found.error_code).name}")
 
+    async def call_coordinator(self, name: str, request: Any, group: str) -> Any:
+        """Call the group's coordinator once; None while the coordinator is gone and its successor is not known."""
+        try:
+            return await self.call(name, request, await self.coordinator(group or "any"))
+        except TransportError as error:
+            if not error.retriable:
+                raise
+            return None
+
     async def heartbeat(
         self, group: str, member: str, epoch: int, topics: list[str] | None = None
     ) -> ShareGroupHeartbeatResponse:
         """Send one ShareGroupHeartbeat; retry as clients do while the coordinator is changing or cannot write."""
         request = ShareGroupHeartbeatRequest(group_id=group, member_id=member, member_epoch=epoch)
+        answer: ShareGroupHeartbeatResponse | None = None
         if topics is not None:
             request.subscribed_topic_names.CopyFrom(StringList(values=topics))
         async for _ in attempts():
-            answer: ShareGroupHeartbeatResponse = await self.call(
-                "ShareGroupHeartbeat", request, await self.coordinator(group)
-            )
-            if answer.error_code not in _COORDINATOR_ERRORS:
+            answer = await self.call_coordinator("ShareGroupHeartbeat", request, group)
+            if answer is not None and answer.error_code not in _COORDINATOR_ERRORS:
                 return answer
-        raise AssertionError(f"no coordinator takes heartbeats of {group}: {answer.error_message}")
+        raise AssertionError(f"no coordinator takes heartbeats of {group}: {answer}")
 
     async def until_assigned(
         self, group: str, member: str, epoch: int, wanted: Mapping[bytes, list[int]] | None = None
