@@ -70,16 +70,21 @@ def _round(session: Session, wanted: set[str], options: argparse.Namespace, size
         if "B4" in wanted or _DENOMINATORS[reply_bytes] in wanted:
             session.attempt("B4", number, partial(echo.run, reply_bytes, size.echo_s))
     for shape in one_by_one.SHAPES.values() if "B5" in wanted else ():
-        for system in _releases(options):
+        for system in _in_turn(_releases(options), number):
             name = f"B5 {system.name} {shape.name}"
             session.attempt(name, number, partial(one_by_one.run, system, shape, size.echo_s))
     for task in _tasks(wanted, options, size):
-        for system in _systems(options):
+        for system in _in_turn(_systems(options), number):
             name = f"{task.benchmark} {system.name} {task.shape.name} {task.fsync}"
             session.attempt(name, number, partial(drain.run, system, task))
     for system in (_ours(options), Kafka(MOCK, options.python)) if "B3" in wanted else ():
         task = drain.Task(drain.SHAPES["1p1c"], min(size.drain_records, _MOCK_RECORDS), benchmark="B3")
         session.attempt(f"B3 {system.name}", number, partial(drain.run, system, task))
+
+
+def _in_turn(systems: list[drain.System], number: int) -> list[drain.System]:
+    """Return them in the order of this round, so that the same one is not always the first."""
+    return systems if number % 2 else systems[::-1]
 
 
 def _tasks(wanted: set[str], options: argparse.Namespace, size: Size) -> list[drain.Task]:
