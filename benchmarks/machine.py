@@ -23,6 +23,16 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
+def thread_seconds(pid: int) -> float:
+    """Return the CPU time of the living threads of a process, to the nanosecond; `cpu_seconds` counts in ticks of
+    10 ms."""
+    found = 0
+    for task in (_PROC / str(pid) / "task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # the thread has ended meanwhile
+            found += int((task / "schedstat").read_text(encoding="utf-8").split()[0])
+    return found / 1e9
+
+
 def tree_cpu_seconds(pid: int) -> float:
     """Return the CPU time of a process and its descendants, including those that ended and were waited for."""
     found = 0.0

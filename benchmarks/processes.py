@@ -225,6 +225,11 @@ def hear(word: str) -> None:
         sys.exit(f"heard {heard!r}; expected {word!r}" if heard else 0)
 
 
+def hear_words() -> list[str]:
+    """Return the words of the parent's next line; none when it has closed the pipe."""
+    return sys.stdin.readline().split()
+
+
 def run_loop(work: Coroutine[Any, Any, None]) -> None:
     """Run the coroutine, on uvloop if it is installed (P-15)."""
     try:

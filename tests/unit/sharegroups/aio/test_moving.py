@@ -8,10 +8,30 @@ from typing import Any
 import pytest
 
 from kip932.errors import NetworkError
-from sharegroups.aio import Producer
+from sharegroups.aio import Producer, ShareConsumer
 from tests.support.fake_cluster.cluster import FakeCluster
 from tests.support.fake_cluster.faults import NO_ROOM
 from tests.support.fake_cluster.stories import EXPLICIT, consumer, on_fake_cluster, produce
+from tests.twin.transport import InMemoryTransport
+
+
+class _FirstStreamClosesSlowly(InMemoryTransport):
+    """A transport whose first stream takes five seconds to close."""
+
+    opened = 0
+
+    async def open_stream(self, address: str, method: Any) -> Any:
+        stream: Any = await super().open_stream(address, method)
+        self.opened += 1
+        if self.opened == 1:
+            close = stream.close
+
+            async def slowly() -> None:
+                await asyncio.sleep(5)
+                await close()
+
+            stream.close = slowly
+        return stream
 
 
 def _epochs(fake: FakeCluster) -> list[int]:
@@ -40,6 +60,20 @@ async def test_a_session_moves_without_a_poll_and_its_application_keeps_what_it_
         c.acknowledge(message)
     assert sorted(epoch for epoch in _epochs(fake) if epoch >= 0) == list(range(len(_epochs(fake)) - 1))
     assert [list(r.topics) for r in fake.acknowledges[:1]] == [[]]
+
+
+@pytest.mark.rule("CL-144", "CL-28")
+@on_fake_cluster()
+async def test_close_waits_for_the_stream_that_was_left(fake: FakeCluster) -> None:
+    produce(fake)
+    settings = {"bootstrap.servers": fake.bootstrap, "group.id": "g"}
+    async with ShareConsumer(settings, transport=_FirstStreamClosesSlowly(fake.network, "client")) as c:
+        c.subscribe(["t"])
+        assert len(await c.poll(5)) == 1
+        await fake.ask_to_move(0)
+        await asyncio.sleep(1)
+        assert len(fake.open_streams[0]) == 2
+    assert not fake.open_streams[0]
 
 
 @pytest.mark.rule("CL-144")

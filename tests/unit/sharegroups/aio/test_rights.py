@@ -4,6 +4,7 @@ itself once the permission is granted."""
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import pytest
@@ -235,7 +236,10 @@ async def test_a_member_that_was_removed_while_it_lacked_the_right_joins_again(f
 @pytest.mark.parametrize("joined", [True, False])
 @pytest.mark.parametrize("denied", [{READ_G, DESCRIBE_G}, {READ_T, DESCRIBE_T}])
 @on_fake_cluster()
-async def test_close_ends_at_once_and_leaves_nothing(fake: FakeCluster, joined: bool, denied: set[str]) -> None:
+async def test_close_ends_at_once_and_leaves_nothing(
+    fake: FakeCluster, joined: bool, denied: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="sharegroups")
     c = consumer(fake)
     c.subscribe(["t"])
     if joined:
@@ -245,6 +249,7 @@ async def test_close_ends_at_once_and_leaves_nothing(fake: FakeCluster, joined: 
     began = now_s()
     await c.close()
     assert now_s() - began < 0.1
+    assert [text for text in caplog.messages if "again, and continues" in text] == []
     asked = len(fake.heartbeats), len(fake.fetches), fake.metadata_requests
     await asyncio.sleep(60)
     assert (len(fake.heartbeats), len(fake.fetches), fake.metadata_requests) == asked

@@ -75,8 +75,11 @@ async def test_a_taken_assignment_is_given_up_at_once_and_what_is_in_hand_can_st
         assert acknowledged.at_s == taken.at_s
         assert fake.acknowledges == []
         assert fake.states("t") == {0: "acquired"}
+        assert len(fake.open_streams[0]) == 1
         c.acknowledge(message)
         assert list((await c.commit_sync()).values()) == [None]
+        await asyncio.sleep(0.1)
+        assert not fake.open_streams[0], "the last acknowledgement ends the session"
 
 
 @pytest.mark.rule("CL-7", "CL-18")
