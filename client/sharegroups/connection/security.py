@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import logging
 import math
 import ssl
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -18,6 +19,7 @@ from kip932.rpc import grpc_transport
 from kip932.rpc.grpc_transport import GrpcTransport
 from kip932.rpc.loopback import is_loopback
 from kip932.rpc.transport import CLIENT_ID_KEY
+from kip932.secret_files import readable_by_all
 from sharegroups.config import Config
 from sharegroups.connection.token_function import TokenFunction
 from sharegroups.errors import ConfigError
@@ -27,8 +29,11 @@ if TYPE_CHECKING:
     import grpc
 
 
+log = logging.getLogger(__name__)
+
 _TOKENS: Final = ("sasl.oauthbearer.token", "sasl.oauthbearer.token.location")
 _PASSWORDS: Final = ("sasl.password", "sasl.password.location")
+_SECRET_FILES: Final = ("ssl.key.location", "sasl.oauthbearer.token.location", "sasl.password.location")
 #: How often a file is checked for a change, at most, in seconds.
 _CHECK_S: Final = 1.0
 
@@ -40,6 +45,9 @@ def transport_for(config: Config) -> GrpcTransport:
     where gRPC cannot work (CL-149, CL-150).
     """
     check_grpc(grpc_transport.used_in)
+    for name in _SECRET_FILES:
+        if config[name]:
+            _warn_if_readable(name, config[name])
     authorization = _Authorization(config)
     named: tuple[tuple[str, str], ...] = ()
     if client_id := config["client.id"]:
@@ -58,6 +66,13 @@ def transport_for(config: Config) -> GrpcTransport:
         renewal = authorization if config.renews_credentials else None
         return GrpcTransport(credentials, lambda: (*authorization(), *named), refusal, renewal, shown=shown)
     return GrpcTransport(credentials, (lambda: named) if named else None, refusal, shown=shown)
+
+
+@cache
+def _warn_if_readable(setting: str, path: str) -> None:
+    """Log once for each file that every user of the machine can read the secret in it (CM-204)."""
+    if cause := readable_by_all(path):
+        log.warning("%s: %s. Who reads it can do what this client may do; try: chmod o= %s", setting, cause, path)
 
 
 def plaintext_refusal(config: Config, secret: str) -> Callable[[str], str] | None:

@@ -15,6 +15,7 @@ import structlog
 from kip932.acls import ANONYMOUS
 from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
+from kip932.secret_files import readable_by_all
 from kip932.setting import Setting
 from shard_runtime.config.kafka_configs import ACCESS_CONTROL, SUPER_USERS, super_users
 from shard_runtime.config.process_settings import (
@@ -135,6 +136,20 @@ def node_certificates(settings: Settings) -> NodeCertificates | None:
     called = {settings[ADVERTISED_HOST] or settings[LISTEN_HOST], settings[_internal_host_setting(settings)]}
     with _explained():
         return NodeCertificates(files, hosts=sorted(host for host in called if not is_unspecified(host)))
+
+
+def warn_of_readable_secrets(settings: Settings, *names: Setting[str]) -> None:
+    """Log a warning for each of these settings that names a file with a secret that everyone can read (CM-204)."""
+    for setting in names:
+        path = settings[setting]
+        if path and (cause := readable_by_all(path)):
+            log.warning(
+                "secret_readable_by_all",
+                setting=setting.name,
+                cause=cause,
+                effect="who reads it can call the cluster or its store as this node",
+                try_next=f"chmod o= {path}",
+            )
 
 
 def node_authentication(settings: Settings) -> Authentication:

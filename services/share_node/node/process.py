@@ -19,6 +19,7 @@ from kip932.http_endpoint import HttpEndpoint
 from kip932.metrics_page import metrics_pages
 from kip932.principal_rules import parse_rules
 from kip932.rpc.loopback import is_loopback
+from kip932.store_settings import STORE_PASSWORD, STORE_SSL_KEY
 from shard_runtime.clock import Clock
 from shard_runtime.cluster.metadata import MetadataImage
 from shard_runtime.cluster.node import ClusterNode
@@ -44,6 +45,7 @@ from shard_runtime.config.process_settings import (
     PRINCIPAL_RULES,
     REQUEST_MAX_BYTES,
     SSL_CLIENT_AUTH,
+    SSL_KEY,
     Settings,
 )
 from shard_runtime.metrics.loop_time import LoopTime
@@ -69,6 +71,7 @@ from share_node.node.internal import (
     node_authentication,
     node_certificates,
     warn_of_plain_credentials,
+    warn_of_readable_secrets,
 )
 from share_node.node.process_store import StoreClient
 from share_node.node.roles import Roles
@@ -125,6 +128,7 @@ class NodeProcess:
         self.registry: Final = CollectorRegistry()
         options = _rpc_options(settings)
         memory = settings[MEMORY_BYTES] or default_bytes()
+        warn_of_readable_secrets(settings, SSL_KEY, STORE_SSL_KEY, STORE_PASSWORD)
         self.certificates: Final = node_certificates(settings)
         self.authentication: Final = node_authentication(settings)
         self.access: Final = node_access(settings, self.certificates, self.authentication)

@@ -22,13 +22,14 @@ from shard_runtime.config.process_settings import (
     LOG_FORMAT,
     LOG_LEVEL,
     SSL_CLIENT_AUTH,
+    SSL_KEY,
     Settings,
     load_settings,
 )
 from shard_runtime.logs import configure_logs
 from shard_runtime.rpc.server import ListenError, RpcOptions, RpcServer, add_whole
 from shard_runtime.rpc.table import Port
-from share_node.node.internal import node_certificates
+from share_node.node.internal import node_certificates, warn_of_readable_secrets
 from share_node.node.serve import START_ERRORS, StopSignal, run
 from share_node.scaler.backlog import BacklogReader
 from share_node.scaler.service import ExternalScaler
@@ -59,6 +60,7 @@ async def serve_scaler(settings: Settings, client: Mapping[str, str], stop: asyn
         failures.append(why)
         stop.set()
 
+    warn_of_readable_secrets(settings, SSL_KEY)
     certificates = node_certificates(settings)
     renewals: asyncio.Future[None] | None = None
     server = RpcServer(

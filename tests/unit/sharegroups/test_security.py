@@ -3,6 +3,7 @@ nothing (CM-60)."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
@@ -154,3 +155,17 @@ def test_a_file_is_checked_at_once_after_a_refusal(tmp_path: Path, monkeypatch: 
     file.unlink()
     assert not kept.refused()
     assert kept() == (("authorization", "Bearer newer"),)
+
+
+@pytest.mark.rule("CM-204")
+def test_a_key_that_everyone_can_read_is_named_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(security, "readable_by_all", lambda path: f"all read {path}")
+    config = config_in(tmp_path)
+    for _ in range(2):
+        asyncio.run(transport_for(config).close())
+    key = tmp_path / "alice.key"
+    (message,) = caplog.messages
+    assert message.startswith(f"ssl.key.location: all read {key}. ")
+    assert message.endswith(f"try: chmod o= {key}")

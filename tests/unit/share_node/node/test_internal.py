@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from shard_runtime.config.process_settings import load_settings
+from kip932.store_settings import STORE_PASSWORD, STORE_SSL_KEY
+from shard_runtime.config.process_settings import SSL_KEY, load_settings
 from shard_runtime.rpc.server import ListenError
-from share_node.node.internal import internal_address, internal_host, node_access
+from share_node.node import internal
+from share_node.node.internal import internal_address, internal_host, node_access, warn_of_readable_secrets
 from share_node.node.process_store import refuse_unusable
 from share_node.node.up import UpOptions, _child_arguments, _flags
 from tests.support.certificates import node_files
@@ -46,6 +48,18 @@ def test_where_nodes_call(flags: dict[str, str], host: str, reported: str) -> No
 def test_what_cannot_be_called_is_refused(flags: dict[str, str], named: str) -> None:
     with pytest.raises(ListenError, match=named):
         refuse_unusable(load_settings({"store.url": "", **flags}))
+
+
+@pytest.mark.rule("CM-204")
+def test_files_with_secrets_that_everyone_can_read_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(internal, "readable_by_all", lambda path: f"all read {path}" if "open" in path else "")
+    files = {f"ssl.{name}.location": f"/{name}.pem" for name in ("certificate", "ca")}
+    settings = load_settings({**files, "ssl.key.location": "/open.key", "store.password.location": "/private"})
+    with capture_logs() as lines:
+        warn_of_readable_secrets(settings, SSL_KEY, STORE_SSL_KEY, STORE_PASSWORD)
+    (line,) = lines
+    assert (line["log_level"], line["setting"], line["cause"]) == ("warning", "ssl.key.location", "all read /open.key")
+    assert line["try_next"] == "chmod o= /open.key"
 
 
 @pytest.mark.rule("CM-60")
