@@ -7,6 +7,7 @@ Exit codes: 0 done, 1 an error was printed or the command line was wrong (CT-29)
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ import click
 from click.core import ParameterSource
 
 from kip932.handshakes import SLOW, is_about_handshake
+from kip932.nearest_name import nearest_name
 from kip932.printable import printable, printable_json
 from sharegroups.admin_values import ListGroupsResult
 from sharegroups.cli.interrupts import status_of
@@ -29,6 +31,8 @@ DEFAULT_BOOTSTRAP = "127.0.0.1:7932"
 _BOOTSTRAP: Final = "bootstrap.servers"
 _OPTION: Final = "--bootstrap-server"
 _VARIABLE: Final = "SHAREGROUPS_BOOTSTRAP"
+#: How similar the name of a variable that is not read must be for a hint (1: the same).
+_SIMILARITY_MIN: Final = 0.8
 #: What the command line calls the settings for TLS.
 TLS_SETTINGS: Final = "security.protocol and ssl.* in the file that --command-config FILE names"
 #: What failed, as kafka-share-groups.sh calls it and writes that it did (CT-28).
@@ -110,6 +114,10 @@ def settings(bootstrap_server: str, command_config: Path | None, extra: Sequence
         named = f"{_BOOTSTRAP} in {command_config}"
     elif source is ParameterSource.ENVIRONMENT:
         named = _VARIABLE
+    elif not given and (similar := nearest_name(_VARIABLE, os.environ, _SIMILARITY_MIN)):
+        print_stderr(
+            f"the variable {similar} is not read; did you mean {_VARIABLE}? This command calls {bootstrap_server}"
+        )
     context.meta[_SERVERS] = named
     return found
 

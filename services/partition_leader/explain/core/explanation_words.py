@@ -63,7 +63,8 @@ def held(member: str, count: int, lock_ms: int, asked: Question, renewed: bool =
     after = "it is archived then" if count >= limit else "it is delivered again then"
     left = f"the lock ends in {span_of_time(lock_ms)}" if lock_ms else "the lock has just run out"
     again = ", and was renewed" if renewed else ""
-    return f"member {member} holds it, delivery {count} of {limit}; {left}{again}; {after} unless it is acknowledged"
+    until = "acknowledged or renewed again" if renewed else "acknowledged"
+    return f"member {member} holds it, delivery {count} of {limit}; {left}{again}; {after} unless it is {until}"
 
 
 def _deliverable(fate: Fate, asked: Question, place: Place) -> str:

@@ -192,3 +192,18 @@ def test_a_missing_group_hides_no_other_one(fake: FakeCluster, what: str) -> Non
     both = sharegroups("groups", "describe", "--all-groups", what)
     assert (both.exit_code, both.stderr) == (0, "")
     assert both.stdout == result.stdout
+
+
+@pytest.mark.rule("CT-1")
+@pytest.mark.parametrize("name", ["SHAREGROUPS_BOOTSTRP", "SHAREGROUPS_BOOTSTRAP_SERVERS"])
+def test_a_variable_with_a_misspelt_name_is_mentioned(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.delenv("SHAREGROUPS_BOOTSTRAP", raising=False)
+    monkeypatch.setenv(name, "other:9000")
+    said = f"the variable {name} is not read; did you mean SHAREGROUPS_BOOTSTRAP?"
+    defaulted = CliRunner().invoke(main, ["groups", "list"])
+    assert f"{said} This command calls 127.0.0.1:7932" in defaulted.stderr
+    assert said not in CliRunner().invoke(main, ["groups", "list", "--bootstrap-server", "node0:9000"]).stderr
+    monkeypatch.setenv("SHAREGROUPS_BOOTSTRAP", "node0:9000")
+    assert said not in CliRunner().invoke(main, ["groups", "list"]).stderr
