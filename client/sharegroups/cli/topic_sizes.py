@@ -50,6 +50,34 @@ class TopicSizes:
     retention: dict[str, Retention] = field(default_factory=dict)
     unknown: list[str] = field(default_factory=list)
 
+    def add(
+        self, answers: Mapping[int, Mapping[str, LogDirDescription] | KafkaError], topics: Collection[str] | None = None
+    ) -> None:
+        """Add what leaders answered about these topics' logs, or all, and about their stores."""
+        causes: dict[str, list[int]] = {}
+        for node_id, answer in answers.items():
+            if isinstance(answer, KafkaError):
+                causes.setdefault(answer.message, []).append(node_id)
+            else:
+                self._add(node_id, answer, topics)
+        for cause, nodes in causes.items():
+            led = "" if len(nodes) == len(answers) else f" of what node {', '.join(map(str, nodes))} leads"
+            self.unknown.append(f"Sizes{led} are not known. {cause}")
+
+    def _add(self, node_id: int, answer: Mapping[str, LogDirDescription], topics: Collection[str] | None) -> None:
+        for name, described in answer.items():
+            if described.used_bytes is not None or name not in self.stores:
+                self.stores[name] = described
+            if described.error is not None:
+                self.unknown.append(
+                    f"Node {node_id} cannot read the store {name} now, so sizes there are estimates. "
+                    f"{described.error.message}"
+                )
+            for place, info in described.replica_infos.items():
+                if topics is None or place.topic in topics:
+                    self.logs[place] = info
+                    self.store_of[place] = name
+
     def of(self, topic: TopicDescription) -> list[ReplicaInfo | None]:
         """Return the sizes of a topic's logs; None for those that are not known."""
         return [self.logs.get(TopicPartition(topic.name, part.partition)) for part in topic.partitions]
@@ -72,32 +100,9 @@ def sizes_of(admin: Admin, topics: Sequence[TopicDescription], named: bool) -> T
     except KafkaError as error:
         found.unknown.append(f"Sizes are not known. {error.message}")
         return found
-    causes: dict[str, list[int]] = {}
-    for node_id, answer in answers.items():
-        if isinstance(answer, KafkaError):
-            causes.setdefault(answer.message, []).append(node_id)
-        else:
-            _add(found, node_id, answer, wanted)
-    for cause, nodes in causes.items():
-        led = "" if len(nodes) == len(leaders) else f" of what node {', '.join(map(str, nodes))} leads"
-        found.unknown.append(f"Sizes{led} are not known. {cause}")
+    found.add(answers, wanted)
     _find_retention(admin, wanted, found)
     return found
-
-
-def _add(found: TopicSizes, node_id: int, answer: Mapping[str, LogDirDescription], wanted: Collection[str]) -> None:
-    for name, described in answer.items():
-        if described.used_bytes is not None or name not in found.stores:
-            found.stores[name] = described
-        if described.error is not None:
-            found.unknown.append(
-                f"Node {node_id} cannot read the store {name} now, so sizes there are estimates. "
-                f"{described.error.message}"
-            )
-        for place, info in described.replica_infos.items():
-            if place.topic in wanted:
-                found.logs[place] = info
-                found.store_of[place] = name
 
 
 def _find_retention(admin: Admin, topics: Collection[str], found: TopicSizes) -> None:
@@ -184,17 +189,19 @@ def print_topics(topics: Sequence[TopicDescription], topic_ids: Sequence[str], s
     print_table(header, rows, (15, 22, 11, 15, 15, 20, 0))
 
 
-def print_stores(sizes: TopicSizes) -> None:
-    """Print a row for each store node that says how much it uses, the fullest first, and their sum if there are
-    several."""
+def store_rows(sizes: TopicSizes) -> list[tuple[str, str, str, str]]:
+    """Return name, memory in use, limit and what is left of each store node that says how much it uses, the fullest
+    first, and of all together if there are several."""
     known = {name: each for name, each in sizes.stores.items() if each.used_bytes is not None}
-    if not known:
-        return
     order = sorted(known.items(), key=lambda item: (_part(item[1]), item[1].used_bytes or 0), reverse=True)
     rows = [(name, *_memory(each)) for name, each in order]
-    if len(rows) > 1:
-        rows.append(("(all)", *_memory(_sum(known.values()))))
-    print_table(("STORE", "USED", "LIMIT", "LEFT"), rows, (15, 15, 15, 0))
+    return rows if len(rows) < 2 else [*rows, ("(all)", *_memory(_sum(known.values())))]
+
+
+def print_stores(sizes: TopicSizes) -> None:
+    """Print the memory of the store nodes; nothing if none is known."""
+    if rows := store_rows(sizes):
+        print_table(("STORE", "USED", "LIMIT", "LEFT"), rows, (15, 15, 15, 0))
 
 
 def _part(store: LogDirDescription) -> float:

@@ -19,7 +19,8 @@ from sharegroups.cli.top.views import Source
 #: How often a screen asks, in seconds.
 PERIOD_S: Final = 2.0
 _HELP: Final = (
-    "l largest lag, o oldest, a arriving, f finishing, t time to drain, n name · / filter · Enter opens, Esc back"
+    "l largest lag, o oldest, a arriving, f finishing, t time to drain, n name · / filter · m memory · "
+    "Enter opens, Esc back"
 )
 
 

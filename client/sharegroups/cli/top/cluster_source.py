@@ -9,14 +9,21 @@ from typing import Final
 
 from kip932.errors import KafkaError, OffsetOutOfRangeError
 from kip932.ids import EXPLAINED_OFFSETS_MAX, OFFSET_LATEST, PROGRESS_ROWS_MAX, TopicPartition
-from sharegroups.admin_values import ConfigResource, ListGroupsResult, RecordsExplained, ShareGroupDescription
+from sharegroups.admin_values import (
+    ConfigResource,
+    ListGroupsResult,
+    RecordsExplained,
+    ReplicaInfo,
+    ShareGroupDescription,
+)
 from sharegroups.aio.admin import Admin
 from sharegroups.cli.dlq.core.letter_tally import Tally
 from sharegroups.cli.dlq.reading import TOPIC_NAME, Bounds, found_of
 from sharegroups.cli.dlq.rows import reason_line
 from sharegroups.cli.dlq.times import time_text
 from sharegroups.cli.groups.explain import offsets_to_ask, unfinished_of
-from sharegroups.cli.top.views import Failures, GroupView, Overview, RecordView
+from sharegroups.cli.top.views import Failures, GroupView, Memory, Overview, RecordView
+from sharegroups.cli.topic_sizes import TopicSizes, held, store_rows
 from sharegroups.insight.rows import rows_of
 from sharegroups.share_progress import ProgressPage, ShareProgress
 
@@ -159,6 +166,18 @@ class ClusterSource:
         if tally.others.letters:
             rows.append((tally.others.letters, "-", "(others)", time_text(tally.others.last_ms)))
         return Failures(group, entry.value, rows, tally.letters, is_cut)
+
+    async def memory(self) -> Memory:
+        """Ask every leader for the sizes of its logs and for its store."""
+        sizes = TopicSizes()
+        sizes.add(await self._admin.describe_log_dirs())
+        logs: dict[str, list[ReplicaInfo]] = {}
+        for place, info in sizes.logs.items():
+            logs.setdefault(place.topic, []).append(info)
+        largest = sorted(logs.items(), key=lambda item: (-sum(info.size for info in item[1]), item[0]))
+        now_ms = int(self._wall_ms())
+        topics = [(topic, len(infos), *held(infos, now_ms)) for topic, infos in largest]
+        return Memory(store_rows(sizes), topics, sizes.unknown)
 
     async def _tally(self, tally: Tally, group: str, place: TopicPartition, bounds: Bounds) -> None:
         """Count the group's dead letters within these offsets."""

@@ -25,7 +25,7 @@ from kip932.printable import printable
 from sharegroups.cli.groups.explain import position_lines, record_lines
 from sharegroups.cli.record_text import content_lines
 from sharegroups.cli.top.cluster_source import STRIPS_MAX
-from sharegroups.cli.top.views import Failures, GroupView, Overview, RecordView, Source
+from sharegroups.cli.top.views import Failures, GroupView, Memory, Overview, RecordView, Source
 from sharegroups.insight.columns import ORDERS, cell, chosen, detail, fitting
 from sharegroups.insight.figures import UNKNOWN, Count, duration
 from sharegroups.insight.rows import Row
@@ -38,6 +38,8 @@ ROWS_MAX: Final = 200
 #: How many members and holders are listed.
 MEMBERS_SHOWN: Final = 5
 HOLDERS_SHOWN: Final = 3
+#: How many store nodes are listed, the fullest first.
+_STORES_SHOWN: Final = 4
 #: How long one question to the cluster may take, in seconds.
 ASK_S: Final = 10.0
 #: The width of a partition's name, of all that is beside its strip, and the smallest one of the strip.
@@ -172,6 +174,7 @@ class GroupsScreen(LiveScreen[Overview]):
         *(Binding(key, f"order('{key}')", order.name) for key, order in ORDERS.items()),
         Binding("slash", "filter", "filter"),
         Binding("x", "failures", "dead letters"),
+        Binding("m", "memory", "memory"),
     ]
 
     def __init__(self, around: Around) -> None:
@@ -189,7 +192,7 @@ class GroupsScreen(LiveScreen[Overview]):
         yield DataTable(cursor_type="row", zebra_stripes=False, id="rows")
         yield Static(id="detail")
         yield Input(placeholder="group, topic or reason; Enter keeps it, Esc clears it", id="filter")
-        yield Static(plain("Enter group  x dead letters  / filter  l o a f t n order  ? keys  q quit"), id="keys")
+        yield Static(plain("Enter group  x letters  m memory  / filter  l o a f t n order  ? keys  q quit"), id="keys")
 
     def on_mount(self) -> None:
         """Hide the filter, and give the keys to the table."""
@@ -310,6 +313,10 @@ class GroupsScreen(LiveScreen[Overview]):
         row = self._chosen_row()
         if row is not None:
             self.app.push_screen(FailuresScreen(self.around, row.group))
+
+    def action_memory(self) -> None:
+        """Show what fills the store."""
+        self.app.push_screen(MemoryScreen(self.around))
 
 
 class GroupScreen(LiveScreen[GroupView]):
@@ -612,3 +619,57 @@ class FailuresScreen(LiveScreen[Failures]):
         for count, cause, reason, last in view.rows[:ROWS_MAX]:
             said = reason if reason != "-" or is_wide else f"- ({printable(cause)})"
             table.add_row(*_cells([f"{count:,}".rjust(8), said, *[printable(cause), last][: 2 * is_wide]]))
+
+
+class MemoryScreen(LiveScreen[Memory]):
+    """What fills the memory: the topics by their size, and what is left of each store node."""
+
+    def compose(self) -> ComposeResult:
+        """Lay out the screen."""
+        yield Static(id="status")
+        yield Static(id="problem")
+        yield DataTable(cursor_type="row", id="rows")
+        yield Static(id="detail")
+        yield Static(plain(self.keys_line), id="keys")
+
+    def on_mount(self) -> None:
+        """Give the keys to the table."""
+        super().on_mount()
+        self.query_one("#rows", DataTable).focus()
+
+    async def ask(self) -> Memory:
+        """Ask every leader once."""
+        return await self.around.source.memory()
+
+    def problems(self, view: Memory) -> Sequence[str]:
+        """Return what is missing."""
+        return view.problems
+
+    def headline(self, view: Memory | None) -> str:
+        """Return how many topics there are."""
+        if view is None:
+            return "Memory"
+        more = len(view.topics) - ROWS_MAX
+        return f"Memory: {len(view.topics):,} topics, the largest first" + (
+            f" · … and {more:,} more" if more > 0 else ""
+        )
+
+    def show(self, view: Memory) -> None:
+        """Fill the table, and say below what is left of the store."""
+        table: DataTable[Any] = self.query_one("#rows", DataTable)
+        chosen_line = table.cursor_row
+        table.clear(columns=True)
+        room = max(self.size.width - 66, 14)
+        columns = ("TOPIC", room), ("PARTITIONS", 10), ("  RECORDS", 9), ("     BYTES", 10), ("OLDEST", 27)
+        for name, width in columns:
+            table.add_column(plain(name), width=width)
+        for topic, partitions, records, size, oldest in view.topics[:ROWS_MAX]:
+            table.add_row(*_cells([printable(topic), f"{partitions:>10,}", records.rjust(9), size.rjust(10), oldest]))
+        table.move_cursor(row=chosen_line, animate=False)
+        lines = [
+            f"Store {name}: {used} used, limit {limit}, left {left}" for name, used, limit, left in view.stores[:4]
+        ]
+        said = "Bytes of topics are those sent; what groups' state takes is in the store's memory alone."
+        self.query_one("#detail", Static).update(
+            Text(printable("\n".join([*lines[:_STORES_SHOWN], said]), "\n"), overflow="fold")
+        )

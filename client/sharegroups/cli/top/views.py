@@ -53,6 +53,15 @@ class Failures(NamedTuple):
     problem: str = ""
 
 
+class Memory(NamedTuple):
+    """What fills the store. `stores`: name, memory in use, limit, and what is left, the fullest first; `topics`: name,
+    partitions, records, bytes, and when the oldest record was stored, the largest first."""
+
+    stores: Sequence[tuple[str, str, str, str]]
+    topics: Sequence[tuple[str, int, str, str, str]]
+    problems: Sequence[str] = ()
+
+
 class Source(Protocol):
     """Where the screens get their values. Every method may raise KafkaError, and takes a few seconds at most."""
 
@@ -67,3 +76,6 @@ class Source(Protocol):
 
     async def failures(self, group: str) -> Failures:
         """Return the group's dead letters of the last 24 hours, by cause and reason."""
+
+    async def memory(self) -> Memory:
+        """Return what the topics and the store hold."""

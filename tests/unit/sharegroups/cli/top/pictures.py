@@ -23,7 +23,7 @@ from sharegroups.admin_values import (
     ShareGroupDescription,
 )
 from sharegroups.cli.top.app import TopApp
-from sharegroups.cli.top.views import Failures, GroupView, Overview, RecordView
+from sharegroups.cli.top.views import Failures, GroupView, Memory, Overview, RecordView
 from sharegroups.insight.rows import rows_of
 from tests.unit.sharegroups.insight.samples import groups, page, progress
 
@@ -127,6 +127,14 @@ class StubSource:
             (2, "Offset delivery count exceeded the threshold.", "-", "2025-07-20T08:00:01Z"),
         ]
         return Failures(group, "dlq.orders", rows, 43, is_cut=False)
+
+    async def memory(self) -> Memory:
+        self._note("memory")
+        topics = [
+            ("orders", 12, "1204311", "412 MiB", "2025-07-20T06:00:01Z (3 h)"),
+            ("parcels-[red]", 1, "40", "~3 KiB", "-"),
+        ]
+        return Memory([("10.0.0.9:6379", "601 MiB", "1 GiB", "423 MiB (58% used)")], topics)
 
     def _note(self, *call: Any) -> None:
         self.asked.append(call)

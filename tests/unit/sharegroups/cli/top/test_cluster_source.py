@@ -14,12 +14,14 @@ from sharegroups.admin_values import (
     ConfigEntry,
     ConfigResource,
     ListGroupsResult,
+    LogDirDescription,
     Node,
     PartitionDescription,
     ReadRecord,
     RecordExplanation,
     RecordsExplained,
     RecordsRead,
+    ReplicaInfo,
     ShareGroupDescription,
     TopicDescription,
     UnreadableRecords,
@@ -55,6 +57,7 @@ class StubAdmin:
         self.log: Mapping[TopicPartition, list[ReadRecord]] = {}
         self.unreadable: tuple[UnreadableRecords, ...] = ()
         self.dead_letter_topic: str | None = "dlq"
+        self.log_dirs: dict[int, dict[str, LogDirDescription] | KafkaError] = {}
 
     async def list_groups(self, states: None, types: list[str]) -> ListGroupsResult:
         if self.listed is None:
@@ -84,6 +87,9 @@ class StubAdmin:
     async def describe_configs(self, resources: list[ConfigResource]) -> dict[ConfigResource, Any]:
         return {each: {TOPIC_NAME: ConfigEntry("", self.dead_letter_topic, 0, False, False)}
                 for each in resources}  # fmt: skip
+
+    async def describe_log_dirs(self) -> Any:
+        return self.log_dirs
 
     async def list_topics(self, names: list[str]) -> dict[str, TopicDescription]:
         parts = tuple(PartitionDescription(number, 1, 1) for number in range(2))
@@ -200,3 +206,30 @@ async def test_dead_letters_of_a_day_are_counted_by_cause_and_reason() -> None:
     assert (found.letters, found.is_cut) == (LETTERS_MAX, True)
     admin.dead_letter_topic = None
     assert "has no dead-letter topic" in (await source_of(admin).failures("a")).problem
+
+
+@pytest.mark.rule("CT-158")
+async def test_topics_are_summed_over_leaders_the_largest_first_and_a_silent_leader_is_named() -> None:
+    admin = StubAdmin()
+
+    def store(*logs: tuple[str, int, int, int], used: int | None = 3 << 20) -> dict[str, LogDirDescription]:
+        infos = {
+            TopicPartition(topic, number): ReplicaInfo(size, 0, False, records, NOW_MS - 5_000, False)
+            for topic, number, size, records in logs
+        }
+        return {"store-1": LogDirDescription(None, infos, 4 << 20, 1 << 20, used)}
+
+    admin.log_dirs = {
+        1: store(("small", 0, 10, 1), ("large", 0, 600, 6)),
+        2: store(("large", 1, 400, 4), used=None),
+        3: NetworkError("it is silent"),
+    }
+    found = await source_of(admin).memory()
+    assert [(name, partitions, records) for name, partitions, records, *_ in found.topics] == [
+        ("large", 2, "10"),
+        ("small", 1, "1"),
+    ]
+    assert found.topics[0][3] == "1000 B"
+    assert found.topics[0][4].endswith("(5.0 s)")
+    assert found.stores == [("store-1", "3.0 MiB", "4.0 MiB", "1.0 MiB (75% used)")]
+    assert found.problems == ["Sizes of what node 3 leads are not known. it is silent"]

@@ -156,6 +156,19 @@ async def test_what_failed_most_is_one_key_away(size: tuple[int, int], name: str
         compare(pilot, name)
 
 
+@pytest.mark.rule("CT-158")
+async def test_what_fills_the_memory_is_one_key_away_and_a_key_leads_back() -> None:
+    source = StubSource()
+    async with app_of(source).run_test(size=NARROW) as pilot:
+        await pilot.pause()
+        await pilot.press("m")
+        await pilot.pause()
+        compare(pilot, "memory-80")
+        await pilot.press("escape")
+        await pilot.pause()
+        assert "largest lag first" in text_of(pilot)
+
+
 @pytest.mark.rule("CT-157")
 async def test_names_of_others_are_shown_as_they_are_and_never_move_the_cursor() -> None:
     source, evil = StubSource(), "e\x1b[2J[bold red]x[/]\"'\u202e\u200f\n"
